@@ -1,0 +1,25 @@
+"""Boxes as plain tensors, and the types that pass between the stages."""
+
+from detector.structures.boxes import (
+    box_area,
+    box_intersection,
+    box_iou,
+    boxes_to_rois,
+    flip_boxes,
+    scale_boxes,
+)
+from detector.structures.sample import Annotation, Batch, Detections, Sample, Scores
+
+__all__ = [
+    "Annotation",
+    "Batch",
+    "Detections",
+    "Sample",
+    "Scores",
+    "box_area",
+    "box_intersection",
+    "box_iou",
+    "boxes_to_rois",
+    "flip_boxes",
+    "scale_boxes",
+]
