@@ -1,0 +1,84 @@
+"""Colours and textures of Toybox."""
+
+import colorsys
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+Colour = tuple[int, int, int]
+
+TEXTURES = ("plain", "stripes", "dots", "checks", "noise")
+
+
+@dataclass(frozen=True)
+class Paint:
+    """A texture between two colours; `period` and `angle` (radians) are unused by the plain one."""
+
+    texture: str
+    colour: Colour
+    second: Colour
+    period: float  # fraction of the object's longest side
+    angle: float
+
+
+def plain(*colour: int) -> Paint:
+    """The paint of one colour (red, green, blue), each 0..255."""
+    return Paint("plain", colour, colour, 1.0, 0.0)
+
+
+def random_colour(
+    rng: np.random.Generator, saturation: tuple[float, float], value: tuple[float, float]
+) -> Colour:
+    """A colour of any hue, its saturation and value drawn from ranges within [0, 1]."""
+    red, green, blue = colorsys.hsv_to_rgb(rng.random(), rng.uniform(*saturation), rng.uniform(*value))
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def random_paint(rng: np.random.Generator) -> Paint:
+    """A vivid paint, textured more often than not."""
+    colour = random_colour(rng, (0.45, 1.0), (0.45, 1.0))
+    shade = rng.choice([0.55, 0.65, 1.4, 1.6])
+    second = tuple(min(255, round(shade * channel + (30 if shade > 1 else 0))) for channel in colour)
+    return Paint(str(rng.choice(TEXTURES)), colour, second, rng.uniform(0.09, 0.2), rng.uniform(0, np.pi))
+
+
+def noise(rng: np.random.Generator, height: int, width: int, cell: float) -> np.ndarray:
+    """Smooth noise (height, width) in [0, 1] whose bumps are about `cell` pixels across."""
+    coarse = rng.random((max(2, round(height / cell) + 1), max(2, round(width / cell) + 1)), dtype=np.float32)
+    return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)).clip(0, 1)
+
+
+def pattern(
+    rng: np.random.Generator, texture: str, height: int, width: int, period: float, angle: float
+) -> np.ndarray:
+    """The share of the second colour at each pixel: (height, width) float32 in [0, 1]; `period` in pixels."""
+    if texture == "plain":
+        return np.zeros((height, width), np.float32)
+    if texture == "noise":
+        return noise(rng, height, width, period / 2)
+    y, x = np.mgrid[:height, :width].astype(np.float32) * np.float32(2 * np.pi / period)
+    u = np.sin(x * np.float32(np.cos(angle)) + y * np.float32(np.sin(angle)))
+    if texture == "stripes":
+        return (u > 0).astype(np.float32)
+    v = np.sin(y * np.float32(np.cos(angle)) - x * np.float32(np.sin(angle)))
+    if texture == "checks":
+        return (u * v > 0).astype(np.float32)
+    return (u * v > 0.35).astype(np.float32)  # dots
+
+
+def blend(amount: np.ndarray, colour: Colour, second: Colour) -> np.ndarray:
+    """The picture (height, width, 3) uint8 that goes from `colour` (amount 0) to `second` (amount 1)."""
+    first = np.asarray(colour, np.float32)
+    return (first + amount[..., None] * (np.asarray(second, np.float32) - first)).astype(np.uint8)
+
+
+def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
+    """A muted backdrop (height, width, 3) uint8: a gradient under soft noise and a faint texture."""
+    value = rng.uniform(0.35, 0.9)
+    first, second = (random_colour(rng, (0.05, 0.35), (value - 0.12, value + 0.1)) for _ in range(2))
+    gradient = blend(noise(rng, height, width, max(height, width)), first, second).astype(np.float32)
+    grain = noise(rng, height, width, rng.uniform(4, 16)) - 0.5
+    texture = str(rng.choice(TEXTURES))
+    fabric = pattern(rng, texture, height, width, rng.uniform(8, 30), rng.uniform(0, np.pi)) - 0.5
+    return (gradient + (36 * grain + 16 * fabric)[..., None]).clip(0, 255).astype(np.uint8)

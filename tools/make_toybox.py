@@ -1,0 +1,31 @@
+"""Draws Toybox, the embedded data set, into a new folder in the layout of PASCAL VOC.
+
+python tools/make_toybox.py datasets/toybox
+"""
+
+import argparse
+from pathlib import Path
+
+from detector.data.toybox import draw_toybox
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("root", type=Path, help="the folder to make")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="another seed draws another data set (default: 0)"
+    )
+    parser.add_argument("--train", type=int, default=600, help="images of the split trainval (default: 600)")
+    parser.add_argument("--test", type=int, default=200, help="images of the split test (default: 200)")
+    arguments = parser.parse_args()
+    try:
+        draw_toybox(arguments.root, seed=arguments.seed, train=arguments.train, test=arguments.test)
+    except FileExistsError as error:
+        parser.error(str(error))
+    print(f"{arguments.root}: {arguments.train} images in trainval, {arguments.test} in test")
+
+
+if __name__ == "__main__":
+    main()
