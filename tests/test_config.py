@@ -1,0 +1,131 @@
+"""detector.config: defaults, yaml files and overrides, and what is refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from detector import config
+from detector.config import differences, get_cfg, load_cfg
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a yaml file and return its path."""
+
+    def write_yaml(text: str) -> Path:
+        path = tmp_path / "c.yaml"
+        path.write_text(text)
+        return path
+
+    return write_yaml
+
+
+def test_an_empty_file_gives_the_defaults_and_they_are_allowed(write):
+    assert load_cfg(write("")) == get_cfg()
+
+
+def test_file_then_overrides(write):
+    path = write("SEED: 3\nSOLVER: {BASE_LR: 1e-2, STEPS: [10, 20], MAX_ITER: 30}\n")
+    cfg = load_cfg(path, ["SOLVER.MAX_ITER", "40", "MODEL.METHOD", "oicr", "INPUT.FLIP", "False"])
+    assert (cfg.SEED, cfg.SOLVER.BASE_LR, cfg.SOLVER.STEPS) == (3, 0.01, (10, 20))
+    assert (cfg.SOLVER.MAX_ITER, cfg.MODEL.METHOD, cfg.INPUT.FLIP) == (40, "oicr", False)
+
+
+def test_values_take_the_type_of_the_default(write):
+    cfg = load_cfg(write(""), ["SOLVER.BASE_LR", "1", "MODEL.STREAM_WEIGHTS", "[3, 1, 1]", "OUTPUT_DIR", "7"])
+    assert type(cfg.SOLVER.BASE_LR) is float
+    assert cfg.MODEL.STREAM_WEIGHTS == (3.0, 1.0, 1.0)
+    assert cfg.OUTPUT_DIR == "7"
+
+
+def test_frozen(write):
+    with pytest.raises(AttributeError):
+        load_cfg(write("")).SOLVER.MAX_ITER = 1
+
+
+def test_a_dump_reads_back_equal(write):
+    cfg = load_cfg(write("SOLVER: {STEPS: []}"), ["DATASETS.CLASSES", "('a', 'b')"])
+    assert load_cfg(write(cfg.dump())) == cfg
+
+
+def test_differences(write):
+    one, other = load_cfg(write("")), load_cfg(write("SEED: 4"))
+    assert differences(one, one) == []
+    assert differences(one, other) == ["SEED: 0 -> 4"]
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("SOLVER.BASE_L", "SOLVER.BASE_LR"),
+        ("BASE_LR", "SOLVER.BASE_LR"),
+        ("solver.max_iter", "SOLVER.MAX_ITER"),
+    ],
+)
+def test_an_unknown_override_names_the_nearest_keys(write, key, nearest):
+    with pytest.raises(ValueError, match=f"there is no key {key}; the nearest are {nearest}, "):
+        load_cfg(write(""), [key, "1"])
+
+
+def test_an_unknown_key_of_a_file_names_the_file_too(write):
+    path = write("MODEL:\n  METOD: pcl\n")
+    with pytest.raises(
+        ValueError, match=f"{re.escape(str(path))}: there is no key MODEL.METOD; .*MODEL.METHOD"
+    ):
+        load_cfg(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("MODEL.METHOD", "plc", "MODEL.METHOD is 'plc', expected one of .*did you mean 'pcl'"),
+        ("INPUT.SIDE", "xyz", "INPUT.SIDE is 'xyz', expected one of 'shortest', 'longest'$"),
+        ("SOLVER.MAX_ITER", "1.5", "SOLVER.MAX_ITER is '1.5', expected an integer"),
+        ("SOLVER.MAX_ITER", "0", "SOLVER.MAX_ITER is 0, expected more than 0"),
+        ("SOLVER.BASE_LR", "fast", "SOLVER.BASE_LR is 'fast', expected a number"),
+        ("SOLVER.BASE_LR", "-1", "SOLVER.BASE_LR is -1.0, expected more than 0"),
+        ("SOLVER.WEIGHT_DECAY", "-1", "expected 0 or more"),
+        ("SOLVER.WEIGHT_DECAY", "1e999", "expected finite"),
+        ("INPUT.FLIP", "1", "INPUT.FLIP is '1', expected True or False"),
+        ("INPUT.TRAIN_SIZES", "480", "INPUT.TRAIN_SIZES is '480', expected a list, each an integer"),
+        ("INPUT.TRAIN_SIZES", "()", "at least one size"),
+        ("INPUT.TEST_SIZES", "()", "at least one size"),
+        ("INPUT.TEST_SIZES", "(480, 0)", "more than 0"),
+        ("INPUT.MEAN", "(0.5, 0.5)", "INPUT.MEAN is .* expected 3 numbers"),
+        ("INPUT.STD", "(0.5, 0.5)", "INPUT.STD is .* expected 3 numbers"),
+        ("TEST.NMS", "1.5", "TEST.NMS is 1.5, expected from 0 to 1"),
+        ("DATASETS.CLASSES", "('cat', 'cat')", "names, each once"),
+        ("MODEL.STREAMS", "2", "MODEL.STREAM_WEIGHTS is .*as many numbers as MODEL.STREAMS, which is 2"),
+        ("SOLVER.STEPS", "(20, 10)", "ascending"),
+        ("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME"),
+        ("SOLVER", "3", "SOLVER is a group of keys.*SOLVER.MAX_ITER"),
+    ],
+)
+def test_bad_values_are_refused_naming_the_key(write, key, value, message):
+    with pytest.raises(ValueError, match=message):
+        load_cfg(write(""), [key, value])
+
+
+def test_overrides_come_in_pairs(write):
+    with pytest.raises(ValueError, match="pairs KEY VALUE, found an odd number: SEED 1 DEVICE"):
+        load_cfg(write(""), ["SEED", "1", "DEVICE"])
+
+
+def test_a_missing_file():
+    with pytest.raises(FileNotFoundError, match=r"config file nowhere\.yaml does not exist"):
+        load_cfg("nowhere.yaml")
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "words"])
+def test_a_file_that_is_not_a_config(write, text):
+    with pytest.raises(ValueError, match="config file"):
+        load_cfg(write(text))
+
+
+def test_every_key_has_a_comment_and_every_check_names_a_key():
+    source = Path(config.__file__).read_text().splitlines()
+    bare = [line for line in source if re.match(r"    cfg\.\S+ = (?!CfgNode)", line) and "  # " not in line]
+    assert bare == []
+    keys = dict(config._flatten(get_cfg()))
+    assert {*config._CHOICES, *config._POSITIVE, *config._AT_MOST_ONE} <= set(keys)
