@@ -67,17 +67,17 @@ def pattern(
     return (u * v > 0.35).astype(np.float32)  # dots
 
 
-def blend(amount: np.ndarray, colour: Colour, second: Colour) -> np.ndarray:
-    """The picture (height, width, 3) uint8 that goes from `colour` (amount 0) to `second` (amount 1)."""
-    first = np.asarray(colour, np.float32)
-    return (first + amount[..., None] * (np.asarray(second, np.float32) - first)).astype(np.uint8)
+def blend(amount: np.ndarray, colour: Colour, second: Colour) -> Image.Image:
+    """The picture (height, width) that goes from `colour` (amount 0) to `second` (amount 1)."""
+    mask = Image.fromarray((255 * amount).astype(np.uint8))
+    return Image.composite(Image.new("RGB", mask.size, second), Image.new("RGB", mask.size, colour), mask)
 
 
 def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     """A muted backdrop (height, width, 3) uint8: a gradient under soft noise and a faint texture."""
     value = rng.uniform(0.35, 0.9)
     first, second = (random_colour(rng, (0.05, 0.35), (value - 0.12, value + 0.1)) for _ in range(2))
-    gradient = blend(noise(rng, height, width, max(height, width)), first, second).astype(np.float32)
+    gradient = np.asarray(blend(noise(rng, height, width, max(height, width)), first, second), np.float32)
     grain = noise(rng, height, width, rng.uniform(4, 16)) - 0.5
     texture = str(rng.choice(TEXTURES))
     fabric = pattern(rng, texture, height, width, rng.uniform(8, 30), rng.uniform(0, np.pi)) - 0.5

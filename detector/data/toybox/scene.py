@@ -1,4 +1,4 @@
-"""One picture of Toybox: a background, distractors and objects, some over others, and the boxes of what shows."""
+"""One picture of Toybox: a background, distractors and objects, some over others, their boxes."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,10 @@ DISTRACTOR_SIDE = (10, 45)
 MAX_DISTRACTORS = 4
 CLASSES_AN_IMAGE = (0.45, 0.38, 0.17)  # probabilities of 1, 2, 3 classes
 MAX_OBJECTS = 4
-MIN_VISIBLE = (
-    0.4  # an object is not put where it would leave less than this share of itself or of another to see
-)
+# No sprite is put where it would leave less than MIN_VISIBLE of itself or of another object to see; only a
+# share OVERLAPPING of them may hide anything, or be cut by the edge of the picture, at all.
+MIN_VISIBLE = 0.4
+OVERLAPPING = 0.4
 DIFFICULT_BELOW = 0.5  # visible share under which an object is flagged difficult
 TRUNCATED_BELOW = 0.95
 GRAIN = 4.0  # standard deviation of the pixel noise, of 255
@@ -43,7 +44,7 @@ class Sprite:
 
 
 def render(rng: np.random.Generator, parts: list[Part], side: float) -> Sprite:
-    """Draws the parts, mirrored, squeezed and turned at random, `side` supersampled pixels along the longest."""
+    """Draws the parts, mirrored, squeezed and turned at random; the longest side has `side` pixels."""
     angle = rng.normal(0, 0.12)
     mirror = rng.choice([-1.0, 1.0])
     squeeze = np.exp(rng.uniform(-0.18, 0.18))
@@ -72,9 +73,9 @@ def render(rng: np.random.Generator, parts: list[Part], side: float) -> Sprite:
         amount = pattern(rng, paint.texture, y2 - y1, x2 - x1, max(4.0, paint.period * side), paint.angle)
         stencil = Image.new("L", (x2 - x1, y2 - y1))
         ImageDraw.Draw(stencil).polygon([(x - x1, y - y1) for x, y in corners], fill=255)
-        colours.paste(Image.fromarray(blend(amount, paint.colour, paint.second)), (x1, y1), stencil)
+        colours.paste(blend(amount, paint.colour, paint.second), (x1, y1), stencil)
         ImageDraw.Draw(colours).polygon(corners, outline=OUTLINE, width=2)
-    return Sprite(colours, mask, int(np.count_nonzero(np.asarray(mask))))
+    return Sprite(colours, mask, mask.histogram()[255])
 
 
 class Canvas:
@@ -84,29 +85,31 @@ class Canvas:
         self.rng = rng
         size = (width * SUPERSAMPLING, height * SUPERSAMPLING)
         self.picture = Image.fromarray(random_background(rng, height, width)).resize(
-            size, Image.Resampling.BILINEAR
+            size, Image.Resampling.NEAREST
         )
         self.owners = Image.new("L", size)
         self.areas: list[int] = []  # of the objects, as if nothing hid them
 
     def visible(self, owners: Image.Image) -> np.ndarray:
         """The visible share (objects,) of every object under an owner map."""
-        counts = np.bincount(np.asarray(owners).ravel(), minlength=len(self.areas) + 1)[1:]
-        return counts / np.array(self.areas, float)
+        return np.array(owners.histogram()[1 : len(self.areas) + 1]) / np.array(self.areas, float)
 
     def place(self, sprite: Sprite, is_object: bool, attempts: int = 20) -> bool:
         """Puts the sprite where enough of every object stays in view; False when no such place was found."""
         width, height = self.picture.size
+        shares = self.visible(self.owners)
         if is_object:
             self.areas.append(sprite.area)
+            shares = np.append(shares, 1.0)
+        least = np.full(len(shares), MIN_VISIBLE) if self.rng.random() < OVERLAPPING else 0.95 * shares
         for _ in range(attempts):
-            # Up to a fifth of the sprite may lie outside, rarely more than an edge does.
+            # The jitter lets an edge of the picture cut a little off now and then.
             reach_x, reach_y = width - sprite.mask.width, height - sprite.mask.height
             x = round(reach_x * self.rng.uniform(0, 1) + self.rng.normal(0, 0.06) * sprite.mask.width)
             y = round(reach_y * self.rng.uniform(0, 1) + self.rng.normal(0, 0.06) * sprite.mask.height)
             owners = self.owners.copy()
             owners.paste(len(self.areas) if is_object else 0, (x, y), sprite.mask)
-            if np.all(self.visible(owners) >= MIN_VISIBLE):
+            if np.all(self.visible(owners) >= least):
                 self.owners = owners
                 self.picture.paste(sprite.colours, (x, y), sprite.mask)
                 return True
