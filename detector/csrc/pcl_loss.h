@@ -1,0 +1,98 @@
+// The PCL loss of one image (Tang et al., PCL: Proposal Cluster Learning, arXiv 1807.03342), for both
+// devices:
+//
+//   L = -(1/R) [ sum over clusters n of S_n log p_n  +  sum over background rows r of w_r log phi_{r,0} ]
+//
+// Cluster n has the weight S_n = sum of its members' weights and the probability p_n = mean of its members'
+// phi_{r,label}. A background row is a cluster of one, so one formula serves both.
+#pragma once
+
+#include <cmath>
+#include <optional>
+
+#include "tensor.h"
+
+namespace detector::pcl_loss {
+
+constexpr double kMinProbability = 1e-9;  // log of less is log of this, and has no gradient
+
+enum class Role { background, member, ignored };
+
+// Ignored rows come only from bad labels or clusters; the CPU refuses those, a GPU cannot without waiting.
+C10_HOST_DEVICE inline Role role_of(int64_t label, int64_t cluster, int64_t num_columns, int64_t num_rows) {
+  if (cluster == -1) {
+    return label == 0 ? Role::background : Role::ignored;
+  }
+  const bool valid = 0 <= cluster && cluster < num_rows && 1 <= label && label < num_columns;
+  return valid ? Role::member : Role::ignored;
+}
+
+template <typename A>
+struct Term {
+  A loss;   // what the cluster adds to L
+  A slope;  // dL / dphi_{r,label}, the same for each of its rows
+};
+
+// weight = S_n, probs = sum of the members' probabilities = M_n p_n, rows = R. A NaN passes through the
+// clamp.
+template <typename A>
+C10_HOST_DEVICE Term<A> cluster_term(A weight, A probs, A members, A rows) {
+  const A mean = probs / members;
+  if (mean < A(kMinProbability)) {
+    return {-weight * std::log(A(kMinProbability)) / rows, A(0)};
+  }
+  return {-weight * std::log(mean) / rows, -weight / (probs * rows)};
+}
+
+// Shapes, dtypes and devices; costs nothing, so it is done on every call.
+inline void check_arguments(const Tensor& probs, const Tensor& labels, const Tensor& weights,
+                            const Tensor& clusters, const std::optional<Tensor>& counts) {
+  constexpr const char* op = "pcl_loss";
+  check_rank(op, "probs", probs, 2);
+  if (probs.size(1) < 1) {
+    fail(op, ": probs has shape ", shape_text(probs),
+         ", expected (R, C + 1) with the background in column 0");
+  }
+  check_vector(op, "labels", labels, probs.size(0));
+  check_vector(op, "weights", weights, probs.size(0));
+  check_vector(op, "clusters", clusters, probs.size(0));
+  check_dtype(op, "labels", labels, ScalarType::Long);
+  check_dtype(op, "weights", weights, probs.scalar_type());
+  check_dtype(op, "clusters", clusters, ScalarType::Long);
+  check_device(op, "labels", labels, "probs", probs);
+  check_device(op, "weights", weights, "probs", probs);
+  check_device(op, "clusters", clusters, "probs", probs);
+  if (counts) {
+    check_rank(op, "counts", *counts, 1);
+    check_dtype(op, "counts", *counts, ScalarType::Long);
+    check_device(op, "counts", *counts, "probs", probs);
+  }
+}
+
+inline void check_backward_arguments(const Tensor& grad, const Tensor& probs, const Tensor& labels,
+                                     const Tensor& slopes, const std::optional<Tensor>& counts) {
+  constexpr const char* op = "pcl_loss_backward";
+  check_rank(op, "probs", probs, 2);
+  check_vector(op, "labels", labels, probs.size(0));
+  check_vector(op, "slopes", slopes, probs.size(0));
+  check_dtype(op, "grad", grad, probs.scalar_type());
+  check_dtype(op, "labels", labels, ScalarType::Long);
+  check_dtype(op, "slopes", slopes, accumulate_type(probs.scalar_type()));
+  check_device(op, "grad", grad, "probs", probs);
+  check_device(op, "labels", labels, "probs", probs);
+  check_device(op, "slopes", slopes, "probs", probs);
+  if (counts) {
+    check_rank(op, "counts", *counts, 1);
+    check_vector(op, "grad", grad, counts->size(0));
+    check_dtype(op, "counts", *counts, ScalarType::Long);
+    check_device(op, "counts", *counts, "probs", probs);
+  } else {
+    check_rank(op, "grad", grad, 0);
+  }
+}
+
+// What only the values can tell. All tensors on the CPU; defined in cpu/pcl_loss.cpp.
+void check_values(const Tensor& probs, const Tensor& labels, const Tensor& weights, const Tensor& clusters,
+                  const std::optional<Tensor>& counts);
+
+}  // namespace detector::pcl_loss

@@ -1,0 +1,137 @@
+// What every op needs of a tensor: errors that name the argument, strided views for the kernels, and the step
+// from a run-time dtype to a C++ type.
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+#include <torch/headeronly/macros/Macros.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace detector {
+
+using torch::headeronly::BFloat16;
+using torch::headeronly::Half;
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+// ---- errors: "op: argument ..., what came, what was expected" ----
+
+template <typename... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  std::ostringstream message;
+  (message << ... << parts);
+  throw std::runtime_error(message.str());  // RuntimeError in Python
+}
+
+inline std::string shape_text(const Tensor& tensor) {
+  std::ostringstream text;
+  text << '(';
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    text << (i ? ", " : "") << tensor.size(i);
+  }
+  text << (tensor.dim() == 1 ? ",)" : ")");
+  return text.str();
+}
+
+inline void check_dtype(const char* op, const char* name, const Tensor& tensor, ScalarType expected) {
+  if (tensor.scalar_type() != expected) {
+    fail(op, ": ", name, " is ", torch::headeronly::toString(tensor.scalar_type()), ", expected ",
+         torch::headeronly::toString(expected));
+  }
+}
+
+inline void check_rank(const char* op, const char* name, const Tensor& tensor, int64_t rank) {
+  if (tensor.dim() != rank) {
+    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected ", rank, " dimensions");
+  }
+}
+
+inline void check_vector(const char* op, const char* name, const Tensor& tensor, int64_t length) {
+  if (tensor.dim() != 1 || tensor.size(0) != length) {
+    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected (", length, ",)");
+  }
+}
+
+// `other` must be where `tensor`, the argument that chose the kernel, is.
+inline void check_device(const char* op, const char* name, const Tensor& other, const char* first,
+                         const Tensor& tensor) {
+  const auto text = [](const Tensor& t) {
+    return t.is_cpu() ? std::string("cpu") : "cuda:" + std::to_string(t.get_device_index());
+  };
+  if (text(other) != text(tensor)) {
+    fail(op, ": ", name, " is on ", text(other), ", but ", first, " is on ", text(tensor));
+  }
+}
+
+// On a GPU values are checked on request only: reading them makes the host wait.
+inline bool validate_values() {
+  const char* setting = std::getenv("DETECTOR_VALIDATE");
+  return setting != nullptr && std::string_view(setting) == "1";
+}
+
+// ---- views: kernels take any strides, so nothing is copied to be contiguous ----
+
+template <typename T>
+struct Vector {
+  const T* data;
+  int64_t stride;
+  C10_HOST_DEVICE T operator[](int64_t i) const { return data[i * stride]; }
+};
+
+template <typename T>
+struct Matrix {
+  const T* data;
+  int64_t row_stride;
+  int64_t column_stride;
+  C10_HOST_DEVICE T operator()(int64_t row, int64_t column) const {
+    return data[row * row_stride + column * column_stride];
+  }
+};
+
+// A view of a tensor (N,); a scalar () is seen as one value that repeats.
+template <typename T>
+Vector<T> vector_view(const Tensor& tensor) {
+  return {static_cast<const T*>(tensor.const_data_ptr()), tensor.dim() == 0 ? 0 : tensor.stride(0)};
+}
+
+template <typename T>
+Matrix<T> matrix_view(const Tensor& tensor) {
+  return {static_cast<const T*>(tensor.const_data_ptr()), tensor.stride(0), tensor.stride(1)};
+}
+
+// ---- dtypes ----
+
+// The type to compute in: double for double, float for everything shorter.
+template <typename T>
+using Accumulate = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+inline ScalarType accumulate_type(ScalarType type) {
+  return type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+}
+
+// Calls body(T{}) with the C++ type of a floating dtype.
+template <typename Body>
+void dispatch_floating(const char* op, const char* name, ScalarType type, const Body& body) {
+  switch (type) {
+    case ScalarType::Double:
+      return body(double{});
+    case ScalarType::Float:
+      return body(float{});
+    case ScalarType::Half:
+      return body(Half{});
+    case ScalarType::BFloat16:
+      return body(BFloat16{});
+    default:
+      fail(op, ": ", name, " is ", torch::headeronly::toString(type),
+           ", expected Double, Float, Half or BFloat16");
+  }
+}
+
+}  // namespace detector

@@ -1,0 +1,35 @@
+"""The layers: our own ops, each with its gradient, and those that torch and torchvision already have."""
+
+from torch.nn.functional import smooth_l1_loss
+from torchvision.ops import (
+    RoIAlign,
+    RoIPool,
+    batched_nms,
+    deform_conv2d,
+    nms,
+    roi_align,
+    roi_pool,
+    sigmoid_focal_loss,
+)
+
+from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
+
+ROIAlign = RoIAlign
+ROIPool = RoIPool
+
+__all__ = [
+    "PCLLoss",
+    "ROIAlign",
+    "ROIPool",
+    "RoIAlign",
+    "RoIPool",
+    "batched_nms",
+    "deform_conv2d",
+    "nms",
+    "pcl_loss",
+    "pcl_loss_compat",
+    "roi_align",
+    "roi_pool",
+    "sigmoid_focal_loss",
+    "smooth_l1_loss",
+]

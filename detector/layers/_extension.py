@@ -1,0 +1,124 @@
+"""The compiled extension `detector._C`: how it is built, and how it is loaded.
+
+setup.py takes :func:`recipe` from here. With the environment variable DETECTOR_JIT=1, :func:`load_extension`
+compiles the same sources at import in place of the installed build: edit a kernel, run again.
+"""
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+
+CSRC = Path(__file__).resolve().parents[1] / "csrc"
+STABLE_ABI = (
+    "-DTORCH_TARGET_VERSION=0x020b000000000000"  # libtorch's stable ABI of 2.11, the oldest torch we run on
+)
+
+
+class Recipe(NamedTuple):
+    """What to compile: file names, flags of g++ and of nvcc, and the CUDA toolkit (None: CPU only)."""
+
+    sources: list[str]
+    include: str
+    cxx_flags: list[str]
+    nvcc_flags: list[str]
+    cuda_home: str | None
+    note: str  # one line that says what is built
+
+
+def recipe() -> Recipe:
+    """How to compile `detector._C` here. FORCE_CUDA=1 insists on the CUDA kernels, FORCE_CUDA=0 leaves them out."""
+    cuda_home, note = _find_cuda()
+    sources = [CSRC / "vision.cpp", *sorted((CSRC / "cpu").glob("*.cpp"))]
+    if cuda_home:
+        sources += sorted((CSRC / "cuda").glob("*.cu"))
+        if not torch.cuda.is_available():
+            # Ampere and Hopper, and PTX for what comes after. With a GPU torch builds for that GPU.
+            os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+            note += f" for {os.environ['TORCH_CUDA_ARCH_LIST']}"
+    cxx_flags = ["-O3", "-std=c++20", STABLE_ABI]
+    nvcc_flags = [*cxx_flags, "-DUSE_CUDA"]
+    return Recipe([str(s) for s in sources], str(CSRC), cxx_flags, nvcc_flags, cuda_home, note)
+
+
+def _find_cuda() -> tuple[str | None, str]:
+    """The root of a CUDA toolkit that fits the installed torch, or None; and a line that says why."""
+    forced = os.environ.get("FORCE_CUDA", "")
+    if forced == "0":
+        return None, "CPU only, as FORCE_CUDA=0 asks"
+    home = next((root for root in _cuda_roots() if _is_toolkit(root)), None)
+    if home is None:
+        reason = "no CUDA toolkit (bin/nvcc, include, lib64/libcudart) was found; CUDA_HOME can name one"
+    elif torch.version.cuda is None:
+        reason = "the installed torch has no CUDA"
+    elif (version := _nvcc_version(home)).split(".")[0] != torch.version.cuda.split(".")[0]:
+        reason = f"nvcc in {home} is CUDA {version}, but torch was built with CUDA {torch.version.cuda}"
+    else:
+        return str(home), f"CPU and CUDA ({home})"
+    if forced == "1":
+        raise RuntimeError(f"FORCE_CUDA=1, but {reason}")
+    return None, f"CPU only: {reason}"
+
+
+def _cuda_roots() -> list[Path]:
+    named = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    nvcc = shutil.which("nvcc")
+    found = [Path(nvcc).resolve().parents[1]] if nvcc else []
+    usual = sorted(Path("/usr/local").glob("cuda-*"), reverse=True)
+    return [*named, *found, Path("/usr/local/cuda"), *usual, Path("/opt/cuda")]
+
+
+def _is_toolkit(root: Path) -> bool:
+    # nvcc alone is not enough: on some machines the one on the PATH is a script far from its toolkit.
+    libraries = [*root.glob("lib64/libcudart.so*"), *root.glob("lib/libcudart.so*")]
+    return (root / "bin/nvcc").exists() and (root / "include/cuda_runtime.h").exists() and bool(libraries)
+
+
+def _nvcc_version(root: Path) -> str:
+    text = subprocess.run([root / "bin/nvcc", "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"release (\d+\.\d+)", text)
+    if found is None:
+        raise RuntimeError(f"{root}/bin/nvcc --version names no release:\n{text}")
+    return found[1]
+
+
+@functools.cache
+def load_extension() -> ModuleType:
+    """The module `detector._C`: the installed build or, with DETECTOR_JIT=1, one compiled now from csrc."""
+    if os.environ.get("DETECTOR_JIT") == "1":
+        return _compile()
+    try:
+        from detector import _C
+    except ImportError as error:
+        raise ImportError(
+            f"detector._C, the compiled extension, could not be loaded ({error}). Build it with"
+            " `pip install --no-build-isolation -e .` in the checkout, or set DETECTOR_JIT=1 to compile it at import."
+        ) from error
+    return _C
+
+
+def _compile() -> ModuleType:
+    from torch.utils import cpp_extension
+
+    build = recipe()
+    if build.cuda_home:
+        cpp_extension.CUDA_HOME = build.cuda_home
+    module = cpp_extension.load(
+        name="_C",
+        sources=build.sources,
+        extra_include_paths=[build.include],
+        extra_cflags=build.cxx_flags,
+        extra_cuda_cflags=build.nvcc_flags,
+        with_cuda=build.cuda_home is not None,
+        verbose=os.environ.get("DETECTOR_JIT_VERBOSE") == "1",
+    )
+    sys.modules["detector._C"] = module
+    return module

@@ -1,0 +1,25 @@
+"""Builds detector._C; all else about the package stands in pyproject.toml."""
+
+import runpy
+
+from setuptools import setup
+from torch.utils import cpp_extension
+
+recipe = runpy.run_path("detector/layers/_extension.py")["recipe"]()
+print(f"detector._C: {recipe.note}", flush=True)
+if recipe.cuda_home:
+    cpp_extension.CUDA_HOME = recipe.cuda_home  # torch's own search stops at the first nvcc on the PATH
+extension_type = cpp_extension.CUDAExtension if recipe.cuda_home else cpp_extension.CppExtension
+extension = extension_type(
+    "detector._C",
+    recipe.sources,
+    include_dirs=[recipe.include],
+    extra_compile_args={"cxx": recipe.cxx_flags, "nvcc": recipe.nvcc_flags},
+    py_limited_api=True,
+)
+
+setup(
+    ext_modules=[extension],
+    cmdclass={"build_ext": cpp_extension.BuildExtension},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+)
