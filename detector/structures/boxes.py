@@ -1,7 +1,7 @@
 """Functions on boxes: float tensors (N, 4) holding (x1, y1, x2, y2) in pixels.
 
-Coordinates are continuous and half-open: width = x2 - x1. Readers of inclusive 1-based files (VOC XML) convert
-at the door, after which the plain IoU equals the "+1" IoU of the VOC development kit.
+Coordinates are continuous and half-open: width = x2 - x1. Readers of inclusive 1-based files (VOC XML)
+convert at the door, after which the plain IoU equals the "+1" IoU of the VOC development kit.
 """
 
 import torch
@@ -39,5 +39,5 @@ def flip_boxes(boxes: Tensor, width: float) -> Tensor:
 
 
 def boxes_to_rois(boxes: list[Tensor]) -> Tensor:
-    """RoIs (sum R, 5) holding (image index, x1, y1, x2, y2) from the boxes (R_i, 4) of each image of a batch."""
+    """RoIs (sum R, 5) of (image index, x1, y1, x2, y2), from the boxes (R_i, 4) of each image of a batch."""
     return torch.cat([torch.cat([b.new_full((len(b), 1), i), b], dim=1) for i, b in enumerate(boxes)])

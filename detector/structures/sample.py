@@ -1,7 +1,7 @@
 """What flows through training: Sample -> Batch; and what comes out: Scores -> Detections.
 
-Weak supervision is a type here: neither Sample nor Batch has a field for ground-truth boxes, so training cannot
-see them. Annotation, which has them, is made by a data set's reader and taken by evaluation alone.
+Weak supervision is a type here: neither Sample nor Batch has a field for ground-truth boxes, so training
+cannot see them. Annotation, which has them, is made by a data set's reader and taken by evaluation alone.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Batch:
     images: Tensor  # (B, 3, H, W) float32, zero-padded at the right and the bottom
     rois: Tensor  # (sum R, 5) float32: image index, x1, y1, x2, y2
     labels: Tensor  # (B, C) float32 0/1
-    counts: Tensor  # (B,) int64, proposals per image; stays on the CPU: splitting by it must not wait for a GPU
+    counts: Tensor  # (B,) int64, proposals per image; on the CPU: splitting by it must not wait for a GPU
     image_ids: tuple[str, ...]
 
     def to(self, device, non_blocking: bool = False) -> "Batch":
@@ -36,6 +36,11 @@ class Batch:
             return tensor.to(device, non_blocking=non_blocking)
 
         return Batch(move(self.images), move(self.rois), move(self.labels), self.counts, self.image_ids)
+
+    def pin_memory(self) -> "Batch":
+        """The batch in page-locked memory, as DataLoader asks for it."""
+        pinned = self.images.pin_memory(), self.rois.pin_memory(), self.labels.pin_memory()
+        return Batch(*pinned, self.counts, self.image_ids)
 
 
 @dataclass(frozen=True)

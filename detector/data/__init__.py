@@ -1,0 +1,1 @@
+"""From files to batches: readers of data sets and proposals, transforms, loaders."""

@@ -1,0 +1,197 @@
+"""Batches for training and passes for testing.
+
+A training batch is a function of (seed, position) alone: not of the number of worker processes, of what was
+read before, or of the global random state. So a run resumed at batch n sees what an unbroken one sees.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from detector.data.proposals import clean_proposals
+from detector.data.transforms import TestTransform, TrainTransform
+from detector.structures import Batch, Sample, boxes_to_rois
+
+
+class Source(Protocol):
+    """What the loaders read of a data set. They never ask for true boxes."""
+
+    image_ids: tuple[str, ...]
+
+    def read_image(self, index: int) -> Tensor: ...
+
+    def labels(self, index: int) -> Tensor: ...
+
+
+class WeakDataset(Dataset):
+    """Training samples: `dataset[index, draw]` is image `index` transformed by the random numbers of `draw`.
+
+    On the image as read, proposals with a side of at most `min_size` pixels are dropped and the first
+    `max_count` kept. After the transform, of those that coincide on the feature grid one is kept.
+
+    Args:
+        source: a data set, such as :class:`VOCDataset`.
+        proposals: boxes (R, 4) of each image id, in pixels of the image as read.
+        transform: what is done to each sample.
+        min_size: pixels of the image as read.
+        stride: side of a cell of the feature grid, in pixels of the transformed image.
+        max_count: most proposals an image.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        proposals: Mapping[str, Tensor],
+        transform: TrainTransform,
+        *,
+        min_size: float,
+        stride: int,
+        max_count: int,
+    ):
+        self.source, self.proposals, self.transform = source, proposals, transform
+        self.min_size, self.stride, self.max_count = min_size, stride, max_count
+
+    def __len__(self) -> int:
+        return len(self.source.image_ids)
+
+    def __getitem__(self, key: tuple[int, int]) -> Sample:
+        index, draw = key
+        sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
+        sample = self.transform(sample, torch.Generator().manual_seed(draw))
+        boxes = clean_proposals(sample.proposals, min_size=0, stride=self.stride, max_count=self.max_count)
+        return replace(sample, proposals=boxes)
+
+
+class TestDataset(Dataset):
+    """Test passes: `dataset[i]` is (image id, proposals (R, 4) of the image as read, a Sample a transform).
+
+    Row r of every pass is the same proposal, so that scores can be averaged over the passes; nothing is
+    merged on the feature grid, which differs from pass to pass.
+    """
+
+    __test__ = False  # not a test case, whatever pytest makes of the name
+
+    def __init__(
+        self,
+        source: Source,
+        proposals: Mapping[str, Tensor],
+        transforms: Sequence[TestTransform],
+        *,
+        min_size: float,
+        max_count: int,
+    ):
+        self.source, self.proposals, self.transforms = source, proposals, tuple(transforms)
+        self.min_size, self.max_count = min_size, max_count
+
+    def __len__(self) -> int:
+        return len(self.source.image_ids)
+
+    def __getitem__(self, index: int) -> tuple[str, Tensor, list[Sample]]:
+        sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
+        return sample.image_id, sample.proposals, [transform(sample) for transform in self.transforms]
+
+
+class SeededBatches:
+    """Endless batches of (index, draw): every image once per epoch, in an order made from (seed, epoch).
+
+    Batches run on over the ends of epochs, so all have `images_per_batch` entries. `draw` is made from (seed,
+    position) and seeds the random part of the transform.
+
+    Args:
+        start: number of batches already consumed.
+    """
+
+    def __init__(self, num_images: int, images_per_batch: int, seed: int, start: int = 0):
+        if num_images < 1:
+            raise ValueError("there are no images to make batches of")
+        self.num_images, self.images_per_batch = num_images, images_per_batch
+        self.seed, self.start = seed, start
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        position, epoch, order = self.start * self.images_per_batch, -1, []
+        while True:
+            batch = []
+            for _ in range(self.images_per_batch):
+                if position // self.num_images != epoch:
+                    epoch = position // self.num_images
+                    generator = torch.Generator().manual_seed(_mix(self.seed, 0, epoch))
+                    order = torch.randperm(self.num_images, generator=generator).tolist()
+                batch.append((order[position % self.num_images], _mix(self.seed, 1, position)))
+                position += 1
+            yield batch
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """One batch of several samples. Images are padded with 0, the mean colour, at the right and bottom."""
+    height = max(sample.image.shape[1] for sample in samples)
+    width = max(sample.image.shape[2] for sample in samples)
+    images = [
+        F.pad(sample.image, (0, width - sample.image.shape[2], 0, height - sample.image.shape[1]))
+        for sample in samples
+    ]
+    return Batch(
+        images=torch.stack(images),  # (B, 3, height, width)
+        rois=boxes_to_rois([sample.proposals for sample in samples]),  # (sum R, 5)
+        labels=torch.stack([sample.labels for sample in samples]),  # (B, C)
+        counts=torch.tensor([len(sample.proposals) for sample in samples]),  # (B,)
+        image_ids=tuple(sample.image_id for sample in samples),
+    )
+
+
+def train_loader(
+    dataset: WeakDataset, *, images_per_batch: int, seed: int, start: int = 0, workers: int = 0
+) -> DataLoader:
+    """Endless batches (:class:`Batch`), the same for any number of `workers`.
+
+    Args:
+        seed: 0 or more.
+        start: number of batches already consumed; the first one given is the one after them.
+        workers: processes that read images; 0: this process reads.
+    """
+    batches = SeededBatches(len(dataset), images_per_batch, seed, start)
+    pin_memory = torch.cuda.is_available()  # so that Batch.to(..., non_blocking=True) does not block
+    return DataLoader(
+        dataset, batch_sampler=batches, collate_fn=collate, pin_memory=pin_memory, **_process_options(workers)
+    )
+
+
+def test_loader(dataset: TestDataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)
+    """The items of the data set, one image at a time, in order."""
+    return DataLoader(dataset, batch_size=None, collate_fn=_as_is, **_process_options(workers))
+
+
+test_loader.__test__ = False  # not a test case, whatever pytest makes of the name
+
+
+def _read_sample(
+    source: Source, proposals: Mapping[str, Tensor], index: int, min_size: float, max_count: int
+) -> Sample:
+    image_id = source.image_ids[index]
+    boxes = clean_proposals(proposals[image_id], min_size=min_size, stride=1, max_count=max_count)
+    return Sample(source.read_image(index), boxes, source.labels(index), image_id)
+
+
+def _process_options(workers: int) -> dict:
+    return {
+        "num_workers": workers,
+        "persistent_workers": workers > 0,
+        # A loader draws a seed for its workers. Drawn from the global generator, it would shift the random
+        # numbers of the model (dropout) after a resume.
+        "generator": torch.Generator(),
+    }
+
+
+def _as_is(item):
+    return item
+
+
+def _mix(seed: int, stream: int, position: int) -> int:
+    """A 63-bit seed from (seed, stream, position); SeedSequence promises the same one on every platform."""
+    high, low = np.random.SeedSequence([seed, stream, position]).generate_state(2, np.uint32).tolist()
+    return (high << 32 | low) >> 1
