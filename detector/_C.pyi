@@ -1,4 +1,4 @@
-"""The compiled ops, as csrc/vision.h lists them. Call them through detector.layers, which adds the gradients."""
+"""The compiled ops, as csrc/vision.h lists them. Call them by detector.layers, which checks and explains."""
 
 from torch import Tensor
 

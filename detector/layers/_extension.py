@@ -5,7 +5,6 @@ compiles the same sources at import in place of the installed build: edit a kern
 """
 
 import functools
-import importlib.util
 import os
 import re
 import shutil
@@ -35,7 +34,7 @@ class Recipe(NamedTuple):
 
 
 def recipe() -> Recipe:
-    """How to compile `detector._C` here. FORCE_CUDA=1 insists on the CUDA kernels, FORCE_CUDA=0 leaves them out."""
+    """How to compile `detector._C` here. FORCE_CUDA=1 insists on CUDA kernels, FORCE_CUDA=0 leaves them out."""
     cuda_home, note = _find_cuda()
     sources = [CSRC / "vision.cpp", *sorted((CSRC / "cpu").glob("*.cpp"))]
     if cuda_home:
@@ -99,8 +98,8 @@ def load_extension() -> ModuleType:
         from detector import _C
     except ImportError as error:
         raise ImportError(
-            f"detector._C, the compiled extension, could not be loaded ({error}). Build it with"
-            " `pip install --no-build-isolation -e .` in the checkout, or set DETECTOR_JIT=1 to compile it at import."
+            f"detector._C, the compiled extension, could not be loaded ({error}). Build it with `pip install"
+            " --no-build-isolation -e .` in the checkout, or set DETECTOR_JIT=1 to compile it at import."
         ) from error
     return _C
 

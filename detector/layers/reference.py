@@ -1,4 +1,4 @@
-"""Each op in plain PyTorch: the executable specification that the kernels are tested against, and timed beside."""
+"""Each op in plain PyTorch: the executable specification, which tests and benchmarks set beside the kernels."""
 
 import torch
 from torch import Tensor
