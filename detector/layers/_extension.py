@@ -34,7 +34,7 @@ class Recipe(NamedTuple):
 
 
 def recipe() -> Recipe:
-    """How to compile `detector._C` here. FORCE_CUDA=1 insists on CUDA kernels, FORCE_CUDA=0 leaves them out."""
+    """How to compile `detector._C` here. FORCE_CUDA=1 insists on CUDA kernels, FORCE_CUDA=0 omits them."""
     cuda_home, note = _find_cuda()
     sources = [CSRC / "vision.cpp", *sorted((CSRC / "cpu").glob("*.cpp"))]
     if cuda_home:

@@ -1,4 +1,4 @@
-"""The PCL loss: cross entropy on proposal clusters. Kernels: csrc/cpu/pcl_loss.cpp and csrc/cuda/pcl_loss.cu."""
+"""The PCL loss: cross entropy on proposal clusters. Kernels: csrc/cpu/pcl_loss.cpp, csrc/cuda/pcl_loss.cu."""
 
 import torch
 from torch import Tensor, nn
@@ -17,30 +17,30 @@ def pcl_loss(
         L = -\frac{1}{R} \Big[ \sum_n S_n \log p_n + \sum_{r\,\text{background}} w_r \log \phi_{r,0} \Big]
 
     Cluster n has the weight S_n, the sum of its members' weights, and the probability p_n, the mean of its
-    members' probabilities of their class. Logarithms are of max(p, 1e-9); below that the gradient is zero. R counts
-    every proposal of the image; no proposals give exactly 0. Source: Tang et al., "PCL: Proposal Cluster Learning
-    for Weakly Supervised Object Detection", https://arxiv.org/abs/1807.03342.
+    members' probabilities of their class. Logarithms are of max(p, 1e-9); below that the gradient is zero. R
+    counts every proposal of the image; no proposals give exactly 0. Source: Tang et al., "PCL: Proposal
+    Cluster Learning for Weakly Supervised Object Detection", https://arxiv.org/abs/1807.03342.
 
     The gradient goes to `probs` alone; `labels`, `weights` and `clusters` are constants. There is no second
-    derivative. Equal inputs give equal bits. On a GPU the host never waits, and the call can be captured in a CUDA
-    graph if `counts` is None or on the GPU.
+    derivative. Equal inputs give equal bits. On a GPU the host never waits, and the call can be captured in
+    a CUDA graph if `counts` is None or on the GPU.
 
     Args:
-        probs (Tensor[R, C + 1]): class probabilities of the proposals, background in column 0, images one after
-            the other; float64, float32, float16 or bfloat16 (half types compute in float32), any strides.
+        probs (Tensor[R, C + 1]): class probabilities of the proposals, background in column 0, image after
+            image; float64, float32, float16 or bfloat16 (half types compute in float32), any strides.
         labels (Tensor[R]): int64, the class 1..C of a cluster's member, 0 for background.
         weights (Tensor[R]): in the dtype of `probs`.
-        clusters (Tensor[R]): int64, the cluster of each member, from 0 within its image and below the number of
-            the image's proposals; -1 for background. The members of a cluster have one label.
+        clusters (Tensor[R]): int64, the cluster of each member, counted from 0 within its image and below
+            the number of its proposals; -1 for background. The members of a cluster have one label.
         counts (Tensor[B], optional): int64, proposals per image, on any device; None: all rows are one image.
 
     Returns:
         Tensor: the loss, () or with `counts` (B,), in the dtype of `probs`.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype or device. On the CPU, and everywhere with the environment variable
-            DETECTOR_VALIDATE=1, also on values that contradict the above or are not finite. Without it a GPU
-            ignores rows with an impossible label or cluster and rows past the sum of `counts`; NaN goes through.
+        RuntimeError: on a wrong shape, dtype or device. On the CPU, and on a GPU with the environment
+            variable DETECTOR_VALIDATE=1, also on values that contradict the above or are not finite. Else
+            a GPU ignores rows with an impossible label or cluster and rows past the sum of `counts`.
     """
     if counts is not None:
         counts = counts.to(probs.device, non_blocking=True)
@@ -70,9 +70,9 @@ def pcl_loss_compat(
 ) -> Tensor:
     """The PCL loss of one image from the nine tensors of the original PCL code, with a true gradient.
 
-    As there, vectors may be (N,) or (1, N), integers may come as floats, and classes with `im_labels` 0 do not
-    count. `pc_labels` and `pc_probs` are not read: they follow from the others, and the gradient must pass through
-    the cluster means.
+    As there, vectors may be (N,) or (1, N), integers may come as floats, and classes with `im_labels` 0 do
+    not count. `pc_labels` and `pc_probs` are not read: they follow from the others, and the gradient must
+    pass through the cluster means.
 
     Args:
         pcl_probs (Tensor[R, C + 1]): class probabilities, background in column 0; the gradient goes here.
@@ -113,9 +113,7 @@ def _backward(ctx, grad: Tensor, _grad_slopes: Tensor | None) -> tuple[Tensor | 
 
 
 def _no_second_derivative(ctx, grad: Tensor) -> None:
-    raise NotImplementedError(
-        "pcl_loss has no second derivative; its gradient cannot be differentiated again"
-    )
+    raise NotImplementedError("pcl_loss has no second derivative; differentiate it once only")
 
 
 @torch.library.register_fake("detector::pcl_loss_forward")
@@ -125,8 +123,8 @@ def _fake_forward(probs, labels, weights, clusters, counts):
     return losses, probs.new_empty(labels.shape, dtype=slopes_dtype)
 
 
-# The backward op reads only the shape of probs; it takes probs so that autograd sees the gradient depend on it
-# and a second derivative is refused, where it would else be taken for zero.
+# The backward op reads only the shape of probs; it takes probs so that autograd sees the gradient depend on
+# it and a second derivative is refused, where it would else be taken for zero.
 @torch.library.register_fake("detector::pcl_loss_backward")
 def _fake_backward(grad, probs, labels, slopes, counts):
     return probs.new_empty(probs.shape)

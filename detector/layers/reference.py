@@ -1,4 +1,4 @@
-"""Each op in plain PyTorch: the executable specification, which tests and benchmarks set beside the kernels."""
+"""Each op in plain PyTorch: the executable specification; tests and benchmarks set it beside the kernels."""
 
 import torch
 from torch import Tensor
