@@ -59,15 +59,15 @@ def get_cfg() -> CfgNode:
     # ---- The network and the method
     cfg.MODEL = CfgNode()
     cfg.MODEL.METHOD = "pcl"  # "wsddn", "oicr" or "pcl": how proposals get their pseudo labels
-    cfg.MODEL.WEIGHTS = ""  # file of pretrained backbone weights (a state dict); "": random weights
+    cfg.MODEL.WEIGHTS = ""  # file of ImageNet weights (a state dict) to start from; "": random weights
     cfg.MODEL.STREAMS = 3  # refinement streams of oicr and pcl; wsddn has none
     cfg.MODEL.STREAM_WEIGHTS = (1.0, 1.0, 1.0)  # factor of each refinement stream's loss
     cfg.MODEL.MIL_REDUCTION = "mean"  # MIL loss over the classes: "mean", or "sum" as in the WSDDN paper
     cfg.MODEL.BACKBONE = CfgNode()
-    cfg.MODEL.BACKBONE.NAME = "vgg16"  # "small", "vgg16", or "timm": the one that TIMM_NAME says
-    cfg.MODEL.BACKBONE.TIMM_NAME = ""  # a model of the timm package, for NAME "timm"
-    cfg.MODEL.BACKBONE.FREEZE_AT = 2  # stages, counted from the input, that are not trained
-    cfg.MODEL.BACKBONE.FREEZE_NORM = True  # timm: batch norm keeps its pretrained statistics and factors
+    cfg.MODEL.BACKBONE.NAME = "vgg16"  # "small", "vgg16", or "timm": a network of the timm package
+    cfg.MODEL.BACKBONE.FROZEN_STAGES = 2  # of vgg16 and timm, counted from the image: not trained
+    cfg.MODEL.BACKBONE.TIMM_NAME = ""  # timm's name of the network, e.g. "tf_efficientnet_lite0"
+    cfg.MODEL.BACKBONE.TIMM_STRIDE = 16  # pixels a feature: picks the stage of the timm network that is read
     cfg.MODEL.BOX_FEATURES = CfgNode()
     cfg.MODEL.BOX_FEATURES.POOL = "roi_pool"  # "roi_pool" or "roi_align"
     cfg.MODEL.BOX_FEATURES.OUTPUT_SIZE = 7  # cells of the pooled grid, a side
@@ -127,9 +127,10 @@ _CHOICES = {
 # Numbers are 0 or more, but for the channel means; these say more.
 _POSITIVE = {
     "PROPOSALS.MAX_COUNT", "INPUT.TRAIN_SIZES", "INPUT.TEST_SIZES", "INPUT.MAX_SIZE", "INPUT.STD",
-    "MODEL.STREAMS", "MODEL.BOX_FEATURES.OUTPUT_SIZE", "MODEL.BOX_FEATURES.WIDTHS", "CLUSTERS.MAX_CENTRES",
-    "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH", "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LOG_PERIOD",
-    "SOLVER.CHECKPOINT_PERIOD", "SOLVER.KEEP_CHECKPOINTS", "TEST.MAX_DETECTIONS",
+    "MODEL.STREAMS", "MODEL.BACKBONE.TIMM_STRIDE", "MODEL.BOX_FEATURES.OUTPUT_SIZE",
+    "MODEL.BOX_FEATURES.WIDTHS", "CLUSTERS.MAX_CENTRES", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH",
+    "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LOG_PERIOD", "SOLVER.CHECKPOINT_PERIOD",
+    "SOLVER.KEEP_CHECKPOINTS", "TEST.MAX_DETECTIONS",
 }
 _AT_MOST_ONE = {
     "MODEL.BOX_FEATURES.DROPOUT", "CLUSTERS.GRAPH_IOU", "CLUSTERS.MEMBER_IOU", "CLUSTERS.IGNORE_IOU",
@@ -255,11 +256,21 @@ def _check(cfg: CfgNode) -> None:
     weights, streams = cfg.MODEL.STREAM_WEIGHTS, cfg.MODEL.STREAMS
     expected = f"as many numbers as MODEL.STREAMS, which is {streams}"
     _require(len(weights) == streams, "MODEL.STREAM_WEIGHTS", weights, expected)
-    steps, backbone = cfg.SOLVER.STEPS, cfg.MODEL.BACKBONE
+    steps = cfg.SOLVER.STEPS
     _require(list(steps) == sorted(steps), "SOLVER.STEPS", steps, "ascending iterations")
-    expected = "the name of a timm model, as MODEL.BACKBONE.NAME is 'timm'"
-    named = backbone.NAME != "timm" or bool(backbone.TIMM_NAME)
-    _require(named, "MODEL.BACKBONE.TIMM_NAME", backbone.TIMM_NAME, expected)
+    _check_backbone(cfg)
+
+
+def _check_backbone(cfg: CfgNode) -> None:
+    backbone, because = cfg.MODEL.BACKBONE, f"as MODEL.BACKBONE.NAME is {cfg.MODEL.BACKBONE.NAME!r}"
+    if backbone.NAME == "timm":
+        key = "MODEL.BACKBONE.TIMM_NAME"
+        _require(backbone.TIMM_NAME != "", key, backbone.TIMM_NAME, f"the name of a timm network, {because}")
+    elif backbone.NAME == "vgg16":
+        key, stages = "MODEL.BACKBONE.FROZEN_STAGES", backbone.FROZEN_STAGES
+        _require(stages <= 3, key, stages, f"0 to 3, {because}")
+    else:
+        _require(cfg.MODEL.WEIGHTS == "", "MODEL.WEIGHTS", cfg.MODEL.WEIGHTS, f"'' {because}: it has none")
 
 
 def _check_choice(key: str, value: str) -> None:

@@ -99,12 +99,18 @@ def test_an_unknown_key_of_a_file_names_the_file_too(write):
         ("MODEL.STREAMS", "2", "MODEL.STREAM_WEIGHTS is .*as many numbers as MODEL.STREAMS, which is 2"),
         ("SOLVER.STEPS", "(20, 10)", "ascending"),
         ("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME"),
+        ("MODEL.BACKBONE.FROZEN_STAGES", "4", "expected 0 to 3, as MODEL.BACKBONE.NAME is 'vgg16'"),
         ("SOLVER", "3", "SOLVER is a group of keys.*SOLVER.MAX_ITER"),
     ],
 )
 def test_bad_values_are_refused_naming_the_key(write, key, value, message):
     with pytest.raises(ValueError, match=message):
         load_cfg(write(""), [key, value])
+
+
+def test_the_small_backbone_has_no_pretrained_weights(write):
+    with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is 'a.pth', expected ''"):
+        load_cfg(write(""), ["MODEL.BACKBONE.NAME", "small", "MODEL.WEIGHTS", "a.pth"])
 
 
 def test_overrides_come_in_pairs(write):

@@ -1,0 +1,1 @@
+"""Training and inference: loops over batches, checkpoints, schedules."""

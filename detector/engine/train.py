@@ -1,0 +1,145 @@
+"""The training loop."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim import Optimizer
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+from detector.engine.checkpoint import checkpoint_path, list_checkpoints, save_checkpoint
+from detector.engine.loss_log import LossLog
+from detector.engine.schedule import set_lr
+from detector.structures import Batch
+from detector.utils.reproducibility import seed_step
+
+logger = logging.getLogger(__name__)
+
+
+def train(
+    model: nn.Module,
+    criterion: Callable[..., Mapping[str, Tensor]],
+    optimizer: Optimizer,
+    batches: Iterable[Batch],
+    *,
+    folder: Path,
+    device: torch.device,
+    seed: int,
+    max_iter: int,
+    lr_factor: Callable[[int], float],
+    accumulate: int = 1,
+    clip_norm: float = 0.0,
+    log_period: int = 20,
+    checkpoint_period: int = 2500,
+    keep_checkpoints: int = 2,
+    start: int = 0,
+    train_seconds: float = 0.0,
+) -> float:
+    """Train from step `start` to step `max_iter`; returns the seconds that all steps took, those before too.
+
+    What a step does is a function of the weights, the optimiser's state, its batches and (seed, iteration),
+    so a run that goes on from a checkpoint equals one that was never interrupted.
+
+    Args:
+        criterion: (outputs, batch) to losses by name; their sum is what is minimised.
+        batches: endless, and already at the batch that follows step `start`.
+        folder: run folder; takes the events of TensorBoard, checkpoints/ and model_final.pt.
+        lr_factor: number of finished steps to the factor of the learning rate.
+        accumulate: batches whose gradients are averaged into one step.
+        clip_norm: longest gradient (2-norm over all parameters); 0: not clipped.
+        keep_checkpoints: how many of the newest to keep.
+        start: steps already done.
+        train_seconds: seconds that they took.
+
+    Raises:
+        NonFiniteLoss: a loss or the gradient is NaN or infinite; names the images. It is in no checkpoint.
+        ValueError: the criterion refused a batch; names the images.
+        OSError: a checkpoint could not be written; earlier ones are intact.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    batches = iter(batches)
+    loss_log, images_seen = LossLog(), 0
+    began = last_log = time.perf_counter()
+    model.train()
+    with (
+        closing(SummaryWriter(folder, purge_step=start + 1)) as writer,
+        # disable=None: no bar where there is no screen to draw it on; log lines take its place there
+        tqdm(total=max_iter, initial=start, unit="step", disable=None, dynamic_ncols=True) as bar,
+    ):
+        for iteration in range(start + 1, max_iter + 1):
+            seed_step(seed, iteration)
+            set_lr(optimizer, lr_factor(iteration - 1))
+            image_ids: tuple[str, ...] = ()
+            for _ in range(accumulate):
+                batch = next(batches).to(device, non_blocking=True)
+                losses = _losses(model, criterion, batch, loss_log)
+                loss = torch.stack(list(losses.values())).sum()
+                (loss / accumulate).backward()
+                loss_log.add({"loss": loss, **losses}, batch.image_ids)
+                image_ids += batch.image_ids
+            gradient_norm = get_total_norm(p.grad for p in parameters if p.grad is not None)
+            loss_log.add({"gradient_norm": gradient_norm}, image_ids)
+
+            log_now = iteration % log_period == 0 or iteration == max_iter
+            save_now = iteration % checkpoint_period == 0 or iteration == max_iter
+            # On a GPU this waits for the device, so it is done only where the log reads the values anyway,
+            # and before a checkpoint, which must not hold what a non-finite loss did. On the CPU it is free.
+            if device.type == "cpu" or log_now or save_now:
+                loss_log.check()
+            if clip_norm > 0:
+                clip_grads_with_norm_(parameters, clip_norm, gradient_norm)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+            bar.update()
+            images_seen += len(image_ids)
+            now = time.perf_counter()
+            if log_now:
+                values = loss_log.means()
+                values["lr"] = optimizer.param_groups[0]["lr"]
+                values["images_per_second"] = images_seen / (now - last_log)
+                seconds_left = (now - began) / (iteration - start) * (max_iter - iteration)
+                _report(iteration, max_iter, values, seconds_left, writer, bar)
+                images_seen, last_log = 0, now
+            if save_now:
+                seconds = train_seconds + now - began
+                path = checkpoint_path(folder, iteration)
+                save_checkpoint(path, model, optimizer, iteration=iteration, train_seconds=seconds)
+                for old in list_checkpoints(folder)[:-keep_checkpoints]:
+                    old.unlink()
+    seconds = train_seconds + time.perf_counter() - began
+    path = folder / "model_final.pt"
+    save_checkpoint(path, model, None, iteration=max(start, max_iter), train_seconds=seconds)
+    return seconds
+
+
+def _losses(model: nn.Module, criterion, batch: Batch, loss_log: LossLog) -> Mapping[str, Tensor]:
+    try:
+        return criterion(model(batch.images, batch.rois, batch.counts), batch)
+    except ValueError as error:
+        loss_log.check()  # scores that are not finite may be the doing of an earlier batch, not yet read
+        raise ValueError(f"images {', '.join(batch.image_ids)}: {error}") from error
+
+
+def _report(
+    iteration: int,
+    max_iter: int,
+    values: Mapping[str, float],
+    seconds_left: float,
+    writer: SummaryWriter,
+    bar: tqdm,
+) -> None:
+    for name, value in values.items():
+        writer.add_scalar(f"train/{name}", value, iteration)
+    line = "  ".join(f"{name} {value:.3g}" for name, value in values.items())
+    bar.set_postfix_str(line)
+    level = logging.INFO if bar.disable else logging.DEBUG  # DEBUG goes to the log file only
+    left = timedelta(seconds=round(seconds_left))
+    logger.log(level, "step %d/%d  %s  time left %s", iteration, max_iter, line, left)

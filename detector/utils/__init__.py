@@ -1,0 +1,1 @@
+"""Files, logging and bookkeeping that know nothing of detection."""

@@ -1,0 +1,33 @@
+"""One logger for the console and for the run folder's log, which leaves progress bars whole."""
+
+import logging
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+
+class _ConsoleHandler(logging.Handler):
+    """Writes above the progress bars that are on the screen."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+def setup_logging(path: Path | None = None) -> logging.Logger:
+    """The package's logger: INFO and above to standard error, everything to the end of the file `path`.
+
+    Called again, it replaces what was set up before. The library itself only logs; tools call this.
+    """
+    logger = logging.getLogger("detector")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+    logger.setLevel(logging.DEBUG)
+    console = _ConsoleHandler(logging.INFO)
+    logger.addHandler(console)
+    if path is not None:
+        file = logging.FileHandler(path, encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(file)
+    return logger

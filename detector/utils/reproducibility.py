@@ -1,0 +1,29 @@
+"""Equal seeds, equal results."""
+
+import os
+import random
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int) -> None:
+    """Seed every generator, and ask torch for deterministic algorithms. Call it before anything is made."""
+    # cuBLAS is deterministic only with a fixed workspace, which it reads from here when it first starts.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Warn only: the backward of torchvision's RoI pooling and RoI align has no such algorithm on a GPU.
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # We never read memory that was not written, and filling it takes time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def seed_step(seed: int, iteration: int) -> None:
+    """Make what torch draws in this step a function of (seed, iteration) alone.
+
+    A resumed run then draws what the unbroken one would have drawn, with no generator state to save.
+    """
+    # Mixed, because the CPU generator reads the low 32 bits only.
+    torch.manual_seed(int(np.random.SeedSequence((seed, iteration)).generate_state(1)[0]))

@@ -1,0 +1,130 @@
+"""detector.engine.checkpoint: saving, loading, refusing."""
+
+import resource
+
+import pytest
+import torch
+from torch import nn
+
+from detector.engine.checkpoint import (
+    checkpoint_path,
+    list_checkpoints,
+    load_checkpoint,
+    restore_model,
+    restore_optimizer,
+    save_checkpoint,
+)
+
+
+def make(width=3, lr=0.1):
+    net = nn.Sequential(nn.Linear(2, width), nn.Linear(width, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    return net, optimizer
+
+
+def test_round_trip(tmp_path):
+    path = checkpoint_path(tmp_path, 12)
+    net, optimizer = make()
+    save_checkpoint(path, net, optimizer, iteration=12, train_seconds=1.5)
+    loaded = load_checkpoint(path)
+    assert (loaded["iteration"], loaded["train_seconds"]) == (12, 1.5)
+    other, other_optimizer = make(lr=0.7)
+    restore_model(other, loaded, path)
+    restore_optimizer(other_optimizer, loaded, path)
+    for name, value in net.state_dict().items():
+        assert other.state_dict()[name].equal(value)
+    momenta = [s["momentum_buffer"] for s in optimizer.state.values()]
+    for mine, saved in zip(other_optimizer.state.values(), momenta, strict=True):
+        assert mine["momentum_buffer"].equal(saved)
+    assert other_optimizer.param_groups[0]["lr"] == 0.7  # the config decides, not the checkpoint
+
+
+def test_a_full_disk_keeps_the_earlier_checkpoint(tmp_path):
+    path = tmp_path / "a.pt"
+    net, optimizer = make()
+    save_checkpoint(path, net, optimizer, iteration=1, train_seconds=0.0)
+    before = path.read_bytes()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, limit[1]))
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*a\.pt: File too large"):
+            save_checkpoint(path, nn.Linear(200, 200), None, iteration=2, train_seconds=0.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"checkpoint .*a\.pt does not exist; train first"):
+        load_checkpoint(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("content", [b"", b"words", b"PK\x03\x04 cut off"])
+def test_a_damaged_file_is_named(tmp_path, content):
+    path = tmp_path / "a.pt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.pt is not a checkpoint, or a damaged one"):
+        load_checkpoint(path)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    torch.save({"weights": torch.ones(1)}, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=r"a\.pt is not a checkpoint written by"):
+        load_checkpoint(tmp_path / "a.pt")
+
+
+class Runs:
+    """What a hostile checkpoint would hold: an object whose loading calls a function."""
+
+    def __reduce__(self):
+        return (print, ("this must not run",))
+
+
+def test_loading_runs_no_code(tmp_path, capsys):
+    torch.save({"model": Runs(), "iteration": 1, "train_seconds": 0.0}, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        load_checkpoint(tmp_path / "a.pt")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1)), r"0\.weight is \(3, 2\), in the model \(4, 2\)"),
+        (nn.Sequential(nn.Linear(2, 3)), r"it has 1\.weight, which the model lacks"),
+        (nn.Sequential(*(nn.Linear(2, 3) for _ in range(4))), r"it lacks 2\.weight; .* and \d more"),
+    ],
+)
+def test_a_checkpoint_of_another_model_says_what_differs_and_what_to_do(tmp_path, other, message):
+    path = tmp_path / "a.pt"
+    save_checkpoint(path, make()[0], None, iteration=1, train_seconds=0.0)
+    with pytest.raises(ValueError, match=rf"a\.pt is of another model: .*{message}.*config\.yaml in its run"):
+        restore_model(other, load_checkpoint(path), path)
+
+
+def test_resuming_needs_the_optimiser_of_the_same_parameters(tmp_path):
+    path = tmp_path / "a.pt"
+    net, optimizer = make()
+    save_checkpoint(path, net, None, iteration=1, train_seconds=0.0)
+    with pytest.raises(ValueError, match="has weights only"):
+        restore_optimizer(optimizer, load_checkpoint(path), path)
+    save_checkpoint(path, net, optimizer, iteration=1, train_seconds=0.0)
+    frozen = torch.optim.SGD(net[0].parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="other parameters frozen"):
+        restore_optimizer(frozen, load_checkpoint(path), path)
+
+
+def test_checkpoints_are_listed_oldest_first_and_by_number(tmp_path):
+    assert list_checkpoints(tmp_path) == []
+    (tmp_path / "checkpoints").mkdir()
+    paths = [checkpoint_path(tmp_path, i) for i in (20, 1000, 1000000)]
+    for path in [
+        *paths[::-1],
+        tmp_path / "checkpoints" / ".000030.pt.tmp",
+        tmp_path / "checkpoints" / "best.pt",
+    ]:
+        path.touch()
+    assert list_checkpoints(tmp_path) == paths

@@ -1,0 +1,34 @@
+"""detector.engine.loss_log: what the log reads, and what stops a run."""
+
+import pytest
+import torch
+
+from detector.engine.loss_log import LossLog, NonFiniteLoss
+
+
+def test_means_since_the_last_call():
+    log = LossLog()
+    log.add({"a": torch.tensor(1.0), "b": torch.tensor(5.0)}, ("x",))
+    log.check()
+    log.add({"a": torch.tensor(2.0)}, ("y",))
+    assert log.means() == {"a": 1.5, "b": 5.0}
+    log.add({"a": torch.tensor(7.0)}, ("z",))
+    assert log.means() == {"a": 7.0}
+    assert log.means() == {}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_the_first_value_that_is_not_finite_names_its_images(value):
+    log = LossLog()
+    log.add({"a": torch.tensor(1.0)}, ("w",))
+    log.add({"a": torch.tensor(value)}, ("x", "y"))
+    log.add({"a": torch.tensor(value)}, ("z",))
+    with pytest.raises(NonFiniteLoss, match=f"a is {value}, from the images x, y$"):
+        log.check()
+
+
+def test_values_do_not_keep_the_graph():
+    log = LossLog()
+    weight = torch.ones((), requires_grad=True)
+    log.add({"a": weight * 2}, ("x",))
+    assert not log._unread[0][2].requires_grad

@@ -1,0 +1,79 @@
+"""detector.engine.schedule: learning rates."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from detector.engine.schedule import lr_factor, parameter_groups, set_lr
+
+
+def test_the_voc_recipe():
+    def factor(iteration):
+        return lr_factor(iteration, max_iter=50000, schedule="step", steps=(35000,), warmup_iters=500)
+
+    assert factor(0) == pytest.approx(1 / 3)
+    assert factor(250) == pytest.approx(2 / 3)
+    assert factor(500) == factor(34999) == 1
+    assert factor(35000) == factor(49999) == pytest.approx(0.1)
+
+
+@given(st.integers(1, 100), st.floats(0, 1), st.integers(0, 10))
+def test_cosine_falls_from_one_after_the_warm_up(max_iter, warmup_factor, warmup_iters):
+    factors = [
+        lr_factor(
+            i, max_iter=max_iter, schedule="cosine", warmup_iters=warmup_iters, warmup_factor=warmup_factor
+        )
+        for i in range(max_iter)
+    ]
+    assert all(0 <= f <= 1 for f in factors)
+    falling = factors[warmup_iters:]
+    assert falling == sorted(falling, reverse=True)
+    if warmup_iters == 0:
+        assert factors[0] == 1
+        assert factors[-1] == pytest.approx((1 + math.cos(math.pi * (max_iter - 1) / max_iter)) / 2)
+
+
+def test_an_unknown_schedule_is_refused():
+    with pytest.raises(ValueError, match="schedule is 'poly', expected 'step' or 'cosine'"):
+        lr_factor(0, max_iter=1, schedule="poly")
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Conv2d(3, 4, 1), nn.GroupNorm(2, 4), nn.BatchNorm2d(4))
+        self.head = nn.Linear(4, 2)
+
+
+def test_groups_give_each_kind_of_parameter_its_rate_and_decay():
+    net = Net()
+    groups = parameter_groups(
+        net, base_lr=0.1, weight_decay=0.01, backbone_lr_factor=0.5, bias_lr_factor=2, bias_weight_decay=0.001
+    )
+    found = {id(p): (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
+    conv, group_norm, batch_norm = net.backbone
+    assert found == {
+        id(conv.weight): (0.05, 0.01),
+        id(conv.bias): (0.1, 0.001),
+        **{id(p): (0.05, 0) for p in (*group_norm.parameters(), *batch_norm.parameters())},
+        id(net.head.weight): (0.1, 0.01),
+        id(net.head.bias): (0.2, 0.001),
+    }
+
+
+def test_frozen_parameters_are_in_no_group():
+    net = Net()
+    net.backbone.requires_grad_(False)
+    groups = parameter_groups(net, base_lr=0.1, weight_decay=0.01)
+    assert {id(p) for g in groups for p in g["params"]} == {id(p) for p in net.head.parameters()}
+
+
+def test_set_lr_multiplies_the_initial_rates():
+    optimizer = torch.optim.SGD(parameter_groups(Net(), base_lr=0.1, weight_decay=0.01))
+    set_lr(optimizer, 0.1)
+    set_lr(optimizer, 0.5)
+    assert {g["lr"] for g in optimizer.param_groups} == {0.05, 0.1}

@@ -1,0 +1,210 @@
+"""detector.engine.train: the loop, on a stand-in model that is quick to step."""
+
+import itertools
+import logging
+import math
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from detector.engine.checkpoint import list_checkpoints, load_checkpoint, restore_model, restore_optimizer
+from detector.engine.loss_log import NonFiniteLoss
+from detector.engine.train import train
+from detector.structures import Batch
+
+
+class Net(nn.Module):
+    """Something with a backbone, dropout and the call of the detector."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Linear(3, 4)
+        self.dropout = nn.Dropout(0.5)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, images, rois, counts):
+        return self.head(self.dropout(self.backbone(images.mean(dim=(2, 3)))))
+
+
+def criterion(outputs, batch):
+    return {"mil": ((outputs - batch.labels) ** 2).mean(), "refine_1": outputs.abs().mean()}
+
+
+def make_batch(position, size=2):
+    generator = torch.Generator().manual_seed(position)
+    return Batch(
+        images=torch.rand(size, 3, 4, 4, generator=generator),
+        rois=torch.zeros(size, 5),
+        labels=torch.rand(size, 2, generator=generator).round(),
+        counts=torch.ones(size, dtype=torch.int64),
+        image_ids=tuple(f"image{position}_{i}" for i in range(size)),
+    )
+
+
+def batches(start=0):
+    return map(make_batch, itertools.count(start))
+
+
+def make():
+    torch.manual_seed(1)
+    net = Net()
+    return net, torch.optim.SGD(
+        [{"params": list(net.parameters()), "initial_lr": 0.1}], lr=0.1, momentum=0.9, weight_decay=0.01
+    )
+
+
+def run(folder, net, optimizer, data=None, criterion=criterion, **changes):
+    arguments = {
+        "folder": folder,
+        "device": torch.device("cpu"),
+        "seed": 5,
+        "max_iter": 8,
+        "lr_factor": lambda iteration: 1 / (1 + iteration),
+        "log_period": 3,
+        "checkpoint_period": 3,
+    }
+    return train(net, criterion, optimizer, batches() if data is None else data, **{**arguments, **changes})
+
+
+def weights(net):
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(tmp_path):
+    whole, optimizer = make()
+    run(tmp_path / "whole", whole, optimizer)
+
+    def stop_at_five():  # in the middle of a period, as Ctrl-C would
+        yield from itertools.islice(batches(), 4)
+        raise KeyboardInterrupt
+
+    net, optimizer = make()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "broken", net, optimizer, stop_at_five())
+    (path,) = list_checkpoints(tmp_path / "broken")
+    assert path.name == "000003.pt"
+
+    net, optimizer = make()
+    torch.rand(7)  # another state of the generator than the first run had
+    checkpoint = load_checkpoint(path)
+    restore_model(net, checkpoint, path)
+    restore_optimizer(optimizer, checkpoint, path)
+    run(tmp_path / "broken", net, optimizer, batches(start=3), start=3, train_seconds=100.0)
+    assert weights(net).equal(weights(whole))
+    last = [load_checkpoint(list_checkpoints(tmp_path / name)[-1]) for name in ("whole", "broken")]
+    momenta = [c["optimizer"]["state"][0]["momentum_buffer"] for c in last]
+    assert momenta[0].equal(momenta[1])
+    assert last[1]["train_seconds"] > 100 > last[0]["train_seconds"]
+
+
+def test_what_the_run_folder_holds(tmp_path):
+    net, optimizer = make()
+    seconds = run(tmp_path, net, optimizer, keep_checkpoints=2)
+    assert [p.name for p in list_checkpoints(tmp_path)] == ["000006.pt", "000008.pt"]
+    final = load_checkpoint(tmp_path / "model_final.pt")
+    assert (final["iteration"], final["train_seconds"]) == (8, seconds)
+    assert "optimizer" not in final
+    assert all(final["model"][k].equal(v) for k, v in net.state_dict().items())
+    assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 1
+
+
+def test_accumulated_batches_equal_one_large_batch(tmp_path):
+    """Two batches of 2 averaged into one step give the gradient of one batch of 4."""
+
+    def part(first):
+        whole, rows = make_batch(0, size=4), slice(first, first + 2)
+        fields = (whole.images, whole.rois, whole.labels, whole.counts, whole.image_ids)
+        return Batch(*(field[rows] for field in fields))
+
+    gradients = []
+    for data in ([make_batch(0, size=4)], [part(0), part(2)]):
+        net, optimizer = make()
+        net.dropout.p = 0.0
+        optimizer.register_step_pre_hook(
+            lambda *_, net=net: gradients.append([p.grad.clone() for p in net.parameters()])
+        )
+        run(tmp_path, net, optimizer, data, max_iter=1, accumulate=len(data))
+    for whole, parts in zip(*gradients, strict=True):
+        torch.testing.assert_close(whole, parts)
+
+
+def test_the_schedule_sets_the_learning_rate_of_each_step(tmp_path):
+    net, optimizer = make()
+    seen = []
+    optimizer.register_step_pre_hook(lambda opt, *_: seen.append(opt.param_groups[0]["lr"]))
+    run(tmp_path, net, optimizer, max_iter=3)
+    assert seen == pytest.approx([0.1, 0.1 / 2, 0.1 / 3])
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 0.01])
+def test_the_gradient_is_clipped_where_asked(tmp_path, clip_norm):
+    net, optimizer = make()
+    norms = []
+    optimizer.register_step_pre_hook(
+        lambda *_: norms.append(math.sqrt(sum(float((p.grad**2).sum()) for p in net.parameters())))
+    )
+    run(tmp_path, net, optimizer, max_iter=3, clip_norm=clip_norm)
+    assert all(norm <= 0.0101 for norm in norms) == (clip_norm > 0)
+
+
+def poisoned(position):
+    for i, batch in enumerate(batches()):
+        if i == position:
+            batch.images.fill_(float("nan"))
+        yield batch
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_images(tmp_path):
+    net, optimizer = make()
+    with pytest.raises(NonFiniteLoss, match=r"loss is nan, from the images image4_0, image4_1$"):
+        run(tmp_path, net, optimizer, poisoned(4))
+    assert [p.name for p in list_checkpoints(tmp_path)] == ["000003.pt"]
+    assert weights(net).isfinite().all()
+
+
+def test_a_device_that_is_not_read_every_step_still_names_the_images_and_saves_nothing_bad(
+    tmp_path, monkeypatch
+):
+    net, optimizer = make()
+    monkeypatch.setattr(Batch, "to", lambda self, *_, **__: self)  # the CPU in the clothes of a GPU
+    with pytest.raises(NonFiniteLoss, match=r"loss is nan, from the images image3_0, image3_1$"):
+        run(tmp_path, net, optimizer, poisoned(3), device=torch.device("cuda"))
+    assert [p.name for p in list_checkpoints(tmp_path)] == ["000003.pt"]
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_too(tmp_path):
+    net, optimizer = make()
+    net.head.weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(
+        NonFiniteLoss, match=r"gradient_norm is (nan|inf), from the images image0_0, image0_1$"
+    ):
+        run(tmp_path, net, optimizer)
+
+
+def test_what_the_criterion_refuses_names_the_images(tmp_path):
+    def refuse(outputs, batch):
+        raise ValueError("scores are wrong")
+
+    with pytest.raises(ValueError, match="images image0_0, image0_1: scores are wrong"):
+        run(tmp_path, *make(), criterion=refuse)
+
+
+def test_the_log_has_losses_speed_and_time_left(tmp_path, caplog):
+    net, optimizer = make()
+    caplog.set_level(logging.DEBUG, "detector")
+    run(tmp_path, net, optimizer)
+    lines = [record.getMessage() for record in caplog.records if record.name == "detector.engine.train"]
+    assert [line.split()[1] for line in lines] == ["3/8", "6/8", "8/8"]
+    for line in lines:
+        assert re.search(
+            r"loss \S+  mil \S+  refine_1 \S+ .*lr \S+  images_per_second \S+  time left \d:\d\d:\d\d$", line
+        )
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path):
+    net, optimizer = make()
+    before = weights(net)
+    assert run(tmp_path, net, optimizer, start=8, train_seconds=3.0) == pytest.approx(3.0, abs=0.5)
+    assert weights(net).equal(before)

@@ -1,0 +1,34 @@
+"""detector.utils.logging: console and file."""
+
+import logging
+
+import pytest
+
+from detector.utils.logging import setup_logging
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_handlers():
+    yield
+    logger = logging.getLogger("detector")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def test_info_goes_to_both_and_debug_to_the_file_only(tmp_path, capsys):
+    setup_logging(tmp_path / "log.txt")
+    logging.getLogger("detector.engine").info("hello %d", 3)
+    logging.getLogger("detector.engine").debug("quiet")
+    console = capsys.readouterr()
+    assert console.err == "hello 3\n"
+    assert console.out == ""
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert [line.split(" ", 2)[2] for line in lines] == ["INFO hello 3", "DEBUG quiet"]
+
+
+def test_a_second_set_up_replaces_the_first_and_appends_to_the_file(tmp_path, capsys):
+    for _ in range(2):
+        setup_logging(tmp_path / "log.txt").info("once")
+    assert capsys.readouterr().err == "once\nonce\n"
+    assert len((tmp_path / "log.txt").read_text().splitlines()) == 2
