@@ -192,6 +192,5 @@ def _as_is(item):
 
 
 def _mix(seed: int, stream: int, position: int) -> int:
-    """A 63-bit seed from (seed, stream, position); SeedSequence promises the same one on every platform."""
-    high, low = np.random.SeedSequence([seed, stream, position]).generate_state(2, np.uint32).tolist()
-    return (high << 32 | low) >> 1
+    """A seed of 32 bits, which is all that torch's CPU generator reads; the same on every platform."""
+    return int(np.random.SeedSequence([seed, stream, position]).generate_state(1)[0])

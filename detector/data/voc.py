@@ -119,10 +119,11 @@ def read_image(path: str | Path) -> Tensor:
     """
     try:
         with Image.open(path) as image:
-            if image.mode.startswith("I"):  # 16 bits a pixel: Pillow's own conversion would clip at 255
-                grey = np.asarray(image).astype(np.int64) >> 8
-                image = Image.fromarray(grey.clip(0, 255).astype(np.uint8))
-            pixels = np.array(image.convert("RGB"))  # (H, W, 3)
+            if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would clip at 255
+                grey = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)  # (H, W)
+                pixels = np.stack([grey] * 3, axis=2)
+            else:
+                pixels = np.array(image.convert("RGB"))  # (H, W, 3)
     except FileNotFoundError:
         raise FileNotFoundError(f"image {path} does not exist") from None
     except _DECODE_ERRORS as error:
@@ -224,7 +225,7 @@ def _read_box(element: ElementTree.Element, path: Path, height: int, width: int)
 def _read_number(element: ElementTree.Element, tag: str, path: Path, default: str | None = None) -> float:
     text = element.findtext(tag, default)
     try:
-        return float(text)  # some boxes of VOC 2011 and later are fractional
+        return float(text or "")  # some boxes of VOC 2011 and later are fractional
     except (TypeError, ValueError):
         place = f"<{tag}> of <{element.tag}>"
         raise ValueError(f"annotation {path}: {place} is {text!r}, expected a number") from None

@@ -1,0 +1,1 @@
+"""How good the boxes are: average precision, CorLoc, tables and pictures."""

@@ -1,0 +1,162 @@
+"""Average precision and CorLoc as PASCAL VOC and the weakly supervised literature define them.
+
+AP is one pass over flat arrays: a row is a box, and a detection meets the true boxes of its image
+and class.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from detector.structures import Annotation, Detections, Scores, box_iou
+
+
+def voc_ap(
+    detections: Sequence[Detections],
+    annotations: Sequence[Annotation],
+    num_classes: int,
+    *,
+    iou_threshold: float = 0.5,
+    eleven_point: bool = False,
+) -> np.ndarray:
+    """Average precision (C,) of each class, float64 in [0, 1]; nan for a class without an object that counts.
+
+    As in the VOC development kit: the detections of a class are taken from the highest score down (equal
+    scores: images in the order of `annotations`, then as given). Each is assigned to the object of its image
+    and class that it overlaps most (equal overlaps: the first object). It is wrong where their IoU is below
+    `iou_threshold` or the object is taken already. One assigned to a difficult object is neither right nor
+    wrong, and difficult objects need not be found.
+
+    Args:
+        detections, annotations: one of each for every image, in any order.
+        eleven_point: the mean over recalls 0, 0.1, ..., 1 of the best precision at that recall or a higher
+            one (VOC 2007); otherwise the area under that curve (VOC 2010 and later).
+
+    Raises:
+        ValueError: the two do not speak of the same images, or a label is not in [0, C).
+    """
+    detections = _in_order_of(annotations, detections)
+    found_group, found_boxes = _flatten(detections, num_classes)  # (D,), (D, 4)
+    true_group, true_boxes = _flatten(annotations, num_classes)  # (G,), (G, 4)
+    difficult = _concatenate([annotation.difficult for annotation in annotations]).astype(bool)  # (G,)
+    scores = _concatenate([image.scores for image in detections])  # (D,)
+
+    ranking = np.argsort(-scores, kind="stable")
+    match = _best_match(found_boxes, found_group, true_boxes, true_group, iou_threshold)[ranking]  # (D,)
+    right = np.zeros(len(match), dtype=bool)
+    taken, first = np.unique(match, return_index=True)  # the highest-ranked detection of each object
+    right[first[taken >= 0]] = True
+    counts = np.append(~difficult, True)[match]  # index -1, no match: it counts, as wrong
+    found_label, true_label = found_group[ranking] % num_classes, true_group % num_classes
+    return np.array(
+        [
+            _average_precision(
+                right[counts & (found_label == label)],
+                int(np.count_nonzero(~difficult & (true_label == label))),
+                eleven_point,
+            )
+            for label in range(num_classes)
+        ]
+    )
+
+
+def corloc(
+    scores: Sequence[Scores],
+    annotations: Sequence[Annotation],
+    num_classes: int,
+    *,
+    iou_threshold: float = 0.5,
+) -> np.ndarray:
+    """Correct localisation of each class (C,), float64 in [0, 1]; nan for a class that no image shows.
+
+    Of the images that show the class, the share whose best proposal for it (equal scores: the first) has an
+    IoU above `iou_threshold` with any object of the class, difficult ones included. Deselaers et al., IJCV
+    2012.
+
+    Args:
+        scores, annotations: one of each for every image, in any order.
+
+    Raises:
+        ValueError: the two do not speak of the same images.
+    """
+    shown, hit = np.zeros(num_classes), np.zeros(num_classes)
+    for image, annotation in zip(_in_order_of(annotations, scores), annotations, strict=True):
+        labels = annotation.labels.unique()  # (L,)
+        shown[labels.numpy()] += 1
+        if len(labels) == 0 or len(image.proposals) == 0:
+            continue
+        best = image.proposals[image.scores[:, labels].argmax(dim=0)].double()  # (L, 4)
+        overlap = box_iou(best, annotation.boxes.double()) > iou_threshold  # (L, G)
+        same_class = labels[:, None] == annotation.labels[None, :]  # (L, G)
+        hit[labels.numpy()] += (overlap & same_class).any(dim=1).numpy()
+    with np.errstate(invalid="ignore"):
+        return hit / shown  # 0 / 0 is nan: no image shows the class
+
+
+def _in_order_of(annotations: Sequence[Annotation], results: Sequence) -> list:
+    """`results`, the one of each annotation's image in the order of the annotations."""
+    by_id = {result.image_id: result for result in results}
+    wanted = [annotation.image_id for annotation in annotations]
+    if len(by_id) < len(results) or len(set(wanted)) < len(wanted):
+        raise ValueError("an image occurs twice in the results or in the annotations, expected each once")
+    for image_id in by_id.keys() ^ set(wanted):
+        side = "results but no annotation" if image_id in by_id else "an annotation but no results"
+        raise ValueError(f"image {image_id} has {side}; evaluate all images of one split, and only those")
+    return [by_id[image_id] for image_id in wanted]
+
+
+def _flatten(images: Sequence, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Groups (N,), image index * C + label, and boxes (N, 4) of all images."""
+    labels = _concatenate([image.labels for image in images]).astype(np.int64)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
+        raise ValueError(f"labels run from {labels.min()} to {labels.max()}, expected 0 to {num_classes - 1}")
+    index = np.repeat(np.arange(len(images)), [len(image.labels) for image in images])
+    return index * num_classes + labels, _concatenate([image.boxes for image in images]).reshape(-1, 4)
+
+
+def _concatenate(tensors: list[torch.Tensor]) -> np.ndarray:
+    return torch.cat(tensors).double().numpy() if tensors else np.empty(0)
+
+
+def _best_match(
+    boxes: np.ndarray, groups: np.ndarray, others: np.ndarray, other_groups: np.ndarray, iou_threshold: float
+) -> np.ndarray:
+    """For each of boxes (D, 4), which of others (G, 4) in its group it overlaps most; -1: none enough."""
+    order = np.argsort(other_groups, kind="stable")
+    start = np.searchsorted(other_groups[order], groups, side="left")
+    count = np.searchsorted(other_groups[order], groups, side="right") - start  # (D,)
+    # All P pairs of one group: pair p is box[p] with other[p]; those of one box stand together.
+    box = np.repeat(np.arange(len(boxes)), count)  # (P,)
+    place = np.arange(len(box)) - np.repeat(np.cumsum(count) - count, count)  # 0, 1, ... within each box
+    other = order[np.repeat(start, count) + place]  # (P,)
+    iou = _paired_iou(boxes[box], others[other])
+    best_first = np.lexsort((-iou, box))  # stable: of equal IoUs the first object comes first
+    matched, first = np.unique(box[best_first], return_index=True)
+    best = best_first[first]  # the best pair of each box that has any
+    match = np.full(len(boxes), -1)
+    match[matched] = np.where(iou[best] >= iou_threshold, other[best], -1)
+    return match
+
+
+def _paired_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """IoU (P,) of boxes (P, 4) and others (P, 4), row by row; 0 where the union is empty."""
+    sides = np.minimum(boxes[:, 2:], others[:, 2:]) - np.maximum(boxes[:, :2], others[:, :2])  # (P, 2)
+    intersection = sides.clip(min=0).prod(axis=1)
+    areas = [(corners[:, 2:] - corners[:, :2]).prod(axis=1) for corners in (boxes, others)]
+    union = areas[0] + areas[1] - intersection
+    return np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
+
+
+def _average_precision(right: np.ndarray, num_objects: int, eleven_point: bool) -> float:
+    """From right (D,) bool, best detection first, and the number of objects there are to find."""
+    if num_objects == 0:
+        return float("nan")
+    hits = np.cumsum(right)  # (D,), recall * num_objects
+    precision = hits / np.arange(1, len(hits) + 1)
+    best_from_here = np.maximum.accumulate(precision[::-1])[::-1]  # (D,), never rises with recall
+    if not eleven_point:
+        return float(best_from_here[right].sum() / num_objects)  # each hit raises recall by 1 / num_objects
+    # Recall >= step / 10 in whole numbers: 3 of 10 objects are recall 0.3, which 0.1 * 3 in floats exceeds.
+    needed = [-(-step * num_objects // 10) for step in range(11)]
+    return float(np.append(best_from_here, 0.0)[np.searchsorted(hits, needed)].mean())
