@@ -1,0 +1,59 @@
+"""Imports point one way only, and few files know yacs: see docs/DESIGN.md."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "detector"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# What each part of the package may import of the others.
+ALLOWED = {
+    "__init__": set(),
+    "config": set(),
+    "utils": set(),
+    "structures": set(),
+    "layers": {"utils", "structures", "_C"},
+    "data": {"utils", "structures"},
+    "evaluation": {"utils", "structures"},
+    "modeling": {"utils", "structures", "layers"},
+    "engine": {"utils", "structures", "layers", "data", "modeling", "evaluation"},
+    "build": {"config", "utils", "structures", "layers", "data", "modeling", "evaluation", "engine"},
+}
+
+
+def imported_modules(source: str) -> set[str]:
+    """Dotted names of everything that a file imports, in functions too."""
+    modules = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import; write detector.…"
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_left(path: Path) -> None:
+    modules = imported_modules(path.read_text())
+    own = {module.split(".")[1] for module in modules if module.startswith("detector.")}
+    own &= {*ALLOWED, "_C"}  # else a name such as detector.__version__
+    forbidden = own - {part_of(path)} - ALLOWED[part_of(path)]
+    assert not forbidden, f"detector/{part_of(path)} must not import detector.{', detector.'.join(forbidden)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_config_and_build_know_yacs(path: Path) -> None:
+    knows = any(module.split(".")[0] == "yacs" for module in imported_modules(path.read_text()))
+    assert not knows or part_of(path) in {"config", "build"}
+
+
+def test_the_reader_of_imports_sees_them_all() -> None:
+    source = "import detector.engine.train\ndef f():\n    from detector import layers\n    import yacs.config"
+    assert imported_modules(source) == {"detector.engine.train", "detector.layers", "yacs.config"}
