@@ -1,5 +1,7 @@
 """Builds detector._C; all else about the package stands in pyproject.toml."""
 
+import glob
+import os
 import runpy
 
 from setuptools import setup
@@ -12,8 +14,9 @@ if recipe.cuda_home:
 extension_type = cpp_extension.CUDAExtension if recipe.cuda_home else cpp_extension.CppExtension
 extension = extension_type(
     "detector._C",
-    recipe.sources,
+    [os.path.relpath(source) for source in recipe.sources],  # setuptools takes no absolute ones
     include_dirs=[recipe.include],
+    depends=glob.glob("detector/csrc/**/*.*h", recursive=True),
     extra_compile_args={"cxx": recipe.cxx_flags, "nvcc": recipe.nvcc_flags},
     py_limited_api=True,
 )

@@ -300,7 +300,7 @@ def test_autocast_keeps_the_dtype_and_computes_in_float32(dtype: torch.dtype, de
 
 
 def broken(name: str, index: int, value: float) -> Case:
-    """Four rows of background, three of cluster 0 and class 1, three of cluster 2 and class 3; one bad value."""
+    """Background (4 rows), cluster 0 of class 1 (3 rows), cluster 2 of class 3 (3 rows); one bad value."""
     case = Case(
         torch.full((10, 4), 0.25),
         torch.tensor([0, 0, 0, 0, 1, 1, 1, 3, 3, 3]),
