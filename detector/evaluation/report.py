@@ -1,0 +1,62 @@
+"""The figures of a test: one dict for files and programs, one table for people."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from detector.utils.files import atomic_write
+
+_COLUMNS = {"AP50": "mAP50", "AP50_11point": "mAP50_11point", "CorLoc": "CorLoc"}  # of a class: their mean
+
+
+def summarize(class_names: Sequence[str], ap: np.ndarray, ap_11point: np.ndarray, corloc: np.ndarray) -> dict:
+    """Metrics in percent: mAP50, mAP50_11point, CorLoc, and per_class {name: {AP50, AP50_11point, CorLoc}}.
+
+    Args:
+        ap, ap_11point, corloc: (C,) in [0, 1]; nan, where there was nothing to find, becomes None and is left
+            out of the mean.
+    """
+    columns = {
+        name: [_percent(value) for value in values]
+        for name, values in zip(_COLUMNS, (ap, ap_11point, corloc), strict=True)
+    }
+    means: dict = {_COLUMNS[name]: _mean(values) for name, values in columns.items()}
+    rows = zip(class_names, *columns.values(), strict=True)
+    return means | {"per_class": {name: dict(zip(_COLUMNS, values, strict=True)) for name, *values in rows}}
+
+
+def metrics_table(metrics: dict) -> str:
+    """The dict of :func:`summarize` as text: a class a line, the means last; "-" stands for None."""
+    rows = [["class", "AP50", "AP50 11-point", "CorLoc"]]
+    rows += [[name, *map(_cell, values.values())] for name, values in metrics["per_class"].items()]
+    rows += [["mean", *(_cell(metrics[name]) for name in _COLUMNS.values())]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip()
+        for name, *cells in rows
+    ]
+    rule = "-" * max(map(len, lines))
+    return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+
+
+def write_json(path: str | Path, content: dict) -> None:
+    """Write a dict that holds no nan to a file, whole or not at all."""
+    with atomic_write(path, "w") as file:
+        json.dump(content, file, indent=2, allow_nan=False)
+        file.write("\n")
+
+
+def _percent(fraction: float) -> float | None:
+    return None if math.isnan(fraction) else 100 * float(fraction)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
