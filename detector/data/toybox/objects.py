@@ -185,8 +185,8 @@ def flower(rng: Rng) -> list[Part]:
         (limb(knee, blossom, 0.08), green),
         *leaves,
         *petals,
-        (ellipse(*blossom, 0.19, 0.19), plain(250, 225, 60)),
-        (ellipse(*blossom, 0.12, 0.12), plain(95, 50, 30)),
+        (ellipse(lean, -height, 0.19, 0.19), plain(250, 225, 60)),
+        (ellipse(lean, -height, 0.12, 0.12), plain(95, 50, 30)),
         (polygon((-width, 0), (width, 0), (width * taper, depth), (-width * taper, depth)), pot),
         (box(-width - 0.05, -0.03, width + 0.05, 0.12), pot),
     ]

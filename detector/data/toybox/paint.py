@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-Colour = tuple[int, int, int]
+Colour = tuple[int, ...]  # red, green, blue, each 0..255
 
 TEXTURES = ("plain", "stripes", "dots", "checks", "noise")
 
@@ -23,7 +23,7 @@ class Paint:
 
 
 def plain(*colour: int) -> Paint:
-    """The paint of one colour (red, green, blue), each 0..255."""
+    """The paint of one colour: red, green, blue."""
     return Paint("plain", colour, colour, 1.0, 0.0)
 
 

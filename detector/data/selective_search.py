@@ -1,0 +1,85 @@
+"""Selective search, through OpenCV's contrib module ximgproc.
+
+Uijlings et al., Selective Search for Object Recognition, IJCV 2013: the image is cut into small regions of
+even colour, neighbours are merged by likeness of colour, texture, size and fill, and the box of every region
+on the way is a proposal.
+"""
+
+import importlib.metadata
+from typing import Literal
+
+import cv2
+import numpy as np
+
+Mode = Literal["fast", "quality"]
+
+OPENCV_PACKAGES = (
+    "opencv-python",
+    "opencv-python-headless",
+    "opencv-contrib-python",
+    "opencv-contrib-python-headless",  # the one to have: no libGL needed
+)
+
+
+def selective_search(image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300) -> np.ndarray:
+    """Proposals (R, 4) float32, half-open xyxy in pixels of `image`, best first, no two the same.
+
+    The same image gives the same boxes, whatever was searched before. One of even colour gives one box.
+
+    Args:
+        image: (H, W, 3) uint8 RGB.
+        mode: "quality" searches more colour spaces and scales than "fast": 3 times the boxes and the time.
+        longest_side: larger images are searched on a copy reduced to so many pixels. Time and the number of
+            boxes grow with the pixels, the share of objects found hardly does.
+
+    Raises:
+        ValueError: another type, shape or mode.
+        ImportError: OpenCV without ximgproc; says how to mend it.
+    """
+    require_ximgproc()
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+        raise ValueError(f"image must be uint8 (H, W, 3) and not empty, not {image.dtype} {image.shape}")
+    if mode not in ("fast", "quality"):
+        raise ValueError(f'mode must be "fast" or "quality", not {mode!r}')
+    if longest_side < 1:
+        raise ValueError(f"longest_side must be at least 1 pixel, not {longest_side}")
+    height, width = image.shape[:2]
+    shrink = min(1.0, longest_side / max(height, width))
+    reduced_size = max(1, round(width * shrink)), max(1, round(height * shrink))
+    reduced = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), reduced_size, interpolation=cv2.INTER_AREA)
+
+    cv2.setRNGSeed(0)  # the order of the boxes is drawn at random
+    search = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
+    search.setBaseImage(reduced)
+    if mode == "fast":
+        search.switchToSelectiveSearchFast()
+    else:
+        search.switchToSelectiveSearchQuality()
+    x, y, w, h = np.asarray(search.process()).T  # (R,) each, in pixels of the copy
+    corners = np.stack([x, y, x + w, y + h], axis=1)  # (R, 4)
+    _, first = np.unique(corners, axis=0, return_index=True)
+    scale = np.array([width / reduced_size[0], height / reduced_size[1]] * 2)
+    limits = np.array([width, height] * 2)
+    return np.minimum(corners[np.sort(first)] * scale, limits).astype(np.float32)
+
+
+def require_ximgproc() -> None:
+    """ImportError that says how to mend the installation when OpenCV lacks selective search."""
+    if hasattr(cv2, "ximgproc") and hasattr(cv2.ximgproc, "segmentation"):
+        return
+    found = " ".join(name for name in OPENCV_PACKAGES if is_installed(name))
+    raise ImportError(
+        f"OpenCV {cv2.__version__} here has no cv2.ximgproc.segmentation, which selective search needs.\n"
+        f"OpenCV's packages overwrite each other's files; installed: {found or 'none that pip knows'}.\n"
+        f"Mend it with:\n"
+        f"  pip uninstall -y {found or ' '.join(OPENCV_PACKAGES)}\n"
+        f"  pip install {OPENCV_PACKAGES[-1]}"
+    )
+
+
+def is_installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
