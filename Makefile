@@ -1,0 +1,60 @@
+# Every target sets up .venv first when it is missing or stale; it needs Python >= 3.10 and g++. nvcc, if there, builds
+# the CUDA kernels too. PYTHON names the interpreter; VENV= (empty) uses it as it is, with no set-up.
+PYTHON ?= python3
+VENV ?= .venv
+CXX_FILES := $(shell find detector/csrc -type f)
+
+ifeq ($(VENV),)
+SETUP :=
+RUN := PYTHONPATH=. $(PYTHON)
+else
+SETUP := $(VENV)/.stamp
+RUN := PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python
+endif
+
+.PHONY: help demo test test-gpu bench-cpu bench-gpu lint format clean
+.DELETE_ON_ERROR:
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: $(SETUP)  ## draw toybox, find its proposals, train PCL from image labels, test it: see runs/demo
+	$(RUN) tools/make_toybox.py datasets/toybox
+	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --output datasets/toybox/proposals.npz
+	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo
+	$(RUN) tools/test_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo
+
+test: $(SETUP)  ## all tests, on every core; those for a GPU are skipped without one
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto
+
+test-gpu: $(SETUP)  ## the tests that need a GPU
+	$(RUN) -m pytest -m cuda
+
+bench-cpu bench-gpu: bench-%: $(SETUP)  ## time the ops beside their peers: see benchmarks/results
+	set -e; for script in benchmarks/bench_*.py; do $(RUN) $$script --device $(subst gpu,cuda,$*); done
+
+lint: $(SETUP)  ## formatting, style, types of the layers
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy detector/layers
+	$(RUN) -m clang_format --dry-run -Werror $(CXX_FILES)
+
+format: $(SETUP)  ## put the sources in the form that lint wants
+	$(RUN) -m ruff format .
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m clang_format -i $(CXX_FILES)
+
+clean:  ## remove what the build made; .venv, datasets and runs stay
+	rm -rf build dist *.egg-info detector/_C*.so $(VENV)/.stamp .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# torch comes first, because the extension is compiled against it: hence --no-build-isolation.
+$(VENV)/.stamp: setup.py pyproject.toml detector/layers/_extension.py $(CXX_FILES)
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed; PYTHON=... names another" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed, but $(PYTHON) is " + sys.version.split()[0] + "; PYTHON=... names another")'
+	@command -v $${CXX:-c++} >/dev/null || { echo "a C++ compiler is needed: install g++" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install "setuptools>=77" ninja "torch>=2.11" "torchvision>=0.26"
+	$(RUN) -c 'import runpy; print("detector._C:", runpy.run_path("detector/layers/_extension.py")["recipe"]().note)'
+	$(RUN) -m pip install --quiet --no-build-isolation -e '.[test,dev,timm]'
+	@touch $@
