@@ -6,10 +6,12 @@ CXX_FILES := $(shell find detector/csrc -type f)
 
 ifeq ($(VENV),)
 SETUP :=
-RUN := PYTHONPATH=. $(PYTHON)
+WITHIN := PYTHONPATH=.
+RUN := $(WITHIN) $(PYTHON)
 else
 SETUP := $(VENV)/.stamp
-RUN := PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python
+WITHIN := PATH="$(abspath $(VENV))/bin:$$PATH"
+RUN := $(WITHIN) python
 endif
 
 .PHONY: help demo test test-gpu bench-cpu bench-gpu lint format clean
@@ -34,15 +36,15 @@ bench-cpu bench-gpu: bench-%: $(SETUP)  ## time the ops beside their peers: see 
 	set -e; for script in benchmarks/bench_*.py; do $(RUN) $$script --device $(subst gpu,cuda,$*); done
 
 lint: $(SETUP)  ## formatting, style, types of the layers
-	$(RUN) -m ruff format --check .
-	$(RUN) -m ruff check .
-	$(RUN) -m mypy detector/layers
-	$(RUN) -m clang_format --dry-run -Werror $(CXX_FILES)
+	$(WITHIN) ruff format --check .
+	$(WITHIN) ruff check .
+	$(WITHIN) mypy detector/layers
+	$(WITHIN) clang-format --dry-run -Werror $(CXX_FILES)
 
 format: $(SETUP)  ## put the sources in the form that lint wants
-	$(RUN) -m ruff format .
-	$(RUN) -m ruff check --fix .
-	$(RUN) -m clang_format -i $(CXX_FILES)
+	$(WITHIN) ruff format .
+	$(WITHIN) ruff check --fix .
+	$(WITHIN) clang-format -i $(CXX_FILES)
 
 clean:  ## remove what the build made; .venv, datasets and runs stay
 	rm -rf build dist *.egg-info detector/_C*.so $(VENV)/.stamp .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The compiled ops, as csrc/vision.h lists them. Call them by detector.layers, which checks and explains."""
+"""The compiled ops, as csrc/vision.h lists them; `import torch` comes before. Use them through detector.layers."""
 
 from torch import Tensor
 

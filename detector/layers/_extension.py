@@ -119,5 +119,5 @@ def _compile() -> ModuleType:
         with_cuda=build.cuda_home is not None,
         verbose=os.environ.get("DETECTOR_JIT_VERBOSE") == "1",
     )
-    sys.modules["detector._C"] = sys.modules["detector"]._C = module  # as an import would
+    sys.modules["detector._C"] = vars(sys.modules["detector"])["_C"] = module  # as an import would
     return module
