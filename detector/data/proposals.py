@@ -79,7 +79,7 @@ class Proposals(Mapping[str, Tensor]):
         return iter(self.image_ids)
 
     def __getitem__(self, image_id: str) -> Tensor:
-        """Boxes (R, 4) float32 of an image, xyxy in its pixels, best first if the maker ranked them."""
+        """Boxes (R, 4) float32 of an image, xyxy in its pixels."""
         row = self._rows[image_id]
         return self.boxes[self._starts[row] : self._ends[row]]
 

@@ -22,7 +22,7 @@ OPENCV_PACKAGES = (
 
 
 def selective_search(image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300) -> np.ndarray:
-    """Proposals (R, 4) float32, half-open xyxy in pixels of `image`, best first, no two the same.
+    """Proposals (R, 4) float32, half-open xyxy in pixels of `image`, largest first, no two the same.
 
     The same image gives the same boxes, whatever was searched before. One of even colour gives one box.
 
@@ -48,7 +48,6 @@ def selective_search(image: np.ndarray, *, mode: Mode = "quality", longest_side:
     reduced_size = max(1, round(width * shrink)), max(1, round(height * shrink))
     reduced = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), reduced_size, interpolation=cv2.INTER_AREA)
 
-    cv2.setRNGSeed(0)  # the order of the boxes is drawn at random
     search = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
     search.setBaseImage(reduced)
     if mode == "fast":
@@ -57,10 +56,13 @@ def selective_search(image: np.ndarray, *, mode: Mode = "quality", longest_side:
         search.switchToSelectiveSearchQuality()
     x, y, w, h = np.asarray(search.process()).T  # (R,) each, in pixels of the copy
     corners = np.stack([x, y, x + w, y + h], axis=1)  # (R, 4)
-    _, first = np.unique(corners, axis=0, return_index=True)
+    # OpenCV's order hangs on the C library's rand(), so on whatever ran before: it is not kept.
+    corners = np.unique(corners, axis=0)
+    areas = (corners[:, 2:] - corners[:, :2]).prod(axis=1)
+    corners = corners[np.argsort(-areas, kind="stable")]
     scale = np.array([width / reduced_size[0], height / reduced_size[1]] * 2)
     limits = np.array([width, height] * 2)
-    return np.minimum(corners[np.sort(first)] * scale, limits).astype(np.float32)
+    return np.minimum(corners * scale, limits).astype(np.float32)
 
 
 def require_ximgproc() -> None:
