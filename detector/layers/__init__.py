@@ -13,12 +13,14 @@ from torchvision.ops import (
 )
 
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
+from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
 
 ROIAlign = RoIAlign
 ROIPool = RoIPool
 
 __all__ = [
     "PCLLoss",
+    "ProposalClusters",
     "ROIAlign",
     "ROIPool",
     "RoIAlign",
@@ -28,6 +30,7 @@ __all__ = [
     "nms",
     "pcl_loss",
     "pcl_loss_compat",
+    "proposal_clusters",
     "roi_align",
     "roi_pool",
     "sigmoid_focal_loss",

@@ -1,0 +1,40 @@
+"""A small residual network that trains from scratch on a few hundred images and two processor cores."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+
+class SmallBackbone(nn.Module):
+    """Images (B, 3, H, W) to features (B, channels[-1], H / stride, W / stride).
+
+    One stage an entry of `channels`, each halving the resolution with a strided convolution and adding one residual
+    block. Group norm, because it does not depend on the batch.
+    """
+
+    def __init__(self, channels: Sequence[int] = (24, 48, 96)) -> None:
+        super().__init__()
+        widths = (3, *channels)
+        stages = zip(widths[:-1], widths[1:], strict=True)
+        self.stages = nn.Sequential(*(nn.Sequential(_conv(i, o, 2), Residual(o)) for i, o in stages))
+        self.out_channels = channels[-1]
+        self.stride = 2 ** len(channels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.stages(images)
+
+
+class Residual(nn.Module):
+    """x + f(x), f two 3x3 convolutions; keeps the shape."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(_conv(channels, channels), _conv(channels, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x)
+
+
+def _conv(in_channels: int, out_channels: int, stride: int = 1) -> nn.Sequential:
+    conv = nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False)
+    return nn.Sequential(conv, nn.GroupNorm(8, out_channels), nn.ReLU(inplace=True))

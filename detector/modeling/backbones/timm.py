@@ -1,0 +1,76 @@
+"""Any convolutional backbone of timm, up to the stage of a given stride."""
+
+from collections.abc import Mapping
+
+import timm
+from timm.models import FeatureListNet
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class TimmBackbone(nn.Module):
+    """Images (B, 3, H, W) to the features (B, D, H / stride, W / stride) of one stage of a timm network.
+
+    Batch norm always uses its running statistics: batches of a detector are small and of one kind, and an image's
+    features must not depend on what it is batched with.
+
+    Args:
+        name: timm's model name, e.g. "tf_efficientnet_lite0".
+        stride: pixels per feature; picks the stage, and later ones are not built.
+        frozen_stages: how many stages, from the image on, keep their weights (the stem counts with the first).
+
+    Raises:
+        ValueError: the network has no stage of that stride, or fewer stages than are to be frozen.
+    """
+
+    def __init__(self, name: str, *, stride: int = 16, frozen_stages: int = 0) -> None:
+        super().__init__()
+        network = timm.create_model(name)
+        stages = list(network.feature_info)
+        strides = [stage["reduction"] for stage in stages]
+        if stride not in strides:
+            raise ValueError(f"stride is {stride}, but {name} has stages of stride {strides}")
+        index = strides.index(stride)
+        if frozen_stages > index + 1:
+            raise ValueError(
+                f"frozen_stages is {frozen_stages}, but {name} has {index + 1} up to stride {stride}"
+            )
+        nested = (
+            "." in stages[index]["module"]
+        )  # stages inside one nn.Sequential, as EfficientNet's "blocks.4"
+        self.body = FeatureListNet(network, out_indices=(index,), flatten_sequential=nested)
+        self.stride = stride
+        self.out_channels = stages[index]["num_chs"]
+        if frozen_stages:
+            self._freeze(stages[frozen_stages - 1]["module"].replace(".", "_"))
+
+    def _freeze(self, last: str) -> None:
+        for name, child in self.body.named_children():
+            child.requires_grad_(False)
+            if name == last:
+                return
+
+    def train(self, mode: bool = True) -> "TimmBackbone":
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, _BatchNorm):
+                module.eval()
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.body(images)[0]
+
+
+def load_timm_weights(backbone: TimmBackbone, weights: Mapping[str, Tensor]) -> None:
+    """Load a whole classifier's state dict, matched in order: names differ between packages, the order does not.
+
+    Raises:
+        ValueError: a tensor is missing or has another shape (names it).
+    """
+    state = backbone.body.state_dict()
+    given = list(weights.items())
+    for i, (name, tensor) in enumerate(state.items()):
+        found = f"{given[i][0]} of shape {tuple(given[i][1].shape)}" if i < len(given) else "nothing"
+        if i >= len(given) or given[i][1].shape != tensor.shape:
+            raise ValueError(f"weights hold {found} where {name} of shape {tuple(tensor.shape)} is expected")
+    backbone.body.load_state_dict({name: given[i][1] for i, name in enumerate(state)})

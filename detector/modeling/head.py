@@ -1,0 +1,47 @@
+"""The head that all methods share: two MIL streams (WSDDN) and K refinement streams (OICR, PCL)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from detector.modeling.per_image import softmax_per_image
+
+
+@dataclass(frozen=True)
+class HeadOutputs:
+    """Probabilities of every proposal, the same in training and testing."""
+
+    mil: Tensor  # (sum R, C): class softmax times proposal softmax; sums to the image score
+    refinements: tuple[Tensor, ...]  # K x (sum R, C + 1): softmax over the background (column 0) and classes
+
+    def scores(self) -> Tensor:
+        """Foreground scores (sum R, C) to detect with: the mean of the streams, or the MIL scores when K = 0."""
+        if not self.refinements:
+            return self.mil
+        return torch.stack(self.refinements).mean(dim=0)[:, 1:]
+
+
+class Head(nn.Module):
+    """WSDDN (Bilen and Vedaldi, arXiv 1511.02853) and K refinement streams (arXiv 1704.00138) on RoI features.
+
+    With a single class the softmax over classes would be the constant 1 and would never train, so a sigmoid takes
+    its place.
+    """
+
+    def __init__(self, in_features: int, num_classes: int, num_streams: int) -> None:
+        super().__init__()
+        self.classes = nn.Linear(in_features, num_classes)
+        self.proposals = nn.Linear(in_features, num_classes)
+        self.refinements = nn.ModuleList(nn.Linear(in_features, num_classes + 1) for _ in range(num_streams))
+        for layer in (self.classes, self.proposals, *self.refinements):
+            nn.init.normal_(layer.weight, std=0.01)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, features: Tensor, counts: Tensor) -> HeadOutputs:
+        """Features (sum R, F) and proposals per image (B,) to probabilities, in float32 at the least."""
+        class_logits = self.classes(features).float()  # (sum R, C)
+        by_class = class_logits.softmax(dim=1) if class_logits.shape[1] > 1 else class_logits.sigmoid()
+        by_proposal = softmax_per_image(self.proposals(features).float(), counts)  # (sum R, C)
+        refinements = tuple(layer(features).float().softmax(dim=1) for layer in self.refinements)
+        return HeadOutputs(by_class * by_proposal, refinements)

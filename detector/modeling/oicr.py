@@ -1,0 +1,34 @@
+"""OICR: the best proposal of each class and its neighbours are the object (Tang et al., arXiv 1704.00138)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from detector.layers import proposal_clusters
+from detector.modeling.wsddn import mean_per_image
+from detector.structures import Batch
+
+
+@dataclass(frozen=True)
+class OICR:
+    """Pseudo labels from the top proposal of each class; weighted cross-entropy a proposal."""
+
+    member_iou: float = 0.5
+    ignore_iou: float = 0.1
+
+    def __call__(self, probs: Tensor, source: Tensor, batch: Batch) -> Tensor:
+        found = proposal_clusters(
+            batch.rois[:, 1:],
+            source,
+            batch.labels,
+            batch.counts,
+            method="oicr",
+            member_iou=self.member_iou,
+            ignore_iou=self.ignore_iou,
+        )
+        return mean_per_image(oicr_loss(probs, found.labels, found.weights), batch.counts)
+
+
+def oicr_loss(probs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """-w_r log(phi_{r, label} + 1e-6) for each proposal: probs (R, C + 1), labels (R,), weights (R,) -> (R,)."""
+    return -weights * (probs.gather(1, labels[:, None])[:, 0] + 1e-6).log()

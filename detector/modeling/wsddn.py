@@ -1,0 +1,68 @@
+"""WSDDN: multiple-instance learning, and the criterion that adds refinement streams to it."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy
+
+from detector.modeling.head import HeadOutputs
+from detector.modeling.per_image import sum_per_image
+from detector.structures import Batch
+
+# A refinement method: probabilities (sum R, C + 1) of a stream, detached source scores (sum R, C), batch -> loss.
+Refinement = Callable[[Tensor, Tensor, Batch], Tensor]
+
+
+def mil_loss(
+    mil: Tensor, labels: Tensor, counts: Tensor, reduction: Literal["mean", "sum"] = "mean"
+) -> Tensor:
+    """Binary cross-entropy of image scores, mean over images (Bilen and Vedaldi, arXiv 1511.02853, eq. 2).
+
+    The score of an image is the sum of mil (sum R, C) over its proposals, clamped to [1e-6, 1 - 1e-6]. An image
+    without proposals says nothing and adds 0.
+
+    Args:
+        labels (Tensor[B, C]): 1 where the image shows the class, else 0.
+        counts (Tensor[B]): proposals per image, int64, on the CPU.
+        reduction: over classes: "mean", or "sum" as the paper writes it.
+    """
+    image_scores = sum_per_image(mil, counts).clamp(1e-6, 1 - 1e-6)  # (B, C)
+    losses = binary_cross_entropy(image_scores, labels, reduction="none")  # (B, C)
+    losses = losses.mean(dim=1) if reduction == "mean" else losses.sum(dim=1)
+    return (losses * (counts > 0).to(losses.device)).mean()
+
+
+class Criterion:
+    """Losses of a batch by name: "mil", and "refine_1" to "refine_K" when a refinement is given.
+
+    Stream k learns from pseudo labels made of the scores of stream k - 1 (of the MIL scores for the first). What is
+    returned is already weighted: the total loss is the plain sum.
+    """
+
+    def __init__(
+        self,
+        refinement: Refinement | None,
+        *,
+        mil_reduction: Literal["mean", "sum"] = "mean",
+        stream_weights: Sequence[float] = (1.0, 1.0, 1.0),
+    ) -> None:
+        self.refinement = refinement
+        self.mil_reduction = mil_reduction
+        self.stream_weights = tuple(stream_weights) if refinement else ()
+
+    def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
+        losses = {"mil": mil_loss(outputs.mil, batch.labels, batch.counts, self.mil_reduction)}
+        source = outputs.mil.detach()  # (sum R, C)
+        streams = zip(outputs.refinements, self.stream_weights, strict=True)
+        for k, (probs, weight) in enumerate(streams, start=1):
+            losses[f"refine_{k}"] = weight * self.refinement(probs, source, batch)
+            source = probs.detach()[:, 1:]
+        return losses
+
+
+def mean_per_image(values: Tensor, counts: Tensor) -> Tensor:
+    """Mean over images of the mean of values (sum R,) over each image's proposals; 0 for an image without any."""
+    means = sum_per_image(values[:, None], counts)[:, 0] / counts.clamp(min=1).to(values.device)  # (B,)
+    return torch.mean(means)
