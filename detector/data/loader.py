@@ -166,7 +166,7 @@ def test_loader(dataset: TestDataset, *, workers: int = 0) -> DataLoader:  # noq
     return DataLoader(dataset, batch_size=None, collate_fn=_as_is, **_process_options(workers))
 
 
-test_loader.__test__ = False  # not a test case, whatever pytest makes of the name
+test_loader.__test__ = False  # type: ignore[attr-defined]  # not a test case, whatever pytest thinks
 
 
 def _read_sample(

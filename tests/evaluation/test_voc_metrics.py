@@ -211,7 +211,7 @@ def twin_ap(detections, annotations, label, eleven_point):
 
 
 def random_case(seed):
-    """Up to 4 images, 3 classes, a coarse grid: equal overlaps, equal scores, duplicates and empties occur."""
+    """Up to 4 images, 3 classes, a coarse grid: equal overlaps and scores, duplicates and empties occur."""
     rng = np.random.default_rng(seed)
     annotations, detections = [], []
     for i in range(rng.integers(1, 5)):
@@ -278,7 +278,7 @@ def test_corloc_agrees_with_loops_on_200_random_cases():
 def separate_case(seed):
     """Objects so far apart that a detection overlaps one at most; difficult ones are found once at most.
 
-    There the two sets of rules agree: COCO gives a detection whose best object is taken the next best one, and
+    There the two sets of rules agree: COCO gives a detection whose best object is taken the next one, and
     ignores only the first detection of an object that does not count.
     """
     rng = np.random.default_rng(seed)

@@ -1,0 +1,217 @@
+from collections import Counter
+from itertools import islice
+
+import pytest
+import torch
+
+from detector.data.loader import (
+    SeededBatches,
+    TestDataset,
+    WeakDataset,
+    collate,
+    test_loader,
+    train_loader,
+)
+from detector.data.transforms import TestTransform, TrainTransform
+from detector.data.voc import VOCDataset
+from detector.structures import Sample
+
+NORMAL = {"mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
+CLASSES = ("bird", "cat", "dog")
+
+
+@pytest.fixture
+def source(small_voc):
+    with pytest.warns(UserWarning, match="1 of 5 images"):
+        return VOCDataset(small_voc.root, "trainval", CLASSES)
+
+
+@pytest.fixture
+def proposals(source):
+    """Different numbers of boxes an image; none in image b."""
+    generator = torch.Generator().manual_seed(0)
+    counts = {"a": 9, "b": 0, "c": 4, "d": 6, "e": 1}
+    boxes = {}
+    for image_id, count in counts.items():
+        corners = torch.randint(0, 12, (count, 2), generator=generator).float()
+        boxes[image_id] = torch.cat([corners, corners + 15 + torch.arange(count)[:, None]], dim=1)
+    return boxes
+
+
+@pytest.fixture
+def dataset(source, proposals):
+    transform = TrainTransform(sizes=(24, 40, 56), side="shortest", max_size=200, flip=True, **NORMAL)
+    return WeakDataset(source, proposals, transform, min_size=2, stride=1, max_count=100)
+
+
+def same(batch, other):
+    return (
+        batch.image_ids == other.image_ids
+        and torch.equal(batch.images, other.images)
+        and torch.equal(batch.rois, other.rois)
+        and torch.equal(batch.labels, other.labels)
+        and torch.equal(batch.counts, other.counts)
+    )
+
+
+# ---- Order
+
+
+@pytest.mark.parametrize("images_per_batch", [1, 2, 3, 7])
+def test_every_image_once_an_epoch(images_per_batch):
+    batches = islice(SeededBatches(5, images_per_batch, seed=3), 50)
+    entries = [entry for batch in batches for entry in batch]
+    orders = [[index for index, _ in entries[start : start + 5]] for start in range(0, len(entries) - 4, 5)]
+    assert all(sorted(order) == [0, 1, 2, 3, 4] for order in orders)
+    assert len({tuple(order) for order in orders}) > 1  # another order each epoch
+    assert max(Counter(draw for _, draw in entries).values()) == 1
+
+
+def test_order_does_not_depend_on_the_batch_size():
+    def entries(images_per_batch):
+        batches = islice(SeededBatches(5, images_per_batch, seed=3), 12 // images_per_batch)
+        return [entry for batch in batches for entry in batch]
+
+    assert entries(1) == entries(2) == entries(3)
+
+
+@pytest.mark.parametrize("start", [1, 4, 13])
+def test_start_continues_where_an_unbroken_run_would_be(start):
+    unbroken = list(islice(SeededBatches(5, 2, seed=3), 20))
+    assert list(islice(SeededBatches(5, 2, seed=3, start=start), 20 - start)) == unbroken[start:]
+
+
+def test_seeds_give_different_orders_and_draws():
+    one, other = (next(iter(SeededBatches(100, 100, seed=seed))) for seed in (0, 1))
+    assert [index for index, _ in one] != [index for index, _ in other]
+    assert not {draw for _, draw in one} & {draw for _, draw in other}
+
+
+def test_no_images():
+    with pytest.raises(ValueError, match="there are no images"):
+        SeededBatches(0, 2, seed=0)
+
+
+# ---- Samples
+
+
+def test_a_sample_depends_on_its_draw_alone(dataset):
+    torch.manual_seed(0)
+    first = dataset[0, 5]
+    torch.manual_seed(1)
+    second = dataset[0, 5]
+    assert torch.equal(first.image, second.image)
+    assert torch.equal(first.proposals, second.proposals)
+    assert len({dataset[0, draw].image.shape for draw in range(20)}) == 3
+
+
+def test_a_sample_holds_its_own_image(dataset, source):
+    for index in range(5):
+        sample = dataset[index, 0]
+        assert sample.image_id == source.image_ids[index]
+        assert torch.equal(sample.labels, source.labels(index))
+        assert sample.image.dtype == sample.proposals.dtype == torch.float32
+
+
+def test_small_proposals_are_dropped_before_the_image_is_enlarged(source):
+    boxes = dict.fromkeys(source.image_ids, torch.tensor([[0.0, 0, 3, 9], [0, 0, 4, 9], [0, 0, 9, 9]]))
+    transform = TrainTransform(sizes=(400,), side="shortest", max_size=2000, flip=False, **NORMAL)
+    dataset = WeakDataset(source, boxes, transform, min_size=3, stride=1, max_count=100)
+    assert dataset[0, 0].proposals.tolist() == [[0, 0, 40, 90], [0, 0, 90, 90]]
+
+
+@pytest.mark.parametrize(("size", "kept"), [(40, 1), (80, 2)])
+def test_the_feature_grid_is_that_of_the_transformed_image(source, size, kept):
+    boxes = dict.fromkeys(source.image_ids, torch.tensor([[0.0, 0, 32, 32], [0, 0, 35, 32]]))
+    transform = TrainTransform(sizes=(size,), side="shortest", max_size=2000, flip=False, **NORMAL)
+    dataset = WeakDataset(source, boxes, transform, min_size=2, stride=8, max_count=100)
+    assert len(dataset[0, 0].proposals) == kept
+
+
+def test_the_first_proposals_are_kept(source, proposals):
+    transform = TrainTransform(sizes=(40,), side="shortest", max_size=2000, flip=False, **NORMAL)
+    dataset = WeakDataset(source, proposals, transform, min_size=2, stride=1, max_count=3)
+    assert torch.equal(dataset[0, 0].proposals, proposals["a"][:3])  # 40 pixels is its own height
+
+
+# ---- Batches
+
+
+def test_collate_pads_right_and_bottom():
+    def sample(height, width, boxes, image_id):
+        proposals = torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4)
+        return Sample(torch.ones(3, height, width), proposals, torch.tensor([1.0, 0.0]), image_id)
+
+    batch = collate(
+        [sample(4, 8, [(1, 2, 3, 4)], "a"), sample(6, 5, [], "b"), sample(2, 2, [(0, 0, 1, 1)] * 2, "c")]
+    )
+    assert batch.images.shape == (3, 3, 6, 8)
+    assert batch.images.sum(dim=(1, 2, 3)).tolist() == [3 * 32, 3 * 30, 3 * 4]
+    assert batch.images[0, :, :4, :8].min() == batch.images[1, :, :6, :5].min() == 1
+    assert batch.rois.tolist() == [[0, 1, 2, 3, 4], [2, 0, 0, 1, 1], [2, 0, 0, 1, 1]]
+    assert batch.counts.tolist() == [1, 0, 2]
+    assert batch.counts.dtype == torch.int64
+    assert batch.labels.shape == (3, 2)
+    assert batch.image_ids == ("a", "b", "c")
+
+
+def test_collate_of_images_without_any_proposal():
+    batch = collate([Sample(torch.ones(3, 4, 4), torch.zeros(0, 4), torch.zeros(2), "a")])
+    assert batch.rois.shape == (0, 5)
+    assert batch.counts.tolist() == [0]
+
+
+def test_batches_do_not_depend_on_workers(dataset):
+    alone = list(islice(train_loader(dataset, images_per_batch=2, seed=4), 8))
+    for workers in (1, 2):
+        shared = islice(train_loader(dataset, images_per_batch=2, seed=4, workers=workers), 8)
+        assert all(map(same, alone, shared))
+
+
+def test_batches_resume(dataset):
+    unbroken = list(islice(train_loader(dataset, images_per_batch=2, seed=4), 8))
+    resumed = islice(train_loader(dataset, images_per_batch=2, seed=4, start=5), 3)
+    assert all(map(same, unbroken[5:], resumed))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loading_leaves_the_global_random_state_alone(dataset, workers):
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    next(iter(train_loader(dataset, images_per_batch=2, seed=4, workers=workers)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_error_in_a_worker_names_the_file(dataset, source):
+    for index in range(5):
+        source.image_path(index).write_bytes(b"")
+    with pytest.raises(ValueError, match=r"\.jpg cannot be read"):
+        next(iter(train_loader(dataset, images_per_batch=2, seed=4, workers=1)))
+
+
+# ---- Test passes
+
+
+def test_passes(source, proposals):
+    transforms = [
+        TestTransform(size, "shortest", 200, mirrored, **NORMAL)
+        for size in (20, 50)
+        for mirrored in (False, True)
+    ]
+    dataset = TestDataset(source, proposals, transforms, min_size=2, max_count=7)
+    for workers in (0, 2):
+        items = list(test_loader(dataset, workers=workers))
+        assert [image_id for image_id, _, _ in items] == list(source.image_ids)
+        for index, (image_id, boxes, samples) in enumerate(items):
+            height, width = source.image_size(index)
+            assert torch.equal(boxes, proposals[image_id][:7])
+            assert len(samples) == 4
+            for sample, transform in zip(samples, transforms, strict=True):
+                new_height, new_width = sample.image.shape[1:]
+                assert min(new_height, new_width) == transform.size
+                back = sample.proposals / torch.tensor([new_width / width, new_height / height] * 2)
+                if transform.flip:
+                    back = torch.stack(
+                        [width - back[:, 2], back[:, 1], width - back[:, 0], back[:, 3]], dim=1
+                    )
+                assert torch.allclose(back, boxes, atol=1e-4)  # row for row

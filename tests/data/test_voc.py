@@ -1,0 +1,256 @@
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from detector.data.voc import VOCDataset, read_image
+
+CLASSES = ("bird", "cat", "dog")
+
+
+def one_image(folder, objects, **image):
+    folder.image("a", **image)
+    path = folder.xml("a", objects)
+    folder.split("train", ["a"])
+    return path
+
+
+@pytest.fixture
+def dataset(small_voc):
+    with pytest.warns(UserWarning, match=r"^VOC_trainval: 1 of 5 images have no object"):
+        return VOCDataset(small_voc.root, "trainval", CLASSES)
+
+
+def test_reads_a_split(dataset, small_voc):
+    assert dataset.name == "VOC_trainval"
+    assert dataset.class_names == CLASSES
+    assert dataset.image_ids == ("a", "b", "c", "d", "e")
+    assert len(dataset) == 5
+    assert dataset.image_path(1) == small_voc.root / "JPEGImages" / "b.jpg"
+    assert dataset.image_size(1) == (43, 56)
+    image = dataset.read_image(1)
+    assert image.shape == (3, 43, 56)
+    assert image.dtype == torch.uint8
+    assert image.is_contiguous()
+    labels = torch.stack([dataset.labels(i) for i in range(5)])
+    assert labels.dtype == torch.float32
+    assert labels.tolist() == [[0, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]]
+
+
+def test_boxes_become_half_open(dataset):
+    annotation = dataset.annotation(2)
+    assert annotation.image_id == "c"
+    assert annotation.boxes.tolist() == [[1, 1, 30, 20], [4, 4, 40, 30]]
+    assert annotation.boxes.dtype == torch.float32
+    assert annotation.labels.tolist() == [1, 1]
+    assert annotation.difficult.tolist() == [False, True]
+
+
+def test_an_image_without_objects_has_an_empty_annotation(dataset):
+    annotation = dataset.annotation(3)
+    assert annotation.boxes.shape == (0, 4)
+    assert annotation.labels.shape == annotation.difficult.shape == (0,)
+    assert (annotation.labels.dtype, annotation.difficult.dtype) == (torch.int64, torch.bool)
+
+
+def test_difficult_objects_need_not_give_labels(small_voc):
+    with pytest.warns(UserWarning, match="2 of 5 images"):
+        dataset = VOCDataset(small_voc.root, "trainval", CLASSES, difficult_labels=False)
+    assert dataset.labels(2).tolist() == [0, 1, 0]  # its other cat is not difficult
+    assert dataset.labels(4).tolist() == [0, 0, 0]
+
+
+def test_no_warning_where_every_image_has_a_label(folder):
+    one_image(folder, [("cat", (1, 1, 5, 5))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        VOCDataset(folder.root, "train", CLASSES)
+
+
+def test_survives_pickling(dataset):
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy.image_ids == dataset.image_ids
+    assert torch.equal(copy.read_image(0), dataset.read_image(0))
+    assert torch.equal(copy.annotation(0).boxes, dataset.annotation(0).boxes)
+
+
+def test_fractional_boxes_are_read(folder):
+    one_image(folder, [("cat", (45.7, 3, 50.2, 9.5))])
+    box = VOCDataset(folder.root, "train", CLASSES).annotation(0).boxes[0]
+    assert box.tolist() == pytest.approx([44.7, 2, 50.2, 9.5])
+
+
+def test_parts_of_an_object_are_not_objects(folder):
+    path = one_image(folder, [("cat", (1, 1, 9, 9))])
+    part = "<part><name>head</name><bndbox><xmin>2</xmin></bndbox></part>"
+    path.write_text(path.read_text().replace("</object>", f"{part}</object>"))
+    assert VOCDataset(folder.root, "train", CLASSES).annotation(0).boxes.tolist() == [[0, 0, 9, 9]]
+
+
+def test_png_images_are_found(folder):
+    one_image(folder, [("cat", (1, 1, 5, 5))], suffix=".png")
+    assert VOCDataset(folder.root, "train", CLASSES).image_path(0).suffix == ".png"
+
+
+# ---- Image modes
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "RGBA", "CMYK", "LA"])
+def test_any_mode_becomes_rgb(tmp_path, mode):
+    grey = Image.fromarray(np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6))
+    path = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")
+    grey.convert("RGB").convert(mode).save(path)
+    image = read_image(path)
+    assert image.shape == (3, 4, 6)
+    assert image.dtype == torch.uint8
+    if mode in ("L", "RGBA", "CMYK", "LA"):
+        assert torch.equal(image, torch.from_numpy(np.array(grey)).expand(3, 4, 6))
+
+
+def test_16_bit_images_keep_their_upper_bits(tmp_path):
+    levels = np.array([[0, 256, 40000, 65535]], dtype=np.uint16)
+    Image.fromarray(levels).save(tmp_path / "image.png")
+    assert read_image(tmp_path / "image.png").tolist() == [[[0, 1, 156, 255]]] * 3
+
+
+# ---- Bad input: each error names the file and what is wrong with it
+
+
+def refused(folder, error=ValueError, split="train"):
+    with pytest.raises(error) as caught:
+        VOCDataset(folder.root, split, CLASSES)
+    return str(caught.value)
+
+
+def test_a_missing_root(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match="nowhere is not a folder in VOC layout: it has no ImageSets/Main"
+    ):
+        VOCDataset(tmp_path / "nowhere", "train", CLASSES)
+
+
+def test_a_missing_split_lists_those_there_are(small_voc):
+    small_voc.split("test", ["a"])
+    message = refused(small_voc, FileNotFoundError, "val")
+    assert "val.txt does not exist" in message
+    assert "test, trainval" in message
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_an_empty_split(folder, content):
+    folder.split("train", []).write_text(content)
+    assert "train.txt is empty" in refused(folder)
+
+
+def test_a_split_that_repeats_an_image(small_voc):
+    small_voc.split("train", ["a", "b", "a"])
+    assert "train.txt lists image a 2 times" in refused(small_voc)
+
+
+def test_a_missing_image(folder):
+    one_image(folder, [])
+    (folder.root / "JPEGImages" / "a.jpg").unlink()
+    message = refused(folder, FileNotFoundError)
+    assert str(folder.root / "JPEGImages" / "a") in message
+    assert ".png" in message
+
+
+def test_a_file_that_is_no_image(folder):
+    one_image(folder, [])
+    (folder.root / "JPEGImages" / "a.jpg").write_bytes(b"not an image")
+    assert f"image {folder.root / 'JPEGImages' / 'a.jpg'} cannot be read" in refused(folder)
+
+
+@pytest.mark.filterwarnings("ignore:VOC_train")
+def test_a_truncated_image(folder):
+    one_image(folder, [], height=200, width=200)
+    path = folder.root / "JPEGImages" / "a.jpg"
+    path.write_bytes(path.read_bytes()[:3000])
+    dataset = VOCDataset(folder.root, "train", CLASSES)  # its header is whole
+    with pytest.raises(ValueError, match=r"a\.jpg cannot be read: .*truncated"):
+        dataset.read_image(0)
+
+
+def test_an_image_that_is_not_there_any_more(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"gone\.jpg does not exist"):
+        read_image(tmp_path / "gone.jpg")
+
+
+def test_a_missing_annotation(folder):
+    one_image(folder, []).unlink()
+    assert "a.xml does not exist" in refused(folder, FileNotFoundError)
+
+
+def test_broken_xml(folder):
+    one_image(folder, []).write_text("<annotation><object>")
+    assert "a.xml is not valid XML" in refused(folder)
+
+
+def test_xml_of_something_else(folder):
+    one_image(folder, []).write_text("<html></html>")
+    assert "a.xml has the root <html>, expected <annotation>" in refused(folder)
+
+
+def test_an_object_without_a_box(folder):
+    one_image(folder, []).write_text("<annotation><object><name>cat</name></object></annotation>")
+    assert "a.xml has an object (cat) without a bndbox" in refused(folder)
+
+
+def test_a_box_without_a_side(folder):
+    path = one_image(folder, [("cat", (1, 1, 5, 5))])
+    path.write_text(path.read_text().replace("<ymax>5</ymax>", ""))
+    assert "a.xml: <ymax> of <bndbox> is None, expected a number" in refused(folder)
+
+
+def test_a_side_that_is_no_number(folder):
+    one_image(folder, [("cat", ("one", 1, 5, 5))])
+    assert "a.xml: <xmin> of <bndbox> is 'one', expected a number" in refused(folder)
+
+
+def test_a_difficult_flag_that_is_no_number(folder):
+    path = one_image(folder, [("cat", (1, 1, 5, 5), True)])
+    path.write_text(path.read_text().replace("<difficult>1<", "<difficult>yes<"))
+    assert "a.xml: <difficult> of <object> is 'yes', expected a number" in refused(folder)
+
+
+@pytest.mark.parametrize("box", [(9, 1, 5, 5), (1, 9, 5, 5), ("nan", 1, 5, 5)])
+def test_a_box_turned_inside_out(folder, box):
+    one_image(folder, [("cat", box)])
+    message = refused(folder)
+    assert f"a.xml has a box (cat) xmin {box[0]} ymin {box[1]} xmax 5 ymax 5" in message
+    assert "expected xmin <= xmax and ymin <= ymax" in message
+
+
+def test_a_box_of_one_pixel(folder):
+    one_image(folder, [("cat", (5, 5, 5, 5))])
+    assert VOCDataset(folder.root, "train", CLASSES).annotation(0).boxes.tolist() == [[4, 4, 5, 5]]
+
+
+def test_a_box_one_pixel_outside_is_clipped(folder):
+    one_image(folder, [("cat", (0, 0, 61, 41))], height=40, width=60)
+    assert VOCDataset(folder.root, "train", CLASSES).annotation(0).boxes.tolist() == [[0, 0, 60, 40]]
+
+
+@pytest.mark.parametrize("box", [(-1, 1, 9, 9), (1, -1, 9, 9), (1, 1, 62, 9), (1, 1, 9, 42), (61, 1, 61, 9)])
+def test_a_box_further_outside_is_refused(folder, box):
+    one_image(folder, [("cat", box)], height=40, width=60)
+    message = refused(folder)
+    assert "a.xml has a box (cat) xmin" in message
+    assert "outside its image, whose width is 60 and height 40" in message
+
+
+def test_an_unknown_class_names_the_known_and_the_nearest(folder):
+    one_image(folder, [("brid", (1, 1, 5, 5))])
+    message = refused(folder)
+    assert (
+        "a.xml has an object of unknown class 'brid' (did you mean bird?); known are bird, cat, dog"
+        in message
+    )
+
+
+def test_an_unknown_class_like_no_other(folder):
+    one_image(folder, [("xyzzy", (1, 1, 5, 5))])
+    assert "unknown class 'xyzzy'; known are" in refused(folder)

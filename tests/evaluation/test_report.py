@@ -1,0 +1,55 @@
+import json
+
+import numpy as np
+import pytest
+
+from detector.evaluation.report import metrics_table, summarize, write_json
+
+NAN = float("nan")
+METRICS = summarize(
+    ("cat", "dog", "elephant"), np.array([0.5, NAN, 0.25]), np.array([0.25, NAN, 1]), np.array([1, 0, NAN])
+)
+
+
+def test_metrics_are_in_percent_and_null_where_nothing_was_to_find():
+    assert METRICS == {
+        "mAP50": 37.5,
+        "mAP50_11point": 62.5,
+        "CorLoc": 50.0,
+        "per_class": {
+            "cat": {"AP50": 50.0, "AP50_11point": 25.0, "CorLoc": 100.0},
+            "dog": {"AP50": None, "AP50_11point": None, "CorLoc": 0.0},
+            "elephant": {"AP50": 25.0, "AP50_11point": 100.0, "CorLoc": None},
+        },
+    }
+
+
+def test_no_class_at_all_has_objects():
+    assert summarize(("cat",), *[np.array([NAN])] * 3)["mAP50"] is None
+
+
+def test_every_class_needs_its_figures():
+    with pytest.raises(ValueError, match="zip"):
+        summarize(("cat", "dog"), *[np.array([0.5])] * 3)
+
+
+def test_table():
+    assert metrics_table(METRICS).splitlines() == [
+        "class     AP50  AP50 11-point  CorLoc",
+        "-------------------------------------",
+        "cat       50.0           25.0   100.0",
+        "dog          -              -     0.0",
+        "elephant  25.0          100.0       -",
+        "-------------------------------------",
+        "mean      37.5           62.5    50.0",
+    ]
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "metrics.json"
+    write_json(path, METRICS)
+    assert json.loads(path.read_text()) == METRICS
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(path, {"mAP50": NAN})
+    assert json.loads(path.read_text()) == METRICS
+    assert list(tmp_path.iterdir()) == [path]

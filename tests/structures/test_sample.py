@@ -1,0 +1,40 @@
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+import torch
+
+from detector.structures import Batch, Sample
+
+
+def batch():
+    return Batch(
+        images=torch.ones(2, 3, 4, 4),
+        rois=torch.zeros(3, 5),
+        labels=torch.zeros(2, 6),
+        counts=torch.tensor([1, 2]),
+        image_ids=("a", "b"),
+    )
+
+
+def test_training_types_hold_no_true_boxes():
+    assert {field.name for field in fields(Sample)} == {"image", "proposals", "labels", "image_id"}
+    assert {field.name for field in fields(Batch)} == {"images", "rois", "labels", "counts", "image_ids"}
+
+
+def test_batches_do_not_change():
+    with pytest.raises(FrozenInstanceError):
+        batch().images = torch.zeros(1)
+
+
+def test_moving_a_batch_leaves_counts_on_the_cpu():
+    moved = batch().to("meta")
+    assert {tensor.device.type for tensor in (moved.images, moved.rois, moved.labels)} == {"meta"}
+    assert moved.counts.device.type == "cpu"
+    assert moved.image_ids == ("a", "b")
+
+
+@pytest.mark.cuda
+def test_pinned_batches():
+    pinned = batch().pin_memory()
+    assert all(tensor.is_pinned() for tensor in (pinned.images, pinned.rois, pinned.labels))
+    assert torch.equal(pinned.images, batch().images)
