@@ -62,6 +62,7 @@ def get_cfg() -> CfgNode:
     cfg.MODEL.WEIGHTS = ""  # file of ImageNet weights (a state dict) to start from; "": random weights
     cfg.MODEL.STREAMS = 3  # refinement streams of oicr and pcl; wsddn has none
     cfg.MODEL.STREAM_WEIGHTS = (1.0, 1.0, 1.0)  # factor of each refinement stream's loss
+    cfg.MODEL.HEAD_STD = 0.01  # of the head's initial weights; from random weights 0.1 starts to learn sooner
     cfg.MODEL.MIL_REDUCTION = "mean"  # MIL loss over the classes: "mean", or "sum" as in the WSDDN paper
     cfg.MODEL.BACKBONE = CfgNode()
     cfg.MODEL.BACKBONE.NAME = "vgg16"  # "small", "vgg16", or "timm": a network of the timm package
@@ -73,6 +74,7 @@ def get_cfg() -> CfgNode:
     cfg.MODEL.BOX_FEATURES.OUTPUT_SIZE = 7  # cells of the pooled grid, a side
     cfg.MODEL.BOX_FEATURES.WIDTHS = (4096, 4096)  # units of the fully connected layers
     cfg.MODEL.BOX_FEATURES.DROPOUT = 0.5  # share of those units silenced in training
+    cfg.MODEL.BOX_FEATURES.DROP_CELLS = 0.0  # share of the grid's cells silenced in training
 
     # ---- Pseudo labels (oicr reads the last two)
     cfg.CLUSTERS = CfgNode()
@@ -109,6 +111,7 @@ def get_cfg() -> CfgNode:
     cfg.TEST.NMS = 0.3  # of two detections of a class that overlap more, the lower-scored one goes
     cfg.TEST.MAX_DETECTIONS = 100  # most detections an image
     cfg.TEST.PICTURES = 12  # drawings of detections beside the truth to write
+    cfg.TEST.PICTURE_SCORE = 0.3  # a detection that scores less is not drawn
     return cfg
 
 
@@ -133,8 +136,9 @@ _POSITIVE = {
     "SOLVER.KEEP_CHECKPOINTS", "TEST.MAX_DETECTIONS",
 }
 _AT_MOST_ONE = {
-    "MODEL.BOX_FEATURES.DROPOUT", "CLUSTERS.GRAPH_IOU", "CLUSTERS.MEMBER_IOU", "CLUSTERS.IGNORE_IOU",
+    "MODEL.BOX_FEATURES.DROPOUT", "MODEL.BOX_FEATURES.DROP_CELLS", "CLUSTERS.GRAPH_IOU", "CLUSTERS.MEMBER_IOU", "CLUSTERS.IGNORE_IOU",
     "SOLVER.MOMENTUM", "SOLVER.GAMMA", "SOLVER.WARMUP_FACTOR", "TEST.SCORE_THRESHOLD", "TEST.NMS",
+    "TEST.PICTURE_SCORE",
 }
 # fmt: on
 
@@ -153,7 +157,7 @@ def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
     try:
         content = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ValueError(f"config file {path} is not yaml: {error}") from None
+        raise ValueError(f"config file {path} is not yaml: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise ValueError(f"config file {path} holds a {type(content).__name__}, expected keys and values")
     if len(overrides) % 2:

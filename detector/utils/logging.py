@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import warnings
 from pathlib import Path
 
 from tqdm import tqdm
@@ -17,7 +18,8 @@ class _ConsoleHandler(logging.Handler):
 def setup_logging(path: Path | None = None) -> logging.Logger:
     """The package's logger: INFO and above to standard error, everything to the end of the file `path`.
 
-    Called again, it replaces what was set up before. The library itself only logs; tools call this.
+    Warnings go the same way. Called again, it replaces what was set up before. The library only logs; tools
+    call this.
     """
     logger = logging.getLogger("detector")
     for handler in list(logger.handlers):
@@ -30,4 +32,5 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
         file = logging.FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(file)
+    warnings.showwarning = lambda message, *_, **__: logger.warning("warning: %s", message)
     return logger

@@ -1,6 +1,7 @@
 """detector.utils.logging: console and file."""
 
 import logging
+import warnings
 
 import pytest
 
@@ -25,6 +26,15 @@ def test_info_goes_to_both_and_debug_to_the_file_only(tmp_path, capsys):
     assert console.out == ""
     lines = (tmp_path / "log.txt").read_text().splitlines()
     assert [line.split(" ", 2)[2] for line in lines] == ["INFO hello 3", "DEBUG quiet"]
+
+
+def test_warnings_are_logged_without_their_place_in_the_code(tmp_path, capsys):
+    setup_logging(tmp_path / "log.txt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warnings, "filters", [("always", None, Warning, None, 0)])
+        warnings.warn("look out", stacklevel=1)
+    assert capsys.readouterr().err == "warning: look out\n"
+    assert "WARNING warning: look out" in (tmp_path / "log.txt").read_text()
 
 
 def test_a_second_set_up_replaces_the_first_and_appends_to_the_file(tmp_path, capsys):

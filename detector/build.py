@@ -1,0 +1,215 @@
+"""From a config to objects. The only reader of configs beside the tools: all else takes plain arguments."""
+
+import pickle
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from textwrap import shorten
+
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW, Optimizer
+from torch.utils.data import DataLoader
+from yacs.config import CfgNode
+
+from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
+from detector.data.proposals import Proposals, load_proposals
+from detector.data.transforms import TestTransform, TrainTransform
+from detector.data.voc import VOCDataset
+from detector.engine.schedule import lr_factor, parameter_groups
+from detector.modeling.backbones.small import SmallBackbone
+from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
+from detector.modeling.box_features import BoxFeatures
+from detector.modeling.head import Head
+from detector.modeling.oicr import OICR
+from detector.modeling.pcl import PCL
+from detector.modeling.postprocess import postprocess
+from detector.modeling.weak_rcnn import WeakRCNN
+from detector.modeling.wsddn import Criterion, Refinement
+from detector.structures import Detections, Scores
+
+
+def build_device(cfg: CfgNode) -> torch.device:
+    """The device that DEVICE names; "auto" is the GPU where there is one."""
+    available = torch.cuda.is_available()
+    if cfg.DEVICE == "cuda" and not available:
+        raise ValueError("DEVICE is 'cuda', but torch finds no CUDA device; use DEVICE auto or DEVICE cpu")
+    return torch.device("cuda" if available and cfg.DEVICE != "cpu" else "cpu")
+
+
+def build_dataset(cfg: CfgNode, split: str) -> VOCDataset:
+    """The images, labels and annotations of one split."""
+    data = cfg.DATASETS
+    return VOCDataset(data.ROOT, split, data.CLASSES, difficult_labels=data.DIFFICULT_LABELS)
+
+
+def build_proposals(cfg: CfgNode, dataset: VOCDataset) -> Proposals:
+    """The proposals, checked against the images of the data set."""
+    proposals = load_proposals(cfg.DATASETS.PROPOSALS)
+    proposals.check(dataset)
+    return proposals
+
+
+def build_train_loader(cfg: CfgNode, dataset: VOCDataset, *, stride: int, start: int = 0) -> DataLoader:
+    """Endless training batches; the first is the one after `start` batches. `stride` is the backbone's."""
+    inputs = cfg.INPUT
+    transform = TrainTransform(
+        sizes=inputs.TRAIN_SIZES,
+        side=inputs.SIDE,
+        max_size=inputs.MAX_SIZE,
+        flip=inputs.FLIP,
+        mean=inputs.MEAN,
+        std=inputs.STD,
+    )
+    samples = WeakDataset(
+        dataset,
+        build_proposals(cfg, dataset),
+        transform,
+        min_size=cfg.PROPOSALS.MIN_SIZE,
+        stride=stride,
+        max_count=cfg.PROPOSALS.MAX_COUNT,
+    )
+    return train_loader(
+        samples,
+        images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
+        seed=cfg.SEED,
+        start=start,
+        workers=cfg.DATASETS.WORKERS,
+    )
+
+
+def build_test_loader(cfg: CfgNode, dataset: VOCDataset) -> DataLoader:
+    """Every image once, in order, with a sample for a test pass: each of INPUT.TEST_SIZES, and mirrored."""
+    inputs = cfg.INPUT
+    transforms = [
+        TestTransform(size, inputs.SIDE, inputs.MAX_SIZE, flip, inputs.MEAN, inputs.STD)
+        for size in inputs.TEST_SIZES
+        for flip in ((False, True) if inputs.TEST_FLIP else (False,))
+    ]
+    passes = TestDataset(
+        dataset,
+        build_proposals(cfg, dataset),
+        transforms,
+        min_size=cfg.PROPOSALS.MIN_SIZE,
+        max_count=cfg.PROPOSALS.MAX_COUNT,
+    )
+    return test_loader(passes, workers=cfg.DATASETS.WORKERS)
+
+
+def build_model(cfg: CfgNode) -> WeakRCNN:
+    """The detector with random weights."""
+    backbone = build_backbone(cfg)
+    options = cfg.MODEL.BOX_FEATURES
+    box_features = BoxFeatures(
+        backbone.out_channels,
+        backbone.stride,
+        pool=options.POOL,
+        output_size=options.OUTPUT_SIZE,
+        widths=options.WIDTHS,
+        dropout=options.DROPOUT,
+        drop_cells=options.DROP_CELLS,
+    )
+    streams = 0 if cfg.MODEL.METHOD == "wsddn" else cfg.MODEL.STREAMS
+    num_classes = len(cfg.DATASETS.CLASSES)
+    head = Head(box_features.out_features, num_classes, streams, init_std=cfg.MODEL.HEAD_STD)
+    return WeakRCNN(backbone, box_features, head)
+
+
+def build_backbone(cfg: CfgNode) -> nn.Module:
+    """Images (B, 3, H, W) to features; it has `out_channels` and `stride`."""
+    options = cfg.MODEL.BACKBONE
+    if options.NAME == "small":
+        return SmallBackbone()
+    if options.NAME == "vgg16":
+        return VGG16(frozen_stages=options.FROZEN_STAGES)
+    try:  # timm is an optional dependency
+        from detector.modeling.backbones.timm import TimmBackbone
+    except ImportError:
+        raise ValueError("MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm") from None
+    return TimmBackbone(options.TIMM_NAME, stride=options.TIMM_STRIDE, frozen_stages=options.FROZEN_STAGES)
+
+
+def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
+    """Load MODEL.WEIGHTS, an ImageNet classifier's state dict, into the model; nothing where it is ""."""
+    path = Path(cfg.MODEL.WEIGHTS)
+    if cfg.MODEL.WEIGHTS == "":
+        return
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"MODEL.WEIGHTS is {str(path)!r}, which does not exist; download it, or use ''"
+        )
+    try:
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+        if cfg.MODEL.BACKBONE.NAME == "vgg16":
+            load_vgg16_weights(model.backbone, model.box_features.layers, weights)
+        else:
+            from detector.modeling.backbones.timm import load_timm_weights
+
+            load_timm_weights(model.backbone, weights)
+    except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError) as error:
+        reason = shorten(str(error), 300)  # torch lists every key on lines of their own
+        raise ValueError(f"MODEL.WEIGHTS is {str(path)!r}, which does not fit: {reason}") from error
+
+
+def build_criterion(cfg: CfgNode) -> Criterion:
+    """The losses of MODEL.METHOD."""
+    return Criterion(
+        build_refinement(cfg),
+        mil_reduction=cfg.MODEL.MIL_REDUCTION,
+        stream_weights=cfg.MODEL.STREAM_WEIGHTS,
+    )
+
+
+def build_refinement(cfg: CfgNode) -> Refinement | None:
+    """How a refinement stream gets and learns its pseudo labels; None: there are no such streams."""
+    options = cfg.CLUSTERS
+    if cfg.MODEL.METHOD == "wsddn":
+        return None
+    if cfg.MODEL.METHOD == "oicr":
+        return OICR(member_iou=options.MEMBER_IOU, ignore_iou=options.IGNORE_IOU)
+    return PCL(
+        graph_iou=options.GRAPH_IOU,
+        max_centres=options.MAX_CENTRES,
+        member_iou=options.MEMBER_IOU,
+        ignore_iou=options.IGNORE_IOU,
+    )
+
+
+def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
+    """The optimiser over the model's trainable parameters."""
+    solver = cfg.SOLVER
+    groups = parameter_groups(
+        model,
+        base_lr=solver.BASE_LR,
+        weight_decay=solver.WEIGHT_DECAY,
+        backbone_lr_factor=solver.BACKBONE_LR_FACTOR,
+        bias_lr_factor=solver.BIAS_LR_FACTOR,
+        bias_weight_decay=solver.BIAS_WEIGHT_DECAY,
+    )
+    if solver.OPTIMIZER == "sgd":
+        return SGD(groups, momentum=solver.MOMENTUM)
+    return AdamW(groups)
+
+
+def build_lr_factor(cfg: CfgNode) -> Callable[[int], float]:
+    """Number of finished steps to the factor of the learning rate."""
+    solver = cfg.SOLVER
+    return partial(
+        lr_factor,
+        max_iter=solver.MAX_ITER,
+        schedule=solver.SCHEDULE,
+        steps=solver.STEPS,
+        gamma=solver.GAMMA,
+        warmup_iters=solver.WARMUP_ITERS,
+        warmup_factor=solver.WARMUP_FACTOR,
+    )
+
+
+def build_postprocess(cfg: CfgNode) -> Callable[[Scores], Detections]:
+    """From the scores of an image's proposals to its detections."""
+    return partial(
+        postprocess,
+        score_threshold=cfg.TEST.SCORE_THRESHOLD,
+        nms_threshold=cfg.TEST.NMS,
+        max_detections=cfg.TEST.MAX_DETECTIONS,
+    )

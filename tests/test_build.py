@@ -1,0 +1,107 @@
+"""detector.build: each key reaches the object that it is about."""
+
+import pytest
+import torch
+
+from detector import build
+from detector.config import load_cfg
+
+
+@pytest.fixture
+def make_cfg(tmp_path):
+    """A config of the defaults with the small backbone, changed by KEY VALUE words."""
+    path = tmp_path / "c.yaml"
+    path.write_text("MODEL: {BACKBONE: {NAME: small}, BOX_FEATURES: {WIDTHS: [16, 8]}}")
+    return lambda *words: load_cfg(path, words)
+
+
+def test_device(make_cfg, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert build.build_device(make_cfg()).type == "cpu"
+    with pytest.raises(ValueError, match="DEVICE is 'cuda', but torch finds no CUDA device"):
+        build.build_device(make_cfg("DEVICE", "cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert build.build_device(make_cfg()).type == "cuda"
+    assert build.build_device(make_cfg("DEVICE", "cpu")).type == "cpu"
+
+
+@pytest.mark.parametrize(("method", "streams"), [("wsddn", 0), ("oicr", 2), ("pcl", 2)])
+def test_model_and_criterion_have_as_many_streams_as_the_method(make_cfg, method, streams):
+    cfg = make_cfg("MODEL.METHOD", method, "MODEL.STREAMS", "2", "MODEL.STREAM_WEIGHTS", "(3, 1)")
+    model = build.build_model(cfg)
+    assert len(model.head.refinements) == streams
+    assert model.box_features.out_features == 8
+    assert build.build_criterion(cfg).stream_weights == ((3.0, 1.0) if streams else ())
+
+
+def test_refinements_take_the_keys_of_clusters(make_cfg):
+    words = ["CLUSTERS.GRAPH_IOU", "0.3", "CLUSTERS.MAX_CENTRES", "4", "CLUSTERS.MEMBER_IOU", "0.6"]
+    words += ["CLUSTERS.IGNORE_IOU", "0"]
+    pcl = build.build_refinement(make_cfg(*words))
+    assert (pcl.graph_iou, pcl.max_centres, pcl.member_iou, pcl.ignore_iou) == (0.3, 4, 0.6, 0)
+    oicr = build.build_refinement(make_cfg(*words, "MODEL.METHOD", "oicr"))
+    assert (oicr.member_iou, oicr.ignore_iou) == (0.6, 0)
+
+
+def test_optimizers(make_cfg):
+    model = build.build_model(make_cfg())
+    sgd = build.build_optimizer(make_cfg("SOLVER.MOMENTUM", "0.8", "SOLVER.BACKBONE_LR_FACTOR", "0.5"), model)
+    assert isinstance(sgd, torch.optim.SGD)
+    assert {g["momentum"] for g in sgd.param_groups} == {0.8}
+    assert {g["initial_lr"] for g in sgd.param_groups} == {5e-4, 1e-3, 2e-3}  # backbone, weights, biases
+    adamw = build.build_optimizer(make_cfg("SOLVER.OPTIMIZER", "adamw"), model)
+    assert isinstance(adamw, torch.optim.AdamW)
+
+
+def test_test_passes_are_sizes_times_flips(make_cfg, monkeypatch):
+    monkeypatch.setattr(build, "build_proposals", lambda cfg, dataset: {})
+    words = ["INPUT.TEST_SIZES", "(100, 200)", "DATASETS.WORKERS", "0"]
+
+    def passes(*more):
+        loader = build.build_test_loader(make_cfg(*words, *more), dataset=None)
+        return [(t.size, t.flip) for t in loader.dataset.transforms]
+
+    assert passes() == [(100, False), (100, True), (200, False), (200, True)]
+    assert passes("INPUT.TEST_FLIP", "False") == [(100, False), (200, False)]
+
+
+def test_pretrained_weights_that_are_missing_or_do_not_fit_are_named(make_cfg, tmp_path):
+    cfg = make_cfg("MODEL.BACKBONE.NAME", "vgg16", "MODEL.WEIGHTS", str(tmp_path / "w.pth"))
+    model = build.build_model(cfg)
+    with pytest.raises(FileNotFoundError, match=r"MODEL.WEIGHTS is '.*w.pth', which does not exist"):
+        build.load_pretrained(cfg, model)
+    torch.save({"features.0.weight": torch.zeros(1)}, tmp_path / "w.pth")
+    with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which does not fit: .*features"):
+        build.load_pretrained(cfg, model)
+    (tmp_path / "w.pth").write_bytes(b"words")
+    with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which does not fit"):
+        build.load_pretrained(cfg, model)
+
+
+def test_pretrained_weights_of_vgg16_reach_the_model(make_cfg, tmp_path):
+    cfg = make_cfg("MODEL.BACKBONE.NAME", "vgg16", "MODEL.WEIGHTS", str(tmp_path / "w.pth"))
+    model = build.build_model(cfg)
+    weights = {k: torch.full_like(v, 0.5) for k, v in model.backbone.state_dict().items()}
+    layers = model.box_features.layers.state_dict()
+    weights |= {f"classifier.{k}": torch.full_like(v, 0.25) for k, v in layers.items()}
+    weights["classifier.6.weight"] = torch.zeros(1000, 8)
+    torch.save(weights, tmp_path / "w.pth")
+    build.load_pretrained(cfg, model)
+    assert all((p == 0.5).all() for p in model.backbone.parameters())
+    assert all((p == 0.25).all() for p in model.box_features.parameters())
+
+
+def test_timm_takes_name_stride_and_frozen_stages(make_cfg):
+    pytest.importorskip("timm")
+    words = ["MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t"]
+    backbone = build.build_backbone(make_cfg(*words, "MODEL.BACKBONE.TIMM_STRIDE", "8"))
+    assert backbone.stride == 8
+    assert any(not p.requires_grad for p in backbone.parameters())
+    free = build.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
+    assert all(p.requires_grad for p in free.parameters())
+
+
+def test_timm_missing_is_said(make_cfg, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "detector.modeling.backbones.timm", None)
+    with pytest.raises(ValueError, match="not installed: pip install timm"):
+        build.build_backbone(make_cfg("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t"))

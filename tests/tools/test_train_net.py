@@ -1,0 +1,137 @@
+"""tools/train_net.py: from a config to a run folder."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from detector.config import load_cfg
+
+ROOT = Path(__file__).parents[2]
+CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
+
+
+@pytest.fixture
+def train_net(load_tool, overrides):
+    """Run the command in this process; returns its exit status."""
+    main = load_tool("train_net").main
+    return lambda *words: main(["--config-file", CONFIG, *overrides, *words])
+
+
+def final_weights(folder):
+    return torch.load(folder / "model_final.pt", weights_only=True)["model"]
+
+
+def test_the_run_folder_says_what_ran(train_net, tmp_path, overrides, capsys):
+    assert train_net() == 0
+    folder = tmp_path / "run"
+    assert {p.name for p in (folder / "checkpoints").iterdir()} == {"000002.pt", "000004.pt"}
+    assert load_cfg(folder / "config.yaml") == load_cfg(CONFIG, overrides)
+    assert json.loads((folder / "run.json").read_text())["seed"] == 0
+    assert len(list(folder.glob("events.*"))) == 1
+    for text in (capsys.readouterr().err, (folder / "log.txt").read_text()):
+        assert "method      pcl, 3 refinement streams" in text
+        assert "batch       2 images a step (1 at a time, 2 times)" in text
+        assert "step 4/4  loss" in text
+        assert f"weights in {folder / 'model_final.pt'}" in text
+
+
+@pytest.mark.parametrize("method", ["pcl", "oicr"])
+def test_resuming_continues_to_the_same_bits(train_net, tmp_path, method, capsys):
+    folder = tmp_path / "run"
+    assert train_net("MODEL.METHOD", method) == 0
+    whole = final_weights(folder)
+    (folder / "model_final.pt").unlink()
+    (folder / "checkpoints" / "000004.pt").unlink()
+    # Other processes read the images: that must not matter either.
+    assert train_net("MODEL.METHOD", method, "DATASETS.WORKERS", "1", "--resume") == 0
+    assert "going on from" in capsys.readouterr().err
+    resumed = final_weights(folder)
+    assert resumed.keys() == whole.keys()
+    assert all(resumed[name].equal(value) for name, value in whole.items())
+
+
+def test_seeds_decide(train_net, tmp_path):
+    weights = []
+    for seed in (1, 1, 2):
+        assert train_net("SEED", str(seed), "SOLVER.MAX_ITER", "1") == 0
+        weights.append(final_weights(tmp_path / "run")["head.classes.weight"])
+        shutil.rmtree(tmp_path / "run")
+    assert weights[0].equal(weights[1])
+    assert not weights[0].equal(weights[2])
+
+
+def test_an_earlier_run_is_not_overwritten(train_net, capsys):
+    assert train_net("SOLVER.MAX_ITER", "1") == 0
+    assert train_net("SOLVER.MAX_ITER", "1") == 2
+    assert "error: " in (text := capsys.readouterr().err.splitlines()[-1])
+    assert "holds an earlier run: add --resume" in text
+
+
+def test_resuming_with_another_config_says_so(train_net, capsys):
+    assert train_net("SOLVER.MAX_ITER", "1") == 0
+    assert train_net("SOLVER.MAX_ITER", "2", "MODEL.METHOD", "oicr", "--resume") == 0
+    assert "this run began with another config: MODEL.METHOD: 'pcl' -> 'oicr'" in capsys.readouterr().err
+
+
+def test_resuming_with_another_model_is_refused(train_net, capsys):
+    assert train_net("SOLVER.MAX_ITER", "1") == 0
+    assert train_net("MODEL.BOX_FEATURES.WIDTHS", "(16,)", "--resume") == 2
+    assert "is of another model: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["SOLVER.BASELR", "1"], "error: there is no key SOLVER.BASELR; the nearest are SOLVER.BASE_LR"),
+        (["DATASETS.ROOT", "nowhere"], "error: nowhere is not a folder in VOC layout"),
+        (["DATASETS.PROPOSALS", "nowhere.npz"], "nowhere.npz"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line(train_net, capsys, words, message):
+    assert train_net(*words) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line.lower()]
+    assert len(errors) == 1
+    assert errors[0].startswith("error: ")
+    assert message in errors[0]
+
+
+def test_an_image_that_cannot_be_read_by_a_worker_is_one_line_too(
+    load_tool, overrides, toybox, tmp_path, capsys
+):
+    data = tmp_path / "data"
+    shutil.copytree(toybox, data)
+    for path in (data / "JPEGImages").glob("*.jpg"):
+        path.write_bytes(path.read_bytes()[:2000])  # the header is whole, so that only decoding fails
+    words = ["DATASETS.ROOT", str(data), "DATASETS.WORKERS", "1"]
+    assert load_tool("train_net").main(["--config-file", CONFIG, *overrides, *words]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith(f"error: image {data}")
+    assert "cannot be read" in last
+
+
+def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
+    """In a process of its own, stopped at work by the signal that Ctrl-C sends."""
+    command = [sys.executable, str(ROOT / "tools" / "train_net.py"), "--config-file", CONFIG, *overrides]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*command, "SOLVER.MAX_ITER", "100000"], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    checkpoints, give_up = tmp_path / "run" / "checkpoints", time.time() + 60
+    while not any(checkpoints.glob("*.pt")) and process.poll() is None and time.time() < give_up:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    text = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, text
+    assert "give the same command with --resume; it begins after" in text
+    assert "Traceback" not in text
+    assert not (tmp_path / "run" / "model_final.pt").exists()
+    for path in checkpoints.iterdir():
+        torch.load(path, weights_only=True)

@@ -1,0 +1,103 @@
+"""Measure a trained detector: AP on the test split, CorLoc on the training split.
+
+    python tools/test_net.py --config-file configs/toybox_pcl.yaml [--weights FILE] [KEY VALUE ...]
+
+Writes metrics.json and pictures/ to the run folder, OUTPUT_DIR. The weights are its model_final.pt, or FILE.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from tqdm import tqdm
+from yacs.config import CfgNode
+
+from detector.build import build_dataset, build_device, build_model, build_postprocess, build_test_loader
+from detector.config import load_cfg
+from detector.data.voc import VOCDataset
+from detector.engine.checkpoint import load_checkpoint, restore_model
+from detector.engine.inference import predict
+from detector.evaluation.pictures import write_pictures
+from detector.evaluation.report import metrics_table, summarize, write_json
+from detector.evaluation.voc import corloc, voc_ap
+from detector.structures import Scores
+from detector.utils.command_line import config_parser, run_command
+from detector.utils.logging import setup_logging
+from detector.utils.reproducibility import seed_everything
+
+logger = logging.getLogger("detector.tools.test_net")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = config_parser("Measure a trained detector: AP on the test split, CorLoc on the training split.")
+    parser.add_argument("--weights", metavar="FILE", help="a checkpoint; default: OUTPUT_DIR/model_final.pt")
+    options = parser.parse_intermixed_args(arguments)
+    return run_command(lambda: run(options.config_file, options.overrides, options.weights))
+
+
+def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None:
+    cfg = load_cfg(config_file, overrides)
+    folder = Path(cfg.OUTPUT_DIR)
+    path = Path(weights) if weights else folder / "model_final.pt"
+    checkpoint = load_checkpoint(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    setup_logging(folder / "log.txt")
+    device = build_device(cfg)
+    if cfg.THREADS:
+        torch.set_num_threads(cfg.THREADS)
+    seed_everything(cfg.SEED)
+    model = build_model(cfg)
+    restore_model(model, checkpoint, path)
+    model.to(device)
+    logger.info("testing %s, %s, after %d steps", path, cfg.MODEL.METHOD, checkpoint["iteration"])
+
+    class_names = cfg.DATASETS.CLASSES
+    test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+    postprocess = build_postprocess(cfg)
+    detections = [postprocess(scores) for scores in predict_all(cfg, model, test_set, device)]
+    truth = [test_set.annotation(i) for i in range(len(test_set))]
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    best = [best_proposals(scores) for scores in predict_all(cfg, model, train_set, device)]
+    train_truth = [train_set.annotation(i) for i in range(len(train_set))]
+
+    metrics = summarize(
+        class_names,
+        voc_ap(detections, truth, len(class_names)),
+        voc_ap(detections, truth, len(class_names), eleven_point=True),
+        corloc(best, train_truth, len(class_names)),
+    )
+    metrics |= {
+        "method": cfg.MODEL.METHOD,
+        "weights": str(path),
+        "iteration": checkpoint["iteration"],
+        "train_seconds": checkpoint["train_seconds"],
+    }
+    write_json(folder / "metrics.json", metrics)
+    options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
+    pictures = write_pictures(folder / "pictures", test_set, detections, **options)
+    print(f"AP in percent on {test_set.name}, CorLoc on {train_set.name}\n\n{metrics_table(metrics)}\n")
+    print(f"figures   {folder / 'metrics.json'}")
+    if pictures:
+        print(f"pictures  {pictures[-1]}")
+
+
+def predict_all(
+    cfg: CfgNode, model: nn.Module, dataset: VOCDataset, device: torch.device
+) -> Iterator[Scores]:
+    """The scores of every image of a data set, behind a progress bar."""
+    loader = build_test_loader(cfg, dataset)
+    results = predict(model, loader, device=device)
+    return iter(tqdm(results, total=len(dataset), desc=dataset.name, unit="image", disable=None))
+
+
+def best_proposals(scores: Scores) -> Scores:
+    """Only the proposals that are the best of some class: CorLoc reads no others, and all fill the memory."""
+    rows = scores.scores.argmax(dim=0).unique() if len(scores.proposals) else slice(0)
+    return Scores(scores.image_id, scores.proposals[rows], scores.scores[rows])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

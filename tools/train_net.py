@@ -1,0 +1,140 @@
+"""Train a detector from image labels.
+
+    python tools/train_net.py --config-file configs/toybox_pcl.yaml [--resume] [KEY VALUE ...]
+
+Everything goes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed), log.txt, events
+for TensorBoard, checkpoints/ and, at the end, model_final.pt.
+"""
+
+import logging
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from yacs.config import CfgNode
+
+from detector.build import (
+    build_criterion,
+    build_dataset,
+    build_device,
+    build_lr_factor,
+    build_model,
+    build_optimizer,
+    build_train_loader,
+    load_pretrained,
+)
+from detector.config import differences, load_cfg
+from detector.data.voc import VOCDataset
+from detector.engine.checkpoint import list_checkpoints, load_checkpoint, restore_model, restore_optimizer
+from detector.engine.train import train
+from detector.evaluation.report import write_json
+from detector.utils.command_line import config_parser, run_command
+from detector.utils.files import atomic_write
+from detector.utils.logging import setup_logging
+from detector.utils.reproducibility import seed_everything
+from detector.utils.run_info import run_info
+
+logger = logging.getLogger("detector.tools.train_net")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = config_parser("Train a detector from image labels.")
+    parser.add_argument("--resume", action="store_true", help="go on from the run folder's newest checkpoint")
+    options = parser.parse_intermixed_args(arguments)
+    return run_command(lambda: run(options.config_file, options.overrides, options.resume))
+
+
+def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
+    cfg = load_cfg(config_file, overrides)
+    folder = Path(cfg.OUTPUT_DIR)
+    checkpoints = list_checkpoints(folder)
+    if not resume and (checkpoints or (folder / "model_final.pt").exists()):
+        raise ValueError(
+            f"{folder} holds an earlier run: add --resume to go on with it, "
+            "name another folder (OUTPUT_DIR NAME), or remove this one"
+        )
+    device = build_device(cfg)
+    if cfg.THREADS:
+        torch.set_num_threads(cfg.THREADS)
+    seed_everything(cfg.SEED)
+    folder.mkdir(parents=True, exist_ok=True)
+    setup_logging(folder / "log.txt")
+
+    model = build_model(cfg).to(device)
+    optimizer = build_optimizer(cfg, model)
+    start, seconds = 0, 0.0
+    if checkpoints:
+        checkpoint = load_checkpoint(checkpoints[-1])
+        restore_model(model, checkpoint, checkpoints[-1])
+        restore_optimizer(optimizer, checkpoint, checkpoints[-1])
+        start, seconds = checkpoint["iteration"], checkpoint["train_seconds"]
+        logger.info("going on from %s", checkpoints[-1])
+        for line in differences(load_cfg(folder / "config.yaml"), cfg):
+            logger.warning("warning: this run began with another config: %s", line)
+    else:
+        load_pretrained(cfg, model)
+    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    loader = build_train_loader(
+        cfg, dataset, stride=model.backbone.stride, start=start * cfg.SOLVER.ACCUMULATE
+    )
+    with atomic_write(folder / "config.yaml", "w") as file:
+        file.write(cfg.dump())
+    write_json(folder / "run.json", run_info(device, cfg.SEED))
+    describe(cfg, dataset, model, device)
+
+    try:
+        seconds = train(
+            model,
+            build_criterion(cfg),
+            optimizer,
+            loader,
+            folder=folder,
+            device=device,
+            seed=cfg.SEED,
+            max_iter=cfg.SOLVER.MAX_ITER,
+            lr_factor=build_lr_factor(cfg),
+            accumulate=cfg.SOLVER.ACCUMULATE,
+            clip_norm=cfg.SOLVER.CLIP_NORM,
+            log_period=cfg.SOLVER.LOG_PERIOD,
+            checkpoint_period=cfg.SOLVER.CHECKPOINT_PERIOD,
+            keep_checkpoints=cfg.SOLVER.KEEP_CHECKPOINTS,
+            start=start,
+            train_seconds=seconds,
+        )
+    except KeyboardInterrupt:
+        saved = list_checkpoints(folder)
+        place = f"after {saved[-1]}" if saved else "at the beginning: there is no checkpoint yet"
+        logger.error("to go on, give the same command with --resume; it begins %s", place)
+        raise
+    logger.info("trained in %s; weights in %s", timedelta(seconds=round(seconds)), folder / "model_final.pt")
+    logger.info("to test them: python tools/test_net.py --config-file %s", folder / "config.yaml")
+
+
+def describe(cfg: CfgNode, dataset: VOCDataset, model: torch.nn.Module, device: torch.device) -> None:
+    """Log what will run, so that nobody has to guess what a config amounts to."""
+    solver, method = cfg.SOLVER, cfg.MODEL.METHOD
+    streams = "" if method == "wsddn" else f", {cfg.MODEL.STREAMS} refinement streams"
+    images = solver.IMAGES_PER_BATCH * solver.ACCUMULATE
+    epochs = solver.MAX_ITER * images / len(dataset)
+    parameters = sum(p.numel() for p in model.parameters())
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    origin = cfg.MODEL.WEIGHTS or "random weights"
+    logger.info("method      %s%s", method, streams)
+    logger.info("data        %s: %d images, %d classes", dataset.name, len(dataset), len(dataset.class_names))
+    logger.info("proposals   %s", cfg.DATASETS.PROPOSALS)
+    logger.info("model       %s from %s", cfg.MODEL.BACKBONE.TIMM_NAME or cfg.MODEL.BACKBONE.NAME, origin)
+    logger.info("parameters  %.2f million, %.2f million trained", parameters / 1e6, trained / 1e6)
+    logger.info(
+        "batch       %d images a step (%d at a time, %d times)",
+        *(images, solver.IMAGES_PER_BATCH, solver.ACCUMULATE),
+    )
+    logger.info("steps       %d, %.1f epochs", solver.MAX_ITER, epochs)
+    logger.info("optimiser   %s, learning rate %g, %s", solver.OPTIMIZER, solver.BASE_LR, solver.SCHEDULE)
+    logger.info("device      %s, %d threads, seed %d", device, torch.get_num_threads(), cfg.SEED)
+    logger.info("run folder  %s", cfg.OUTPUT_DIR)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
