@@ -3,13 +3,22 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from detector.layers import RoIAlign, RoIPool
 
 
 class BoxFeatures(nn.Module):
-    """RoI pooling and fully connected layers: (B, D, H, W) and rois (sum R, 5) to (sum R, widths[-1])."""
+    """RoI pooling and fully connected layers: (B, D, H, W) and rois (sum R, 5) to (sum R, widths[-1]).
+
+    Args:
+        output_size: cells of the pooled grid, a side.
+        widths: units of the fully connected layers.
+        dropout: share of those units that training silences.
+        drop_cells: share of the grid's cells that training silences, so that the most telling part of an
+            object is at times not to be seen and the rest must be learnt as well.
+    """
 
     def __init__(
         self,
@@ -20,6 +29,7 @@ class BoxFeatures(nn.Module):
         output_size: int = 7,
         widths: Sequence[int] = (4096, 4096),
         dropout: float = 0.5,
+        drop_cells: float = 0.0,
     ) -> None:
         super().__init__()
         if pool == "roi_pool":
@@ -28,6 +38,7 @@ class BoxFeatures(nn.Module):
             self.pool = RoIAlign(output_size, 1 / stride, sampling_ratio=2, aligned=True)
         else:
             raise ValueError(f"pool is {pool!r}, expected 'roi_pool' or 'roi_align'")
+        self.drop_cells = DropCells(drop_cells)
         layers: list[nn.Module] = []
         features = in_channels * output_size**2
         for width in widths:
@@ -38,4 +49,24 @@ class BoxFeatures(nn.Module):
 
     def forward(self, features: Tensor, rois: Tensor) -> Tensor:
         pooled = self.pool(features, rois)  # (sum R, D, size, size)
-        return self.layers(pooled.flatten(start_dim=1))  # (sum R, F)
+        return self.layers(self.drop_cells(pooled).flatten(start_dim=1))  # (sum R, F)
+
+
+class DropCells(nn.Module):
+    """Silences cells of the grid (N, D, S, S) in training, all channels of a cell at once; keeps the mean.
+
+    DropBlock (arXiv 1810.12890) with blocks of one cell; MIST (arXiv 2004.04725) drops them to the same end.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.share == 0:
+            return x
+        kept = torch.empty_like(x[:, :1]).bernoulli_(1 - self.share)  # (N, 1, S, S)
+        return x * (kept / (1 - self.share))
+
+    def extra_repr(self) -> str:
+        return f"share={self.share}"

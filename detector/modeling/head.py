@@ -16,26 +16,32 @@ class HeadOutputs:
     refinements: tuple[Tensor, ...]  # K x (sum R, C + 1): softmax over the background (column 0) and classes
 
     def scores(self) -> Tensor:
-        """Foreground scores (sum R, C) to detect with: the mean of the streams, or the MIL scores when K = 0."""
+        """Foreground scores (sum R, C) to detect with: the mean of the streams, the MIL scores when K = 0."""
         if not self.refinements:
             return self.mil
         return torch.stack(self.refinements).mean(dim=0)[:, 1:]
 
 
 class Head(nn.Module):
-    """WSDDN (Bilen and Vedaldi, arXiv 1511.02853) and K refinement streams (arXiv 1704.00138) on RoI features.
+    """WSDDN (Bilen and Vedaldi, arXiv 1511.02853) and K refinement streams (OICR, arXiv 1704.00138).
 
-    With a single class the softmax over classes would be the constant 1 and would never train, so a sigmoid takes
-    its place.
+    With a single class the softmax over classes would be the constant 1 and never train; a sigmoid takes its
+    place.
+
+    Args:
+        init_std: standard deviation of the initial weights. 0.01 suits pretrained features; random ones need
+            more, since near-equal scores of all proposals give the softmax over them no gradient.
     """
 
-    def __init__(self, in_features: int, num_classes: int, num_streams: int) -> None:
+    def __init__(
+        self, in_features: int, num_classes: int, num_streams: int, *, init_std: float = 0.01
+    ) -> None:
         super().__init__()
         self.classes = nn.Linear(in_features, num_classes)
         self.proposals = nn.Linear(in_features, num_classes)
         self.refinements = nn.ModuleList(nn.Linear(in_features, num_classes + 1) for _ in range(num_streams))
         for layer in (self.classes, self.proposals, *self.refinements):
-            nn.init.normal_(layer.weight, std=0.01)
+            nn.init.normal_(layer.weight, std=init_std)
             nn.init.zeros_(layer.bias)
 
     def forward(self, features: Tensor, counts: Tensor) -> HeadOutputs:

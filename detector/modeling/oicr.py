@@ -30,5 +30,5 @@ class OICR:
 
 
 def oicr_loss(probs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """-w_r log(phi_{r, label} + 1e-6) for each proposal: probs (R, C + 1), labels (R,), weights (R,) -> (R,)."""
+    """-w_r log(phi_{r, label} + 1e-6) of each proposal: probs (R, C + 1), labels and weights (R,) -> (R,)."""
     return -weights * (probs.gather(1, labels[:, None])[:, 0] + 1e-6).log()

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
 
@@ -11,7 +10,7 @@ from detector.modeling.head import HeadOutputs
 from detector.modeling.per_image import sum_per_image
 from detector.structures import Batch
 
-# A refinement method: probabilities (sum R, C + 1) of a stream, detached source scores (sum R, C), batch -> loss.
+# Probabilities (sum R, C + 1) of a stream, detached source scores (sum R, C), the batch -> loss.
 Refinement = Callable[[Tensor, Tensor, Batch], Tensor]
 
 
@@ -20,8 +19,8 @@ def mil_loss(
 ) -> Tensor:
     """Binary cross-entropy of image scores, mean over images (Bilen and Vedaldi, arXiv 1511.02853, eq. 2).
 
-    The score of an image is the sum of mil (sum R, C) over its proposals, clamped to [1e-6, 1 - 1e-6]. An image
-    without proposals says nothing and adds 0.
+    The score of an image is the sum of mil (sum R, C) over its proposals, clamped to [1e-6, 1 - 1e-6]. An
+    image without proposals says nothing and adds 0.
 
     Args:
         labels (Tensor[B, C]): 1 where the image shows the class, else 0.
@@ -37,8 +36,8 @@ def mil_loss(
 class Criterion:
     """Losses of a batch by name: "mil", and "refine_1" to "refine_K" when a refinement is given.
 
-    Stream k learns from pseudo labels made of the scores of stream k - 1 (of the MIL scores for the first). What is
-    returned is already weighted: the total loss is the plain sum.
+    Stream k learns from pseudo labels made of the scores of stream k - 1, the first from those of the MIL
+    scores. The losses are already weighted: the total is their plain sum.
     """
 
     def __init__(
@@ -63,6 +62,6 @@ class Criterion:
 
 
 def mean_per_image(values: Tensor, counts: Tensor) -> Tensor:
-    """Mean over images of the mean of values (sum R,) over each image's proposals; 0 for an image without any."""
+    """Mean over images of the mean of values (sum R,) over an image's proposals, 0 where it has none."""
     means = sum_per_image(values[:, None], counts)[:, 0] / counts.clamp(min=1).to(values.device)  # (B,)
-    return torch.mean(means)
+    return means.mean()

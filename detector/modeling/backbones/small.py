@@ -1,6 +1,7 @@
 """A small residual network that trains from scratch on a few hundred images and two processor cores."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -8,15 +9,14 @@ from torch import Tensor, nn
 class SmallBackbone(nn.Module):
     """Images (B, 3, H, W) to features (B, channels[-1], H / stride, W / stride).
 
-    One stage an entry of `channels`, each halving the resolution with a strided convolution and adding one residual
-    block. Group norm, because it does not depend on the batch.
+    One stage an entry of `channels`: a strided convolution that halves the resolution, and a residual block.
+    Group norm, because it does not depend on the batch.
     """
 
     def __init__(self, channels: Sequence[int] = (24, 48, 96)) -> None:
         super().__init__()
-        widths = (3, *channels)
-        stages = zip(widths[:-1], widths[1:], strict=True)
-        self.stages = nn.Sequential(*(nn.Sequential(_conv(i, o, 2), Residual(o)) for i, o in stages))
+        widths = pairwise((3, *channels))
+        self.stages = nn.Sequential(*(nn.Sequential(_conv(i, o, 2), Residual(o)) for i, o in widths))
         self.out_channels = channels[-1]
         self.stride = 2 ** len(channels)
 

@@ -11,13 +11,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 class TimmBackbone(nn.Module):
     """Images (B, 3, H, W) to the features (B, D, H / stride, W / stride) of one stage of a timm network.
 
-    Batch norm always uses its running statistics: batches of a detector are small and of one kind, and an image's
-    features must not depend on what it is batched with.
+    Batch norm always uses its running statistics: a detector's batches are small, and the features of an
+    image must not depend on what it is batched with.
 
     Args:
         name: timm's model name, e.g. "tf_efficientnet_lite0".
         stride: pixels per feature; picks the stage, and later ones are not built.
-        frozen_stages: how many stages, from the image on, keep their weights (the stem counts with the first).
+        frozen_stages: how many stages, from the image on, keep their weights; the stem goes with the first.
 
     Raises:
         ValueError: the network has no stage of that stride, or fewer stages than are to be frozen.
@@ -62,7 +62,7 @@ class TimmBackbone(nn.Module):
 
 
 def load_timm_weights(backbone: TimmBackbone, weights: Mapping[str, Tensor]) -> None:
-    """Load a whole classifier's state dict, matched in order: names differ between packages, the order does not.
+    """Load a whole classifier's state dict, in order: packages differ in the names, not in the order.
 
     Raises:
         ValueError: a tensor is missing or has another shape (names it).

@@ -37,7 +37,7 @@ class VGG16(nn.Module):
 
 
 def load_vgg16_weights(backbone: VGG16, box_layers: nn.Sequential, weights: Mapping[str, Tensor]) -> None:
-    """Load torchvision's ImageNet state dict: convolutions into the backbone, fc6 and fc7 into the box layers.
+    """Load torchvision's ImageNet state dict: convolutions to the backbone, fc6 and fc7 to the box layers.
 
     Raises:
         RuntimeError: a weight is missing or of another shape (names it).
