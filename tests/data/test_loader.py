@@ -113,11 +113,13 @@ def test_a_sample_holds_its_own_image(dataset, source):
         assert sample.image.dtype == sample.proposals.dtype == torch.float32
 
 
-def test_small_proposals_are_dropped_before_the_image_is_enlarged(source):
+@pytest.mark.parametrize("size", [20, 400])
+def test_what_counts_as_small_does_not_depend_on_the_size_drawn(source, size):
     boxes = dict.fromkeys(source.image_ids, torch.tensor([[0.0, 0, 3, 9], [0, 0, 4, 9], [0, 0, 9, 9]]))
-    transform = TrainTransform(sizes=(400,), side="shortest", max_size=2000, flip=False, **NORMAL)
+    transform = TrainTransform(sizes=(size,), side="shortest", max_size=2000, flip=False, **NORMAL)
     dataset = WeakDataset(source, boxes, transform, min_size=3, stride=1, max_count=100)
-    assert dataset[0, 0].proposals.tolist() == [[0, 0, 40, 90], [0, 0, 90, 90]]
+    scale = size / 40
+    assert dataset[0, 0].proposals.tolist() == [[0, 0, 4 * scale, 9 * scale], [0, 0, 9 * scale, 9 * scale]]
 
 
 @pytest.mark.parametrize(("size", "kept"), [(40, 1), (80, 2)])
