@@ -48,7 +48,7 @@ def find_voc_images(root: Path, splits: Sequence[str]) -> dict[str, Path]:
         path = root / "ImageSets" / "Main" / f"{split}.txt"
         if not path.is_file():
             raise FileNotFoundError(f"no split {split!r}: {path} is missing")
-        for image_id in path.read_text().split():
+        for image_id in filter(None, map(str.strip, path.read_text(encoding="utf-8").splitlines())):
             if image_id not in images:
                 raise FileNotFoundError(
                     f"{path} lists {image_id!r}, of which {root / 'JPEGImages'} has no image"

@@ -1,0 +1,234 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detector.data.proposals import Proposals, clean_proposals, load_proposals, save_proposals
+
+BOXES = [np.array([[0, 0, 6, 4], [1.5, 1, 3, 2]], np.float32), np.zeros((0, 4), np.float32), [[2, 3, 2, 9]]]
+SIZES = [(4, 6), (5, 5), (9, 8)]  # height, width
+IDS = ["a", "sub/b", "ç"]
+
+
+class Images:
+    """What `check` asks of a data set."""
+
+    def __init__(self, sizes):
+        self.image_ids, self.sizes = tuple(sizes), tuple(sizes.values())
+
+    def image_size(self, index):
+        return self.sizes[index]
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "proposals.npz"
+    save_proposals(path, IDS, BOXES, SIZES)
+    return path
+
+
+def respoil(path, **changes):
+    """Rewrites the file with some arrays replaced, or left out where None."""
+    with np.load(path) as file:
+        arrays = {**file, **changes}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+
+
+def test_what_is_saved_is_loaded(path):
+    proposals = load_proposals(path)
+    assert list(proposals) == IDS
+    assert len(proposals) == 3
+    assert "a" in proposals
+    assert "b" not in proposals
+    for image_id, boxes in zip(IDS, BOXES, strict=True):
+        assert proposals[image_id].dtype == torch.float32
+        assert torch.equal(proposals[image_id], torch.as_tensor(boxes).reshape(-1, 4))
+    assert proposals.sizes.tolist() == [list(size) for size in SIZES]
+
+
+def test_the_file_holds_four_plain_arrays_of_the_documented_types(path):
+    with np.load(path, allow_pickle=False) as file:
+        kinds = {name: (file[name].dtype.kind, file[name].dtype.itemsize, file[name].shape) for name in file}
+    kinds["image_ids"] = kinds["image_ids"][::2]
+    assert kinds == {
+        "image_ids": ("U", (3,)),
+        "counts": ("i", 8, (3,)),
+        "boxes": ("f", 4, (3, 4)),
+        "sizes": ("i", 8, (3, 2)),
+    }
+
+
+def test_the_same_proposals_make_the_same_bytes(path, tmp_path):
+    save_proposals(tmp_path / "again.npz", IDS, [torch.as_tensor(boxes) for boxes in BOXES], SIZES)
+    assert (tmp_path / "again.npz").read_bytes() == path.read_bytes()
+
+
+def test_no_images_at_all(tmp_path):
+    save_proposals(tmp_path / "none.npz", [], [], [])
+    assert len(load_proposals(tmp_path / "none.npz")) == 0
+
+
+def test_the_proposals_survive_a_worker_process(path):
+    proposals = pickle.loads(pickle.dumps(load_proposals(path)))
+    assert torch.equal(proposals["a"], torch.as_tensor(BOXES[0]))
+
+
+def test_a_bad_save_leaves_the_earlier_file(path):
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="'a' has the box"):
+        save_proposals(path, ["a"], [[[0, 0, 7, 4]]], [(4, 6)])
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_check_passes_a_data_set_that_is_a_part(path):
+    load_proposals(path).check(Images({"ç": (9, 8), "a": (4, 6)}))
+
+
+def test_check_names_a_missing_image_and_the_tool(path):
+    with pytest.raises(
+        ValueError, match=r"no proposals for 1 of 2 images, the first is 'z'; .*make_proposals\.py"
+    ):
+        load_proposals(path).check(Images({"a": (4, 6), "z": (4, 6)}))
+
+
+def test_check_names_an_image_of_another_size(path):
+    with pytest.raises(
+        ValueError, match=r"'a' of \(height, width\) \(4, 6\), but it is \(6, 4\); .*make_proposals"
+    ):
+        load_proposals(path).check(Images({"ç": (9, 8), "a": (6, 4)}))
+
+
+def test_check_warns_once_of_images_without_proposals(path):
+    proposals = load_proposals(path)
+    with pytest.warns(UserWarning, match="1 images have no proposals, the first is 'sub/b'") as warned:
+        proposals.check(Images(dict(zip(IDS, SIZES, strict=True))))
+    assert len(warned) == 1
+    assert proposals["sub/b"].shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("box", "why"),
+    [
+        ([0, 0, np.nan, 2], "nan"),
+        ([0, 0, np.inf, 2], "inf"),
+        ([3, 0, 2, 2], "x1 <= x2"),
+        ([0, 3, 2, 2], "y1 <= y2"),
+        ([-1, 0, 2, 2], "0 <= x1"),
+        ([0, 0, 8.5, 2], "x2 <= 8"),
+        ([0, 0, 2, 9.5], "y2 <= 9"),
+    ],
+)
+def test_a_bad_box_is_named_with_its_image(path, box, why):
+    with np.load(path) as file:
+        boxes = file["boxes"].copy()
+    boxes[2] = box
+    respoil(path, boxes=boxes)
+    with pytest.raises(ValueError, match=rf"proposals\.npz: image 'ç' has the box .*{why}.*"):
+        load_proposals(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"counts": np.array([2, 1, 1])}, "add up to the number of boxes, 3; they add up to 4"),
+        ({"counts": np.array([3, -1, 1])}, "must not be negative"),
+        ({"counts": np.array([2, 1])}, "3 image ids need as many counts and sizes; found 2 counts"),
+        ({"sizes": np.array([[4, 6]])}, r"sizes \(1, 2\)"),
+        ({"boxes": np.zeros((3, 5), np.float32)}, r"boxes \(3, 5\)"),
+        ({"boxes": np.zeros(12, np.float32)}, r"boxes must have 2 dimensions.*float32 \(12,\)"),
+        ({"counts": np.array([2.0, 0.0, 1.0])}, "counts must have 1 dimensions of kind 'i', not float64"),
+        ({"image_ids": np.array(["a", "b", "a"])}, "the image 'a' is there more than once"),
+        ({"sizes": None}, "not a proposals file.*make_proposals"),
+        ({"image_ids": np.array(["a", "b", "c"], object)}, "not a proposals file.*allow_pickle=False"),
+    ],
+)
+def test_arrays_that_contradict_each_other(path, changes, message):
+    respoil(path, **changes)
+    with pytest.raises(ValueError, match=message):
+        load_proposals(path)
+
+
+def test_a_pickle_is_not_run(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (tmp_path.joinpath("ran").touch, ())
+
+    path = tmp_path / "proposals.npz"
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(ValueError, match="not a proposals file"):
+        load_proposals(path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 broken off"])
+def test_a_file_of_another_kind(tmp_path, content):
+    path = tmp_path / "proposals.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"proposals\.npz is not a proposals file"):
+        load_proposals(path)
+
+
+def test_a_single_array_is_not_a_proposals_file(tmp_path):
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(ValueError, match="not a proposals file"):
+        load_proposals(tmp_path / "array.npy")
+
+
+def test_a_truncated_file(path):
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ValueError, match="not a proposals file"):
+        load_proposals(path)
+
+
+def test_no_file_says_how_to_make_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no proposals at .*none\.npz.*make_proposals\.py"):
+        load_proposals(tmp_path / "none.npz")
+
+
+def test_sides_of_min_size_go_and_longer_ones_stay():
+    boxes = torch.tensor([[0, 0, 2, 9], [0, 0, 9, 2], [0, 0, 2.01, 2.01], [4, 4, 4, 4]])
+    kept = clean_proposals(boxes, min_size=2, stride=1, max_count=9)
+    assert kept.tolist() == [boxes[2].tolist()]
+
+
+def test_duplicates_on_the_grid_go_and_the_first_stays():
+    boxes = torch.tensor([[8, 8, 40, 40], [8, 8, 80, 40], [9, 7, 41, 39], [8, 8, 40, 40], [13, 8, 40, 40.0]])
+    assert clean_proposals(boxes, min_size=0, stride=8, max_count=9).tolist() == boxes[[0, 1, 4]].tolist()
+    assert clean_proposals(boxes, min_size=0, stride=8, max_count=2).tolist() == boxes[:2].tolist()
+
+
+def twin(boxes, min_size, stride, max_count):
+    kept, cells = [], set()
+    for box in boxes.tolist():
+        cell = tuple(round(side / stride) for side in box)
+        if box[2] - box[0] > min_size and box[3] - box[1] > min_size and cell not in cells:
+            cells.add(cell)
+            kept.append(box)
+    return kept[:max_count]
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 40)] * 4), max_size=40),
+    st.integers(0, 4),
+    st.sampled_from([1, 4, 8]),
+    st.integers(0, 20),
+)
+def test_cleaning_equals_a_slow_twin(rows, min_size, stride, max_count):
+    boxes = torch.tensor(rows, dtype=torch.float32).reshape(-1, 4)
+    kept = clean_proposals(boxes, min_size=min_size, stride=stride, max_count=max_count)
+    assert kept.shape[1:] == (4,)
+    assert kept.tolist() == twin(boxes, min_size, stride, max_count)
+
+
+def test_a_stride_of_zero_is_refused():
+    with pytest.raises(ValueError, match="stride must be positive, not 0"):
+        clean_proposals(torch.zeros(1, 4), min_size=0, stride=0, max_count=1)
+
+
+def test_proposals_can_be_made_from_arrays():
+    proposals = Proposals(["x"], np.array([1]), np.array([[0, 0, 1, 1]]), np.array([[2, 2]]), source="here")
+    assert proposals["x"].tolist() == [[0, 0, 1, 1]]

@@ -1,0 +1,206 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from detector.data import propose as module
+from detector.data.proposals import load_proposals
+from detector.data.selective_search import selective_search
+from detector.data.toybox import CLASSES
+from detector.data.voc import VOCDataset, read_image
+
+SEARCH = ("--mode", "fast", "--longest-side", 100)
+
+
+@pytest.fixture
+def make_proposals(load_tool, monkeypatch):
+    """Runs the tool in this process with the given arguments."""
+
+    def run(*arguments):
+        command = ["make_proposals.py", *arguments, *SEARCH, "--workers", 1]
+        monkeypatch.setattr(sys, "argv", [str(word) for word in command])
+        load_tool("make_proposals").main()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """A folder of six small images, some in a folder below it."""
+    root = tmp_path_factory.mktemp("pictures")
+    (root / "below").mkdir()
+    for index, name in enumerate(("b.png", "a.one.jpg", "below/a.png", "c.JPG", "d.png", "e.jpeg")):
+        pixels = np.random.default_rng(index).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((60 + index, 40), Image.Resampling.BICUBIC).save(root / name)
+    (root / "notes.txt").write_text("no image")
+    return root
+
+
+IDS = ("a.one", "b", "below/a", "c", "d", "e")
+
+
+def test_a_folder_of_images(make_proposals, pictures, tmp_path, capsys):
+    make_proposals("--images", pictures, "--output", tmp_path / "new" / "out.npz")
+    proposals = load_proposals(tmp_path / "new" / "out.npz")
+    assert proposals.image_ids == IDS
+    assert proposals.sizes.tolist() == [[40, width] for width in (61, 60, 62, 63, 64, 65)]
+    image = read_image(pictures / "below" / "a.png").permute(1, 2, 0).numpy()
+    np.testing.assert_array_equal(
+        proposals["below/a"], selective_search(image, mode="fast", longest_side=100)
+    )
+    counts = sorted(len(boxes) for boxes in proposals.values())
+    median = (counts[2] + counts[3]) / 2
+    assert (
+        f"6 images, {counts[0]}/{median:.0f}/{counts[-1]} boxes (min/median/max)" in capsys.readouterr().out
+    )
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["out.npz"]
+
+
+def test_a_voc_folder_and_its_splits(make_proposals, toybox, tmp_path):
+    splits = {split: VOCDataset(toybox, split, CLASSES) for split in ("trainval", "test")}
+    make_proposals("--voc", toybox, "--split", "test", "--output", tmp_path / "test.npz")
+    test = load_proposals(tmp_path / "test.npz")
+    test.check(splits["test"])
+    assert test.image_ids == splits["test"].image_ids
+    make_proposals("--voc", toybox, "--output", tmp_path / "all.npz")
+    both = load_proposals(tmp_path / "all.npz")
+    for dataset in splits.values():
+        both.check(dataset)
+    assert len(both) == 12
+
+
+@pytest.mark.parametrize("lost", [0, 1, 17, 10_000])
+def test_an_interrupted_run_goes_on_to_the_same_bytes(make_proposals, pictures, tmp_path, monkeypatch, lost):
+    """`lost` bytes of the journal break off, as when the machine stops; at most all but five."""
+    make_proposals("--images", pictures, "--output", tmp_path / "unbroken.npz")
+    search, searched = module.search, []
+
+    def counted(image_id, *arguments):
+        if len(searched) == 3:
+            raise KeyboardInterrupt
+        searched.append(image_id)
+        return search(image_id, *arguments)
+
+    monkeypatch.setattr(module, "search", counted)
+    with pytest.raises(SystemExit, match="interrupted; the same command goes on from here"):
+        make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+    assert not (tmp_path / "out.npz").exists()
+    journal = tmp_path / "out.npz.partial"
+    content = journal.read_bytes()
+    journal.write_bytes(content[: max(5, len(content) - lost)])
+    searched.clear()
+    monkeypatch.setattr(module, "search", lambda name, *rest: (searched.append(name), search(name, *rest))[1])
+    make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+    assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "unbroken.npz").read_bytes()
+    assert len(searched) == {0: 3, 1: 4, 17: 4, 10_000: 6}[lost]
+    assert not journal.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_stops_the_workers_and_the_bytes_do_not_hang_on_their_number(make_proposals, toybox, tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    for copy in range(4):
+        for path in (toybox / "JPEGImages").iterdir():
+            shutil.copy(path, images / f"{copy}{path.name}")
+    tool = Path(__file__).parents[2] / "tools" / "make_proposals.py"
+    arguments = ["--images", images, "--output", tmp_path / "out.npz"]
+    process = subprocess.Popen(
+        [str(word) for word in (sys.executable, tool, *arguments, *SEARCH, "--workers", 2)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,
+    )
+    journal = tmp_path / "out.npz.partial"
+    wait_until(lambda: journal.exists() and journal.stat().st_size > 500)  # one image is in it
+    os.killpg(process.pid, signal.SIGINT)  # to parent and workers, as a terminal does
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    assert "interrupted; the same command goes on from here" in errors
+    assert not (tmp_path / "out.npz").exists()
+    wait_until(lambda: not is_alive(process.pid))
+
+    assert journal.exists()
+    make_proposals(*arguments)
+    make_proposals("--images", images, "--output", tmp_path / "unbroken.npz")
+    assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "unbroken.npz").read_bytes()
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(process_group):
+    try:
+        os.killpg(process_group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_unreadable_image_is_named_after_the_others_are_done(
+    make_proposals, pictures, tmp_path, monkeypatch
+):
+    broken = pictures / "below" / "broken.jpg"
+    broken.write_bytes(b"not a picture")
+    try:
+        with pytest.raises(SystemExit) as error:
+            make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+        assert "1 of 7 images could not be read" in str(error.value)
+        assert str(broken) in str(error.value)
+        assert not (tmp_path / "out.npz").exists()
+    finally:
+        broken.unlink()
+    monkeypatch.setattr(module, "search", None)  # nothing is left to search
+    make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+    assert load_proposals(tmp_path / "out.npz").image_ids == IDS
+
+
+def test_a_journal_of_other_parameters_is_not_continued(make_proposals, pictures, tmp_path):
+    journal = tmp_path / "out.npz.partial"
+    journal.write_text('{"mode": "fast", "longest_side": 200, "opencv": "4.0"}\n')
+    with pytest.raises(SystemExit, match=r"begun with other parameters.*delete it to begin anew"):
+        make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+    assert journal.exists()
+
+
+def test_bad_arguments(make_proposals, pictures, toybox, tmp_path, capsys):
+    output = ("--output", tmp_path / "out.npz")
+    with pytest.raises(SystemExit, match=r"no folder of images at .*nowhere"):
+        make_proposals("--images", tmp_path / "nowhere", *output)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit, match=r"no images in .*empty: looked for \.jpg"):
+        make_proposals("--images", tmp_path / "empty", *output)
+    with pytest.raises(SystemExit, match=r"no split 'val': .*val\.txt is missing"):
+        make_proposals("--voc", toybox, "--split", "val", *output)
+    with pytest.raises(SystemExit):
+        make_proposals("--images", pictures, "--split", "val", *output)
+    assert "--split goes with --voc" in capsys.readouterr().err
+    (tmp_path / "out.npz").touch()
+    with pytest.raises(SystemExit, match=r"out\.npz exists: delete it"):
+        make_proposals("--images", pictures, *output)
+
+
+def test_a_listed_image_that_is_missing_and_one_of_two_files(make_proposals, tmp_path):
+    root = tmp_path / "voc"
+    (root / "JPEGImages").mkdir(parents=True)
+    (root / "ImageSets" / "Main").mkdir(parents=True)
+    (root / "ImageSets" / "Main" / "val.txt").write_text("x\n\ny\n")
+    Image.new("RGB", (8, 8)).save(root / "JPEGImages" / "x.jpg")
+    with pytest.raises(SystemExit, match=r"val\.txt lists 'y'"):
+        make_proposals("--voc", root, "--split", "val", "--output", tmp_path / "out.npz")
+    Image.new("RGB", (8, 8)).save(root / "JPEGImages" / "x.png")
+    with pytest.raises(SystemExit, match="two images of one id, 'x'"):
+        make_proposals("--voc", root, "--output", tmp_path / "out.npz")
