@@ -105,8 +105,8 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
         )
     except KeyboardInterrupt:
         saved = list_checkpoints(folder)
-        place = f"after {saved[-1]}" if saved else "at the beginning: there is no checkpoint yet"
-        logger.error("to go on, give the same command with --resume; it begins %s", place)
+        place = f"goes on from {saved[-1]}" if saved else "starts over, as there is no checkpoint yet"
+        logger.error("give the same command with --resume: it %s", place)
         raise
     logger.info("trained in %s; weights in %s", timedelta(seconds=round(seconds)), folder / "model_final.pt")
     logger.info("to test them: python tools/test_net.py --config-file %s", folder / "config.yaml")

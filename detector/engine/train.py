@@ -104,7 +104,7 @@ def train(
             if log_now:
                 values = loss_log.means()
                 values["lr"] = optimizer.param_groups[0]["lr"]
-                values["images_per_second"] = images_seen / (now - last_log)
+                values["images/s"] = images_seen / (now - last_log)
                 seconds_left = (now - began) / (iteration - start) * (max_iter - iteration)
                 _report(iteration, max_iter, values, seconds_left, writer, bar)
                 images_seen, last_log = 0, now
@@ -138,8 +138,12 @@ def _report(
 ) -> None:
     for name, value in values.items():
         writer.add_scalar(f"train/{name}", value, iteration)
-    line = "  ".join(f"{name} {value:.3g}" for name, value in values.items())
-    bar.set_postfix_str(line)
+    on_bar = {name: value for name, value in values.items() if name not in ("gradient_norm", "lr")}
+    bar.set_postfix_str(_text(on_bar))
     level = logging.INFO if bar.disable else logging.DEBUG  # DEBUG goes to the log file only
     left = timedelta(seconds=round(seconds_left))
-    logger.log(level, "step %d/%d  %s  time left %s", iteration, max_iter, line, left)
+    logger.log(level, "step %d/%d  %s  time left %s", iteration, max_iter, _text(values), left)
+
+
+def _text(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.3g}" for name, value in values.items())

@@ -199,7 +199,7 @@ def test_the_log_has_losses_speed_and_time_left(tmp_path, caplog):
     assert [line.split()[1] for line in lines] == ["3/8", "6/8", "8/8"]
     for line in lines:
         assert re.search(
-            r"loss \S+  mil \S+  refine_1 \S+ .*lr \S+  images_per_second \S+  time left \d:\d\d:\d\d$", line
+            r"loss \S+  mil \S+  refine_1 \S+ .*lr \S+  images/s \S+  time left \d:\d\d:\d\d$", line
         )
 
 

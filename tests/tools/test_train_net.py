@@ -130,7 +130,7 @@ def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     process.send_signal(signal.SIGINT)
     text = process.communicate(timeout=60)[1]
     assert process.returncode == 130, text
-    assert "give the same command with --resume; it begins after" in text
+    assert "give the same command with --resume: it goes on from" in text
     assert "Traceback" not in text
     assert not (tmp_path / "run" / "model_final.pt").exists()
     for path in checkpoints.iterdir():
