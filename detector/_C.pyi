@@ -1,4 +1,4 @@
-"""The compiled ops, as csrc/vision.h lists them; `import torch` comes before. Use them through detector.layers."""
+"""The compiled ops, as csrc/vision.h lists them; `import torch` comes first. Use them by detector.layers."""
 
 from torch import Tensor
 

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "tensor.h"
 
@@ -18,7 +19,7 @@ constexpr double kMinProbability = 1e-9;  // log of less is log of this, and has
 
 enum class Role { background, member, ignored };
 
-// Ignored rows come only from bad labels or clusters; the CPU refuses those, a GPU cannot without waiting.
+// Ignored: a bad label or cluster. The CPU refuses those, which a GPU cannot do without making the host wait.
 C10_HOST_DEVICE inline Role role_of(int64_t label, int64_t cluster, int64_t num_columns, int64_t num_rows) {
   if (cluster == -1) {
     return label == 0 ? Role::background : Role::ignored;
@@ -29,19 +30,18 @@ C10_HOST_DEVICE inline Role role_of(int64_t label, int64_t cluster, int64_t num_
 
 template <typename A>
 struct Term {
-  A loss;   // what the cluster adds to L
-  A slope;  // dL / dphi_{r,label}, the same for each of its rows
+  A loss;   // what the cluster adds to R L
+  A slope;  // R dL / dphi_{r,label}, the same for each of its rows
 };
 
-// weight = S_n, probs = sum of the members' probabilities = M_n p_n, rows = R. A NaN passes through the
-// clamp.
+// weight = S_n, prob = sum of the members' probabilities = M_n p_n. A NaN passes through the clamp.
 template <typename A>
-C10_HOST_DEVICE Term<A> cluster_term(A weight, A probs, A members, A rows) {
-  const A mean = probs / members;
+C10_HOST_DEVICE Term<A> cluster_term(A weight, A prob, A members) {
+  const A mean = prob / members;
   if (mean < A(kMinProbability)) {
-    return {-weight * std::log(A(kMinProbability)) / rows, A(0)};
+    return {-weight * std::log(A(kMinProbability)), A(0)};
   }
-  return {-weight * std::log(mean) / rows, -weight / (probs * rows)};
+  return {-weight * std::log(mean), -weight / prob};
 }
 
 // Shapes, dtypes and devices; costs nothing, so it is done on every call.
@@ -91,8 +91,8 @@ inline void check_backward_arguments(const Tensor& grad, const Tensor& probs, co
   }
 }
 
-// What only the values can tell. All tensors on the CPU; defined in cpu/pcl_loss.cpp.
-void check_values(const Tensor& probs, const Tensor& labels, const Tensor& weights, const Tensor& clusters,
-                  const std::optional<Tensor>& counts);
+// The CPU kernel, which refuses bad values: the GPU's way to validate is to run it too.
+std::tuple<Tensor, Tensor> forward_cpu(const Tensor& probs, const Tensor& labels, const Tensor& weights,
+                                       const Tensor& clusters, const std::optional<Tensor>& counts);
 
 }  // namespace detector::pcl_loss

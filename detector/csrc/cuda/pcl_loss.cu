@@ -5,7 +5,6 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
-#include <tuple>
 #include <vector>
 
 #include "../pcl_loss.h"
@@ -52,6 +51,7 @@ __global__ void __launch_bounds__(kForwardThreads)
                    Vector<int64_t> clusters, Batch batch, T* losses, A* slopes, A* table) {
   const Range range = rows_of(batch, blockIdx.x);
   const int64_t num_rows = range.end - range.begin;
+  const A scale = A(1) / A(max(num_rows, int64_t(1)));
   const auto role = [&](int64_t r) { return role_of(labels[r], clusters[r], num_columns, num_rows); };
 
   A loss = 0;
@@ -59,9 +59,9 @@ __global__ void __launch_bounds__(kForwardThreads)
   for (int64_t r = range.begin + threadIdx.x; r < range.end; r += kForwardThreads) {
     switch (role(r)) {
       case Role::background: {
-        const auto term = cluster_term(A(weights[r]), A(probs(r, 0)), A(1), A(num_rows));
+        const auto term = cluster_term(A(weights[r]), A(probs(r, 0)), A(1));
         loss += term.loss;
-        slopes[r] = term.slope;
+        slopes[r] = term.slope * scale;
         break;
       }
       case Role::member:
@@ -89,14 +89,14 @@ __global__ void __launch_bounds__(kForwardThreads)
     prob = warp_reduce(prob, Sum{});
     members = warp_reduce(members, Sum{});
     if (lane_of_thread() == 0 && members > 0) {
-      const auto term = cluster_term(weight, prob, members, A(num_rows));
+      const auto term = cluster_term(weight, prob, members);
       loss += term.loss;
-      table[range.begin + n] = term.slope;
+      table[range.begin + n] = term.slope * scale;
     }
   }
   loss = block_reduce(loss, Sum{});  // publishes `table` too
   if (threadIdx.x == 0) {
-    losses[blockIdx.x] = T(loss);
+    losses[blockIdx.x] = T(loss * scale);
   }
 
   for (int64_t r = range.begin + threadIdx.x; r < range.end; r += kForwardThreads) {
@@ -159,20 +159,20 @@ void launch_backward(const Tensor& grad, const Tensor& labels, const Tensor& slo
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void check_values_on_host(const Tensor& probs, const Tensor& labels, const Tensor& weights,
-                          const Tensor& clusters, const std::optional<Tensor>& counts) {
+void refuse_bad_values(const Tensor& probs, const Tensor& labels, const Tensor& weights,
+                       const Tensor& clusters, const std::optional<Tensor>& counts) {
   const auto host = [](const Tensor& tensor) {
     return torch::stable::to(tensor, torch::stable::Device(torch::headeronly::DeviceType::CPU));
   };
-  check_values(host(probs), host(labels), host(weights), host(clusters),
-               counts ? std::make_optional(host(*counts)) : std::nullopt);
+  forward_cpu(host(probs), host(labels), host(weights), host(clusters),
+              counts ? std::make_optional(host(*counts)) : std::nullopt);
 }
 
 std::tuple<Tensor, Tensor> forward(const Tensor& probs, const Tensor& labels, const Tensor& weights,
                                    const Tensor& clusters, const std::optional<Tensor>& counts) {
   check_arguments(probs, labels, weights, clusters, counts);
   if (validate_values()) {
-    check_values_on_host(probs, labels, weights, clusters, counts);
+    refuse_bad_values(probs, labels, weights, clusters, counts);
   }
   const torch::stable::accelerator::DeviceGuard guard(probs.get_device_index());
   const Batch batch = batch_of(counts, probs.size(0));

@@ -1,0 +1,123 @@
+"""What every benchmark shares: timing, the copy bandwidth to hold times against, the table and the file."""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+
+import torch
+import torchvision
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table. `peer` is the fastest thing to pick instead, timed in the same run."""
+
+    case: str
+    pass_: str  # forward, backward, both, or both in a CUDA graph
+    dtype: str
+    layout: str
+    ours_ms: float
+    peer: str
+    peer_ms: float
+    copy_percent: float  # share of the copy bandwidth at which the fewest possible bytes were moved
+    target: str
+    reached: bool
+
+
+def time_calls(calls: Sequence[Callable[[], object]], device: torch.device, repeats: int = 60) -> float:
+    """Median milliseconds of a call; the calls do the same on different data, so that no cache is warm."""
+    for call in calls:  # compile, allocate
+        call()
+    milliseconds = []
+    for i in range(repeats):
+        call = calls[i % len(calls)]
+        if device.type == "cuda":
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda.synchronize()
+            start.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            milliseconds.append(start.elapsed_time(end))
+        else:
+            begin = time.perf_counter()
+            call()
+            milliseconds.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(milliseconds)
+
+
+def time_in_graph(calls: Sequence[Callable[[], object]], device: torch.device) -> float:
+    """Median milliseconds of a call inside a CUDA graph of them all: the GPU's own time, no Python."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    return time_calls([graph.replay], device) / len(calls)
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes per millisecond that a plain copy reads and writes."""
+    source = torch.ones(2**28 if device.type == "cuda" else 2**25, device=device)  # far larger than any cache
+    copy = torch.empty_like(source)
+    return 2 * source.nbytes / time_calls([lambda: copy.copy_(source)], device, repeats=20)
+
+
+def machine_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpu_info = Path("/proc/cpuinfo")
+    lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores"
+
+
+def commit() -> str:
+    command = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    return result.stdout.strip() or "not a git checkout"
+
+
+def report(name: str, device: torch.device, rows: Sequence[Row]) -> None:
+    """Prints the rows and writes benchmarks/results/NAME_{gpu,cpu}.json."""
+    records = [{key.rstrip("_"): value for key, value in asdict(row).items()} for row in rows]
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    versions |= {"torchvision": torchvision.__version__, "cuda": torch.version.cuda}
+    result = {
+        "machine": machine_name(device),
+        "date": date.today().isoformat(),
+        "versions": versions,
+        "commit": commit(),
+        "command": " ".join(["python", *sys.argv]),
+        "rows": records,
+    }
+    print(f"{name} on {result['machine']}, torch {torch.__version__}, {result['commit']}")
+    cells = [list(records[0])] + [[_text(value) for value in record.values()] for record in records]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    path = RESULTS / f"{name}_{'gpu' if device.type == 'cuda' else 'cpu'}.json"
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(result, indent=1) + "\n")
+    os.replace(temporary, path)
+    print(f"written to {path}")
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
