@@ -73,19 +73,18 @@ def search_all(
             yield search(image_id, path, mode, longest_side)
         return
     # Spawned, not forked: a fork of a process with threads (OpenCV's, torch's) may hang.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=cv2.setNumThreads, initargs=(1,))
     try:
-        tasks = [pool.submit(search, name, path, mode, longest_side) for name, path in images.items()]
+        # Ctrl-C is for this process, which stops its workers: they start here, with the signal blocked.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            tasks = [pool.submit(search, name, path, mode, longest_side) for name, path in images.items()]
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         for task in as_completed(tasks):
             yield task.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def start_worker() -> None:
-    """One thread a process; and Ctrl-C is for the parent, which stops its workers."""
-    cv2.setNumThreads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def search(image_id: str, path: Path, mode: Mode, longest_side: int) -> tuple[str, Found | str]:
@@ -116,15 +115,16 @@ class Journal:
     def _read(self, parameters: str) -> None:
         self._file.seek(0)
         header = self._file.readline()
-        if not header.endswith(b"\n"):  # new, or broken off in its first line
+        if header != f"{parameters}\n".encode():
+            if self._file.read(1):
+                raise ValueError(
+                    f"{self.path} was begun with other parameters: {header!r} instead of {parameters}. "
+                    "Run again with those, or delete it to begin anew."
+                )
+            # New, or broken off before the first image.
             self._file.truncate(0)
             self._write(f"{parameters}\n".encode())
             return
-        if header.decode(errors="replace").strip() != parameters:
-            raise ValueError(
-                f"{self.path} was begun with other parameters: {header!r} instead of {parameters}. "
-                "Run again with those, or delete it to begin anew."
-            )
         end = self._file.tell()
         while (line := self._file.readline()).endswith(b"\n"):
             try:

@@ -170,10 +170,16 @@ def test_an_unreadable_image_is_named_after_the_others_are_done(
 
 def test_a_journal_of_other_parameters_is_not_continued(make_proposals, pictures, tmp_path):
     journal = tmp_path / "out.npz.partial"
-    journal.write_text('{"mode": "fast", "longest_side": 200, "opencv": "4.0"}\n')
+    journal.write_text('{"mode": "fast", "longest_side": 200, "opencv": "4.0"}\n["b", 40, 60, 0]\n')
     with pytest.raises(SystemExit, match=r"begun with other parameters.*delete it to begin anew"):
         make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
     assert journal.exists()
+
+
+def test_a_journal_without_images_is_begun_anew(make_proposals, pictures, tmp_path):
+    (tmp_path / "out.npz.partial").write_text('{"mode": "fast", "longest_side": 0, "opencv": "4.0"}\n')
+    make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+    assert load_proposals(tmp_path / "out.npz").image_ids == IDS
 
 
 def test_bad_arguments(make_proposals, pictures, toybox, tmp_path, capsys):
