@@ -101,7 +101,7 @@ class Canvas:
         if is_object:
             self.areas.append(sprite.area)
             shares = np.append(shares, 1.0)
-        least = np.full(len(shares), MIN_VISIBLE) if self.rng.random() < OVERLAPPING else 0.95 * shares
+        least = np.maximum(MIN_VISIBLE, 0 if self.rng.random() < OVERLAPPING else 0.95 * shares)
         for _ in range(attempts):
             # The jitter lets an edge of the picture cut a little off now and then.
             reach_x, reach_y = width - sprite.mask.width, height - sprite.mask.height
