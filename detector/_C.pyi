@@ -8,3 +8,15 @@ def pcl_loss_forward(
 def pcl_loss_backward(
     grad: Tensor, probs: Tensor, labels: Tensor, slopes: Tensor, counts: Tensor | None
 ) -> Tensor: ...
+def proposal_clusters(
+    boxes: Tensor,
+    scores: Tensor,
+    image_labels: Tensor,
+    counts: Tensor,
+    method: int,
+    edge_iou: float,
+    max_centres: int,
+    top_share: float,
+    member_iou: float,
+    ignore_iou: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...

@@ -93,6 +93,10 @@ struct Matrix {
   C10_HOST_DEVICE T operator()(int64_t row, int64_t column) const {
     return data[row * row_stride + column * column_stride];
   }
+  C10_HOST_DEVICE Matrix from_row(int64_t row) const {
+    return {data + row * row_stride, row_stride, column_stride};
+  }
+  C10_HOST_DEVICE Vector<T> row(int64_t row) const { return {data + row * row_stride, column_stride}; }
 };
 
 // A view of a tensor (N,); a scalar () is seen as one value that repeats.

@@ -11,5 +11,10 @@
      "(Tensor probs, Tensor labels, Tensor weights, Tensor clusters, Tensor? counts) -> (Tensor, Tensor)") \
   /* (B,) or (), (R, C+1), (R,), (R,), (B,) -> gradient of probs (R, C+1) */ \
   OP(pcl_loss_backward, \
-     "(Tensor grad, Tensor probs, Tensor labels, Tensor slopes, Tensor? counts) -> Tensor")
+     "(Tensor grad, Tensor probs, Tensor labels, Tensor slopes, Tensor? counts) -> Tensor") \
+  /* (R, 4), (R, C), (B, C), (B,) -> labels, weights, clusters, centres, all (R,) */ \
+  OP(proposal_clusters, \
+     "(Tensor boxes, Tensor scores, Tensor image_labels, Tensor counts, int method, float edge_iou, " \
+     "int max_centres, float top_share, float member_iou, float ignore_iou) " \
+     "-> (Tensor, Tensor, Tensor, Tensor)")
 // clang-format on

@@ -1,0 +1,207 @@
+// Proposal clusters (PCL, arXiv 1807.03342; OICR, arXiv 1704.00138; MIST, arXiv 2004.04725): the arithmetic
+// of both devices.
+//
+// CPU, GPU and the plain twin must choose the same rows, so nothing here may hang on an order of summation
+// or on a fused multiply-add:
+// - Scores enter the 3-means as whole numbers (FixedPoint), so that their sums are exact in any order.
+// - What a cluster contributes is one product and one division; no product is ever added to anything.
+// - A box's area is a rounded product (`product`) before it is added.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "tensor.h"
+
+namespace detector::proposal_clusters {
+
+enum class Method : int64_t { pcl, oicr, mist };  // numbered as in layers/proposal_clusters.py
+
+struct Options {
+  Method method;
+  double edge_iou;      // PCL: neighbours in the graph; MIST: non-maximum suppression
+  int64_t max_centres;  // PCL, of a class
+  double top_share;     // MIST: share of the pool that competes
+  double member_iou;
+  double ignore_iou;
+};
+
+// ---- boxes ----
+
+template <typename B>
+struct Box {
+  B x1, y1, x2, y2;
+};
+
+template <typename B>
+C10_HOST_DEVICE Box<B> box_at(const Matrix<B>& boxes, int64_t row) {
+  return {boxes(row, 0), boxes(row, 1), boxes(row, 2), boxes(row, 3)};
+}
+
+C10_HOST_DEVICE inline float product(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+C10_HOST_DEVICE inline double product(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+template <typename B>
+C10_HOST_DEVICE B area(const Box<B>& box) {
+  return product(box.x2 - box.x1, box.y2 - box.y1);
+}
+
+// 0 where the union is empty. Symmetric to the bit.
+template <typename B>
+C10_HOST_DEVICE B iou(const Box<B>& a, B area_a, const Box<B>& b, B area_b) {
+  const B width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
+  const B height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
+  const B intersection = product(width > 0 ? width : B(0), height > 0 ? height : B(0));
+  const B both = area_a + area_b - intersection;
+  return both > 0 ? intersection / both : B(0);
+}
+
+// ---- scores ----
+
+template <typename A>
+C10_HOST_DEVICE A clamp_score(A score) {
+  constexpr A low = A(1e-9), high = A(1 - 1e-9);
+  return score < low ? low : high < score ? high : score;
+}
+
+// Scores of an image and a class as multiples of 2^-44 of their range's power of two, counted from the
+// lowest. float32 scores keep all their bits unless they lie 20 binary orders below the range.
+struct FixedPoint {
+  double lowest, scale;
+
+  C10_HOST_DEVICE FixedPoint(double lowest_score, double highest_score) : lowest(lowest_score), scale(1) {
+    int exponent = 0;
+    if (const double range = highest_score - lowest_score; range > 0) {
+      std::frexp(range, &exponent);
+      scale = std::ldexp(1.0, 44 - exponent);
+    }
+  }
+
+  C10_HOST_DEVICE int64_t operator()(double score) const {
+    return static_cast<int64_t>((score - lowest) * scale);
+  }
+};
+
+constexpr int64_t kMaxRows = (int64_t(1) << 19) - 1;  // of an image: the sum of its numbers is below 2^63
+
+// MIST: how many of a pool compete.
+C10_HOST_DEVICE inline int64_t top_count(int64_t pool, double top_share) {
+  const int64_t count = static_cast<int64_t>(std::ceil(top_share * double(pool)));
+  return count < 1 ? 1 : count > pool ? pool : count;
+}
+
+// ---- exact 3-means of sorted numbers ----
+
+// Distinct values in ascending order, cut into intervals. `count[k]` and `sum[k]` are of the numbers below
+// value[k]; the last, k = size, of all.
+struct Sorted {
+  const int64_t* value;  // (size,)
+  const int64_t* count;  // (size + 1,)
+  const int64_t* sum;    // (size + 1,)
+  int64_t size;
+
+  C10_HOST_DEVICE double mean(int64_t begin, int64_t end) const {
+    return double(sum[end] - sum[begin]) / double(count[end] - count[begin]);
+  }
+
+  // What the cluster [begin, end) takes off the sum of squares.
+  C10_HOST_DEVICE double fit(int64_t begin, int64_t end) const {
+    const double total = double(sum[end] - sum[begin]);
+    return total * total / double(count[end] - count[begin]);
+  }
+
+  // The first end in (begin, size) whose cluster [begin, end) has a mean of at least `bound`, else size.
+  C10_HOST_DEVICE int64_t first_end(int64_t begin, double bound) const {
+    int64_t first = begin + 1, last = size;
+    while (first < last) {
+      const int64_t end = first + (last - first) / 2;
+      if (double(sum[end] - sum[begin]) < bound * double(count[end] - count[begin])) {
+        first = end + 1;
+      } else {
+        last = end;
+      }
+    }
+    return first;
+  }
+};
+
+struct Split {
+  double fit = -std::numeric_limits<double>::infinity();
+  int64_t high = -1;  // the top cluster is [high, size)
+};
+
+// Ties: the smallest top cluster. NaN, the fit of an empty cluster, as `candidate` loses.
+C10_HOST_DEVICE inline Split better(const Split& best, const Split& candidate) {
+  const bool wins = candidate.fit > best.fit || (candidate.fit == best.fit && candidate.high > best.high);
+  return wins ? candidate : best;
+}
+
+// The thresholds `high` that can go with the threshold `low` in an optimum: [first, last).
+//
+// In an optimum no value is nearer to the neighbouring cluster's mean, so the midpoint of the two lower means
+// lies between value[low - 1] and value[low]. The mean of [low, high) grows with high, which bounds high on
+// both sides. The slack, 2^-32 of the range, is far above rounding: every split as good as the best is among
+// the candidates, and there are few others.
+struct Range {
+  int64_t first, last;
+};
+
+C10_HOST_DEVICE inline Range candidates(const Sorted& sorted, int64_t low) {
+  constexpr double slack = 4096;
+  const double mean = sorted.mean(0, low);
+  return {sorted.first_end(low, 2 * double(sorted.value[low - 1]) - mean - slack),
+          sorted.first_end(low, 2 * double(sorted.value[low]) - mean + slack)};
+}
+
+C10_HOST_DEVICE inline Split split_at(const Sorted& sorted, int64_t low, int64_t high) {
+  return {sorted.fit(0, low) + sorted.fit(low, high) + sorted.fit(high, sorted.size), high};
+}
+
+// ---- arguments ----
+
+// Shapes, dtypes and devices; costs nothing, so it is done on every call.
+inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
+                            const Tensor& counts) {
+  constexpr const char* op = "proposal_clusters";
+  check_rank(op, "boxes", boxes, 2);
+  if (boxes.size(1) != 4) {
+    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (sum R, 4)");
+  }
+  if (boxes.scalar_type() != ScalarType::Float && boxes.scalar_type() != ScalarType::Double) {
+    fail(op, ": boxes is ", torch::headeronly::toString(boxes.scalar_type()), ", expected Float or Double");
+  }
+  check_rank(op, "scores", scores, 2);
+  if (scores.size(0) != boxes.size(0)) {
+    fail(op, ": scores has shape ", shape_text(scores), ", expected (", boxes.size(0), ", C) as boxes");
+  }
+  check_rank(op, "counts", counts, 1);
+  check_dtype(op, "counts", counts, ScalarType::Long);
+  check_rank(op, "image_labels", image_labels, 2);
+  if (image_labels.size(0) != counts.size(0) || image_labels.size(1) != scores.size(1)) {
+    fail(op, ": image_labels has shape ", shape_text(image_labels), ", expected (B, C) = (", counts.size(0),
+         ", ", scores.size(1), ") as counts and scores");
+  }
+  check_dtype(op, "image_labels", image_labels, ScalarType::Float);
+  check_device(op, "scores", scores, "boxes", boxes);
+  check_device(op, "image_labels", image_labels, "boxes", boxes);
+  check_device(op, "counts", counts, "boxes", boxes);
+}
+
+// What only the values can tell. All tensors on the CPU; defined in cpu/proposal_clusters.cpp.
+void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
+                  const Tensor& counts);
+
+}  // namespace detector::proposal_clusters

@@ -1,0 +1,154 @@
+"""The twin of proposal_clusters in plain PyTorch: the executable specification, one image and class at a time."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from detector.layers.proposal_clusters import ProposalClusters
+from detector.structures import box_iou
+
+Centres = tuple[list[int], list[float]]  # rows and weights
+FindCentres = Callable[[Tensor, Tensor, tuple[float, float]], Centres]
+
+
+def proposal_clusters(
+    boxes: Tensor,
+    scores: Tensor,
+    image_labels: Tensor,
+    counts: Tensor,
+    *,
+    method: str,
+    graph_iou: float = 0.4,
+    max_centres: int = 5,
+    nms_iou: float = 0.2,
+    top_share: float = 0.15,
+    member_iou: float = 0.5,
+    ignore_iou: float = 0.1,
+) -> ProposalClusters:
+    """See :func:`detector.layers.proposal_clusters`."""
+    find = {
+        "pcl": lambda b, s, limits: pcl_centres(b, s, limits, graph_iou, max_centres),
+        "oicr": lambda b, s, limits: ([int(s.argmax())], [float(s.max())]),
+        "mist": lambda b, s, limits: mist_centres(b, s, nms_iou, top_share),
+    }[method]
+    computed = scores.float() if scores.dtype.itemsize < 4 else scores
+    computed = computed.clamp(1e-9, 1 - 1e-9)
+    sizes = counts.tolist()
+    images = zip(boxes.split(sizes), computed.split(sizes), image_labels, strict=True)
+    parts = [cluster_image(b, s, y, find, member_iou, ignore_iou) for b, s, y in images]
+    empty = boxes.new_zeros(0, dtype=torch.int64)
+    parts.append(ProposalClusters(empty, computed.new_zeros(0), empty, empty))  # also of a batch of no images
+    found = ProposalClusters(*(torch.cat(field) for field in zip(*parts, strict=True)))
+    return found._replace(weights=found.weights.to(scores.dtype))
+
+
+def cluster_image(
+    boxes: Tensor, scores: Tensor, labels: Tensor, find: FindCentres, member_iou: float, ignore_iou: float
+) -> ProposalClusters:
+    """The clusters of one image: boxes (R, 4), scores (R, C), labels (C,)."""
+    nothing = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
+    rows: list[int] = []
+    classes: list[int] = []
+    values: list[float] = []
+    pool = torch.arange(len(boxes), device=boxes.device)  # rows still to be chosen from
+    for c in labels.nonzero()[:, 0].tolist():
+        if len(pool) == 0:
+            break
+        limits = float(scores[:, c].min()), float(scores[:, c].max())
+        found, weights = find(boxes[pool], scores[pool, c], limits)
+        chosen = pool[found]
+        rows += chosen.tolist()
+        classes += [c] * len(chosen)
+        values += weights
+        pool = pool[~torch.isin(pool, chosen)]
+    if not rows:
+        zero = torch.zeros_like(nothing)
+        return ProposalClusters(zero, zero.to(scores.dtype), nothing, nothing)
+    index = torch.tensor(rows, device=boxes.device)  # (N,)
+    overlap, nearest = box_iou(boxes, boxes[index]).max(dim=1)  # (R,), (R,)
+    nearest = (box_iou(boxes, boxes[index]) == overlap[:, None]).int().argmax(dim=1)  # the first maximum
+    member = overlap >= member_iou
+    label = torch.tensor(classes, device=boxes.device)[nearest] + 1
+    weight = torch.tensor(values, dtype=scores.dtype, device=boxes.device)[nearest]
+    return ProposalClusters(
+        labels=torch.where(member, label, 0),
+        weights=torch.where(overlap < ignore_iou, 0, weight),
+        clusters=torch.where(member, nearest, -1),
+        centres=nothing.index_put((index,), torch.arange(len(index), device=boxes.device)),
+    )
+
+
+def pcl_centres(
+    boxes: Tensor, scores: Tensor, limits: tuple[float, float], graph_iou: float, max_centres: int
+) -> Centres:
+    """One class's centres among boxes (R, 4) with scores (R,), best first; `limits` as in :func:`top_ranking`."""
+    top = top_ranking(scores, limits).nonzero()[:, 0]  # (T,)
+    neighbours = box_iou(boxes[top], boxes[top]) > graph_iou  # (T, T)
+    neighbours.fill_diagonal_(True)  # also of a box without area, whose IoU with itself is 0
+    remaining = torch.ones(len(top), dtype=torch.bool, device=boxes.device)
+    rows: list[int] = []
+    weights: list[float] = []
+    while not rows or int(remaining.sum()) > max_centres:
+        degrees = (neighbours & remaining).sum(dim=1) * remaining  # (T,)
+        centre = int((degrees == degrees.max()).nonzero()[0])  # the first maximum wins
+        group = neighbours[centre] & remaining  # (T,)
+        rows.append(int(top[centre]))
+        weights.append(float(scores[top][group].max()))
+        remaining &= ~group
+    order = sorted(range(len(rows)), key=lambda i: -weights[i])[:max_centres]  # stable: first found first
+    return [rows[i] for i in order], [weights[i] for i in order]
+
+
+def mist_centres(boxes: Tensor, scores: Tensor, nms_iou: float, top_share: float) -> Centres:
+    """One class's centres among boxes (R, 4) with scores (R,), best first."""
+    count = max(1, min(len(boxes), math.ceil(top_share * len(boxes))))
+    order = scores.argsort(descending=True, stable=True)[:count]  # (T,)
+    suppresses = box_iou(boxes[order], boxes[order]) > nms_iou  # (T, T)
+    kept: list[int] = []
+    for node in range(count):
+        if not any(suppresses[node, k] for k in kept):
+            kept.append(node)
+    return order[kept].tolist(), scores[order[kept]].tolist()
+
+
+def fixed_point(scores: Tensor, limits: tuple[float, float]) -> Tensor:
+    """Scores (R,) as int64 multiples of 2^-44 of their range's power of two, counted from the lowest.
+
+    Sums of such numbers are exact in any order, so every device finds the same optimum. `limits` are the lowest and
+    the highest score of the image for the class, of the pool or not.
+    """
+    lowest, highest = limits
+    scale = math.ldexp(1.0, 44 - math.frexp(highest - lowest)[1]) if highest > lowest else 1.0
+    return ((scores.double() - lowest) * scale).long()
+
+
+def top_ranking(scores: Tensor, limits: tuple[float, float], block: int = 512) -> Tensor:
+    """The highest of the three clusters of the optimal 1-D 3-means of scores (R,), as a mask (R,).
+
+    Clusters of sorted values are intervals, so the optimum is a pair of thresholds between distinct values: the pair
+    with the largest sum of S_k^2 / n_k over the three intervals (S_k the sum, n_k the count), which is the smallest
+    within-cluster variance. Ties: the smallest top cluster. Fewer than three distinct values: as many clusters.
+    """
+    numbers = fixed_point(scores, limits)
+    values, repeats = numbers.unique(return_counts=True)  # (M,) ascending, (M,)
+    if len(values) < 3:
+        return numbers == values[-1]
+    n = torch.cat([repeats.new_zeros(1), repeats.cumsum(0)])  # (M + 1,) count below a threshold
+    s = torch.cat([values.new_zeros(1), (values * repeats).cumsum(0)])  # (M + 1,) sum below a threshold
+
+    def fit(begin: Tensor, end: Tensor) -> Tensor:
+        return (s[end] - s[begin]).double().square() / (n[end] - n[begin]).double()
+
+    first, last = torch.zeros_like(n[0]), torch.full_like(n[0], len(values))
+    low = torch.arange(1, len(values) - 1, device=scores.device)  # the lower threshold, below values[low]
+    best, best_high = -math.inf, 0
+    for start in range(2, len(values), block):  # in blocks: memory stays linear in M
+        high = torch.arange(start, min(start + block, len(values)), device=scores.device)[:, None]
+        fits = fit(first, low) + fit(low, high) + fit(high, last)  # (block, M - 2)
+        fits = fits.masked_fill(low >= high, -math.inf).amax(dim=1)  # (block,)
+        if float(fits.max()) >= best:
+            best = float(fits.max())
+            best_high = int(high[(fits == best).nonzero()[-1, 0], 0])
+    return numbers >= values[best_high]
