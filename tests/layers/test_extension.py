@@ -22,13 +22,17 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_module_and_library_hold_the_same_op(name: str) -> None:
-    assert getattr(_C, name) is getattr(torch.ops.detector, name)
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    assert has_kernel(f"detector::{name}", "CPU")
-    built_with_cuda = any(has_kernel(f"detector::{op}", "CUDA") for op in OPS)
-    assert has_kernel(f"detector::{name}", "CUDA") == built_with_cuda
+def has_kernel(op: str, key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"detector::{op}", key)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_module_and_library_hold_the_same_op(op: str) -> None:
+    assert getattr(_C, op) is getattr(torch.ops.detector, op)
+    assert has_kernel(op, "CPU")
+    file = op.removesuffix("_forward").removesuffix("_backward") + ".cu"
+    built_with_cuda = any(has_kernel(other, "CUDA") for other in OPS)
+    assert has_kernel(op, "CUDA") == (built_with_cuda and (ROOT / "detector/csrc/cuda" / file).exists())
 
 
 def test_stub_lists_every_op() -> None:

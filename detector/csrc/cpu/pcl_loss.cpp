@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "parallel.h"
+
 namespace detector::pcl_loss {
 namespace {
 
@@ -165,7 +167,7 @@ Tensor backward(const Tensor& grad, const Tensor& probs, const Tensor& labels, c
   dispatch_floating("pcl_loss_backward", "probs", probs.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     auto* output = static_cast<T*>(grad_probs.mutable_data_ptr());
-    torch::stable::parallel_for(0, num_rows, kGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(num_rows, kGrain, [&](int64_t begin, int64_t end) {
       backward_rows(vector_view<T>(grad), vector_view<int64_t>(labels), vector_view<Accumulate<T>>(slopes),
                     starts, num_columns, begin, end, output);
     });
@@ -189,7 +191,7 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& probs, const Tensor& labels
     auto* loss = static_cast<T*>(losses.mutable_data_ptr());
     auto* slope = static_cast<Accumulate<T>*>(slopes.mutable_data_ptr());
     const int64_t images_of_grain = 1 + kGrain * num_images / (num_rows + 1);
-    torch::stable::parallel_for(0, num_images, images_of_grain, [&](int64_t first, int64_t last) {
+    parallel_for(num_images, images_of_grain, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         const Image<T> image{matrix_view<T>(probs),
                              vector_view<int64_t>(labels),
