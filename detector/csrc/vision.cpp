@@ -45,7 +45,11 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_C", "The compiled ops of dete
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__C() {
+// torch's build defines TORCH_EXTENSION_NAME: _C, or detector_C when compiled at import (DETECTOR_JIT=1).
+#define INIT_NAME(name) PyInit_##name
+#define INIT_OF(name) INIT_NAME(name)
+
+PyMODINIT_FUNC INIT_OF(TORCH_EXTENSION_NAME)() {
   PyObject* module = PyModule_Create(&definition);
   if (module != nullptr && !add_ops(module)) {
     Py_CLEAR(module);

@@ -108,16 +108,17 @@ def _compile() -> ModuleType:
     from torch.utils import cpp_extension
 
     build = recipe()
+    if shutil.which("ninja") is None:  # pip puts it beside the interpreter, which need not be on the PATH
+        os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
     if build.cuda_home:
         cpp_extension.CUDA_HOME = build.cuda_home
     module = cpp_extension.load(
-        name="_C",
+        name="detector_C",
         sources=build.sources,
         extra_include_paths=[build.include],
         extra_cflags=build.cxx_flags,
         extra_cuda_cflags=build.nvcc_flags,
         with_cuda=build.cuda_home is not None,
-        verbose=os.environ.get("DETECTOR_JIT_VERBOSE") == "1",
     )
     sys.modules["detector._C"] = vars(sys.modules["detector"])["_C"] = module  # as an import would
     return module
