@@ -20,7 +20,7 @@ from detector.engine.schedule import lr_factor, parameter_groups
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
-from detector.modeling.head import Head
+from detector.modeling.head import Head, ImageHead
 from detector.modeling.oicr import OICR
 from detector.modeling.pcl import PCL
 from detector.modeling.postprocess import postprocess
@@ -112,7 +112,8 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
     streams = 0 if cfg.MODEL.METHOD == "wsddn" else cfg.MODEL.STREAMS
     num_classes = len(cfg.DATASETS.CLASSES)
     head = Head(box_features.out_features, num_classes, streams, init_std=cfg.MODEL.HEAD_STD)
-    return WeakRCNN(backbone, box_features, head)
+    image_head = ImageHead(backbone.out_channels, num_classes) if cfg.MODEL.IMAGE_HEAD else None
+    return WeakRCNN(backbone, box_features, head, image_head)
 
 
 def build_backbone(cfg: CfgNode) -> nn.Module:

@@ -63,6 +63,7 @@ def get_cfg() -> CfgNode:
     cfg.MODEL.STREAMS = 3  # refinement streams of oicr and pcl; wsddn has none
     cfg.MODEL.STREAM_WEIGHTS = (1.0, 1.0, 1.0)  # factor of each refinement stream's loss
     cfg.MODEL.HEAD_STD = 0.01  # of the head's initial weights; from random weights 0.1 starts to learn sooner
+    cfg.MODEL.IMAGE_HEAD = False  # classify the whole image too: random weights learn from that sooner
     cfg.MODEL.MIL_REDUCTION = "mean"  # MIL loss over the classes: "mean", or "sum" as in the WSDDN paper
     cfg.MODEL.BACKBONE = CfgNode()
     cfg.MODEL.BACKBONE.NAME = "vgg16"  # "small", "vgg16", or "timm": a network of the timm package

@@ -14,12 +14,28 @@ class HeadOutputs:
 
     mil: Tensor  # (sum R, C): class softmax times proposal softmax; sums to the image score
     refinements: tuple[Tensor, ...]  # K x (sum R, C + 1): softmax over the background (column 0) and classes
+    image_logits: Tensor | None = None  # (B, C) of the image as a whole, where the model has an ImageHead
 
     def scores(self) -> Tensor:
         """Foreground scores (sum R, C) to detect with: the mean of the streams, the MIL scores when K = 0."""
         if not self.refinements:
             return self.mil
         return torch.stack(self.refinements).mean(dim=0)[:, 1:]
+
+
+class ImageHead(nn.Module):
+    """Classifies the image from the maximum of each feature over its map: (B, D, H, W) to logits (B, C).
+
+    A backbone with random weights learns from this what a product of two softmaxes teaches slowly. WCCN has
+    such a branch beside the detector too (Diba et al., arXiv 1611.08258).
+    """
+
+    def __init__(self, in_channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.classes = nn.Linear(in_channels, num_classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.classes(features.amax(dim=(2, 3)))
 
 
 class Head(nn.Module):

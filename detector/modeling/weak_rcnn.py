@@ -1,5 +1,7 @@
 """The detector: backbone, RoI features, head."""
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from detector.modeling.head import HeadOutputs
@@ -8,11 +10,18 @@ from detector.modeling.head import HeadOutputs
 class WeakRCNN(nn.Module):
     """A Fast R-CNN without box regression that scores given proposals; takes its parts ready made."""
 
-    def __init__(self, backbone: nn.Module, box_features: nn.Module, head: nn.Module) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        box_features: nn.Module,
+        head: nn.Module,
+        image_head: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.box_features = box_features
         self.head = head
+        self.image_head = image_head
 
     def forward(self, images: Tensor, rois: Tensor, counts: Tensor) -> HeadOutputs:
         """Score the proposals of a batch.
@@ -23,4 +32,7 @@ class WeakRCNN(nn.Module):
             counts (Tensor[B]): proposals per image, int64, on the CPU.
         """
         features = self.backbone(images)  # (B, D, H / stride, W / stride)
-        return self.head(self.box_features(features, rois), counts)
+        outputs = self.head(self.box_features(features, rois), counts)
+        if self.image_head is None:
+            return outputs
+        return replace(outputs, image_logits=self.image_head(features))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy
+from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
 from detector.modeling.head import HeadOutputs
 from detector.modeling.per_image import sum_per_image
@@ -34,7 +34,8 @@ def mil_loss(
 
 
 class Criterion:
-    """Losses of a batch by name: "mil", and "refine_1" to "refine_K" when a refinement is given.
+    """Losses of a batch by name: "mil"; "refine_1" to "refine_K" when a refinement is given; "image" when the
+    model classifies the image as a whole.
 
     Stream k learns from pseudo labels made of the scores of stream k - 1, the first from those of the MIL
     scores. The losses are already weighted: the total is their plain sum.
@@ -58,6 +59,8 @@ class Criterion:
         for k, (probs, weight) in enumerate(streams, start=1):
             losses[f"refine_{k}"] = weight * self.refinement(probs, source, batch)
             source = probs.detach()[:, 1:]
+        if outputs.image_logits is not None:
+            losses["image"] = binary_cross_entropy_with_logits(outputs.image_logits.float(), batch.labels)
         return losses
 
 
