@@ -13,7 +13,7 @@ class SmallBackbone(nn.Module):
     Group norm, because it does not depend on the batch.
     """
 
-    def __init__(self, channels: Sequence[int] = (24, 48, 96)) -> None:
+    def __init__(self, channels: Sequence[int] = (16, 32, 64)) -> None:
         super().__init__()
         widths = pairwise((3, *channels))
         self.stages = nn.Sequential(*(nn.Sequential(_conv(i, o, 2), Residual(o)) for i, o in widths))

@@ -1,0 +1,11 @@
+"""WSDDN, OICR and PCL on Toybox, three seeds each.
+
+python benchmarks/methods_toybox.py [--seeds 3] [--jobs 1] [KEY VALUE ...]
+
+It reads datasets/toybox with its proposals, as `make demo` leaves them.
+"""
+
+from methods import compare
+
+if __name__ == "__main__":
+    compare("toybox", "configs/toybox_pcl.yaml")

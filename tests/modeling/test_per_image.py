@@ -1,0 +1,13 @@
+import torch
+
+from detector.modeling.per_image import softmax_per_image, sum_per_image
+
+
+def test_each_image_is_on_its_own():
+    values = torch.randn(9, 3)
+    counts = torch.tensor([4, 0, 5])
+    probs = softmax_per_image(values, counts)
+    torch.testing.assert_close(probs[:4], values[:4].softmax(dim=0))
+    torch.testing.assert_close(probs[4:], values[4:].softmax(dim=0))
+    sums = sum_per_image(probs, counts)
+    torch.testing.assert_close(sums, torch.tensor([[1.0] * 3, [0.0] * 3, [1.0] * 3]))

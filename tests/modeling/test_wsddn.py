@@ -1,0 +1,62 @@
+import math
+
+import pytest
+import torch
+
+from detector.modeling.head import HeadOutputs
+from detector.modeling.wsddn import Criterion, mean_per_image, mil_loss
+
+
+def test_mil_loss_by_hand():
+    mil = torch.tensor([[0.3, 0.1], [0.4, 0.1], [0.25, 0.5]])
+    labels, counts = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([2, 1])
+    per_class = [-math.log(0.7), -math.log(0.8), -math.log(0.75), -math.log(0.5)]
+    assert mil_loss(mil, labels, counts).item() == pytest.approx(sum(per_class) / 4)
+    assert mil_loss(mil, labels, counts, "sum").item() == pytest.approx(sum(per_class) / 2)
+
+
+def test_saturated_scores_stay_finite():
+    mil = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    loss = mil_loss(mil, torch.tensor([[0.0, 1.0]]), torch.tensor([1]))
+    loss.backward()
+    assert loss.item() == pytest.approx(-math.log(1e-6), rel=1e-2)
+    assert torch.isfinite(mil.grad).all()
+
+
+def test_an_image_without_proposals_adds_nothing():
+    mil, labels = torch.tensor([[0.3, 0.1]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    both = mil_loss(mil, labels, torch.tensor([1, 0]))
+    torch.testing.assert_close(both, mil_loss(mil, labels[:1], torch.tensor([1])) / 2)
+
+
+def test_mean_per_image():
+    means = mean_per_image(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([2, 0, 1]))
+    assert means.item() == pytest.approx((2 + 0 + 5) / 3)
+
+
+def test_each_stream_learns_from_the_one_before(make_batch):
+    batch, sources = make_batch([[1, 0]], [4]), []
+
+    def refinement(probs, source, _batch):
+        sources.append(source)
+        return probs.sum()
+
+    streams = tuple(torch.rand(4, 3, requires_grad=True) for _ in range(3))
+    outputs = HeadOutputs(torch.rand(4, 2), streams)
+    losses = Criterion(refinement, stream_weights=(3, 1, 1))(outputs, batch)
+    assert list(losses) == ["mil", "refine_1", "refine_2", "refine_3"]
+    for source, expected in zip(sources, [outputs.mil, streams[0][:, 1:], streams[1][:, 1:]], strict=True):
+        assert torch.equal(source, expected)
+        assert not source.requires_grad
+    torch.testing.assert_close(losses["refine_1"], 3 * streams[0].sum())
+
+
+def test_without_a_refinement_there_is_only_the_mil_loss(make_batch):
+    outputs = HeadOutputs(torch.rand(4, 2), ())
+    assert list(Criterion(None)(outputs, make_batch([[1, 0]], [4]))) == ["mil"]
+
+
+def test_a_weight_for_each_stream(make_batch):
+    outputs = HeadOutputs(torch.rand(4, 2), (torch.rand(4, 3),))
+    with pytest.raises(ValueError, match="longer"):
+        Criterion(lambda *_: torch.zeros(()), stream_weights=(1, 1))(outputs, make_batch([[1, 0]], [4]))
