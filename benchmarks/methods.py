@@ -43,6 +43,7 @@ def compare(name: str, config: str) -> None:
         "methods": methods,
     }
     path = ROOT / f"benchmarks/results/methods_{name}.json"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"kept in {path.relative_to(ROOT)}")
 

@@ -48,7 +48,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
     device = build_device(cfg)
     if cfg.THREADS:
         torch.set_num_threads(cfg.THREADS)
-    seed_everything(cfg.SEED)
+    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
     model = build_model(cfg)
     restore_model(model, checkpoint, path)
     model.to(device)

@@ -58,7 +58,7 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
     device = build_device(cfg)
     if cfg.THREADS:
         torch.set_num_threads(cfg.THREADS)
-    seed_everything(cfg.SEED)
+    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
     folder.mkdir(parents=True, exist_ok=True)
     setup_logging(folder / "log.txt")
 

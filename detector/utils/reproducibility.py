@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 
-def seed_everything(seed: int) -> None:
-    """Seed every generator, and ask torch for deterministic algorithms. Call it before anything is made."""
+def seed_everything(seed: int, deterministic: bool = True) -> None:
+    """Seed every generator, and ask torch for deterministic algorithms or not; call it first of all."""
     # cuBLAS is deterministic only with a fixed workspace, which it reads from here when it first starts.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # Warn only: the backward of torchvision's RoI pooling and RoI align has no such algorithm on a GPU.
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Warn only: the backward of torchvision's RoI pooling has no such algorithm on a GPU.
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
     # We never read memory that was not written, and filling it takes time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     random.seed(seed)

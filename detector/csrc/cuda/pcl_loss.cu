@@ -151,7 +151,8 @@ template <typename T>
 void launch_backward(const Tensor& grad, const Tensor& labels, const Tensor& slopes, const Batch& batch,
                      const Tensor& grad_probs) {
   using A = Accumulate<T>;
-  const int64_t images = batch.num_images + (batch.counts.data != nullptr);  // one more for rows left over
+  // One more image for rows left over; counts of no image have no data.
+  const int64_t images = std::max<int64_t>(batch.num_images + (batch.counts.data != nullptr), 1);
   const int64_t stretches = batch.num_rows / (kBackwardWarps * images) + 1;
   const dim3 grid(images, std::min<int64_t>(stretches, 65535));
   backward_kernel<T, A><<<grid, kBackwardWarps * kWarp, 0, current_stream(grad)>>>(
