@@ -9,7 +9,7 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
+#include <vector>
 
 #include "tensor.h"
 
@@ -59,26 +59,38 @@ C10_HOST_DEVICE B area(const Box<B>& box) {
   return product(box.x2 - box.x1, box.y2 - box.y1);
 }
 
-// 0 where the union is empty. Symmetric to the bit.
+// 0 where the union is empty: there the intersection is 0. Symmetric to the bit.
 template <typename B>
 C10_HOST_DEVICE B iou(const Box<B>& a, B area_a, const Box<B>& b, B area_b) {
   const B width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
   const B height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
   const B intersection = product(width > 0 ? width : B(0), height > 0 ? height : B(0));
   const B both = area_a + area_b - intersection;
-  return both > 0 ? intersection / both : B(0);
+  return intersection / (both + B(both == 0));  // no branch, so that compilers take many boxes at a time
+}
+
+template <typename B>
+C10_HOST_DEVICE bool is_box(const Box<B>& box) {
+  const B sides = (box.x2 - box.x1) + (box.y2 - box.y1);  // NaN or infinite if a coordinate is
+  return box.x1 <= box.x2 && box.y1 <= box.y2 && std::isfinite(sides);
 }
 
 // ---- scores ----
 
+// NaN becomes the lowest, so that scores can always be ordered.
 template <typename A>
 C10_HOST_DEVICE A clamp_score(A score) {
-  constexpr A low = A(1e-9), high = A(1 - 1e-9);
-  return score < low ? low : high < score ? high : score;
+  constexpr A lowest = A(1e-9), highest = A(1 - 1e-9);
+  return score > lowest ? (score < highest ? score : highest) : lowest;
 }
 
-// Scores of an image and a class as multiples of 2^-44 of their range's power of two, counted from the
-// lowest. float32 scores keep all their bits unless they lie 20 binary orders below the range.
+C10_HOST_DEVICE inline bool is_label(float label) { return label == 0 || label == 1; }
+
+constexpr int64_t kMaxRows = 65535;  // of an image, so that a row's number fits 16 bits
+constexpr int kBits = 46;            // of a score; the sum of kMaxRows of them fits 62
+
+// Scores of an image and a class as multiples of 2^-46 of their range's power of two, counted from the
+// lowest. float32 scores keep all their bits unless they lie 22 binary orders below the range.
 struct FixedPoint {
   double lowest, scale;
 
@@ -86,7 +98,7 @@ struct FixedPoint {
     int exponent = 0;
     if (const double range = highest_score - lowest_score; range > 0) {
       std::frexp(range, &exponent);
-      scale = std::ldexp(1.0, 44 - exponent);
+      scale = std::ldexp(1.0, kBits - exponent);
     }
   }
 
@@ -94,8 +106,6 @@ struct FixedPoint {
     return static_cast<int64_t>((score - lowest) * scale);
   }
 };
-
-constexpr int64_t kMaxRows = (int64_t(1) << 19) - 1;  // of an image: the sum of its numbers is below 2^63
 
 // MIST: how many of a pool compete.
 C10_HOST_DEVICE inline int64_t top_count(int64_t pool, double top_share) {
@@ -109,25 +119,25 @@ C10_HOST_DEVICE inline int64_t top_count(int64_t pool, double top_share) {
 // value[k]; the last, k = size, of all.
 struct Sorted {
   const int64_t* value;  // (size,)
-  const int64_t* count;  // (size + 1,)
   const int64_t* sum;    // (size + 1,)
-  int64_t size;
+  const int32_t* count;  // (size + 1,)
+  int32_t size;
 
-  C10_HOST_DEVICE double mean(int64_t begin, int64_t end) const {
+  C10_HOST_DEVICE double mean(int32_t begin, int32_t end) const {
     return double(sum[end] - sum[begin]) / double(count[end] - count[begin]);
   }
 
   // What the cluster [begin, end) takes off the sum of squares.
-  C10_HOST_DEVICE double fit(int64_t begin, int64_t end) const {
+  C10_HOST_DEVICE double fit(int32_t begin, int32_t end) const {
     const double total = double(sum[end] - sum[begin]);
     return total * total / double(count[end] - count[begin]);
   }
 
   // The first end in (begin, size) whose cluster [begin, end) has a mean of at least `bound`, else size.
-  C10_HOST_DEVICE int64_t first_end(int64_t begin, double bound) const {
-    int64_t first = begin + 1, last = size;
+  C10_HOST_DEVICE int32_t first_end(int32_t begin, double bound) const {
+    int32_t first = begin + 1, last = size;
     while (first < last) {
-      const int64_t end = first + (last - first) / 2;
+      const int32_t end = first + (last - first) / 2;
       if (double(sum[end] - sum[begin]) < bound * double(count[end] - count[begin])) {
         first = end + 1;
       } else {
@@ -139,15 +149,17 @@ struct Sorted {
 };
 
 struct Split {
-  double fit = -std::numeric_limits<double>::infinity();
-  int64_t high = -1;  // the top cluster is [high, size)
+  double fit;
+  int32_t high;  // the top cluster is [high, size)
 };
 
-// Ties: the smallest top cluster. NaN, the fit of an empty cluster, as `candidate` loses.
-C10_HOST_DEVICE inline Split better(const Split& best, const Split& candidate) {
-  const bool wins = candidate.fit > best.fit || (candidate.fit == best.fit && candidate.high > best.high);
-  return wins ? candidate : best;
+// Ties: the smallest top cluster.
+C10_HOST_DEVICE inline Split better(const Split& a, const Split& b) {
+  return a.fit > b.fit || (a.fit == b.fit && a.high > b.high) ? a : b;
 }
+
+// The split to start from: worse than any into three, right for fewer than three values.
+C10_HOST_DEVICE inline Split each_value_alone(const Sorted& sorted) { return {-1, sorted.size - 1}; }
 
 // The thresholds `high` that can go with the threshold `low` in an optimum: [first, last).
 //
@@ -156,17 +168,17 @@ C10_HOST_DEVICE inline Split better(const Split& best, const Split& candidate) {
 // both sides. The slack, 2^-32 of the range, is far above rounding: every split as good as the best is among
 // the candidates, and there are few others.
 struct Range {
-  int64_t first, last;
+  int32_t first, last;
 };
 
-C10_HOST_DEVICE inline Range candidates(const Sorted& sorted, int64_t low) {
-  constexpr double slack = 4096;
+C10_HOST_DEVICE inline Range candidates(const Sorted& sorted, int32_t low) {
+  constexpr double slack = int64_t(1) << (kBits - 32);
   const double mean = sorted.mean(0, low);
   return {sorted.first_end(low, 2 * double(sorted.value[low - 1]) - mean - slack),
           sorted.first_end(low, 2 * double(sorted.value[low]) - mean + slack)};
 }
 
-C10_HOST_DEVICE inline Split split_at(const Sorted& sorted, int64_t low, int64_t high) {
+C10_HOST_DEVICE inline Split split_at(const Sorted& sorted, int32_t low, int32_t high) {
   return {sorted.fit(0, low) + sorted.fit(low, high) + sorted.fit(high, sorted.size), high};
 }
 
@@ -197,10 +209,16 @@ inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Ten
   check_dtype(op, "image_labels", image_labels, ScalarType::Float);
   check_device(op, "scores", scores, "boxes", boxes);
   check_device(op, "image_labels", image_labels, "boxes", boxes);
-  check_device(op, "counts", counts, "boxes", boxes);
+  if (!counts.is_cpu()) {  // on the CPU they serve every device
+    check_device(op, "counts", counts, "boxes", boxes);
+  }
 }
 
-// What only the values can tell. All tensors on the CPU; defined in cpu/proposal_clusters.cpp.
+// The first row of each image and, last, the number of rows: (B + 1,). `counts` on the CPU.
+std::vector<int64_t> image_starts(const Tensor& counts, int64_t num_rows);
+
+// What only the values can tell. All tensors on the CPU; both are defined in
+// cpu/proposal_clusters.cpp.
 void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
                   const Tensor& counts);
 

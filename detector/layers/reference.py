@@ -3,6 +3,10 @@
 import torch
 from torch import Tensor
 
+from detector.layers.reference_clusters import proposal_clusters
+
+__all__ = ["pcl_loss", "proposal_clusters"]
+
 
 def pcl_loss(
     probs: Tensor, labels: Tensor, weights: Tensor, clusters: Tensor, counts: Tensor | None = None

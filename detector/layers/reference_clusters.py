@@ -1,4 +1,4 @@
-"""The twin of proposal_clusters in plain PyTorch: the executable specification, one image and class at a time."""
+"""The twin of proposal_clusters in plain PyTorch: the executable specification, a class at a time."""
 
 import math
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def cluster_image(
 def pcl_centres(
     boxes: Tensor, scores: Tensor, limits: tuple[float, float], graph_iou: float, max_centres: int
 ) -> Centres:
-    """One class's centres among boxes (R, 4) with scores (R,), best first; `limits` as in :func:`top_ranking`."""
+    """One class's centres among boxes (R, 4) with scores (R,), best first; `limits` as in `fixed_point`."""
     top = top_ranking(scores, limits).nonzero()[:, 0]  # (T,)
     neighbours = box_iou(boxes[top], boxes[top]) > graph_iou  # (T, T)
     neighbours.fill_diagonal_(True)  # also of a box without area, whose IoU with itself is 0
@@ -114,22 +114,23 @@ def mist_centres(boxes: Tensor, scores: Tensor, nms_iou: float, top_share: float
 
 
 def fixed_point(scores: Tensor, limits: tuple[float, float]) -> Tensor:
-    """Scores (R,) as int64 multiples of 2^-44 of their range's power of two, counted from the lowest.
+    """Scores (R,) as int64 multiples of 2^-46 of their range's power of two, counted from the lowest.
 
-    Sums of such numbers are exact in any order, so every device finds the same optimum. `limits` are the lowest and
-    the highest score of the image for the class, of the pool or not.
+    Sums of such numbers are exact in any order, so every device finds the same optimum. `limits` are the
+    lowest and the highest score of the image for the class, be they in the pool or not.
     """
     lowest, highest = limits
-    scale = math.ldexp(1.0, 44 - math.frexp(highest - lowest)[1]) if highest > lowest else 1.0
+    scale = math.ldexp(1.0, 46 - math.frexp(highest - lowest)[1]) if highest > lowest else 1.0
     return ((scores.double() - lowest) * scale).long()
 
 
 def top_ranking(scores: Tensor, limits: tuple[float, float], block: int = 512) -> Tensor:
     """The highest of the three clusters of the optimal 1-D 3-means of scores (R,), as a mask (R,).
 
-    Clusters of sorted values are intervals, so the optimum is a pair of thresholds between distinct values: the pair
-    with the largest sum of S_k^2 / n_k over the three intervals (S_k the sum, n_k the count), which is the smallest
-    within-cluster variance. Ties: the smallest top cluster. Fewer than three distinct values: as many clusters.
+    Clusters of sorted values are intervals, so the optimum is a pair of thresholds between distinct values:
+    the pair with the largest sum of S_k^2 / n_k over the three intervals (S_k the sum, n_k the count), which
+    is the smallest within-cluster variance. Ties: the smallest top cluster. Fewer than three distinct values
+    are as many clusters.
     """
     numbers = fixed_point(scores, limits)
     values, repeats = numbers.unique(return_counts=True)  # (M,) ascending, (M,)

@@ -1,0 +1,215 @@
+"""Times the proposal clusters of three streams, with their losses, beside what one would write first.
+
+python benchmarks/bench_clusters.py --device cuda
+python benchmarks/bench_clusters.py --device cuda --profile   # the kernels of each case instead
+
+A step of three streams: each clusters by the scores of the one before it, the first by the MIL scores.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import clusters_sklearn
+import torch
+from measure import Row, copy_bandwidth, report, time_calls, time_in_graph
+from torch import Tensor
+
+from detector.layers import ProposalClusters, pcl_loss, proposal_clusters, reference
+from detector.modeling.oicr import oicr_loss
+from detector.structures import box_iou
+
+NUM_CLASSES = 20
+NUM_POSITIVE = 3
+NUM_STREAMS = 3
+NUM_INPUTS = 4  # rotated
+TARGETS_MS = {1: 0.4, 16: 1.2}  # a step on a GPU, by images
+CPU_TARGET_MS = 15.0  # a step, an image
+ONE, MANY = [2000], [2000] * 16
+CASES = [  # proposals, scores, method
+    (ONE, "trained", "pcl"),
+    (ONE, "first step", "pcl"),
+    (ONE, "even", "pcl"),
+    (ONE, "trained", "oicr"),
+    (ONE, "trained", "mist"),
+    ([4096], "trained", "pcl"),
+    ([10_000], "first step", "pcl"),
+    (MANY, "trained", "pcl"),
+    (MANY, "first step", "pcl"),
+]
+PEERS = {
+    "pcl": ("scikit-learn, numpy", clusters_sklearn.proposal_clusters),
+    "oicr": ("plain torch", partial(reference.proposal_clusters, method="oicr")),
+    "mist": ("plain torch", partial(reference.proposal_clusters, method="mist")),
+}
+
+
+class Inputs(NamedTuple):
+    """A batch and what a head with three streams says of it."""
+
+    boxes: Tensor  # (sum R, 4)
+    mil: Tensor  # (sum R, C)
+    probs: tuple[Tensor, ...]  # (sum R, C + 1) of each stream
+    image_labels: Tensor  # (B, C)
+    counts: Tensor  # (B,)
+
+
+def make_boxes(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Boxes (count, 4) in whole pixels, a third of them about one of three objects; the objects (3, 4)."""
+
+    def draw(number: int) -> Tensor:
+        corners = torch.rand(number, 2, generator=generator) * torch.tensor([400.0, 300.0])
+        sides = 20 + torch.rand(number, 2, generator=generator) ** 2 * torch.tensor([400.0, 300.0])
+        return torch.cat([corners, corners + sides], dim=1)
+
+    objects, boxes = draw(NUM_POSITIVE), draw(count)
+    sides = (objects[:, 2:] - objects[:, :2]).repeat(1, 2)  # (3, 4)
+    near = torch.arange(count // 3)
+    shift = 0.15 * torch.randn(len(near), 4, generator=generator) * sides[near % NUM_POSITIVE]
+    boxes[near] = objects[near % NUM_POSITIVE] + shift
+    boxes[:, 2:] = torch.maximum(boxes[:, 2:], boxes[:, :2] + 5)
+    order = torch.randperm(count, generator=generator)
+    return boxes.round()[order], objects
+
+
+def make_probs(kind: str, boxes: Tensor, objects: Tensor, generator: torch.Generator) -> Tensor:
+    """Probabilities (R, C + 1) of a stream: as at the first step, as of a trained head, or without a peak."""
+    noise = torch.randn(len(boxes), NUM_CLASSES + 1, generator=generator)
+    if kind == "first step":
+        return (0.05 * noise).softmax(dim=1)
+    if kind == "even":
+        return torch.rand(len(boxes), NUM_CLASSES + 1, generator=generator)
+    noise[:, 1 : 1 + NUM_POSITIVE] += 14 * (
+        box_iou(boxes, objects) - 0.4
+    )  # classes 0..2 are the positive ones
+    noise[:, 0] += 4
+    return noise.softmax(dim=1)
+
+
+def make_inputs(sizes: Sequence[int], kind: str, device: torch.device, seed: int) -> Inputs:
+    generator = torch.Generator().manual_seed(seed)
+    boxes, probs = [], [[] for _ in range(NUM_STREAMS + 1)]
+    for size in sizes:
+        image_boxes, objects = make_boxes(size, generator)
+        boxes.append(image_boxes)
+        for stream in probs:
+            stream.append(make_probs(kind, image_boxes, objects, generator))
+    mil, *streams = (torch.cat(stream).to(device) for stream in probs)
+    image_labels = torch.zeros(len(sizes), NUM_CLASSES)
+    image_labels[:, :NUM_POSITIVE] = 1
+    return Inputs(
+        torch.cat(boxes).to(device),
+        mil[:, 1:].contiguous(),
+        tuple(stream.requires_grad_() for stream in streams),
+        image_labels.to(device),
+        torch.tensor(sizes).to(device),
+    )
+
+
+def step(inputs: Inputs, find: Callable[..., ProposalClusters], method: str, backward: bool) -> None:
+    """The clusters of each stream and, with `backward`, its loss and gradient."""
+    losses = []
+    source = inputs.mil
+    for probs in inputs.probs:
+        found = find(inputs.boxes, source, inputs.image_labels, inputs.counts)
+        source = probs[:, 1:].detach()
+        if not backward:
+            continue
+        if method == "pcl":
+            losses.append(pcl_loss(probs, found.labels, found.weights, found.clusters, inputs.counts).sum())
+        else:
+            losses.append(oicr_loss(probs, found.labels, found.weights).mean())
+    if backward:
+        torch.autograd.grad(losses, inputs.probs)
+
+
+def fewest_bytes(rows: int, backward: bool) -> int:
+    """What three streams read and write: boxes, a score a positive class, the four outputs; of the loss, a
+    probability and the gradient."""
+    clusters = rows * (16 + 4 * NUM_POSITIVE + 8 + 4 + 8 + 8)
+    loss = rows * (4 + 4 * (NUM_CLASSES + 1)) if backward else 0
+    return NUM_STREAMS * (clusters + loss)
+
+
+def bench(
+    sizes: list[int],
+    kind: str,
+    method: str,
+    pass_: str,
+    device: torch.device,
+    bandwidth: float,
+    peer_ms: float,
+) -> Row:
+    inputs = [make_inputs(sizes, kind, device, seed) for seed in range(NUM_INPUTS)]
+    find = partial(proposal_clusters, method=method)
+    backward = pass_.startswith("both")
+    timer = time_in_graph if pass_.endswith("graph") else time_calls
+    ours_ms = timer([partial(step, i, find, method, backward) for i in inputs], device)
+    target_ms = TARGETS_MS.get(len(sizes)) if device.type == "cuda" else CPU_TARGET_MS * len(sizes)
+    held = backward and method == "pcl" and max(sizes) == 2000
+    threads = "" if device.type == "cuda" else f", {torch.get_num_threads()} threads"
+    images = "" if len(sizes) == 1 else f"{len(sizes)} x "
+    return Row(
+        case=f"{NUM_STREAMS} streams, {images}{sizes[0]} x {NUM_CLASSES}, {method}, {kind}{threads}",
+        pass_=pass_,
+        dtype="float32",
+        layout="contiguous",
+        ours_ms=ours_ms,
+        peer=PEERS[method][0],
+        peer_ms=peer_ms,
+        copy_percent=100 * fewest_bytes(sum(sizes), backward) / bandwidth / ours_ms,
+        target=f"{target_ms} ms" if held else "peer_ms",
+        reached=ours_ms <= (target_ms if held else peer_ms),
+    )
+
+
+def time_peer(sizes: list[int], kind: str, method: str, device: torch.device) -> float:
+    """A step with the clusters of the peer; of many images two, in proportion."""
+    timed = sizes[:2]
+    inputs = make_inputs(timed, kind, device, seed=0)
+    call = partial(step, inputs, PEERS[method][1], method, True)
+    return time_calls([call], device, repeats=2) * len(sizes) / len(timed)
+
+
+def profile(device: torch.device) -> None:
+    """Prints the kernels of each case, for three repeats of a step."""
+    for sizes, kind, method in CASES:
+        inputs = make_inputs(sizes, kind, device, seed=0)
+        call = partial(step, inputs, partial(proposal_clusters, method=method), method, True)
+        call()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            for _ in range(3):
+                call()
+            torch.cuda.synchronize()
+        print(f"\n{len(sizes)} x {sizes[0]}, {kind}, {method}")
+        for event in sorted(profiler.key_averages(), key=lambda e: -e.self_device_time_total):
+            microseconds = event.self_device_time_total / event.count
+            print(f"{microseconds:9.1f} us x {event.count / 3:4.0f}  {event.key:.90}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser.add_argument("--profile", action="store_true", help="print the kernels of each case; cuda only")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    if arguments.profile:
+        profile(device)
+        return
+    bandwidth = copy_bandwidth(device)
+    on_gpu = device.type == "cuda"
+    peers_ms = [time_peer(*case, device) for case in CASES]
+    rows = []
+    for threads in [torch.get_num_threads()] if on_gpu else sorted({1, torch.get_num_threads()}):
+        torch.set_num_threads(threads)
+        for pass_ in ["clusters", "both", *(["both, graph"] if on_gpu else [])]:
+            for case, peer_ms in zip(CASES, peers_ms, strict=True):
+                rows.append(bench(*case, pass_, device, bandwidth, peer_ms))
+    report("clusters", device, rows)
+
+
+if __name__ == "__main__":
+    main()

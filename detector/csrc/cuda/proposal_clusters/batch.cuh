@@ -1,0 +1,70 @@
+// The images of a batch, as the kernels of proposal_clusters see them.
+#pragma once
+
+#include "../../proposal_clusters.h"
+#include "../reduce.cuh"
+
+namespace detector::proposal_clusters {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct Batch {
+  Vector<int64_t> counts;
+  int64_t num_images;
+  int64_t num_rows;
+};
+
+C10_HOST_DEVICE inline int64_t num_words(int64_t rows) { return (rows + 63) / 64; }  // a bit a row
+C10_HOST_DEVICE inline int64_t graph_words(int64_t rows) { return rows * num_words(rows); }
+
+struct Image {
+  int64_t begin;        // its first row
+  int64_t graph_begin;  // its first word of the graph
+  int32_t num_rows;
+  bool valid;  // counts fit the rows; if not, no image has any
+};
+
+// Image num_images is empty. Each warp sums for itself.
+__device__ inline Image image_at(const Batch& batch, int64_t index) {
+  int64_t begin = 0, graph_begin = 0, all = 0;
+  bool valid = true;
+  for (int64_t i = lane_of_thread(); i < batch.num_images; i += kWarp) {
+    const int64_t count = batch.counts[i];
+    const bool fits = 0 <= count && count <= kMaxRows;
+    valid = valid && fits;
+    if (fits) {
+      begin += i < index ? count : 0;
+      graph_begin += i < index ? graph_words(count) : 0;
+      all += count;
+    }
+  }
+  begin = warp_reduce(begin, Sum{});
+  graph_begin = warp_reduce(graph_begin, Sum{});
+  all = warp_reduce(all, Sum{});
+  valid = __all_sync(kAllLanes, valid) && all == batch.num_rows;
+  if (!valid) {
+    return {0, 0, 0, false};
+  }
+  return {begin, graph_begin, index < batch.num_images ? int32_t(batch.counts[index]) : 0, true};
+}
+
+// Calls body(column) for each positive class, with all lanes of the warp.
+template <typename Body>
+__device__ inline void for_each_positive(const Vector<float>& labels, int64_t num_classes, const Body& body) {
+  for (int64_t first = 0; first < num_classes; first += kWarp) {
+    const int64_t column = first + lane_of_thread();
+    const bool positive = column < num_classes && labels[column] != 0;
+    for (unsigned left = __ballot_sync(kAllLanes, positive); left != 0; left &= left - 1) {
+      body(first + __ffs(left) - 1);
+    }
+  }
+}
+
+// The scores of an image and a class, by row of the image.
+template <typename T>
+struct Scores {
+  Vector<T> scores;
+  __device__ Accumulate<T> operator[](int64_t row) const { return clamp_score<Accumulate<T>>(scores[row]); }
+};
+
+}  // namespace detector::proposal_clusters

@@ -1,0 +1,85 @@
+// What a block of 1024 threads does together: the best of all its values, and sums of those before each.
+#pragma once
+
+#include <cstring>
+
+#include "batch.cuh"
+
+namespace detector::proposal_clusters {
+
+constexpr int kThreads = kWarp * kWarp;
+
+__device__ inline uint32_t warp_max(uint32_t value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(kAllLanes, value);
+#else
+  return warp_reduce(value, Max{});
+#endif
+}
+
+__device__ inline uint32_t warp_sum(uint32_t value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(kAllLanes, value);
+#else
+  return warp_reduce(value, Sum{});
+#endif
+}
+
+// Every lane gets the best; better(a, b) picks one of two by a total order.
+template <typename T>
+__device__ inline T warp_best(T value) {
+  constexpr int words = sizeof(T) / sizeof(uint32_t);
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    uint32_t word[words];
+    memcpy(word, &value, sizeof(T));
+    for (int w = 0; w < words; ++w) {
+      word[w] = __shfl_xor_sync(kAllLanes, word[w], offset);
+    }
+    T other;
+    memcpy(&other, word, sizeof(T));
+    value = better(value, other);
+  }
+  return value;
+}
+
+template <typename T>
+__device__ inline T block_best(T value) {
+  __shared__ T of_warp[kWarp];
+  value = warp_best(value);
+  if (lane_of_thread() == 0) {
+    of_warp[warp_of_thread()] = value;
+  }
+  __syncthreads();
+  value = warp_best(of_warp[lane_of_thread()]);
+  __syncthreads();  // of_warp is free again
+  return value;
+}
+
+__device__ inline int64_t warp_scan(int64_t value) {  // inclusive
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const int64_t before = __shfl_up_sync(kAllLanes, value, offset);
+    value += lane_of_thread() >= offset ? before : 0;
+  }
+  return value;
+}
+
+struct Scan {
+  int64_t before, all;  // sums of the threads before this one, and of all
+};
+
+__device__ inline Scan block_scan(int64_t value) {
+  __shared__ int64_t of_warp[kWarp];
+  const int64_t inclusive = warp_scan(value);
+  if (lane_of_thread() == kWarp - 1) {
+    of_warp[warp_of_thread()] = inclusive;
+  }
+  __syncthreads();
+  const int64_t warps = warp_scan(of_warp[lane_of_thread()]);
+  const int64_t through_this_warp = __shfl_sync(kAllLanes, warps, warp_of_thread());
+  const int64_t all = __shfl_sync(kAllLanes, warps, kWarp - 1);
+  const int64_t this_warp = __shfl_sync(kAllLanes, inclusive, kWarp - 1);
+  __syncthreads();  // of_warp is free again
+  return {through_this_warp - this_warp + inclusive - value, all};
+}
+
+}  // namespace detector::proposal_clusters

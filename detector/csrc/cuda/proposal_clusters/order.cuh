@@ -1,0 +1,61 @@
+// The rows of each class in the order of their scores: order_kernel.
+#pragma once
+
+#include "batch.cuh"
+
+namespace detector::proposal_clusters {
+
+constexpr int kOrderWarps = 8;
+constexpr int kWarpRows = 4;
+constexpr int kOrderRows = kOrderWarps * kWarpRows;
+constexpr int kOrderTile = 1024;
+
+// order[c] (sum R,): the rows of each image by ascending score of class c, equal scores by descending row.
+// The place of a row is the count of rows before it. Block (i, j, k) takes every gridDim.y-th stretch of
+// image i's rows and every gridDim.z-th of its positive classes.
+template <typename T>
+__global__ void __launch_bounds__(kOrderWarps* kWarp)
+    order_kernel(Matrix<T> all_scores, int64_t num_classes, Matrix<float> image_labels, Batch batch,
+                 uint16_t* order) {
+  __shared__ Accumulate<T> tile[kOrderTile];
+  const Image image = image_at(batch, blockIdx.x);
+  const int32_t num_rows = image.num_rows;
+  unsigned turn = 0;
+  for_each_positive(image_labels.row(blockIdx.x), num_classes, [&](int64_t column) {
+    if (turn++ % gridDim.z != blockIdx.z) {
+      return;
+    }
+    const Scores<T> scores{all_scores.from_row(image.begin).column(column)};
+    for (int64_t first = int64_t(blockIdx.y) * kOrderRows; first < num_rows;
+         first += gridDim.y * kOrderRows) {
+      int32_t row[kWarpRows], place[kWarpRows];
+      Accumulate<T> score[kWarpRows];
+      for (int k = 0; k < kWarpRows; ++k) {
+        row[k] = first + warp_of_thread() * kWarpRows + k;
+        place[k] = 0;
+        score[k] = scores[min(row[k], num_rows - 1)];
+      }
+      for (int32_t begin = 0; begin < num_rows; begin += kOrderTile) {
+        const int32_t size = min(kOrderTile, num_rows - begin);
+        __syncthreads();  // the tile before this one has been read
+        for (int32_t i = threadIdx.x; i < size; i += kOrderWarps * kWarp) {
+          tile[i] = scores[begin + i];
+        }
+        __syncthreads();
+        for (int32_t i = lane_of_thread(); i < size; i += kWarp) {
+          for (int k = 0; k < kWarpRows; ++k) {
+            place[k] += tile[i] < score[k] || (tile[i] == score[k] && begin + i > row[k]);
+          }
+        }
+      }
+      for (int k = 0; k < kWarpRows; ++k) {
+        const int32_t place_of_row = warp_reduce(place[k], Sum{});
+        if (lane_of_thread() == 0 && row[k] < num_rows) {
+          order[column * batch.num_rows + image.begin + place_of_row] = row[k];
+        }
+      }
+    }
+  });
+}
+
+}  // namespace detector::proposal_clusters
