@@ -1,0 +1,34 @@
+"""MIST: well-scored proposals that no better one overlaps are the objects (Ren et al., arXiv 2004.04725)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from detector.layers import proposal_clusters
+from detector.modeling.oicr import oicr_loss
+from detector.modeling.wsddn import mean_per_image
+from detector.structures import Batch
+
+
+@dataclass(frozen=True)
+class MIST:
+    """Pseudo labels from the best proposals of each class after suppression; the loss is OICR's."""
+
+    top_share: float = 0.15
+    nms_iou: float = 0.2
+    member_iou: float = 0.5
+    ignore_iou: float = 0.1
+
+    def __call__(self, probs: Tensor, source: Tensor, batch: Batch) -> Tensor:
+        found = proposal_clusters(
+            batch.rois[:, 1:],
+            source,
+            batch.labels,
+            batch.counts,
+            method="mist",
+            top_share=self.top_share,
+            nms_iou=self.nms_iou,
+            member_iou=self.member_iou,
+            ignore_iou=self.ignore_iou,
+        )
+        return mean_per_image(oicr_loss(probs, found.labels, found.weights), batch.counts)
