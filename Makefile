@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 CXX_FILES := $(shell find detector/csrc -type f)
 
+# An OpenMP thread that waits spins for long by default; beside other processes the training then takes ten times as long.
+export GOMP_SPINCOUNT ?= 10000
+
 ifeq ($(VENV),)
 SETUP :=
 WITHIN := PYTHONPATH=.
@@ -20,11 +23,15 @@ endif
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: $(SETUP)  ## draw toybox, find its proposals, train PCL from image labels, test it: see runs/demo
-	$(RUN) tools/make_toybox.py datasets/toybox
-	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --output datasets/toybox/proposals.npz
-	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo
+demo: $(SETUP) datasets/toybox/proposals.npz  ## draw toybox, find its proposals, train PCL from image labels, test it: see runs/demo
+	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml --resume OUTPUT_DIR runs/demo
 	$(RUN) tools/test_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo
+
+datasets/toybox: | $(SETUP)
+	$(RUN) tools/make_toybox.py $@
+
+datasets/toybox/proposals.npz: | datasets/toybox
+	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --longest-side 160 --output $@
 
 test: $(SETUP)  ## all tests, on every core; those for a GPU are skipped without one
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto

@@ -21,6 +21,7 @@ from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.head import Head, ImageHead
+from detector.modeling.mist import MIST
 from detector.modeling.oicr import OICR
 from detector.modeling.pcl import PCL
 from detector.modeling.postprocess import postprocess
@@ -168,6 +169,8 @@ def build_refinement(cfg: CfgNode) -> Refinement | None:
         return None
     if cfg.MODEL.METHOD == "oicr":
         return OICR(member_iou=options.MEMBER_IOU, ignore_iou=options.IGNORE_IOU)
+    if cfg.MODEL.METHOD == "mist":
+        return MIST(member_iou=options.MEMBER_IOU, ignore_iou=options.IGNORE_IOU)
     return PCL(
         graph_iou=options.GRAPH_IOU,
         max_centres=options.MAX_CENTRES,

@@ -59,9 +59,9 @@ def get_cfg() -> CfgNode:
 
     # ---- The network and the method
     cfg.MODEL = CfgNode()
-    cfg.MODEL.METHOD = "pcl"  # "wsddn", "oicr" or "pcl": how proposals get their pseudo labels
+    cfg.MODEL.METHOD = "pcl"  # "wsddn", "oicr", "pcl" or "mist": how proposals get their pseudo labels
     cfg.MODEL.WEIGHTS = ""  # file of ImageNet weights (a state dict) to start from; "": random weights
-    cfg.MODEL.STREAMS = 3  # refinement streams of oicr and pcl; wsddn has none
+    cfg.MODEL.STREAMS = 3  # refinement streams; wsddn has none
     cfg.MODEL.STREAM_WEIGHTS = (1.0, 1.0, 1.0)  # factor of each refinement stream's loss
     cfg.MODEL.HEAD_STD = 0.01  # of the head's initial weights; from random weights 0.1 starts to learn sooner
     cfg.MODEL.IMAGE_HEAD = False  # classify the whole image too: random weights learn from that sooner
@@ -78,7 +78,7 @@ def get_cfg() -> CfgNode:
     cfg.MODEL.BOX_FEATURES.DROPOUT = 0.5  # share of those units silenced in training
     cfg.MODEL.BOX_FEATURES.DROP_CELLS = 0.0  # share of the grid's cells silenced in training
 
-    # ---- Pseudo labels (oicr reads the last two)
+    # ---- Pseudo labels (the first two are for pcl)
     cfg.CLUSTERS = CfgNode()
     cfg.CLUSTERS.GRAPH_IOU = 0.4  # proposals that overlap more are neighbours in the graph
     cfg.CLUSTERS.MAX_CENTRES = 5  # most clusters a class and image
@@ -120,7 +120,7 @@ def get_cfg() -> CfgNode:
 _CHOICES = {
     "DEVICE": ("auto", "cpu", "cuda"),
     "INPUT.SIDE": ("shortest", "longest"),
-    "MODEL.METHOD": ("wsddn", "oicr", "pcl"),
+    "MODEL.METHOD": ("wsddn", "oicr", "pcl", "mist"),
     "MODEL.MIL_REDUCTION": ("mean", "sum"),
     "MODEL.BACKBONE.NAME": ("small", "vgg16", "timm"),
     "MODEL.BOX_FEATURES.POOL": ("roi_pool", "roi_align"),

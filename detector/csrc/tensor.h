@@ -97,7 +97,9 @@ struct Matrix {
     return {data + row * row_stride, row_stride, column_stride};
   }
   C10_HOST_DEVICE Vector<T> row(int64_t row) const { return {data + row * row_stride, column_stride}; }
-  C10_HOST_DEVICE Vector<T> column(int64_t column) const { return {data + column * column_stride, row_stride}; }
+  C10_HOST_DEVICE Vector<T> column(int64_t column) const {
+    return {data + column * column_stride, row_stride};
+  }
 };
 
 // A view of a tensor (N,); a scalar () is seen as one value that repeats.

@@ -43,7 +43,7 @@ def pcl_loss(
             a GPU ignores rows with an impossible label or cluster and rows past the sum of `counts`.
     """
     if counts is not None:
-        counts = counts.to(probs.device, non_blocking=True)
+        counts = counts.to(probs.device, non_blocking=probs.is_cuda)
     losses, _ = _C.pcl_loss_forward(probs, labels, weights, clusters, counts)
     return losses.to(probs.dtype)  # under autocast the op computes in float32
 

@@ -1,14 +1,15 @@
-"""OICR and PCL: proposals to pseudo labels to a loss of a whole batch."""
+"""OICR, MIST and PCL: proposals to pseudo labels to a loss of a whole batch."""
 
 import pytest
 import torch
 
 from detector.layers import pcl_loss, proposal_clusters
+from detector.modeling.mist import MIST
 from detector.modeling.oicr import OICR, oicr_loss
 from detector.modeling.pcl import PCL
 
 
-@pytest.mark.parametrize("refinement", [OICR(), PCL()])
+@pytest.mark.parametrize("refinement", [OICR(), MIST(), PCL()])
 def test_a_batch_is_the_mean_of_its_images(refinement, make_batch):
     batch = make_batch([[1, 0, 1], [0, 1, 0]], [20, 30])
     probs, source = torch.rand(50, 4).softmax(dim=1), torch.rand(50, 3)
@@ -20,7 +21,7 @@ def test_a_batch_is_the_mean_of_its_images(refinement, make_batch):
     torch.testing.assert_close(refinement(probs, source, batch), (alone[0] + alone[1]) / 2)
 
 
-@pytest.mark.parametrize("refinement", [OICR(), PCL()])
+@pytest.mark.parametrize("refinement", [OICR(), MIST(), PCL()])
 def test_no_positive_class_no_loss_and_a_zero_gradient(refinement, make_batch):
     batch = make_batch([[0, 0, 0]], [20])
     logits = torch.randn(20, 4, requires_grad=True)
@@ -30,7 +31,7 @@ def test_no_positive_class_no_loss_and_a_zero_gradient(refinement, make_batch):
     assert (logits.grad == 0).all()
 
 
-@pytest.mark.parametrize("refinement", [OICR(), PCL()])
+@pytest.mark.parametrize("refinement", [OICR(), MIST(), PCL()])
 def test_gradient_descent_on_the_loss_agrees_with_the_pseudo_labels(refinement, make_batch):
     batch, source = make_batch([[1, 0, 1]], [40]), torch.rand(40, 3)
     logits = torch.zeros(40, 4, requires_grad=True)
@@ -39,11 +40,11 @@ def test_gradient_descent_on_the_loss_agrees_with_the_pseudo_labels(refinement, 
         optimizer.zero_grad()
         refinement(logits.softmax(dim=1), source, batch).backward()
         optimizer.step()
-    method = "oicr" if isinstance(refinement, OICR) else "pcl"
+    method = type(refinement).__name__.lower()
     found = proposal_clusters(batch.rois[:, 1:], source, batch.labels, batch.counts, method=method)
     counted = found.weights > 0
     assert counted.any()
-    if method == "oicr":  # every weighted proposal takes its own label; in PCL a cluster shares one
+    if method != "pcl":  # every weighted proposal takes its own label; in PCL a cluster shares one
         assert torch.equal(logits.argmax(dim=1)[counted], found.labels[counted])
     background = counted & (found.labels == 0)
     assert (logits.argmax(dim=1)[background] == 0).all()

@@ -33,7 +33,7 @@ class TimmBackbone(nn.Module):
         index = strides.index(stride)
         if frozen_stages > index + 1:
             raise ValueError(
-                f"frozen_stages is {frozen_stages}, but {name} has {index + 1} up to stride {stride}"
+                f"frozen_stages is {frozen_stages}, but {name} has {index + 1} stages up to stride {stride}"
             )
         nested = (
             "." in stages[index]["module"]
