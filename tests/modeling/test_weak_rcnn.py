@@ -2,7 +2,7 @@ import torch
 
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.box_features import BoxFeatures
-from detector.modeling.head import Head
+from detector.modeling.head import Head, ImageHead
 from detector.modeling.pcl import PCL
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.modeling.wsddn import Criterion
@@ -33,6 +33,20 @@ def test_a_batch_can_be_learnt(make_batch):
         optimizer.step()
         losses.append(loss["mil"].item())
     assert losses[-1] < 0.2 * losses[0]
+
+
+def test_the_image_head_classifies_the_whole_image(make_batch):
+    model, batch = make_model(), make_batch([[1, 0], [0, 1]], [5, 7])
+    assert "image" not in Criterion(None)(model(batch.images, batch.rois, batch.counts), batch)
+    model.image_head = ImageHead(16, 2)
+    outputs = model(batch.images, batch.rois, batch.counts)
+    assert outputs.image_logits.shape == (2, 2)
+    loss = Criterion(None)(outputs, batch)["image"]
+    scores = outputs.image_logits.sigmoid()
+    expected = -torch.where(batch.labels == 1, scores, 1 - scores).log().mean()
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    assert all(p.grad is not None for p in model.backbone.parameters())
 
 
 def test_every_parameter_gets_a_gradient(make_batch):
