@@ -37,11 +37,11 @@ def test_a_batch_can_be_learnt(make_batch):
 
 def test_the_image_head_classifies_the_whole_image(make_batch):
     model, batch = make_model(), make_batch([[1, 0], [0, 1]], [5, 7])
-    assert "image" not in Criterion(None)(model(batch.images, batch.rois, batch.counts), batch)
+    assert "image" not in Criterion(PCL())(model(batch.images, batch.rois, batch.counts), batch)
     model.image_head = ImageHead(16, 2)
     outputs = model(batch.images, batch.rois, batch.counts)
     assert outputs.image_logits.shape == (2, 2)
-    loss = Criterion(None)(outputs, batch)["image"]
+    loss = Criterion(PCL())(outputs, batch)["image"]
     scores = outputs.image_logits.sigmoid()
     expected = -torch.where(batch.labels == 1, scores, 1 - scores).log().mean()
     torch.testing.assert_close(loss, expected)
