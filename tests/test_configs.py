@@ -50,7 +50,8 @@ def test_it_takes_a_step(path):
     batch = made_up_batch(len(cfg.DATASETS.CLASSES))
     losses = build_criterion(cfg)(model(batch.images, batch.rois, batch.counts), batch)
     streams = 0 if "wsddn" in path.stem else cfg.MODEL.STREAMS
-    assert list(losses) == ["mil", *(f"refine_{k + 1}" for k in range(streams))]
+    image = ["image"] if cfg.MODEL.IMAGE_HEAD else []
+    assert list(losses) == ["mil", *(f"refine_{k + 1}" for k in range(streams)), *image]
     assert all(torch.isfinite(loss) for loss in losses.values())
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     torch.stack(list(losses.values())).sum().backward()

@@ -118,6 +118,8 @@ def test_ctrl_c_stops_the_workers_and_the_bytes_do_not_hang_on_their_number(make
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         start_new_session=True,
+        # Started from a background job of a shell it would ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     journal = tmp_path / "out.npz.partial"
     wait_until(lambda: journal.exists() and journal.stat().st_size > 500)  # one image is in it

@@ -122,7 +122,12 @@ def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     command = [sys.executable, str(ROOT / "tools" / "train_net.py"), "--config-file", CONFIG, *overrides]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [*command, "SOLVER.MAX_ITER", "100000"], stderr=subprocess.PIPE, text=True, env=environment
+        [*command, "SOLVER.MAX_ITER", "100000"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # Started from a background job of a shell it would ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     checkpoints, give_up = tmp_path / "run" / "checkpoints", time.time() + 60
     while not any(checkpoints.glob("*.pt")) and process.poll() is None and time.time() < give_up:
