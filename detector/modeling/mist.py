@@ -1,6 +1,6 @@
 """MIST: well-scored proposals that no better one overlaps are the objects (Ren et al., arXiv 2004.04725)."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
@@ -21,14 +21,6 @@ class MIST:
 
     def __call__(self, probs: Tensor, source: Tensor, batch: Batch) -> Tensor:
         found = proposal_clusters(
-            batch.rois[:, 1:],
-            source,
-            batch.labels,
-            batch.counts,
-            method="mist",
-            top_share=self.top_share,
-            nms_iou=self.nms_iou,
-            member_iou=self.member_iou,
-            ignore_iou=self.ignore_iou,
+            batch.rois[:, 1:], source, batch.labels, batch.counts, method="mist", **asdict(self)
         )
         return mean_per_image(oicr_loss(probs, found.labels, found.weights), batch.counts)

@@ -1,6 +1,6 @@
 """OICR: the best proposal of each class and its neighbours are the object (Tang et al., arXiv 1704.00138)."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
@@ -18,13 +18,7 @@ class OICR:
 
     def __call__(self, probs: Tensor, source: Tensor, batch: Batch) -> Tensor:
         found = proposal_clusters(
-            batch.rois[:, 1:],
-            source,
-            batch.labels,
-            batch.counts,
-            method="oicr",
-            member_iou=self.member_iou,
-            ignore_iou=self.ignore_iou,
+            batch.rois[:, 1:], source, batch.labels, batch.counts, method="oicr", **asdict(self)
         )
         return mean_per_image(oicr_loss(probs, found.labels, found.weights), batch.counts)
 

@@ -1,6 +1,6 @@
 """PCL: clusters of top-ranking proposals are the objects (Tang et al., arXiv 1807.03342)."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
@@ -19,14 +19,6 @@ class PCL:
 
     def __call__(self, probs: Tensor, source: Tensor, batch: Batch) -> Tensor:
         found = proposal_clusters(
-            batch.rois[:, 1:],
-            source,
-            batch.labels,
-            batch.counts,
-            method="pcl",
-            graph_iou=self.graph_iou,
-            max_centres=self.max_centres,
-            member_iou=self.member_iou,
-            ignore_iou=self.ignore_iou,
+            batch.rois[:, 1:], source, batch.labels, batch.counts, method="pcl", **asdict(self)
         )
         return pcl_loss(probs, found.labels, found.weights, found.clusters, batch.counts).mean()
