@@ -49,18 +49,17 @@ def compare(name: str, config: str) -> None:
 
 
 def run(folder: str, config: str, method: str, seed: int, overrides: list[str]) -> dict:
-    """Metrics of one run; one that is finished is not run again."""
+    """Metrics of one new run; train_net.py refuses a folder that holds one, so no figure is an old one."""
     output = f"{folder}/{method}_{seed}"
     keys = ["MODEL.METHOD", method, "SEED", str(seed), "OUTPUT_DIR", output, *overrides]
-    metrics = ROOT / output / "metrics.json"
-    if not metrics.exists():
-        for tool in (["train_net.py", "--resume"], ["test_net.py"]):
-            command = [sys.executable, f"tools/{tool[0]}", "--config-file", config, *tool[1:], *keys]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
-        print(f"{method}, seed {seed}: mAP50 {json.loads(metrics.read_text())['mAP50']:.1f}", flush=True)
-    return json.loads(metrics.read_text())
+    for tool in ("train_net.py", "test_net.py"):
+        command = [sys.executable, f"tools/{tool}", "--config-file", config, *keys]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
+    metrics = json.loads((ROOT / output / "metrics.json").read_text())
+    print(f"{method}, seed {seed}: mAP50 {metrics['mAP50']:.1f}", flush=True)
+    return metrics
 
 
 def table(methods: dict[str, list[dict]]) -> str:
