@@ -1,5 +1,6 @@
 """What every benchmark shares: timing, the copy bandwidth to hold times against, the table and the file."""
 
+import argparse
 import json
 import os
 import platform
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
+from types import ModuleType
 
 import torch
 import torchvision
@@ -95,7 +97,19 @@ def commit() -> str:
 
 def report(name: str, device: torch.device, rows: Sequence[Row]) -> None:
     """Prints the rows and writes benchmarks/results/NAME_{gpu,cpu}.json."""
-    records = [{key.rstrip("_"): value for key, value in asdict(row).items()} for row in rows]
+    print_table(rows)
+    write_result(name, device, rows)
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    records = [_record(row) for row in rows]
+    cells = [list(records[0])] + [[_text(value) for value in record.values()] for record in records]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def write_result(name: str, device: torch.device, rows: Sequence[Row]) -> None:
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     versions |= {"torchvision": torchvision.__version__, "cuda": torch.version.cuda}
     result = {
@@ -104,20 +118,43 @@ def report(name: str, device: torch.device, rows: Sequence[Row]) -> None:
         "versions": versions,
         "commit": commit(),
         "command": " ".join(["python", *sys.argv]),
-        "rows": records,
+        "rows": [_record(row) for row in rows],
     }
-    print(f"{name} on {result['machine']}, torch {torch.__version__}, {result['commit']}")
-    cells = [list(records[0])] + [[_text(value) for value in record.values()] for record in records]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     path = RESULTS / f"{name}_{'gpu' if device.type == 'cuda' else 'cpu'}.json"
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(result, indent=1) + "\n")
     os.replace(temporary, path)
-    print(f"written to {path}")
+    print(f"{name} on {result['machine']}, torch {torch.__version__}, {result['commit']}: written to {path}")
+
+
+def _record(row: Row) -> dict[str, object]:
+    return {key.rstrip("_"): value for key, value in asdict(row).items()}
 
 
 def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def run_cases(name: str, description: str, cases: Sequence[ModuleType]) -> None:
+    """The command line of a benchmark of several ops: modules of cases/ with rows(device, bandwidth)."""
+    names = [case.__name__.rpartition(".")[2] for case in cases]
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser.add_argument("--only", choices=names, help="time one op and print, but write no file")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    bandwidth = copy_bandwidth(device)
+    print(f"copy: {bandwidth / 1e6:.0f} GB/s")
+    threads = sorted({1, torch.get_num_threads()}) if device.type == "cpu" else [torch.get_num_threads()]
+    rows = []
+    for number in threads:
+        torch.set_num_threads(number)
+        for case, case_name in zip(cases, names, strict=True):
+            if arguments.only in (None, case_name):
+                rows += case.rows(device, bandwidth)
+    print_table(rows)
+    if arguments.only is None:
+        write_result(name, device, rows)

@@ -1,14 +1,11 @@
 // The PCL loss on a GPU: one launch each way, no host synchronisation, no float atomics.
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/macros.h>
-#include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "../pcl_loss.h"
+#include "launch.cuh"
 #include "reduce.cuh"
 
 namespace detector::pcl_loss {
@@ -129,12 +126,6 @@ Batch batch_of(const std::optional<Tensor>& counts, int64_t num_rows) {
   return {vector_view<int64_t>(*counts), counts->size(0), num_rows};
 }
 
-cudaStream_t current_stream(const Tensor& tensor) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
-  return static_cast<cudaStream_t>(stream);
-}
-
 template <typename T>
 void launch_forward(const Tensor& probs, const Tensor& labels, const Tensor& weights, const Tensor& clusters,
                     const Batch& batch, const Tensor& losses, const Tensor& slopes) {
@@ -163,11 +154,8 @@ void launch_backward(const Tensor& grad, const Tensor& labels, const Tensor& slo
 
 void refuse_bad_values(const Tensor& probs, const Tensor& labels, const Tensor& weights,
                        const Tensor& clusters, const std::optional<Tensor>& counts) {
-  const auto host = [](const Tensor& tensor) {
-    return torch::stable::to(tensor, torch::stable::Device(torch::headeronly::DeviceType::CPU));
-  };
-  forward_cpu(host(probs), host(labels), host(weights), host(clusters),
-              counts ? std::make_optional(host(*counts)) : std::nullopt);
+  forward_cpu(on_host(probs), on_host(labels), on_host(weights), on_host(clusters),
+              counts ? std::make_optional(on_host(*counts)) : std::nullopt);
 }
 
 std::tuple<Tensor, Tensor> forward(const Tensor& probs, const Tensor& labels, const Tensor& weights,
@@ -176,7 +164,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& probs, const Tensor& labels, co
   if (validate_values()) {
     refuse_bad_values(probs, labels, weights, clusters, counts);
   }
-  const torch::stable::accelerator::DeviceGuard guard(probs.get_device_index());
+  const auto guard = device_guard(probs);
   const Batch batch = batch_of(counts, probs.size(0));
   const auto batch_shape = counts ? std::vector<int64_t>{batch.num_images} : std::vector<int64_t>{};
   const Tensor losses = torch::stable::new_empty(probs, batch_shape);
@@ -193,7 +181,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& probs, const Tensor& labels, co
 Tensor backward(const Tensor& grad, const Tensor& probs, const Tensor& labels, const Tensor& slopes,
                 const std::optional<Tensor>& counts) {
   check_backward_arguments(grad, probs, labels, slopes, counts);
-  const torch::stable::accelerator::DeviceGuard guard(probs.get_device_index());
+  const auto guard = device_guard(probs);
   const Batch batch = batch_of(counts, probs.size(0));
   const Tensor grad_probs = torch::stable::new_empty(probs, {probs.size(0), probs.size(1)});
   if (batch.num_rows > 0) {

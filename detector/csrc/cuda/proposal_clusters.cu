@@ -7,15 +7,12 @@
 //   assign_kernel   every row to its nearest centre
 //
 // Wrong values, which the host would have to wait for, give weights of NaN, so that the loss tells of them.
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/macros.h>
-#include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
 #include <tuple>
 
+#include "launch.cuh"
 #include "proposal_clusters/centres.cuh"
 #include "proposal_clusters/graph.cuh"
 #include "proposal_clusters/order.cuh"
@@ -87,12 +84,6 @@ __global__ void __launch_bounds__(kAssignThreads)
 }
 
 // ---- the host ----
-
-cudaStream_t current_stream(const Tensor& tensor) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
-  return static_cast<cudaStream_t>(stream);
-}
 
 // Sizes of what the kernels work in, all in units of 8 bytes but the last.
 struct Space {
@@ -177,10 +168,7 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
 
 void refuse_bad_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
                        const Tensor& counts) {
-  const auto host = [](const Tensor& tensor) {
-    return torch::stable::to(tensor, torch::stable::Device(torch::headeronly::DeviceType::CPU));
-  };
-  check_values(host(boxes), host(scores), host(image_labels), host(counts));
+  check_values(on_host(boxes), on_host(scores), on_host(image_labels), on_host(counts));
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, const Tensor& scores,
@@ -195,7 +183,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, co
   if (validate_values()) {
     refuse_bad_values(boxes, scores, image_labels, counts);
   }
-  const torch::stable::accelerator::DeviceGuard guard(boxes.get_device_index());
+  const auto guard = device_guard(boxes);
   const Options options{Method(method), edge_iou, max_centres, top_share, member_iou, ignore_iou};
   const auto column = [&](ScalarType type) {
     return torch::stable::new_empty(scores, {scores.size(0)}, type);

@@ -1,0 +1,11 @@
+"""Times the layers that other projects come for beside what PyTorch has.
+
+python benchmarks/bench_layers.py --device cuda
+"""
+
+from measure import run_cases
+
+CASES = []
+
+if __name__ == "__main__":
+    run_cases("layers", __doc__, CASES)

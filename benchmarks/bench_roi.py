@@ -1,0 +1,11 @@
+"""Times the RoI ops and non-maximum suppression beside torchvision's.
+
+python benchmarks/bench_roi.py --device cuda
+"""
+
+from measure import run_cases
+
+CASES = []
+
+if __name__ == "__main__":
+    run_cases("roi", __doc__, CASES)

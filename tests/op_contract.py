@@ -1,0 +1,205 @@
+"""What every op promises, as checks that the tests of an op call.
+
+An op is a function of tensors (None where an argument is left out); bind all other arguments first, for
+example with functools.partial. An output may be one tensor or a tuple of them. An input takes part in the
+gradients if it requires one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+
+Function = Callable[..., Tensor | tuple[Tensor, ...]]
+Inputs = Sequence[Tensor | None]
+
+
+def random(*shape: int, dtype=torch.float64, device="cpu", seed: int = 0, requires_grad=True) -> Tensor:
+    """Normal numbers, the same on every device."""
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return values.to(device, dtype).requires_grad_(requires_grad)
+
+
+def outputs_and_gradients(
+    function: Function, inputs: Inputs, upstreams: Sequence[Tensor] | None = None
+) -> list[Tensor]:
+    """The outputs, then the gradient of each input that requires one, for a random upstream gradient."""
+    inputs = [fresh(tensor) for tensor in inputs]
+    outputs = _as_tuple(function(*inputs))
+    wanted = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
+    pairs = list(zip(outputs, upstreams or upstreams_of(outputs), strict=True))
+    pairs = [(output, upstream) for output, upstream in pairs if output.requires_grad]
+    gradients = ()
+    if wanted and pairs:
+        differentiable, arriving = zip(*pairs, strict=True)
+        gradients = torch.autograd.grad(differentiable, wanted, arriving)
+    return [*(output.detach() for output in outputs), *gradients]
+
+
+def upstreams_of(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """A random gradient for each output, the same on every device and in every dtype but for rounding."""
+    return [
+        random(*o.shape, dtype=o.dtype if o.is_floating_point() else torch.float64, device=o.device,
+               seed=100 + i, requires_grad=False)
+        for i, o in enumerate(outputs)
+    ]  # fmt: skip
+
+
+def fresh(tensor: Tensor | None) -> Tensor | None:
+    """The same numbers and strides as a leaf of a new graph."""
+    return None if tensor is None else tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+def assert_matches_twin(function: Function, twin: Function, inputs: Inputs, **tolerance: float) -> None:
+    """Outputs and gradients as the twin computes them in float64 from the same numbers."""
+    exact_inputs = [_in_float64(tensor) for tensor in inputs]
+    actual = outputs_and_gradients(function, inputs)
+    number = len(_as_tuple(function(*inputs)))
+    upstreams = [_in_float64(upstream) for upstream in upstreams_of(actual[:number])]
+    expected = outputs_and_gradients(twin, exact_inputs, upstreams)
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e.to(a.dtype), **tolerance)
+
+
+def assert_equal(actual: Sequence[Tensor], expected: Sequence[Tensor], what: str = "", **tolerance) -> None:
+    """Bitwise, NaN equal to NaN, unless a tolerance is given."""
+    tolerance = tolerance or {"rtol": 0, "atol": 0}
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, equal_nan=True, **tolerance, msg=lambda text: f"{what}: {text}")
+
+
+def assert_repeats_bitwise(function: Function, inputs: Inputs, times: int = 10) -> None:
+    first = outputs_and_gradients(function, inputs)
+    for _ in range(times - 1):
+        assert_equal(outputs_and_gradients(function, inputs), first)
+
+
+def assert_bits_do_not_depend_on_threads(function: Function, inputs: Inputs) -> None:
+    """For inputs on the CPU that are large enough to be shared out."""
+    expected = outputs_and_gradients(function, inputs)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert_equal(outputs_and_gradients(function, inputs), expected)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def strided_copies(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The same values and shape in other strides."""
+    doubled = torch.stack([tensor, torch.zeros_like(tensor)], dim=-1)
+    yield "sliced", doubled[..., 0]
+    yield "offset", torch.cat([tensor.flatten()[:1], tensor.flatten()])[1:].view(tensor.shape)
+    if tensor.dim() >= 2:
+        yield "transposed", tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+        yield "first dimension last", tensor.movedim(0, -1).contiguous().movedim(-1, 0)
+    if tensor.dim() == 4:
+        yield "channels last", tensor.contiguous(memory_format=torch.channels_last)
+
+
+def assert_any_layout(function: Function, inputs: Inputs, **tolerance: float) -> None:
+    """Every input and the gradient that arrives may have any strides; no tolerance means the same bits."""
+    upstreams = upstreams_of(_as_tuple(function(*inputs)))
+    expected = outputs_and_gradients(function, inputs, upstreams)
+    for i, tensor in enumerate(inputs):
+        for layout, copy in () if tensor is None else strided_copies(tensor.detach()):
+            changed = [*inputs[:i], copy.requires_grad_(tensor.requires_grad), *inputs[i + 1 :]]
+            actual = outputs_and_gradients(function, changed, upstreams)
+            assert_equal(actual, expected, f"input {i}, {layout}", **tolerance)
+    for i, upstream in enumerate(upstreams):
+        for layout, copy in strided_copies(upstream):
+            changed = [*upstreams[:i], copy, *upstreams[i + 1 :]]
+            actual = outputs_and_gradients(function, inputs, changed)
+            assert_equal(actual, expected, f"gradient of output {i}, {layout}", **tolerance)
+    expanded = [upstream.new_ones(()).expand(upstream.shape) for upstream in upstreams]
+    actual = outputs_and_gradients(function, inputs, expanded)
+    expected = outputs_and_gradients(function, inputs, [one.contiguous() for one in expanded])
+    assert_equal(actual, expected, "expanded gradient", **tolerance)
+
+
+def assert_compiles(function: Function, *all_inputs: Inputs) -> None:
+    """torch.compile takes the op as one graph, static and dynamic, and changes no bit."""
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
+        for inputs in all_inputs:
+            expected = outputs_and_gradients(function, inputs)
+            assert_equal(outputs_and_gradients(compiled, inputs), expected, f"dynamic={dynamic}")
+
+
+def assert_autocast_keeps_dtype(function: Function, inputs: Inputs, device: torch.device) -> None:
+    """Under autocast the op computes in float32 and gives what it gives for the inputs outside."""
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        cast = [t.detach().to(dtype) if t is not None and t.is_floating_point() else t for t in inputs]
+        expected = _as_tuple(function(*cast))
+        with torch.autocast(device.type, torch.bfloat16):
+            actual = _as_tuple(function(*cast))
+        for a, e in zip(actual, expected, strict=True):
+            assert a.dtype == e.dtype
+            torch.testing.assert_close(a, e)
+
+
+def assert_host_never_waits(function: Function, inputs: Inputs) -> None:
+    """For inputs on a GPU."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        outputs = _as_tuple(function(*inputs))
+        floating = [output for output in outputs if output.requires_grad]
+        if floating:
+            torch.autograd.backward(floating, [torch.ones_like(output) for output in floating])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def assert_runs_on_a_second_stream(function: Function, inputs: Inputs) -> None:
+    """For inputs on a GPU: every kernel is on the stream that torch is on."""
+    expected = outputs_and_gradients(function, inputs)
+    outputs = _as_tuple(function(*inputs))
+    upstreams = upstreams_of(outputs)  # made before: a copy to the GPU would wait for the stream
+    late = [None if t is None else torch.zeros_like(t, requires_grad=t.requires_grad) for t in inputs]
+    busy = torch.zeros(4096, 4096, device="cuda")
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream), torch.no_grad():
+        for _ in range(20):
+            busy = busy @ busy
+        for tensor, values in zip(late, inputs, strict=True):
+            if tensor is not None:  # a kernel on another stream would read zeros
+                tensor.copy_(values)
+        with torch.enable_grad():
+            actual = outputs_and_gradients(function, late, upstreams)
+    torch.cuda.synchronize()
+    assert_equal(actual, expected)
+
+
+def assert_graph_capture(function: Function, inputs: Inputs, others: Inputs) -> None:
+    """For inputs on a GPU: captured with some inputs, replayed with others of the same shapes."""
+    static = [None if tensor is None else tensor.detach().clone().requires_grad_(tensor.requires_grad)
+              for tensor in inputs]  # fmt: skip
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        upstreams = upstreams_of(_as_tuple(function(*static)))
+        outputs_and_gradients(function, static, upstreams)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = outputs_and_gradients(function, static, upstreams)
+    with torch.no_grad():
+        for tensor, replacement in zip(static, others, strict=True):
+            if tensor is not None:
+                tensor.copy_(replacement)
+    graph.replay()
+    assert_equal(captured, outputs_and_gradients(function, others, upstreams))
+
+
+def _as_tuple(output: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (output,) if isinstance(output, Tensor) else tuple(output)
+
+
+def _in_float64(tensor: Tensor | None) -> Tensor | None:
+    if tensor is None or not tensor.is_floating_point():
+        return tensor
+    return tensor.detach().double().requires_grad_(tensor.requires_grad)
