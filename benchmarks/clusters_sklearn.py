@@ -69,3 +69,9 @@ def proposal_clusters(
     parts = [cluster_image(b.numpy(), s.numpy(), y.numpy()) for b, s, y in images]
     fields = (torch.from_numpy(np.concatenate(field)).to(boxes.device) for field in zip(*parts, strict=True))
     return ProposalClusters(*fields)
+
+
+def of_streams(boxes: Tensor, scores: Tensor, image_labels: Tensor, counts: Tensor) -> ProposalClusters:
+    """The clusters of scores (S, sum R, C), a stream at a time."""
+    streams = [proposal_clusters(boxes, stream, image_labels, counts) for stream in scores]
+    return ProposalClusters(*(torch.stack(field) for field in zip(*streams, strict=True)))

@@ -8,7 +8,10 @@
 // - A box's area is a rounded product (`product`) before it is added.
 #pragma once
 
+#include <torch/csrc/stable/ops.h>
+
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "tensor.h"
@@ -29,7 +32,7 @@ struct Options {
 // ---- boxes ----
 
 template <typename B>
-struct Box {
+struct alignas(4 * sizeof(B)) Box {  // a GPU reads it at once
   B x1, y1, x2, y2;
 };
 
@@ -67,6 +70,21 @@ C10_HOST_DEVICE B iou(const Box<B>& a, B area_a, const Box<B>& b, B area_b) {
   const B intersection = product(width > 0 ? width : B(0), height > 0 ? height : B(0));
   const B both = area_a + area_b - intersection;
   return intersection / (both + B(both == 0));  // no branch, so that compilers take many boxes at a time
+}
+
+// iou(a, b) > threshold, mostly without the division, which on a GPU takes longer than all the rest.
+template <typename B>
+C10_HOST_DEVICE bool overlaps_more(const Box<B>& a, B area_a, const Box<B>& b, B area_b, B threshold) {
+  const B width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
+  const B height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
+  if (width > 0 && height > 0) {
+    constexpr B rounding = B(1e-6);  // far more than what the products and the quotient can be off
+    const B intersection = product(width, height), bound = threshold * (area_a + area_b - intersection);
+    const bool sure =
+        intersection < bound * (1 - rounding) || (bound > 0 && intersection > bound * (1 + rounding));
+    return sure ? intersection > bound : iou(a, area_a, b, area_b) > threshold;
+  }
+  return 0 > threshold;
 }
 
 template <typename B>
@@ -133,15 +151,20 @@ struct Sorted {
     return total * total / double(count[end] - count[begin]);
   }
 
+  // Whether the cluster [begin, end) has a mean of at least `bound`.
+  C10_HOST_DEVICE bool mean_reaches(int32_t begin, int32_t end, double bound) const {
+    return double(sum[end] - sum[begin]) >= bound * double(count[end] - count[begin]);
+  }
+
   // The first end in (begin, size) whose cluster [begin, end) has a mean of at least `bound`, else size.
   C10_HOST_DEVICE int32_t first_end(int32_t begin, double bound) const {
     int32_t first = begin + 1, last = size;
     while (first < last) {
       const int32_t end = first + (last - first) / 2;
-      if (double(sum[end] - sum[begin]) < bound * double(count[end] - count[begin])) {
-        first = end + 1;
-      } else {
+      if (mean_reaches(begin, end, bound)) {
         last = end;
+      } else {
+        first = end + 1;
       }
     }
     return first;
@@ -161,26 +184,81 @@ C10_HOST_DEVICE inline Split better(const Split& a, const Split& b) {
 // The split to start from: worse than any into three, right for fewer than three values.
 C10_HOST_DEVICE inline Split each_value_alone(const Sorted& sorted) { return {-1, sorted.size - 1}; }
 
-// The thresholds `high` that can go with the threshold `low` in an optimum: [first, last).
+// Which thresholds `high` can go with the threshold `low` in an optimum: those from the first on where the
+// mean of [low, high) is at least `first`, up to where it is at least `last`.
 //
 // In an optimum no value is nearer to the neighbouring cluster's mean, so the midpoint of the two lower means
 // lies between value[low - 1] and value[low]. The mean of [low, high) grows with high, which bounds high on
 // both sides. The slack, 2^-32 of the range, is far above rounding: every split as good as the best is among
 // the candidates, and there are few others.
-struct Range {
-  int32_t first, last;
+struct Bounds {
+  double first, last;
 };
 
-C10_HOST_DEVICE inline Range candidates(const Sorted& sorted, int32_t low) {
+C10_HOST_DEVICE inline Bounds bounds_at(const Sorted& sorted, int32_t low) {
   constexpr double slack = int64_t(1) << (kBits - 32);
   const double mean = sorted.mean(0, low);
-  return {sorted.first_end(low, 2 * double(sorted.value[low - 1]) - mean - slack),
-          sorted.first_end(low, 2 * double(sorted.value[low]) - mean + slack)};
+  return {2 * double(sorted.value[low - 1]) - mean - slack, 2 * double(sorted.value[low]) - mean + slack};
 }
 
-C10_HOST_DEVICE inline Split split_at(const Sorted& sorted, int32_t low, int32_t high) {
-  return {sorted.fit(0, low) + sorted.fit(low, high) + sorted.fit(high, sorted.size), high};
+// Of three clusters the fits, in this order of summation.
+C10_HOST_DEVICE inline Split split_of(double lowest, double middle, double highest, int32_t high) {
+  return {lowest + middle + highest, high};
 }
+
+// ---- results ----
+
+// All (S, sum R).
+template <typename T>
+struct Outputs {
+  int64_t* labels;
+  T* weights;
+  int64_t* clusters;
+  int64_t* centres;
+
+  C10_HOST_DEVICE Outputs from(int64_t row) const {
+    return {labels + row, weights + row, clusters + row, centres + row};
+  }
+};
+
+struct Results {
+  Tensor labels, weights, clusters, centres;
+
+  explicit Results(const Tensor& scores)
+      : labels(like(scores, ScalarType::Long)),
+        weights(like(scores, scores.scalar_type())),
+        clusters(like(scores, ScalarType::Long)),
+        centres(like(scores, ScalarType::Long)) {}
+
+  template <typename T>
+  Outputs<T> outputs() const {
+    return {static_cast<int64_t*>(labels.mutable_data_ptr()), static_cast<T*>(weights.mutable_data_ptr()),
+            static_cast<int64_t*>(clusters.mutable_data_ptr()),
+            static_cast<int64_t*>(centres.mutable_data_ptr())};
+  }
+
+  std::tuple<Tensor, Tensor, Tensor, Tensor> tuple() const { return {labels, weights, clusters, centres}; }
+
+ private:
+  static Tensor like(const Tensor& scores, ScalarType type) {
+    return torch::stable::new_empty(scores, {scores.size(0), scores.size(1)}, type);
+  }
+};
+
+// Scores (S, sum R, C), stream by stream.
+template <typename T>
+struct Streams {
+  Matrix<T> first;
+  int64_t stride;
+
+  explicit Streams(const Tensor& scores)
+      : first{static_cast<const T*>(scores.const_data_ptr()), scores.stride(1), scores.stride(2)},
+        stride(scores.stride(0)) {}
+
+  C10_HOST_DEVICE Matrix<T> operator[](int64_t stream) const {
+    return {first.data + stream * stride, first.row_stride, first.column_stride};
+  }
+};
 
 // ---- arguments ----
 
@@ -195,16 +273,15 @@ inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Ten
   if (boxes.scalar_type() != ScalarType::Float && boxes.scalar_type() != ScalarType::Double) {
     fail(op, ": boxes is ", torch::headeronly::toString(boxes.scalar_type()), ", expected Float or Double");
   }
-  check_rank(op, "scores", scores, 2);
-  if (scores.size(0) != boxes.size(0)) {
-    fail(op, ": scores has shape ", shape_text(scores), ", expected (", boxes.size(0), ", C) as boxes");
+  if (scores.dim() != 3 || scores.size(1) != boxes.size(0)) {
+    fail(op, ": scores has shape ", shape_text(scores), ", expected (S, ", boxes.size(0), ", C) as boxes");
   }
   check_rank(op, "counts", counts, 1);
   check_dtype(op, "counts", counts, ScalarType::Long);
   check_rank(op, "image_labels", image_labels, 2);
-  if (image_labels.size(0) != counts.size(0) || image_labels.size(1) != scores.size(1)) {
+  if (image_labels.size(0) != counts.size(0) || image_labels.size(1) != scores.size(2)) {
     fail(op, ": image_labels has shape ", shape_text(image_labels), ", expected (B, C) = (", counts.size(0),
-         ", ", scores.size(1), ") as counts and scores");
+         ", ", scores.size(2), ") as counts and scores");
   }
   check_dtype(op, "image_labels", image_labels, ScalarType::Float);
   check_device(op, "scores", scores, "boxes", boxes);
@@ -218,7 +295,7 @@ inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Ten
 std::vector<int64_t> image_starts(const Tensor& counts, int64_t num_rows);
 
 // What only the values can tell. All tensors on the CPU; both are defined in
-// cpu/proposal_clusters.cpp.
+// cpu/proposal_clusters_values.cpp.
 void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
                   const Tensor& counts);
 

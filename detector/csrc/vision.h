@@ -12,7 +12,7 @@
   /* (B,) or (), (R, C+1), (R,), (R,), (B,) -> gradient of probs (R, C+1) */ \
   OP(pcl_loss_backward, \
      "(Tensor grad, Tensor probs, Tensor labels, Tensor slopes, Tensor? counts) -> Tensor") \
-  /* (R, 4), (R, C), (B, C), (B,) -> labels, weights, clusters, centres, all (R,) */ \
+  /* (R, 4), (S, R, C), (B, C), (B,) -> labels, weights, clusters, centres, all (S, R) */ \
   OP(proposal_clusters, \
      "(Tensor boxes, Tensor scores, Tensor image_labels, Tensor counts, int method, float edge_iou, " \
      "int max_centres, float top_share, float member_iou, float ignore_iou) " \

@@ -13,12 +13,15 @@ METHODS = ("pcl", "oicr", "mist")  # numbered as in csrc/proposal_clusters.h
 
 
 class ProposalClusters(NamedTuple):
-    """Pseudo labels of the proposals of a batch, row by row; clusters count from 0 in each image."""
+    """Pseudo labels of the proposals of a batch, row by row; clusters count from 0 in each image.
 
-    labels: Tensor  # (sum R,) int64: 1..C for members of a cluster, 0 for background
-    weights: Tensor  # (sum R,) dtype of the scores: weight of the nearest centre, 0 where ignored
-    clusters: Tensor  # (sum R,) int64: cluster of a member, -1 for background
-    centres: Tensor  # (sum R,) int64: the cluster whose centre this proposal is, -1 for all others
+    All are (sum R,) or, for scores of S streams, (S, sum R).
+    """
+
+    labels: Tensor  # int64: 1..C for members of a cluster, 0 for background
+    weights: Tensor  # dtype of the scores: weight of the nearest centre, 0 where ignored
+    clusters: Tensor  # int64: cluster of a member, -1 for background
+    centres: Tensor  # int64: the cluster whose centre this proposal is, -1 for all others
 
 
 @torch.no_grad()
@@ -59,8 +62,9 @@ def proposal_clusters(
 
     Args:
         boxes (Tensor[sum R, 4]): xyxy boxes of the images, one image after another; float32 or float64.
-        scores (Tensor[sum R, C]): class probabilities, clamped here to [1e-9, 1 - 1e-9]; float64, float32,
-            float16 or bfloat16 (half types compute in float32). Any strides.
+        scores (Tensor[sum R, C] or Tensor[S, sum R, C]): class probabilities, clamped here to
+            [1e-9, 1 - 1e-9]; float64, float32, float16 or bfloat16 (half types compute in float32). Any
+            strides. Those of several streams, each clustered by itself, share the work on the boxes.
         image_labels (Tensor[B, C]): 1 where the image shows the class, else 0; any dtype.
         counts (Tensor[B]): int64, proposals of each image, 65,535 at most; their sum is sum R. On any device;
             for boxes on a GPU those on the CPU save memory, as the space for the graphs is known.
@@ -79,7 +83,7 @@ def proposal_clusters(
         raise ValueError(f"proposal_clusters: max_centres is {max_centres}, expected at least 1")
     outputs = _C.proposal_clusters(
         boxes,
-        scores,
+        scores[None] if scores.dim() == 2 else scores,
         image_labels.to(boxes.device, torch.float32, non_blocking=boxes.is_cuda),
         counts if counts.device.type == "cpu" else counts.to(boxes.device),
         METHODS.index(method),
@@ -89,11 +93,11 @@ def proposal_clusters(
         member_iou,
         ignore_iou,
     )
-    return ProposalClusters(*outputs)
+    return ProposalClusters(*((output[0] for output in outputs) if scores.dim() == 2 else outputs))
 
 
 @torch.library.register_fake("detector::proposal_clusters")
 def _fake(boxes, scores, image_labels, counts, *options):
-    rows = scores.shape[:1]
+    rows = scores.shape[:2]  # (S, sum R)
     labels, clusters, centres = (scores.new_empty(rows, dtype=torch.int64) for _ in range(3))
     return labels, scores.new_empty(rows), clusters, centres

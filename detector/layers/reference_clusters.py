@@ -28,6 +28,11 @@ def proposal_clusters(
     ignore_iou: float = 0.1,
 ) -> ProposalClusters:
     """See :func:`detector.layers.proposal_clusters`."""
+    if scores.dim() == 3:
+        options = {"method": method, "graph_iou": graph_iou, "max_centres": max_centres, "nms_iou": nms_iou}
+        options |= {"top_share": top_share, "member_iou": member_iou, "ignore_iou": ignore_iou}
+        streams = [proposal_clusters(boxes, stream, image_labels, counts, **options) for stream in scores]
+        return ProposalClusters(*(torch.stack(field) for field in zip(*streams, strict=True)))
     find = {
         "pcl": lambda b, s, limits: pcl_centres(b, s, limits, graph_iou, max_centres),
         "oicr": lambda b, s, limits: ([int(s.argmax())], [float(s.max())]),

@@ -13,14 +13,12 @@ class HeadOutputs:
     """Probabilities of every proposal, the same in training and testing."""
 
     mil: Tensor  # (sum R, C): class softmax times proposal softmax; sums to the image score
-    refinements: tuple[Tensor, ...]  # K x (sum R, C + 1): softmax over the background (column 0) and classes
+    refinements: Tensor  # (K, sum R, C + 1): softmax over the background (column 0) and the classes
     image_logits: Tensor | None = None  # (B, C) of the image as a whole, where the model has an ImageHead
 
     def scores(self) -> Tensor:
         """Foreground scores (sum R, C) to detect with: the mean of the streams, the MIL scores when K = 0."""
-        if not self.refinements:
-            return self.mil
-        return torch.stack(self.refinements).mean(dim=0)[:, 1:]
+        return self.refinements.mean(dim=0)[:, 1:] if len(self.refinements) else self.mil
 
 
 class ImageHead(nn.Module):
@@ -65,5 +63,7 @@ class Head(nn.Module):
         class_logits = self.classes(features).float()  # (sum R, C)
         by_class = class_logits.softmax(dim=1) if class_logits.shape[1] > 1 else class_logits.sigmoid()
         by_proposal = softmax_per_image(self.proposals(features).float(), counts)  # (sum R, C)
-        refinements = tuple(layer(features).float().softmax(dim=1) for layer in self.refinements)
+        logits = [layer(features).float() for layer in self.refinements]
+        none = class_logits.new_empty(0, *class_logits.shape)
+        refinements = torch.stack(logits).softmax(dim=2) if logits else none  # (K, sum R, C + 1)
         return HeadOutputs(by_class * by_proposal, refinements)

@@ -19,8 +19,8 @@ class MIST:
     member_iou: float = 0.5
     ignore_iou: float = 0.1
 
-    def __call__(self, probs: Tensor, source: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
         found = proposal_clusters(
-            batch.rois[:, 1:], source, batch.labels, batch.counts, method="mist", **asdict(self)
+            batch.rois[:, 1:], sources, batch.labels, batch.counts, method="mist", **asdict(self)
         )
         return mean_per_image(oicr_loss(probs, found.labels, found.weights), batch.counts)

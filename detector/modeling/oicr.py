@@ -16,13 +16,13 @@ class OICR:
     member_iou: float = 0.5
     ignore_iou: float = 0.1
 
-    def __call__(self, probs: Tensor, source: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
         found = proposal_clusters(
-            batch.rois[:, 1:], source, batch.labels, batch.counts, method="oicr", **asdict(self)
+            batch.rois[:, 1:], sources, batch.labels, batch.counts, method="oicr", **asdict(self)
         )
         return mean_per_image(oicr_loss(probs, found.labels, found.weights), batch.counts)
 
 
 def oicr_loss(probs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """-w_r log(phi_{r, label} + 1e-6) of each proposal: probs (R, C + 1), labels and weights (R,) -> (R,)."""
-    return -weights * (probs.gather(1, labels[:, None])[:, 0] + 1e-6).log()
+    """-w_r log(phi_{r, label} + 1e-6) of each proposal: probs (..., C + 1), labels, weights (...) -> (...)."""
+    return -weights * (probs.gather(-1, labels[..., None])[..., 0] + 1e-6).log()

@@ -17,8 +17,10 @@ class PCL:
     member_iou: float = 0.5
     ignore_iou: float = 0.1
 
-    def __call__(self, probs: Tensor, source: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
         found = proposal_clusters(
-            batch.rois[:, 1:], source, batch.labels, batch.counts, method="pcl", **asdict(self)
+            batch.rois[:, 1:], sources, batch.labels, batch.counts, method="pcl", **asdict(self)
         )
-        return pcl_loss(probs, found.labels, found.weights, found.clusters, batch.counts).mean()
+        rows = (tensor.flatten(0, 1) for tensor in (probs, *found[:3]))  # a stream's images after another's
+        losses = pcl_loss(*rows, batch.counts.repeat(len(probs)))  # (K * B,)
+        return losses.view(len(probs), -1).mean(dim=1)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
@@ -10,7 +11,8 @@ from detector.modeling.head import HeadOutputs
 from detector.modeling.per_image import sum_per_image
 from detector.structures import Batch
 
-# Probabilities (sum R, C + 1) of a stream, detached source scores (sum R, C), the batch -> loss.
+# Probabilities (K, sum R, C + 1) of the streams, their detached source scores (K, sum R, C), the batch ->
+# losses (K,).
 Refinement = Callable[[Tensor, Tensor, Batch], Tensor]
 
 
@@ -54,17 +56,17 @@ class Criterion:
 
     def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
         losses = {"mil": mil_loss(outputs.mil, batch.labels, batch.counts, self.mil_reduction)}
-        source = outputs.mil.detach()  # (sum R, C)
-        streams = zip(outputs.refinements, self.stream_weights, strict=True)
-        for k, (probs, weight) in enumerate(streams, start=1):
-            losses[f"refine_{k}"] = weight * self.refinement(probs, source, batch)
-            source = probs.detach()[:, 1:]
+        if self.refinement is not None:
+            probs = outputs.refinements
+            sources = torch.cat([outputs.mil[None], probs[:-1, :, 1:]]).detach()  # (K, sum R, C)
+            streams = zip(self.refinement(probs, sources, batch), self.stream_weights, strict=True)
+            losses |= {f"refine_{k}": weight * loss for k, (loss, weight) in enumerate(streams, start=1)}
         if outputs.image_logits is not None:
             losses["image"] = binary_cross_entropy_with_logits(outputs.image_logits.float(), batch.labels)
         return losses
 
 
 def mean_per_image(values: Tensor, counts: Tensor) -> Tensor:
-    """Mean over images of the mean of values (sum R,) over an image's proposals, 0 where it has none."""
-    means = sum_per_image(values[:, None], counts)[:, 0] / counts.clamp(min=1).to(values.device)  # (B,)
-    return means.mean()
+    """Mean over images, (K,), of the mean of values (K, sum R) over an image's proposals, 0 if it has none."""
+    sums = sum_per_image(values.t(), counts)  # (B, K)
+    return (sums / counts.clamp(min=1).to(values.device)[:, None]).mean(dim=0)

@@ -92,6 +92,8 @@ def numbered_case(number: int) -> tuple[Case, dict]:
     )
     if draw.random() < 0.3:
         case = case._replace(boxes=case.boxes.double())
+    if draw.random() < 0.3:  # several streams
+        case = case._replace(scores=torch.stack([case.scores, case.scores.flip(0), case.scores.flip(1)]))
     options = {"method": str(draw.choice(METHODS)), "max_centres": int(draw.choice([1, 3, 5, 5]))}
     return case, options
 
@@ -308,6 +310,22 @@ def test_images_do_not_touch_each_other(method: str, device: torch.device) -> No
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_streams_do_not_touch_each_other(method: str, device: torch.device) -> None:
+    case = make_case([40, 0, 70, 1], positive=0.7).to(device)
+    streams = torch.stack([case.scores, case.scores.flip(0), case.scores.flip(1)]).movedim(0, 1)
+    streams = streams.contiguous().movedim(1, 0)  # any strides
+    found = proposal_clusters(*case._replace(scores=streams), method=method)
+    assert (
+        found.labels.shape == found.weights.shape == found.clusters.shape == found.centres.shape == (3, 111)
+    )
+    for stream, scores in enumerate(streams):
+        alone = proposal_clusters(*case._replace(scores=scores), method=method)
+        assert_same(ProposalClusters(*(field[stream] for field in found)), alone)
+    none = proposal_clusters(*case._replace(scores=streams[:0]), method=method)
+    assert none.labels.shape == (0, 111)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_ten_repeats_are_equal(method: str, device: torch.device) -> None:
     case = make_case([600, 900], boxes="on a grid", scores="few levels", positive=1).to(device)
     first = proposal_clusters(*case, method=method)
@@ -377,6 +395,7 @@ def test_centres_have_no_gradient(device: torch.device) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_opcheck(dtype: torch.dtype, method: int, device: torch.device) -> None:
     case = make_case([9, 20], dtype=dtype).to(device)
+    case = case._replace(scores=torch.stack([case.scores, case.scores.flip(0)]))
     torch.library.opcheck(OP, (*case, method, 0.4, 5, 0.15, 0.5, 0.1))
 
 
@@ -410,7 +429,12 @@ def broken(name: str, index: tuple[int, ...], value: float) -> Case:
     return case
 
 
+def several_streams(case: Case) -> Case:
+    return case._replace(scores=torch.stack([torch.zeros_like(case.scores), case.scores]))
+
+
 BAD_VALUES = [
+    (several_streams(broken("scores", (7, 2), math.nan)), r"scores\[1, 7, 2\], of image 1, is nan, expected"),
     (broken("scores", (7, 2), math.nan), r"scores\[7, 2\], of image 1, is nan, expected a finite number"),
     (broken("scores", (5, 0), math.inf), r"scores\[5, 0\], of image 0, is inf, expected a finite number"),
     (broken("boxes", (6, 2), -1), r"boxes\[6\], of image 1, is \(.*, -1, .*\), expected finite x1 <= x2 and"),
@@ -450,8 +474,8 @@ BAD_ARGUMENTS = [
     ({"boxes": torch.zeros(10)}, r"boxes has shape \(10,\), expected 2 dimensions"),
     ({"boxes": torch.zeros(10, 5)}, r"boxes has shape \(10, 5\), expected \(sum R, 4\)"),
     ({"boxes": torch.zeros(10, 4).half()}, "boxes is Half, expected Float or Double"),
-    ({"scores": torch.zeros(10)}, r"scores has shape \(10,\), expected 2 dimensions"),
-    ({"scores": torch.zeros(9, 3)}, r"scores has shape \(9, 3\), expected \(10, C\) as boxes"),
+    ({"scores": torch.zeros(10)}, r"scores has shape \(10,\), expected \(S, 10, C\) as boxes"),
+    ({"scores": torch.zeros(9, 3)}, r"scores has shape \(1, 9, 3\), expected \(S, 10, C\) as boxes"),
     ({"scores": torch.zeros(10, 3).int()}, "scores is Int, expected Double, Float, Half or BFloat16"),
     ({"image_labels": torch.zeros(3)}, r"image_labels has shape \(3,\), expected 2 dimensions"),
     ({"image_labels": torch.zeros(2, 4)}, r"image_labels has shape \(2, 4\), expected \(B, C\) = \(2, 3\)"),
@@ -619,7 +643,7 @@ def test_cuda_launches_do_not_depend_on_the_batch(method: str) -> None:
             proposal_clusters(*case, method=method)
         launches.append(sum("_kernel" in event.name for event in profile.events()))
     assert launches == [launches[0]] * 3
-    assert launches[0] <= 4
+    assert launches[0] <= 3
 
 
 @pytest.mark.cuda
@@ -627,4 +651,5 @@ def test_cuda_launches_do_not_depend_on_the_batch(method: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cuda_small_enough_for_the_sanitizer(method: str, dtype: torch.dtype) -> None:
     case = make_case([40, 0, 1100], 2, positive=1, dtype=dtype, boxes="on a grid")
+    case = several_streams(case)
     assert_same(proposal_clusters(*case.to(cuda), method=method), proposal_clusters(*case, method=method))

@@ -7,9 +7,8 @@ from detector.modeling.head import Head, HeadOutputs
 def test_probabilities_and_shapes():
     outputs = Head(8, 4, 3)(torch.randn(7, 8), torch.tensor([3, 4]))
     assert outputs.mil.shape == (7, 4)
-    assert [stream.shape for stream in outputs.refinements] == [(7, 5)] * 3
-    for stream in outputs.refinements:
-        torch.testing.assert_close(stream.sum(dim=1), torch.ones(7))
+    assert outputs.refinements.shape == (3, 7, 5)
+    torch.testing.assert_close(outputs.refinements.sum(dim=2), torch.ones(3, 7))
     image_scores = torch.stack([outputs.mil[:3].sum(dim=0), outputs.mil[3:].sum(dim=0)])
     assert ((image_scores > 0) & (image_scores < 1)).all()
 
@@ -22,7 +21,7 @@ def test_an_image_does_not_see_the_others_of_its_batch():
 
 
 def test_scores_are_the_mean_of_the_streams_without_background():
-    streams = (torch.tensor([[0.2, 0.5, 0.3]]), torch.tensor([[0.4, 0.1, 0.5]]))
+    streams = torch.tensor([[[0.2, 0.5, 0.3]], [[0.4, 0.1, 0.5]]])
     outputs = HeadOutputs(torch.zeros(1, 2), streams)
     torch.testing.assert_close(outputs.scores(), torch.tensor([[0.3, 0.4]]))
 
@@ -41,7 +40,7 @@ def test_one_class_trains():
 def test_probabilities_are_float32_under_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         outputs = Head(8, 4, 1)(torch.randn(5, 8), torch.tensor([5]))
-    assert outputs.mil.dtype == outputs.refinements[0].dtype == torch.float32
+    assert outputs.mil.dtype == outputs.refinements.dtype == torch.float32
 
 
 @pytest.mark.parametrize("std", [0.01, 0.1])

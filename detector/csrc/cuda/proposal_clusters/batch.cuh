@@ -8,25 +8,24 @@ namespace detector::proposal_clusters {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
+// Every image is clustered once a stream. The blocks of a kernel are numbered stream after stream.
 struct Batch {
   Vector<int64_t> counts;
+  int64_t num_streams;
   int64_t num_images;
   int64_t num_rows;
 };
 
-C10_HOST_DEVICE inline int64_t num_words(int64_t rows) { return (rows + 63) / 64; }  // a bit a row
-C10_HOST_DEVICE inline int64_t graph_words(int64_t rows) { return rows * num_words(rows); }
-
 struct Image {
-  int64_t begin;        // its first row
-  int64_t graph_begin;  // its first word of the graph
+  int64_t begin;  // its first row among the boxes
+  int64_t place;  // and in what holds the rows of all streams
   int32_t num_rows;
   bool valid;  // counts fit the rows; if not, no image has any
 };
 
 // Image num_images is empty. Each warp sums for itself.
-__device__ inline Image image_at(const Batch& batch, int64_t index) {
-  int64_t begin = 0, graph_begin = 0, all = 0;
+__device__ inline Image image_at(const Batch& batch, int64_t stream, int64_t index) {
+  int64_t begin = 0, all = 0;
   bool valid = true;
   for (int64_t i = lane_of_thread(); i < batch.num_images; i += kWarp) {
     const int64_t count = batch.counts[i];
@@ -34,18 +33,17 @@ __device__ inline Image image_at(const Batch& batch, int64_t index) {
     valid = valid && fits;
     if (fits) {
       begin += i < index ? count : 0;
-      graph_begin += i < index ? graph_words(count) : 0;
       all += count;
     }
   }
   begin = warp_reduce(begin, Sum{});
-  graph_begin = warp_reduce(graph_begin, Sum{});
   all = warp_reduce(all, Sum{});
   valid = __all_sync(kAllLanes, valid) && all == batch.num_rows;
   if (!valid) {
-    return {0, 0, 0, false};
+    return {0, stream * batch.num_rows, 0, false};
   }
-  return {begin, graph_begin, index < batch.num_images ? int32_t(batch.counts[index]) : 0, true};
+  return {begin, stream * batch.num_rows + begin, index < batch.num_images ? int32_t(batch.counts[index]) : 0,
+          true};
 }
 
 // Calls body(column) for each positive class, with all lanes of the warp.

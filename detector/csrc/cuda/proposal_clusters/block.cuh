@@ -1,4 +1,4 @@
-// What a block of 1024 threads does together: the best of all its values, and sums of those before each.
+// What the threads of a block do together: the best of all its values, and sums of those before each.
 #pragma once
 
 #include <cstring>
@@ -7,7 +7,8 @@
 
 namespace detector::proposal_clusters {
 
-constexpr int kThreads = kWarp * kWarp;
+constexpr int kWarps = 32;
+constexpr int kThreads = kWarps * kWarp;
 
 __device__ inline uint32_t warp_max(uint32_t value) {
 #if __CUDA_ARCH__ >= 800
@@ -44,20 +45,21 @@ __device__ inline T warp_best(T value) {
 
 template <typename T>
 __device__ inline T block_best(T value) {
-  __shared__ T of_warp[kWarp];
+  __shared__ T of_warp[kWarps];
   value = warp_best(value);
   if (lane_of_thread() == 0) {
     of_warp[warp_of_thread()] = value;
   }
   __syncthreads();
-  value = warp_best(of_warp[lane_of_thread()]);
+  value = warp_best(of_warp[lane_of_thread() % kWarps]);
   __syncthreads();  // of_warp is free again
   return value;
 }
 
-__device__ inline int64_t warp_scan(int64_t value) {  // inclusive
+template <typename T>
+__device__ T warp_scan(T value) {  // inclusive
   for (int offset = 1; offset < kWarp; offset *= 2) {
-    const int64_t before = __shfl_up_sync(kAllLanes, value, offset);
+    const T before = __shfl_up_sync(kAllLanes, value, offset);
     value += lane_of_thread() >= offset ? before : 0;
   }
   return value;
@@ -68,13 +70,13 @@ struct Scan {
 };
 
 __device__ inline Scan block_scan(int64_t value) {
-  __shared__ int64_t of_warp[kWarp];
+  __shared__ int64_t of_warp[kWarps];
   const int64_t inclusive = warp_scan(value);
   if (lane_of_thread() == kWarp - 1) {
     of_warp[warp_of_thread()] = inclusive;
   }
   __syncthreads();
-  const int64_t warps = warp_scan(of_warp[lane_of_thread()]);
+  const int64_t warps = warp_scan(lane_of_thread() < kWarps ? of_warp[lane_of_thread()] : int64_t(0));
   const int64_t through_this_warp = __shfl_sync(kAllLanes, warps, warp_of_thread());
   const int64_t all = __shfl_sync(kAllLanes, warps, kWarp - 1);
   const int64_t this_warp = __shfl_sync(kAllLanes, inclusive, kWarp - 1);

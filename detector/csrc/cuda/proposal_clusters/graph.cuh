@@ -1,84 +1,91 @@
-// Which rows of an image are neighbours: graph_kernel.
+// Which nodes are neighbours: a bit for each pair whose IoU is greater than a threshold. Each node is its
+// own.
 #pragma once
 
-#include "batch.cuh"
+#include "work.cuh"
 
 namespace detector::proposal_clusters {
 
-constexpr int kGraphWarps = 8;
-constexpr int kTileRows = 8;   // a warp's tile of the graph, in rows
-constexpr int kTileWords = 4;  // and in words
+C10_HOST_DEVICE inline int64_t graph_words(int64_t nodes) { return nodes * num_words(nodes); }
 
-template <typename B>
-__global__ void __launch_bounds__(kGraphWarps* kWarp)
-    graph_kernel(Matrix<B> all_boxes, Batch batch, B edge_iou, uint64_t* graph, int64_t graph_size) {
-  const Image image = image_at(batch, blockIdx.x);
-  const int32_t num_rows = image.num_rows;
-  const int64_t words = num_words(num_rows);
-  if (image.graph_begin + graph_words(num_rows) > graph_size) {
-    return;  // the bits are found when they are needed
-  }
-  const Matrix<B> boxes = all_boxes.from_row(image.begin);
-  const int lane = lane_of_thread();
-  const int64_t row_tiles = (num_rows + kTileRows - 1) / kTileRows;
-  const int64_t tiles = row_tiles * ((words + kTileWords - 1) / kTileWords);
-  const int64_t step = int64_t(gridDim.y) * kGraphWarps;
-  for (int64_t tile = blockIdx.y * kGraphWarps + warp_of_thread(); tile < tiles; tile += step) {
-    const int64_t first_row = tile % row_tiles * kTileRows;
-    const int64_t first_word = tile / row_tiles * kTileWords;
-    Box<B> box[kTileRows];
-    B box_area[kTileRows];
-#pragma unroll
-    for (int k = 0; k < kTileRows; ++k) {
-      box[k] = box_at(boxes, min(first_row + k, int64_t(num_rows) - 1));
-      box_area[k] = area(box[k]);
-    }
-    for (int64_t word = first_word; word < min(first_word + kTileWords, words); ++word) {
-      uint64_t bits = 0;  // lane k < kTileRows keeps those of row k
-      for (int half = 0; half < 2; ++half) {
-        const int64_t column = word * 64 + half * kWarp + lane;
-        const bool exists = column < num_rows;
-        const Box<B> other = box_at(boxes, exists ? column : 0);
-        const B other_area = area(other);
-#pragma unroll
-        for (int k = 0; k < kTileRows; ++k) {
-          const bool joined =
-              iou(box[k], box_area[k], other, other_area) > edge_iou || column == first_row + k;
-          const unsigned found = __ballot_sync(kAllLanes, exists && joined);
-          bits |= lane == k ? uint64_t(found) << (half * kWarp) : 0;
-        }
-      }
-      if (lane < kTileRows && first_row + lane < num_rows) {
-        graph[image.graph_begin + (first_row + lane) * words + word] = bits;
-      }
-    }
-  }
-}
-
-// The neighbours of a row; each row is its own. Without stored bits they are computed where a mask asks for
-// them.
 template <typename B>
 struct Graph {
-  const uint64_t* bits;  // null if there was no space
-  int32_t words;
-  Matrix<B> boxes;  // from the image's first row
+  uint32_t*
+      bits;  // (num_words(N), N); null if there is no space: then they are computed where they are needed
+  const Box<B>* box;
+  int32_t num_nodes;
   B edge_iou;
 
-  __device__ uint64_t neighbours(int32_t row, int32_t word, uint64_t mask) const {
-    if (bits != nullptr) {
-      return bits[int64_t(row) * words + word] & mask;
+  // Calls body(word, found) with the neighbours of a node among those that each word of `mask` has.
+  template <typename Body>
+  __device__ void for_neighbours(int32_t node, const uint32_t* mask, const Body& body) const {
+    constexpr int32_t at_once = 8;  // words; a read takes long
+    const int32_t words = num_words(num_nodes);
+    if (bits == nullptr) {
+      for (int32_t word = 0; word < words; ++word) {
+        body(word, find_neighbours(node, word, mask[word]));
+      }
+      return;
     }
-    const Box<B> box = box_at(boxes, row);
-    const B box_area = area(box);
-    uint64_t found = 0;
-    for (; mask != 0; mask &= mask - 1) {
-      const int32_t other_row = word * 64 + __ffsll(mask) - 1;
-      const Box<B> other = box_at(boxes, other_row);
-      if (other_row == row || iou(box, box_area, other, area(other)) > edge_iou) {
-        found |= mask & -mask;
+    for (int32_t first = 0; first < words; first += at_once) {
+      uint32_t found[at_once];
+#pragma unroll
+      for (int32_t k = 0; k < at_once; ++k) {
+        found[k] = first + k < words ? bits[(first + k) * num_nodes + node] & mask[first + k] : 0;
+      }
+#pragma unroll
+      for (int32_t k = 0; k < at_once; ++k) {
+        body(first + k, found[k]);
       }
     }
+  }
+
+  // The neighbours of a node among those that `mask` has of nodes 32 * word + 0..31.
+  __device__ __noinline__ uint32_t find_neighbours(int32_t node, int32_t word, uint32_t mask) const {
+    const Box<B> mine = box[node];
+    uint32_t found = 0;
+    for (; mask != 0; mask &= mask - 1) {
+      const int32_t other = word * 32 + __ffs(mask) - 1;
+      found |= are_joined(node, mine, area(mine), other, box[other]) ? mask & -mask : 0;
+    }
     return found;
+  }
+
+  __device__ bool are_joined(int32_t i, const Box<B>& a, B area_a, int32_t j, const Box<B>& b) const {
+    return i == j || overlaps_more(a, area_a, b, area(b), edge_iou);
+  }
+
+  // Finds the bits, each pair once: a warp takes a tile of 8 x 32 nodes. All threads of the block call it.
+  __device__ void connect() const {
+    if (bits == nullptr) {
+      return;
+    }
+    constexpr int32_t height = 8;  // a byte of a word
+    const int32_t words = num_words(num_nodes), lane = lane_of_thread();
+    for (int32_t band = warp_of_thread(); band < words * (kWarp / height); band += kWarps) {
+      const int32_t first = band * height;
+      for (int32_t column = first / kWarp; column < words; ++column) {
+        const int32_t j = column * kWarp + lane;
+        const Box<B> other = box[min(j, num_nodes - 1)];
+        uint32_t of_row = 0, of_column = 0;  // the word of node first + lane, and a byte of that of node j
+#pragma unroll
+        for (int32_t k = 0; k < height; ++k) {
+          const int32_t i = min(first + k, num_nodes - 1);
+          const Box<B> mine = box[i];
+          const bool joined = j < num_nodes && are_joined(i, mine, area(mine), j, other);
+          const uint32_t found = __ballot_sync(kAllLanes, joined);
+          of_row = lane == k ? found : of_row;
+          of_column |= uint32_t(joined && first + k < num_nodes) << k;
+        }
+        if (lane < height && first + lane < num_nodes) {
+          bits[column * num_nodes + first + lane] = of_row;
+        }
+        if (first / kWarp != column && j < num_nodes) {
+          const int32_t word = first / kWarp * num_nodes + j;
+          reinterpret_cast<uint8_t*>(bits + word)[first % kWarp / height] = of_column;
+        }
+      }
+    }
   }
 };
 

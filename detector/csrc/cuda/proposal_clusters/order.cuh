@@ -10,22 +10,23 @@ constexpr int kWarpRows = 4;
 constexpr int kOrderRows = kOrderWarps * kWarpRows;
 constexpr int kOrderTile = 1024;
 
-// order[c] (sum R,): the rows of each image by ascending score of class c, equal scores by descending row.
-// The place of a row is the count of rows before it. Block (i, j, k) takes every gridDim.y-th stretch of
-// image i's rows and every gridDim.z-th of its positive classes.
+// order[s, c] (sum R,): the rows of each image by ascending score of class c in stream s, equal scores by
+// descending row. The place of a row is the count of rows before it. Block (s * B + i, j, k) takes every
+// gridDim.y-th stretch of image i's rows and every gridDim.z-th of its positive classes.
 template <typename T>
 __global__ void __launch_bounds__(kOrderWarps* kWarp)
-    order_kernel(Matrix<T> all_scores, int64_t num_classes, Matrix<float> image_labels, Batch batch,
+    order_kernel(Streams<T> streams, int64_t num_classes, Matrix<float> image_labels, Batch batch,
                  uint16_t* order) {
   __shared__ Accumulate<T> tile[kOrderTile];
-  const Image image = image_at(batch, blockIdx.x);
+  const int64_t stream = blockIdx.x / batch.num_images, index = blockIdx.x % batch.num_images;
+  const Image image = image_at(batch, stream, index);
   const int32_t num_rows = image.num_rows;
   unsigned turn = 0;
-  for_each_positive(image_labels.row(blockIdx.x), num_classes, [&](int64_t column) {
+  for_each_positive(image_labels.row(index), num_classes, [&](int64_t column) {
     if (turn++ % gridDim.z != blockIdx.z) {
       return;
     }
-    const Scores<T> scores{all_scores.from_row(image.begin).column(column)};
+    const Scores<T> scores{streams[stream].from_row(image.begin).column(column)};
     for (int64_t first = int64_t(blockIdx.y) * kOrderRows; first < num_rows;
          first += gridDim.y * kOrderRows) {
       int32_t row[kWarpRows], place[kWarpRows];
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(kOrderWarps* kWarp)
       for (int k = 0; k < kWarpRows; ++k) {
         const int32_t place_of_row = warp_reduce(place[k], Sum{});
         if (lane_of_thread() == 0 && row[k] < num_rows) {
-          order[column * batch.num_rows + image.begin + place_of_row] = row[k];
+          order[(stream * num_classes + column) * batch.num_rows + image.begin + place_of_row] = row[k];
         }
       }
     }

@@ -2,27 +2,26 @@
 // block call each function.
 #pragma once
 
-#include "block.cuh"
-#include "pool.cuh"
+#include "work.cuh"
 
 namespace detector::proposal_clusters {
 
-// The places in the order that a thread walks.
+// The places in the order, or the words of a set of rows, that a thread walks.
 struct Stretch {
   int32_t begin, end;
 };
 
-__device__ inline Stretch stretch_of_thread(int32_t num_rows) {
-  const int32_t size = (num_rows + kThreads - 1) / kThreads;
-  const int32_t begin = min(int32_t(threadIdx.x) * size, num_rows);
-  return {begin, min(begin + size, num_rows)};
+__device__ inline Stretch stretch_of_thread(int32_t size) {
+  const int32_t length = (size + kThreads - 1) / kThreads;
+  const int32_t begin = min(int32_t(threadIdx.x) * length, size);
+  return {begin, min(begin + length, size)};
 }
 
 // The numbers of the pool, which is not empty, as distinct values with their counts and sums. Leaves each
-// number in work.number for the thread that walks its place.
+// number in work.number() for the thread that walks its place.
 template <typename B, typename T>
 __device__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedPoint& fixed) {
-  const Work& work = pool.work;
+  const Work<B> work = pool.work;
   const auto [begin, end] = stretch_of_thread(pool.num_rows);
   const auto number_at = [&](int32_t place) { return fixed(pool.scores[pool.order[place]]); };
   int32_t place_before = begin - 1;
@@ -33,7 +32,7 @@ __device__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedPoint& fixed) 
   int64_t counts = 0, sum = 0, previous = number_before;  // counts: distinct values << 32 | rows
   for (int32_t place = begin; place < end; ++place) {
     const int64_t number = pool.has_place(place) ? number_at(place) : -1;
-    work.number[place] = number;
+    work.number()[place] = number;
     if (number >= 0) {
       counts += (int64_t(number != previous) << 32) + 1;
       sum += number;
@@ -45,12 +44,12 @@ __device__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedPoint& fixed) 
   sum = scanned_sum.before;
   previous = number_before;
   for (int32_t place = begin; place < end; ++place) {
-    const int64_t number = work.number[place];
+    const int64_t number = work.number()[place];
     if (number >= 0) {
       if (number != previous) {
-        work.value[distinct] = number;
-        work.count[distinct] = count;
-        work.sum[distinct] = sum;
+        work.value()[distinct] = number;
+        work.count()[distinct] = count;
+        work.sum()[distinct] = sum;
         ++distinct;
       }
       count += 1;
@@ -60,79 +59,105 @@ __device__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedPoint& fixed) 
   }
   const int32_t size = scanned_counts.all >> 32;
   if (threadIdx.x == 0) {
-    work.count[size] = scanned_counts.all & 0xffffffff;
-    work.sum[size] = scanned_sum.all;
+    work.count()[size] = scanned_counts.all & 0xffffffff;
+    work.sum()[size] = scanned_sum.all;
   }
   __syncthreads();
-  return {work.value, work.sum, work.count, size};
+  return {work.value(), work.sum(), work.count(), size};
 }
 
-// The lowest number of the top cluster of the optimal 3-means: a thread for each lower threshold.
-__device__ inline int64_t top_threshold(const Sorted& sorted) {
-  constexpr int32_t wide = 16;  // candidates; more are shared among the lanes
+// The lane whose share holds item `index` of what a warp has to do, given the shares' sums through each lane.
+__device__ inline int lane_of_item(int32_t index, int32_t through_this_lane) {
+  int lane = 0;
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const int32_t through = __shfl_sync(kAllLanes, through_this_lane, lane + step - 1);
+    lane += through <= index ? step : 0;
+  }
+  return lane;
+}
+
+// The lowest number of the top cluster of the optimal 3-means. A warp takes 32 lower thresholds at a time;
+// the upper ones that can go with them, few for most, are shared out evenly among its lanes.
+template <typename B>
+__device__ int64_t top_threshold(Work<B> work, const Sorted& sorted) {
+  for (int32_t high = threadIdx.x; high < sorted.size; high += kThreads) {
+    work.highest_fit()[high] = sorted.fit(high, sorted.size);
+  }
+  __syncthreads();
   Split best = each_value_alone(sorted);
   for (int32_t first = warp_of_thread() * kWarp; first < sorted.size; first += kThreads) {
     const int32_t low = first + lane_of_thread();
-    const Range range = 1 <= low && low < sorted.size ? candidates(sorted, low) : Range{0, 0};
-    const bool is_wide = range.last - range.first > wide;
-    for (int32_t high = range.first; !is_wide && high < range.last; ++high) {
-      best = better(best, split_at(sorted, low, high));
+    int32_t high = 0, count = 0;  // of the upper thresholds: the first, and how many
+    double lowest_fit = 0;
+    if (1 <= low && low < sorted.size) {
+      const Bounds bounds = bounds_at(sorted, low);
+      high = sorted.first_end(low, bounds.first);
+      count = sorted.first_end(low, bounds.last) - high;
+      lowest_fit = sorted.fit(0, low);
     }
-    for (unsigned left = __ballot_sync(kAllLanes, is_wide); left != 0; left &= left - 1) {
-      const int lane = __ffs(left) - 1;
-      const int32_t last = __shfl_sync(kAllLanes, range.last, lane);
-      const int32_t begin = __shfl_sync(kAllLanes, range.first, lane);
-      for (int32_t high = begin + lane_of_thread(); high < last; high += kWarp) {
-        best = better(best, split_at(sorted, first + lane, high));
-      }
+    const int32_t through = warp_scan(count), pairs = __shfl_sync(kAllLanes, through, kWarp - 1);
+    for (int32_t base = 0; base < pairs; base += kWarp) {
+      const int32_t pair = min(base + lane_of_thread(), pairs - 1);
+      const int lane = lane_of_item(pair, through);
+      const int32_t low_of_pair = first + lane;
+      const int32_t high_of_pair = __shfl_sync(kAllLanes, high + count - through, lane) + pair;
+      const double lowest_of_pair = __shfl_sync(kAllLanes, lowest_fit, lane);
+      best = better(best, split_of(lowest_of_pair, sorted.fit(low_of_pair, high_of_pair),
+                                   work.highest_fit()[high_of_pair], high_of_pair));
     }
   }
   return sorted.value[block_best(best).high];
 }
 
+// Lists the rows of the top cluster as nodes, in their order; returns how many.
 template <typename B, typename T>
-__device__ void clear_nodes(const Pool<B, T>& pool) {
-  for (int32_t word = threadIdx.x; word < pool.graph.words; word += kThreads) {
-    pool.work.remaining[word] = 0;
+__device__ int32_t take_top_cluster(const Pool<B, T>& pool) {
+  const Work<B> work = pool.work;
+  const int32_t words = num_words(pool.num_rows);
+  for (int32_t word = threadIdx.x; word < words; word += kThreads) {
+    work.top()[word] = 0;
   }
-  if (threadIdx.x == 0) {
-    *pool.work.num_found = 0;
-  }
-  __syncthreads();
-}
-
-template <typename B, typename T>
-__device__ void take_top_cluster(const Pool<B, T>& pool) {
-  clear_nodes(pool);
   const FixedPoint fixed(pool.scores[pool.order[0]], pool.scores[pool.order[pool.num_rows - 1]]);
-  const int64_t threshold = top_threshold(sort_numbers(pool, fixed));
+  const int64_t threshold = top_threshold(work, sort_numbers(pool, fixed));
   const auto [begin, end] = stretch_of_thread(pool.num_rows);
   for (int32_t place = begin; place < end; ++place) {
-    if (pool.work.number[place] >= threshold) {
-      set_bit(pool.work.remaining, pool.order[place]);
+    if (work.number()[place] >= threshold) {
+      set_bit(work.top(), pool.order[place]);
     }
   }
   __syncthreads();  // the arrays of the 3-means have been read
+  const auto [first, last] = stretch_of_thread(words);
+  int64_t count = 0;
+  for (int32_t word = first; word < last; ++word) {
+    count += __popc(work.top()[word]);
+  }
+  const Scan scanned = block_scan(count);
+  int32_t node = scanned.before;
+  for (int32_t word = first; word < last; ++word) {
+    for (uint32_t bits = work.top()[word]; bits != 0; bits &= bits - 1) {
+      work.row()[node++] = word * 32 + __ffs(bits) - 1;
+    }
+  }
+  return scanned.all;
 }
 
+// Lists the rows of the best share as nodes, best first; returns how many.
 template <typename B, typename T>
-__device__ void take_top_share(const Pool<B, T>& pool) {
-  clear_nodes(pool);
+__device__ int32_t take_top_share(const Pool<B, T>& pool, double top_share) {
   const auto [begin, end] = stretch_of_thread(pool.num_rows);
-  int32_t count = 0;
+  int64_t count = 0;
   for (int32_t place = begin; place < end; ++place) {
     count += pool.has_place(place);
   }
   const Scan scanned = block_scan(count);
-  const int64_t top = top_count(scanned.all, pool.options.top_share);
-  int64_t left = scanned.all - scanned.before;  // from this place on
+  const int64_t top = top_count(scanned.all, top_share);
+  int64_t better = scanned.all - scanned.before;  // rows of the pool from this place on
   for (int32_t place = begin; place < end; ++place) {
-    if (pool.has_place(place) && left-- <= top) {
-      pool.work.key[pool.order[place]] = place + 1;
-      set_bit(pool.work.remaining, pool.order[place]);
+    if (pool.has_place(place) && --better < top) {
+      pool.work.row()[better] = pool.order[place];
     }
   }
-  __syncthreads();
+  return top;
 }
 
 }  // namespace detector::proposal_clusters

@@ -1,0 +1,73 @@
+// The clusters of one image; rows count from its first.
+#pragma once
+
+#include <vector>
+
+#include "centres.h"
+
+namespace detector::proposal_clusters {
+
+struct Centre {
+  int64_t row, column;  // of scores
+  double weight;
+};
+
+// Class by class; a chosen row is out of the pool of later classes.
+template <typename B, typename T>
+std::vector<Centre> find_centres(const Boxes<B>& boxes, const Matrix<T>& scores, const Vector<float>& labels,
+                                 int64_t num_classes, const Options& options) {
+  std::vector<Centre> centres;
+  std::vector<bool> chosen(boxes.size(), false);
+  for (int64_t c = 0; c < num_classes; ++c) {
+    if (labels[c] == 0 || static_cast<int64_t>(centres.size()) == boxes.size()) {
+      continue;
+    }
+    std::vector<Scored> pool;
+    double lowest = 1, highest = 0;
+    for (int64_t r = 0; r < boxes.size(); ++r) {
+      const double score = clamp_score<Accumulate<T>>(scores(r, c));
+      lowest = std::min(lowest, score);
+      highest = std::max(highest, score);
+      if (!chosen[r]) {
+        pool.push_back({r, score});
+      }
+    }
+    const auto found = options.method == Method::pcl
+                           ? pcl_centres(boxes, pool, FixedPoint(lowest, highest), options)
+                       : options.method == Method::oicr ? oicr_centre(pool)
+                                                        : mist_centres(boxes, std::move(pool), options);
+    for (const Scored& scored : found) {
+      chosen[scored.row] = true;
+      centres.push_back({scored.row, c, scored.score});
+    }
+  }
+  return centres;
+}
+
+template <typename B, typename T>
+void assign(const Boxes<B>& boxes, const std::vector<Centre>& centres, const Options& options,
+            const Outputs<T>& out) {
+  const int64_t num_rows = boxes.size();
+  std::vector<B> overlap, highest(num_rows, -1);
+  std::vector<int32_t> nearest(num_rows, -1);
+  std::fill_n(out.centres, num_rows, -1);
+  for (size_t n = 0; n < centres.size(); ++n) {
+    overlaps(boxes[centres[n].row], boxes, overlap);
+    for (int64_t r = 0; r < num_rows; ++r) {
+      const bool nearer = overlap[r] > highest[r];
+      highest[r] = nearer ? overlap[r] : highest[r];
+      nearest[r] = nearer ? n : nearest[r];
+    }
+    out.centres[centres[n].row] = n;
+  }
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const int32_t n = nearest[r];  // -1 where there are no centres
+    const bool member = n >= 0 && highest[r] >= static_cast<B>(options.member_iou);
+    const bool ignored = n < 0 || highest[r] < static_cast<B>(options.ignore_iou);
+    out.labels[r] = member ? centres[n].column + 1 : 0;
+    out.weights[r] = static_cast<T>(ignored ? 0 : static_cast<Accumulate<T>>(centres[n].weight));
+    out.clusters[r] = member ? n : -1;
+  }
+}
+
+}  // namespace detector::proposal_clusters
