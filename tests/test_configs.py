@@ -64,6 +64,31 @@ def test_it_takes_a_step(path):
             assert p.equal(before[name]), f"{name} is frozen but moved"
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("path", [p for p in CONFIGS if "toybox" in p.stem], ids=lambda path: path.stem)
+def test_the_host_never_waits_in_a_step(path):
+    cfg = load_cfg(path, SMALL)
+    model = build_model(cfg).train().cuda()
+    optimizer, criterion = build_optimizer(cfg, model), build_criterion(cfg)
+    batch = made_up_batch(len(cfg.DATASETS.CLASSES)).to(torch.device("cuda"))
+
+    def step():
+        losses = criterion(model(batch.images, batch.rois, batch.counts), batch)
+        torch.stack(list(losses.values())).sum().backward()
+        optimizer.step()
+
+    step()  # libraries load
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    names = [event.name for event in profile.events()]
+    assert any("centres_kernel" in name for name in names) == ("wsddn" not in path.stem)
+    assert not [name for name in names if "DtoH" in name]
+
+
 def test_the_name_says_the_method(path):
     assert load_cfg(path).MODEL.METHOD in path.stem.split("_")
 

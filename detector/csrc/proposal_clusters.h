@@ -72,21 +72,6 @@ C10_HOST_DEVICE B iou(const Box<B>& a, B area_a, const Box<B>& b, B area_b) {
   return intersection / (both + B(both == 0));  // no branch, so that compilers take many boxes at a time
 }
 
-// iou(a, b) > threshold, mostly without the division, which on a GPU takes longer than all the rest.
-template <typename B>
-C10_HOST_DEVICE bool overlaps_more(const Box<B>& a, B area_a, const Box<B>& b, B area_b, B threshold) {
-  const B width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
-  const B height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
-  if (width > 0 && height > 0) {
-    constexpr B rounding = B(1e-6);  // far more than what the products and the quotient can be off
-    const B intersection = product(width, height), bound = threshold * (area_a + area_b - intersection);
-    const bool sure =
-        intersection < bound * (1 - rounding) || (bound > 0 && intersection > bound * (1 + rounding));
-    return sure ? intersection > bound : iou(a, area_a, b, area_b) > threshold;
-  }
-  return 0 > threshold;
-}
-
 template <typename B>
 C10_HOST_DEVICE bool is_box(const Box<B>& box) {
   const B sides = (box.x2 - box.x1) + (box.y2 - box.y1);  // NaN or infinite if a coordinate is

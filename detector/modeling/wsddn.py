@@ -32,7 +32,7 @@ def mil_loss(
     image_scores = sum_per_image(mil, counts).clamp(1e-6, 1 - 1e-6)  # (B, C)
     losses = binary_cross_entropy(image_scores, labels, reduction="none")  # (B, C)
     losses = losses.mean(dim=1) if reduction == "mean" else losses.sum(dim=1)
-    return (losses * (counts > 0).to(losses.device)).mean()
+    return (losses * (counts > 0).to(losses.device, non_blocking=True)).mean()
 
 
 class Criterion:
@@ -69,4 +69,4 @@ class Criterion:
 def mean_per_image(values: Tensor, counts: Tensor) -> Tensor:
     """Mean over images, (K,), of the mean of values (K, sum R) over an image's proposals, 0 if it has none."""
     sums = sum_per_image(values.t(), counts)  # (B, K)
-    return (sums / counts.clamp(min=1).to(values.device)[:, None]).mean(dim=0)
+    return (sums / counts.clamp(min=1).to(values.device, non_blocking=True)[:, None]).mean(dim=0)

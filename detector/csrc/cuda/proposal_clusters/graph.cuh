@@ -6,6 +6,24 @@
 
 namespace detector::proposal_clusters {
 
+// Whether iou(a, b) > threshold. The division, longer than all the rest, is done only where the lanes of a
+// warp need it, and nothing else branches.
+template <typename B>
+__device__ bool overlaps_more(const Box<B>& a, const Box<B>& b, B threshold) {
+  constexpr B rounding = B(1e-6);  // far more than what the products and the quotient can be off
+  const B width = max(min(a.x2, b.x2) - max(a.x1, b.x1), B(0));
+  const B height = max(min(a.y2, b.y2) - max(a.y1, b.y1), B(0));
+  const B area_a = area(a), area_b = area(b), intersection = product(width, height);
+  const B bound = threshold * (area_a + area_b - intersection);
+  const bool more = (bound > 0) & (intersection > bound * (1 + rounding));
+  const bool less = (intersection == 0) | (intersection < bound * (1 - rounding));
+  const bool joined = more | ((intersection == 0) & (threshold < 0));
+  if (more | less) {
+    return joined;
+  }
+  return iou(a, area_a, b, area_b) > threshold;
+}
+
 C10_HOST_DEVICE inline int64_t graph_words(int64_t nodes) { return nodes * num_words(nodes); }
 
 template <typename B>
@@ -46,17 +64,13 @@ struct Graph {
     uint32_t found = 0;
     for (; mask != 0; mask &= mask - 1) {
       const int32_t other = word * 32 + __ffs(mask) - 1;
-      found |= are_joined(node, mine, area(mine), other, box[other]) ? mask & -mask : 0;
+      found |= other == node || overlaps_more(mine, box[other], edge_iou) ? mask & -mask : 0;
     }
     return found;
   }
 
-  __device__ bool are_joined(int32_t i, const Box<B>& a, B area_a, int32_t j, const Box<B>& b) const {
-    return i == j || overlaps_more(a, area_a, b, area(b), edge_iou);
-  }
-
   // Finds the bits, each pair once: a warp takes a tile of 8 x 32 nodes. All threads of the block call it.
-  __device__ void connect() const {
+  __device__ __noinline__ void connect() const {
     if (bits == nullptr) {
       return;
     }
@@ -68,14 +82,18 @@ struct Graph {
         const int32_t j = column * kWarp + lane;
         const Box<B> other = box[min(j, num_nodes - 1)];
         uint32_t of_row = 0, of_column = 0;  // the word of node first + lane, and a byte of that of node j
+        Box<B> mine[height];
 #pragma unroll
         for (int32_t k = 0; k < height; ++k) {
-          const int32_t i = min(first + k, num_nodes - 1);
-          const Box<B> mine = box[i];
-          const bool joined = j < num_nodes && are_joined(i, mine, area(mine), j, other);
+          mine[k] = box[min(first + k, num_nodes - 1)];
+        }
+#pragma unroll
+        for (int32_t k = 0; k < height; ++k) {
+          const bool exist = (j < num_nodes) & (first + k < num_nodes);
+          const bool joined = exist & (overlaps_more(mine[k], other, edge_iou) | (first + k == j));
           const uint32_t found = __ballot_sync(kAllLanes, joined);
           of_row = lane == k ? found : of_row;
-          of_column |= uint32_t(joined && first + k < num_nodes) << k;
+          of_column |= uint32_t(joined) << k;
         }
         if (lane < height && first + lane < num_nodes) {
           bits[column * num_nodes + first + lane] = of_row;

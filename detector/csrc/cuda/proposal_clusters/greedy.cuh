@@ -35,7 +35,7 @@ __device__ inline int32_t node_of_key(uint32_t key) { return 65535 - (key & 0xff
 //
 // Leaves work.found(), the keys of the winners, and work.owner(); returns how many won.
 template <typename B>
-__device__ int32_t find_winners(Work<B> work, const Graph<B>& graph, bool pcl) {
+__device__ __noinline__ int32_t find_winners(Work<B> work, const Graph<B>& graph, bool pcl) {
   const int32_t num_nodes = graph.num_nodes, lane = lane_of_thread();
   for (int32_t word = warp_of_thread(); word < num_words(num_nodes); word += kWarps) {
     const int32_t node = word * kWarp + lane;

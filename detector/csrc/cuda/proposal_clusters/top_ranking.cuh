@@ -20,7 +20,7 @@ __device__ inline Stretch stretch_of_thread(int32_t size) {
 // The numbers of the pool, which is not empty, as distinct values with their counts and sums. Leaves each
 // number in work.number() for the thread that walks its place.
 template <typename B, typename T>
-__device__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedPoint& fixed) {
+__device__ __noinline__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedPoint& fixed) {
   const Work<B> work = pool.work;
   const auto [begin, end] = stretch_of_thread(pool.num_rows);
   const auto number_at = [&](int32_t place) { return fixed(pool.scores[pool.order[place]]); };
@@ -79,7 +79,7 @@ __device__ inline int lane_of_item(int32_t index, int32_t through_this_lane) {
 // The lowest number of the top cluster of the optimal 3-means. A warp takes 32 lower thresholds at a time;
 // the upper ones that can go with them, few for most, are shared out evenly among its lanes.
 template <typename B>
-__device__ int64_t top_threshold(Work<B> work, const Sorted& sorted) {
+__device__ __noinline__ int64_t top_threshold(Work<B> work, Sorted sorted) {
   for (int32_t high = threadIdx.x; high < sorted.size; high += kThreads) {
     work.highest_fit()[high] = sorted.fit(high, sorted.size);
   }
