@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kBand = 128;
 constexpr int64_t kTile = 1024;      // later boxes that all of a band's see while they are in the first cache
-constexpr int64_t kGrain = 1 << 20;  // pairs, for a thread to be worth waking
+constexpr int64_t kGrain = 1 << 21;  // pairs, half a millisecond: for less no second thread wakes
 
 // The indices by descending score, equal scores by ascending index.
 template <typename T>
@@ -159,7 +159,11 @@ Kept keep_boxes(const Tensor& boxes, const Tensor& scores, const std::optional<T
       flags.data(), groups.ranks.data()};
   const auto view = matrix_view<T>(boxes);
   const int64_t num_groups = groups.starts.size() - 1;
-  const int64_t groups_of_grain = 1 + kTile * num_groups / (size + 1);
+  double pairs = 1;
+  for (int64_t g = 0; g < num_groups; ++g) {
+    pairs += std::pow(groups.starts[g + 1] - groups.starts[g], 2) / 2;
+  }
+  const auto groups_of_grain = static_cast<int64_t>(1 + kGrain / pairs * num_groups);
   parallel_for(num_groups, groups_of_grain, [&](int64_t first, int64_t last) {
     for (int64_t i = groups.starts[first]; i < groups.starts[last]; ++i) {
       const int64_t rank = groups.ranks[i], row = kept.order[rank];

@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include <array>
+#include <tuple>
 
 #include "launch.cuh"
 #include "nms/list.cuh"
@@ -18,7 +19,8 @@ namespace {
 
 constexpr int64_t kMostRanked = 8192;
 
-std::array<Tensor, 2> stable_sort(const Tensor& keys, bool descending) {
+// Sorted keys, and where they were.
+std::tuple<Tensor, Tensor> stable_sort(const Tensor& keys, bool descending) {
   using torch::stable::detail::from;
   std::array<StableIValue, 4> stack{from(keys), from(std::optional<bool>(true)), from(int64_t(0)),
                                     from(descending)};
@@ -48,7 +50,7 @@ Tensor sort_scores(const Tensor& scores) {
   key_kernel<T, Signed><<<blocks_for(size, kOrderThreads), kOrderThreads, 0, current_stream(scores)>>>(
       vector_view<T>(scores), size, data<Signed>(keys));
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  return stable_sort(keys, true)[1];
+  return std::get<1>(stable_sort(keys, /*descending=*/true));
 }
 
 struct Arguments {
@@ -65,16 +67,16 @@ void launch(const Arguments& in, int64_t* indices, uint8_t* kept_of_slot, unsign
   using A = Accumulate<T>;
   const int64_t size = in.size(), num_chunks = ceil_div(size, kChunk);
   const cudaStream_t stream = current_stream(in.boxes);
-  const int64_t box_words = sizeof(Box<A>) / sizeof(int64_t);
+  const int64_t box_words = 2 * sizeof(Box<A>) / sizeof(int64_t), vectors = 1 + in.idxs.has_value();
   const Tensor scratch = torch::stable::new_empty(
-      in.boxes, {(box_words + 1 + in.idxs.has_value()) * size + num_chunks + 1}, ScalarType::Long);
+      in.boxes, {(box_words + vectors) * size + (1 + kWords) * num_chunks + 1}, ScalarType::Long);
   auto* box = data<Box<A>>(scratch);
-  auto* slots = reinterpret_cast<int64_t*>(box + size);
+  auto* slots = reinterpret_cast<int64_t*>(box + 2 * size);
   auto* groups = in.idxs ? slots + size : nullptr;
-  auto* state_words = slots + size * (1 + in.idxs.has_value());
-  const State state{count, reinterpret_cast<unsigned long long*>(state_words),
-                    reinterpret_cast<uint64_t*>(state_words + 1)};
-  Order<A> order{box, groups, slots, size};
+  auto* progress = reinterpret_cast<uint64_t*>(slots + size * vectors);
+  auto* tickets = reinterpret_cast<unsigned long long*>(progress + num_chunks * (1 + kWords));
+  const State state{count, tickets, progress, progress + num_chunks};
+  Order<A> order{box, box + size, groups, slots, size};
   const Filled<T> filled{matrix_view<T>(in.boxes), order, groups, indices};
 
   Tensor sorted_groups;  // lives until the launches
@@ -87,7 +89,7 @@ void launch(const Arguments& in, int64_t* indices, uint8_t* kept_of_slot, unsign
     Tensor rank_of_place;
     if (in.idxs) {
       std::tie(sorted_groups, rank_of_place) =
-          std::tuple_cat(stable_sort(take(*in.idxs, index_of_rank), false));
+          stable_sort(take(*in.idxs, index_of_rank), /*descending=*/false);
       order.groups = data<int64_t>(sorted_groups);
     }
     fill_kernel<T><<<blocks_for(size, kOrderThreads), kOrderThreads, 0, stream>>>(
@@ -95,8 +97,8 @@ void launch(const Arguments& in, int64_t* indices, uint8_t* kept_of_slot, unsign
         num_chunks);
   }
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  settle_kernel<A>
-      <<<num_chunks, kChunk, 0, stream>>>(order, round_down<A>(in.iou_threshold), state, kept_of_slot);
+  settle_kernel<A><<<num_chunks, kSettleThreads, 0, stream>>>(order, round_down<A>(in.iou_threshold), state,
+                                                              kept_of_slot);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

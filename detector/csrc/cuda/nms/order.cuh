@@ -31,6 +31,9 @@ __device__ inline void clear(const State& state, int64_t num_chunks) {
   const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   for (int64_t i = thread; i < num_chunks; i += int64_t(gridDim.x) * blockDim.x) {
     state.progress[i] = 0;
+    for (int word = 0; word < kWords; ++word) {
+      state.words[i * kWords + word] = 0;
+    }
   }
   if (thread == 0) {
     *state.count = *state.tickets = 0;

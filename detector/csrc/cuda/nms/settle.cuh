@@ -1,10 +1,11 @@
 // Which boxes stay: settle_kernel.
 //
-// A block takes a chunk of boxes of the order. It computes which of them suppress which, and waits for the
-// chunks before it that hold boxes of its first group, a chain: as they are settled, the boxes that stay are
-// appended to a list of the chain, and the block tests its own against those. Then it settles its chunk and
-// appends in its turn. So a box is tested against those that stay, not against all; chains of different
-// groups run side by side; and the memory is linear in the number of boxes.
+// A block takes a chunk of boxes of the order. What may suppress them are earlier boxes of the chunk, which
+// it tests, and boxes of chunks before that hold the same group, a chain. Those of the chunk right before it
+// tests too, all of them while it waits, so that in the end their fate is bits; of the others, those that
+// stay, which gather in a list of the chain as it is settled. So the number of tests is that of boxes by
+// boxes that stay, the memory is linear, chains of different groups run side by side, and from one chunk of a
+// chain to the next it takes one warp, which reads bits, settles its chunk and writes bits.
 #pragma once
 
 #include <cuda/atomic>
@@ -14,14 +15,18 @@
 
 namespace detector::nms {
 
-constexpr int kChunk = 512;  // boxes, each with its thread
-constexpr int kChunkWarps = kChunk / kWarp;
-constexpr int kUnroll = 8;  // boxes tested at a time
+constexpr int kChunk = 256;  // boxes
+constexpr int kParts = 4;    // threads of a box, each with a part of what it is tested against
+constexpr int kSettleThreads = kChunk * kParts;
+constexpr int kWords = kChunk / kWarp;  // bits of a chunk
+constexpr int kTile = 2 * kChunk;       // boxes in shared memory
+constexpr int kUnroll = 8;
 
 // All boxes, group after group, best first.
 template <typename A>
 struct Order {
-  Box<A>* boxes;          // those of a chain's boxes that stay gather at the chain's begin, as it is settled
+  Box<A>* boxes;
+  Box<A>* kept;           // those of a chain that stay, from the chain's place on
   const int64_t* groups;  // null where all are of one
   int64_t* slots;         // where the answer for each box goes
   int64_t size;
@@ -31,16 +36,21 @@ struct Order {
 struct State {
   unsigned long long* count;    // boxes that stay
   unsigned long long* tickets;  // chunks that have a block
-  uint64_t* progress;           // of the chain that begins in a chunk
+  uint64_t* progress;           // of the list of the chain that begins in a chunk
+  uint64_t* words;              // kWords of each chunk: kSettled and a bit for each box that stays
 };
 
-// The progress of a chain: the chunk that it has come to, above the number of its boxes that stay. 2^36
-// boxes, which would fill a terabyte, do not overflow it.
-constexpr int kKeptBits = 37;
-__device__ inline int64_t next_chunk(uint64_t progress) { return progress >> kKeptBits; }
-__device__ inline int64_t num_kept(uint64_t progress) { return progress & ((uint64_t(1) << kKeptBits) - 1); }
+constexpr uint64_t kSettled = uint64_t(1) << kWarp;
 
-using Progress = cuda::atomic_ref<uint64_t, cuda::thread_scope_device>;
+// The progress of a list: the chunk that comes next, above the number of boxes. 2^36 boxes, which would fill
+// a terabyte, do not overflow it.
+constexpr int kListedBits = 37;
+__device__ inline int64_t next_chunk(uint64_t progress) { return progress >> kListedBits; }
+__device__ inline int64_t num_listed(uint64_t progress) {
+  return progress & ((uint64_t(1) << kListedBits) - 1);
+}
+
+using Shared = cuda::atomic_ref<uint64_t, cuda::thread_scope_device>;
 
 // A box that suppresses nothing.
 template <typename A>
@@ -59,51 +69,54 @@ __device__ inline Box<double> load_from_l2(const Box<double>* box) {
   return {from.x, from.y, to.x, to.y};
 }
 
-// suppresses() of nms.h for boxes of positive width and height, or no_box(): most pairs are apart. If the
+// suppresses() of nms.h for boxes of positive width and height, or no_box(), whose area is NaN. If the
 // rounded quotient is greater than the threshold then so is the exact one, and the intersection is at least
-// the rounded product, as rounding keeps order: so hardly any lane has to divide.
+// the rounded product, as rounding keeps order: so hardly any lane has to divide. Nor does one of negative
+// height.
 template <typename A>
-__device__ bool overlaps(const Box<A>& a, const Box<A>& b, A threshold) {
-  if (!(a.x1 < b.x2 & b.x1 < a.x2 & a.y1 < b.y2 & b.y1 < a.y2)) {
-    return false;
-  }
-  const A intersection = product((a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1),
-                                 (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1));
-  const A both = area(a) + area(b) - intersection;
+__device__ bool overlaps(const Box<A>& a, A area_a, const Box<A>& b, A area_b, A threshold) {
+  const A width = fmin(a.x2, b.x2) - fmax(a.x1, b.x1), height = fmin(a.y2, b.y2) - fmax(a.y1, b.y1);
+  const A intersection = product(fmax(width, A(0)), height);
+  const A both = area_a + area_b - intersection;
   return intersection >= product(threshold, both) && intersection / both > threshold;
 }
 
-// The boxes and pairs of a chunk. Row i of `pairs` has a bit for each box before i in the chunk and of its
-// group: whether it suppresses i. Only the words up to i's own are there.
+// Bits begin..end of a word, of those that it has.
+__device__ inline uint32_t bits_between(int begin, int end) {
+  const auto below = [](int bit) { return bit >= kWarp ? 0xffffffffu : (1u << max(bit, 0)) - 1; };
+  return below(end) & ~below(begin);
+}
+
 template <typename A>
 struct Chunk {
-  Box<A> boxes[kChunk];
-  uint32_t pairs[kChunkWarps * (kChunkWarps + 1) / 2][kWarp];
-  uint32_t heads[kChunkWarps];  // bits: first boxes of groups
-  uint32_t kept[kChunkWarps];   // bits: boxes that stay
-  int64_t index;                // of the chunk
-  int64_t chain;                // where its first group begins
-  uint64_t progress;            // of that chain
+  Box<A> boxes[kTile];  // the chunk before and this one, then stretches of the list
+  A areas[kTile];
+  uint32_t pairs[2 * kWords][kChunk];  // bits for each box here: which of the boxes before suppress it
+  uint32_t heads[kWords];              // bits: first boxes of groups
+  uint32_t alive[kWords];              // bits: boxes that nothing in the list suppresses
+  uint32_t kept[kWords];               // bits: boxes that stay
+  int64_t index;                       // of the chunk
+  int64_t chain;                       // place where its first group begins
+  uint64_t progress;                   // of that chain's list
 
-  __device__ uint32_t& pairs_of_thread(int word) {
-    return pairs[warp_of_thread() * (warp_of_thread() + 1) / 2 + word][lane_of_thread()];
+  __device__ void set_box(int i, const Box<A>& box) {
+    boxes[i] = box;
+    areas[i] = area(box);
   }
   // The first box of the group of box i.
   __device__ int group_begin(int i) const {
     int word = i / kWarp;
-    uint32_t bits = heads[word] & (0xffffffffu >> (31 - i % kWarp));
+    uint32_t bits = heads[word] & bits_between(0, i % kWarp + 1);
     while (bits == 0) {  // box 0 counts as a first one
       bits = heads[--word];
     }
     return word * kWarp + 31 - __clz(bits);
   }
-  // The boxes begin..end that stay.
+  // How many of the boxes begin..end stay.
   __device__ int num_kept(int begin, int end) const {
     int number = 0;
-    for (int word = begin / kWarp; word * kWarp < end; ++word) {
-      const uint32_t from = 0xffffffffu << max(begin - word * kWarp, 0);
-      const uint32_t below = end - word * kWarp < kWarp ? (1u << (end - word * kWarp)) - 1 : 0xffffffffu;
-      number += __popc(kept[word] & from & below);
+    for (int word = 0; word < kWords; ++word) {
+      number += __popc(kept[word] & bits_between(begin - word * kWarp, end - word * kWarp));
     }
     return number;
   }
@@ -123,59 +136,76 @@ __device__ inline int64_t find_group(const int64_t* groups, int64_t last) {
   return begin;
 }
 
+// The bits of box i for the boxes begin..i, counted from the chunk's first, negative in the chunk before.
 template <typename A>
-__device__ void find_pairs(Chunk<A>& chunk, const Box<A>& box, int group_begin, A threshold) {
-  for (int word = group_begin / kWarp; word <= warp_of_thread(); ++word) {
+__device__ void find_pairs(Chunk<A>& chunk, int i, int part, int begin, A threshold) {
+  const Box<A> box = chunk.boxes[kChunk + i];
+  const A area_of_box = chunk.areas[kChunk + i];
+  for (int word = part; word < 2 * kWords; word += kParts) {
+    const int offset = word * kWarp - kChunk;
+    const uint32_t wanted = bits_between(begin - offset, i - offset);
     uint32_t bits = 0;
-#pragma unroll kUnroll
-    for (int bit = 0; bit < kWarp; ++bit) {
-      bits |= uint32_t(overlaps(chunk.boxes[word * kWarp + bit], box, threshold)) << bit;
+    if (wanted != 0) {
+#pragma unroll 8
+      for (int bit = 0; bit < kWarp; ++bit) {
+        const int other = word * kWarp + bit;
+        bits |= uint32_t(overlaps(chunk.boxes[other], chunk.areas[other], box, area_of_box, threshold))
+                << bit;
+      }
     }
-    const uint32_t before = word == warp_of_thread() ? (1u << lane_of_thread()) - 1 : 0xffffffffu;
-    chunk.pairs_of_thread(word) = bits & before & (0xffffffffu << max(group_begin - word * kWarp, 0));
+    chunk.pairs[word][i] = bits & wanted;
   }
 }
 
-// Tests the thread's box against all that stay in the chunks before; returns how many these are. Every
-// thread comes here, `alive` or not.
+// Waits until the list of the chunk's chain has all before chunk `next`, or more than `most`. For one thread.
 template <typename A>
-__device__ int64_t follow_chain(Chunk<A>& chunk, const Order<A>& order, uint64_t* progress, const Box<A>& box,
-                                A threshold, bool& alive) {
+__device__ void await_list(Chunk<A>& chunk, uint64_t* progress, int64_t next, int64_t most) {
+  Shared shared(progress[chunk.chain / kChunk]);
+  do {
+    chunk.progress = shared.load(cuda::memory_order_acquire);
+  } while (next_chunk(chunk.progress) < next && num_listed(chunk.progress) <= most);
+}
+
+// Whether no box in the list of the chain suppresses this one, as far as this part of the list says. Of the
+// chunk before the list may be without. Every thread comes here, `alive` or not.
+template <typename A>
+__device__ bool follow_list(Chunk<A>& chunk, const Order<A>& order, uint64_t* progress, const Box<A>& box,
+                            int part, A threshold, bool alive) {
+  const A area_of_box = area(box);
   int64_t seen = 0;
   uint64_t now;
   do {
     if (threadIdx.x == 0) {
-      Progress chain(progress[chunk.chain / kChunk]);
-      do {
-        now = chain.load(cuda::memory_order_acquire);
-      } while (num_kept(now) == seen && next_chunk(now) != chunk.index);
-      chunk.progress = now;
+      await_list(chunk, progress, chunk.index - 1, seen);
     }
     __syncthreads();
     now = chunk.progress;
-    while (seen < num_kept(now)) {
-      const int size = min(num_kept(now) - seen, int64_t(kChunk));
-      const Box<A>* source = order.boxes + chunk.chain + seen + threadIdx.x;
-      chunk.boxes[threadIdx.x] = threadIdx.x < size ? load_from_l2(source) : no_box<A>();
+    while (seen < num_listed(now)) {
+      const int size = min(num_listed(now) - seen, int64_t(kTile));
+      if (threadIdx.x < kTile) {
+        const Box<A>* source = order.kept + chunk.chain + seen + threadIdx.x;
+        chunk.set_box(threadIdx.x, threadIdx.x < size ? load_from_l2(source) : no_box<A>());
+      }
       __syncthreads();
-      for (int i = 0; i < size && alive; i += kUnroll) {
+      for (int i = part; i < size && alive; i += kParts * kUnroll) {
         bool suppressed = false;
 #pragma unroll
         for (int k = 0; k < kUnroll; ++k) {
-          suppressed |= overlaps(chunk.boxes[i + k], box, threshold);
+          const int other = i + k * kParts;
+          suppressed |= overlaps(chunk.boxes[other], chunk.areas[other], box, area_of_box, threshold);
         }
         alive = !suppressed;
       }
       seen += size;
       __syncthreads();  // chunk.boxes and chunk.progress are free again
     }
-  } while (next_chunk(now) != chunk.index);
-  return seen;
+  } while (next_chunk(now) < chunk.index - 1);
+  return alive;
 }
 
-// Of the alive boxes of a warp those that stay: all that none of the open ones before can suppress stay at
+// Of the alive boxes of a word those that stay: all that none of the open ones before can suppress stay at
 // once, and what they suppress is closed. At least the first open one is settled in a round.
-__device__ inline uint32_t settle_warp(bool alive, uint32_t pairs) {
+__device__ inline uint32_t settle_word(bool alive, uint32_t pairs) {
   uint32_t kept = 0, open = __ballot_sync(0xffffffffu, alive);
   while (open != 0) {
     kept |= __ballot_sync(0xffffffffu, alive && (pairs & (open | kept)) == 0);
@@ -185,67 +215,116 @@ __device__ inline uint32_t settle_warp(bool alive, uint32_t pairs) {
   return kept;
 }
 
+// By one warp: chunk.kept, and for the next chunk the words. A lane has a box of each word.
 template <typename A>
-__global__ void __launch_bounds__(kChunk)
+__device__ void settle_chunk(Chunk<A>& chunk, uint64_t* words, bool after_another) {
+  const int lane = lane_of_thread();
+  uint32_t alive = 0;  // bits: the lane's boxes
+  for (int word = 0; word < kWords; ++word) {
+    alive |= (chunk.alive[word] >> lane & 1) << word;
+  }
+  if (after_another) {
+    uint64_t before = kSettled;
+    if (lane < kWords) {
+      Shared shared(words[(chunk.index - 1) * kWords + lane]);
+      do {
+        before = shared.load(cuda::memory_order_relaxed);
+      } while (before < kSettled);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int word = 0; word < kWords; ++word) {
+      const uint32_t kept = __shfl_sync(0xffffffffu, static_cast<uint32_t>(before), word);
+#pragma unroll
+      for (int own = 0; own < kWords; ++own) {
+        alive &= ~(uint32_t((chunk.pairs[word][own * kWarp + lane] & kept) != 0) << own);
+      }
+    }
+  }
+  uint32_t kept_of_lane = 0;
+#pragma unroll
+  for (int word = 0; word < kWords; ++word) {
+    const uint32_t kept = settle_word(alive >> word & 1, chunk.pairs[kWords + word][word * kWarp + lane]);
+#pragma unroll
+    for (int later = word + 1; later < kWords; ++later) {
+      alive &= ~(uint32_t((chunk.pairs[kWords + word][later * kWarp + lane] & kept) != 0) << later);
+    }
+    kept_of_lane = lane == word ? kept : kept_of_lane;
+  }
+  if (lane < kWords) {
+    Shared(words[chunk.index * kWords + lane]).store(kSettled | kept_of_lane, cuda::memory_order_relaxed);
+    chunk.kept[lane] = kept_of_lane;
+  }
+}
+
+template <typename A>
+__global__ void __launch_bounds__(kSettleThreads)
     settle_kernel(Order<A> order, A threshold, State state, uint8_t* kept_of_slot) {
   __shared__ Chunk<A> chunk;
   if (threadIdx.x == 0) {
     chunk.index = atomicAdd(state.tickets, 1ull);  // in order, so that no block waits for one not yet running
   }
   __syncthreads();
-  const int64_t first = chunk.index * kChunk, place = first + threadIdx.x;
+  const int i = threadIdx.x % kChunk, part = threadIdx.x / kChunk;
+  const int64_t first = chunk.index * kChunk, place = first + i;
   const int size = min(order.size - first, int64_t(kChunk));
-  const bool valid = threadIdx.x < size;
+  const bool valid = i < size;
   const Box<A> box = valid ? order.boxes[place] : no_box<A>();
-  chunk.boxes[threadIdx.x] = box;
-  const bool differs = order.groups && valid && place > 0 && order.groups[place] != order.groups[place - 1];
-  const uint32_t heads = __ballot_sync(0xffffffffu, differs || threadIdx.x == 0);
-  if (lane_of_thread() == 0) {
-    chunk.heads[warp_of_thread()] = heads;
-  }
-  if (threadIdx.x == 0) {
-    chunk.chain = differs ? first : order.groups ? find_group(order.groups, first) : 0;
+  if (part == 0) {
+    chunk.set_box(kChunk + i, box);
+    const bool differs = order.groups && valid && place > 0 && order.groups[place] != order.groups[place - 1];
+    const uint32_t heads = __ballot_sync(0xffffffffu, differs || i == 0);
+    if (lane_of_thread() == 0) {
+      chunk.heads[i / kWarp] = heads;
+      chunk.alive[i / kWarp] = 0xffffffffu;
+    }
+    if (i == 0) {
+      chunk.chain = differs ? first : order.groups ? find_group(order.groups, first) : 0;
+    }
+  } else if (part == 1) {
+    chunk.set_box(i, first > 0 ? order.boxes[place - kChunk] : no_box<A>());
   }
   __syncthreads();
-  const int group_begin = chunk.group_begin(threadIdx.x), last_group = chunk.group_begin(size - 1);
-  find_pairs(chunk, box, group_begin, threshold);
+  const int group_begin = chunk.group_begin(i), last_group = chunk.group_begin(size - 1);
+  const bool after_another = chunk.chain < first;
+  const bool in_chain = after_another && group_begin == 0;
+  const int chain_begin = max(chunk.chain - first, -int64_t(kChunk));
+  find_pairs(chunk, i, part, in_chain ? chain_begin : group_begin, threshold);
   __syncthreads();  // chunk.boxes are free
 
   bool alive = valid;
-  int64_t kept_before = 0;
-  if (chunk.chain < first) {
-    bool in_chain = alive && group_begin == 0;
-    const bool in_none = alive && group_begin > 0;
-    kept_before = follow_chain(chunk, order, state.progress, box, threshold, in_chain);
-    alive = in_chain || in_none;
+  if (chunk.chain < first - kChunk) {
+    const bool unharmed = follow_list(chunk, order, state.progress, box, part, threshold, valid && in_chain);
+    alive = valid && (unharmed || !in_chain);
   }
-  for (int word = 0; word < kChunkWarps; ++word) {
-    if (word == warp_of_thread()) {
-      const uint32_t kept = settle_warp(alive, alive ? chunk.pairs_of_thread(word) : 0);
-      if (lane_of_thread() == 0) {
-        chunk.kept[word] = kept;
-      }
-    }
-    __syncthreads();
-    if (word < warp_of_thread() && word >= group_begin / kWarp) {
-      alive = alive && (chunk.pairs_of_thread(word) & chunk.kept[word]) == 0;
-    }
+  const uint32_t alive_of_warp = __ballot_sync(0xffffffffu, alive);
+  if (lane_of_thread() == 0) {
+    atomicAnd(&chunk.alive[i / kWarp], alive_of_warp);
   }
-
-  const bool kept = chunk.kept[warp_of_thread()] >> lane_of_thread() & 1;
+  __syncthreads();
+  if (warp_of_thread() == 0) {
+    settle_chunk(chunk, state.words, after_another);
+  }
+  // The list goes on from here with the last group.
+  const bool goes_on = after_another && last_group == 0;
   const int64_t chain = last_group == 0 ? chunk.chain : first + last_group;
-  kept_before = last_group == 0 ? kept_before : 0;
-  if (kept && group_begin == last_group) {
-    order.boxes[chain + kept_before + chunk.num_kept(last_group, threadIdx.x)] = box;
+  if (threadIdx.x == 0 && goes_on) {
+    await_list(chunk, state.progress, chunk.index, INT64_MAX);
+  }
+  __syncthreads();
+  const int64_t listed = goes_on ? num_listed(chunk.progress) : 0;
+  const bool kept = chunk.kept[i / kWarp] >> lane_of_thread() & 1;
+  if (part == 0 && kept && group_begin == last_group) {
+    order.kept[chain + listed + chunk.num_kept(last_group, i)] = box;
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    const uint64_t kept_now = kept_before + chunk.num_kept(last_group, size);
-    Progress(state.progress[chain / kChunk])
-        .store(uint64_t(chunk.index + 1) << kKeptBits | kept_now, cuda::memory_order_release);
+    const uint64_t listed_now = listed + chunk.num_kept(last_group, size);
+    Shared(state.progress[chain / kChunk])
+        .store(uint64_t(chunk.index + 1) << kListedBits | listed_now, cuda::memory_order_release);
     atomicAdd(state.count, static_cast<unsigned long long>(chunk.num_kept(0, size)));
   }
-  if (valid) {
+  if (part == 0 && valid) {
     kept_of_slot[order.slots[place]] = kept;
   }
 }
