@@ -2,8 +2,8 @@
 
 "random" boxes have corners uniform in a 1000 x 1000 image and sides uniform from 10 to 200 pixels; "apart"
 ones sides of 1 to 2 pixels, so that nearly all stay and all pairs are tested; "crowded" ones lie in 100 x 100
-pixels, and nearly all go. Batched: random boxes in 20 classes. The time of nms holds the wait for the number of
-boxes that stay; nms_mask does not wait.
+pixels, and nearly all go. Batched: random boxes in 20 classes. The time of nms holds the wait for the number
+of boxes that stay; nms_mask does not wait.
 """
 
 from collections.abc import Callable

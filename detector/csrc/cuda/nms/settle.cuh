@@ -20,7 +20,8 @@ constexpr int kParts = 4;    // threads of a box, each with a part of what it is
 constexpr int kSettleThreads = kChunk * kParts;
 constexpr int kWords = kChunk / kWarp;  // bits of a chunk
 constexpr int kTile = 2 * kChunk;       // boxes in shared memory
-constexpr int kUnroll = 8;
+template <typename A>
+constexpr int kUnroll = 32 / sizeof(A);  // tests at a time
 
 // All boxes, group after group, best first.
 template <typename A>
@@ -69,17 +70,21 @@ __device__ inline Box<double> load_from_l2(const Box<double>* box) {
   return {from.x, from.y, to.x, to.y};
 }
 
-// suppresses() of nms.h for boxes of positive width and height, or no_box(), whose area is NaN. If the
-// rounded quotient is greater than the threshold then so is the exact one, and the intersection is at least
-// the rounded product, as rounding keeps order: so hardly any lane has to divide. Nor does one of negative
-// height.
+// suppresses() of nms.h, for boxes of positive width and height or no_box(), whose area is NaN, in two steps.
+// If the rounded quotient is greater than the threshold then so is the exact one, and the intersection is at
+// least the rounded product, as rounding keeps order. So hardly any lane has to divide, and none to branch
+// before.
 template <typename A>
-__device__ bool overlaps(const Box<A>& a, A area_a, const Box<A>& b, A area_b, A threshold) {
-  const A width = fmin(a.x2, b.x2) - fmax(a.x1, b.x1), height = fmin(a.y2, b.y2) - fmax(a.y1, b.y1);
-  const A intersection = product(fmax(width, A(0)), height);
-  const A both = area_a + area_b - intersection;
-  return intersection >= product(threshold, both) && intersection / both > threshold;
-}
+struct Pair {
+  A intersection, both;
+  __device__ Pair(const Box<A>& a, A area_a, const Box<A>& b, A area_b) {
+    const A width = fmin(a.x2, b.x2) - fmax(a.x1, b.x1), height = fmin(a.y2, b.y2) - fmax(a.y1, b.y1);
+    intersection = product(fmax(width, A(0)), height);  // negative where only the height is
+    both = area_a + area_b - intersection;
+  }
+  __device__ bool may_suppress(A threshold) const { return intersection >= product(threshold, both); }
+  __device__ bool suppresses(A threshold) const { return intersection / both > threshold; }
+};
 
 // Bits begin..end of a word, of those that it has.
 __device__ inline uint32_t bits_between(int begin, int end) {
@@ -102,6 +107,9 @@ struct Chunk {
   __device__ void set_box(int i, const Box<A>& box) {
     boxes[i] = box;
     areas[i] = area(box);
+  }
+  __device__ Pair<A> pair(int other, const Box<A>& box, A area_of_box) const {
+    return {boxes[other], areas[other], box, area_of_box};
   }
   // The first box of the group of box i.
   __device__ int group_begin(int i) const {
@@ -146,14 +154,20 @@ __device__ void find_pairs(Chunk<A>& chunk, int i, int part, int begin, A thresh
     const uint32_t wanted = bits_between(begin - offset, i - offset);
     uint32_t bits = 0;
     if (wanted != 0) {
-#pragma unroll 8
+#pragma unroll kUnroll < A>
       for (int bit = 0; bit < kWarp; ++bit) {
-        const int other = word * kWarp + bit;
-        bits |= uint32_t(overlaps(chunk.boxes[other], chunk.areas[other], box, area_of_box, threshold))
-                << bit;
+        const auto pair = chunk.pair(word * kWarp + bit, box, area_of_box);
+        bits |= uint32_t(pair.may_suppress(threshold)) << bit;
       }
     }
-    chunk.pairs[word][i] = bits & wanted;
+    bits &= wanted;
+    for (uint32_t left = bits; left != 0; left &= left - 1) {
+      const int bit = __ffs(left) - 1;
+      if (!chunk.pair(word * kWarp + bit, box, area_of_box).suppresses(threshold)) {
+        bits ^= 1u << bit;
+      }
+    }
+    chunk.pairs[word][i] = bits;
   }
 }
 
@@ -187,14 +201,16 @@ __device__ bool follow_list(Chunk<A>& chunk, const Order<A>& order, uint64_t* pr
         chunk.set_box(threadIdx.x, threadIdx.x < size ? load_from_l2(source) : no_box<A>());
       }
       __syncthreads();
-      for (int i = part; i < size && alive; i += kParts * kUnroll) {
-        bool suppressed = false;
+      for (int i = part; i < size && alive; i += kParts * kUnroll<A>) {
+        bool near = false;
 #pragma unroll
-        for (int k = 0; k < kUnroll; ++k) {
-          const int other = i + k * kParts;
-          suppressed |= overlaps(chunk.boxes[other], chunk.areas[other], box, area_of_box, threshold);
+        for (int k = 0; k < kUnroll<A>; ++k) {
+          near |= chunk.pair(i + k * kParts, box, area_of_box).may_suppress(threshold);
         }
-        alive = !suppressed;
+        for (int k = 0; k < kUnroll<A> && near && alive; ++k) {
+          const auto pair = chunk.pair(i + k * kParts, box, area_of_box);
+          alive = !(pair.may_suppress(threshold) && pair.suppresses(threshold));
+        }
       }
       seen += size;
       __syncthreads();  // chunk.boxes and chunk.progress are free again
