@@ -82,7 +82,7 @@ void launch(const Arguments& in, int64_t* indices, uint8_t* kept_of_slot, unsign
   Tensor sorted_groups;  // lives until the launches
   if (size <= kMostRanked) {
     const auto idxs = in.idxs ? vector_view<int64_t>(*in.idxs) : Vector<int64_t>{nullptr, 0};
-    rank_kernel<T><<<blocks_for(size * kWarp, kOrderThreads * kRowsAWarp), kOrderThreads, 0, stream>>>(
+    rank_kernel<T><<<blocks_for(size, kRowsABlock), kOrderThreads, 0, stream>>>(
         filled, vector_view<T>(in.scores), idxs, state, num_chunks);
   } else {
     const Tensor index_of_rank = sort_scores<T>(in.scores);
@@ -136,7 +136,7 @@ Tensor nms(const Tensor& boxes, const Tensor& scores, const std::optional<Tensor
   if (size == 0) {
     return list;
   }
-  const int64_t flag_words = 2 * ceil_div(size, kFlagsAThread);
+  const int64_t flag_words = 2 * ceil_div(size, kFlagsALoad);
   const Tensor scratch = torch::stable::new_empty(boxes, {flag_words + size + 1}, ScalarType::Long);
   auto* flags = data<uint8_t>(scratch);
   auto* indices = data<int64_t>(scratch) + flag_words;

@@ -6,7 +6,8 @@
 namespace detector::nms {
 
 constexpr int kListThreads = kWarp * kWarp;
-constexpr int kFlagsAThread = 16;
+constexpr int kFlagsAThread = 4;
+constexpr int kFlagsALoad = 16;
 constexpr int kFlagsABlock = kListThreads * kFlagsAThread;
 
 // A block lists the kept boxes of its stretch of ranks, after those before, which it counts for itself: the
@@ -16,16 +17,17 @@ __global__ void __launch_bounds__(kListThreads)
   __shared__ int number_of_warp[kWarp];
   const int64_t stretch = int64_t(blockIdx.x) * kFlagsABlock;
   int64_t before = 0;
-  for (int64_t i = threadIdx.x * kFlagsAThread; i < stretch; i += kFlagsABlock) {
+  for (int64_t i = threadIdx.x * kFlagsALoad; i < stretch; i += kListThreads * kFlagsALoad) {
     const uint4 words = *reinterpret_cast<const uint4*>(flags + i);
     before += __popc(words.x) + __popc(words.y) + __popc(words.z) + __popc(words.w);
   }
   before = block_reduce(before, Sum{});
 
   const int64_t begin = stretch + threadIdx.x * kFlagsAThread;
-  uint32_t own = 0;  // bits
-  for (int k = 0; k < kFlagsAThread; ++k) {
-    own |= uint32_t(begin + k < size && flags[begin + k]) << k;
+  uint32_t own = 0;  // a byte for each flag
+  if (begin < size) {
+    const int past = max(begin + kFlagsAThread - size, int64_t(0));
+    own = *reinterpret_cast<const uint32_t*>(flags + begin) & (0xffffffffu >> 8 * past);
   }
   int up_to = __popc(own);  // in the warp, then in the block
   for (int offset = 1; offset < kWarp; offset *= 2) {
@@ -39,7 +41,7 @@ __global__ void __launch_bounds__(kListThreads)
   up_to += warp_reduce(lane_of_thread() < warp_of_thread() ? number_of_warp[lane_of_thread()] : 0, Sum{});
   int64_t* next = list + before + up_to - __popc(own);
   for (; own != 0; own &= own - 1) {
-    *next++ = indices[begin + __ffs(own) - 1];
+    *next++ = indices[begin + __ffs(own) / 8];
   }
 }
 

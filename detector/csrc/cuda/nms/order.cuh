@@ -7,7 +7,7 @@
 namespace detector::nms {
 
 constexpr int kOrderThreads = 256;
-constexpr int kRowsAWarp = 4;
+constexpr int kRowsABlock = 8;  // of rank_kernel
 
 // What is filled in for each box, in the order or by rank, its place among all scores.
 template <typename T, typename A = Accumulate<T>>
@@ -40,41 +40,50 @@ __device__ inline void clear(const State& state, int64_t num_chunks) {
   }
 }
 
-// A warp counts, for each of its rows, the boxes before it: work that grows with the square of the size.
+// A block counts, for each of its rows, the boxes before it: work that grows with the square of the size.
 template <typename T>
 __global__ void __launch_bounds__(kOrderThreads)
     rank_kernel(Filled<T> filled, Vector<T> scores, Vector<int64_t> idxs, State state, int64_t num_chunks) {
   using Key = decltype(order_key(Accumulate<T>{}));
+  __shared__ int rank_of_row[kRowsABlock], place_of_row[kRowsABlock];
   clear(state, num_chunks);
-  const int size = filled.order.size;
-  const int warp = blockIdx.x * (kOrderThreads / kWarp) + warp_of_thread();
+  if (threadIdx.x < kRowsABlock) {
+    rank_of_row[threadIdx.x] = place_of_row[threadIdx.x] = 0;
+  }
+  const int size = filled.order.size, first = blockIdx.x * kRowsABlock;
   const bool grouped = idxs.data != nullptr;
-  int row[kRowsAWarp], rank[kRowsAWarp] = {}, place[kRowsAWarp] = {};
-  Key key[kRowsAWarp];
-  int64_t group[kRowsAWarp] = {};
-  for (int k = 0; k < kRowsAWarp; ++k) {
-    row[k] = warp * kRowsAWarp + k;
-    const int source = min(row[k], size - 1);
+  int rank[kRowsABlock] = {}, place[kRowsABlock] = {};
+  Key key[kRowsABlock];
+  int64_t group[kRowsABlock] = {};
+  for (int k = 0; k < kRowsABlock; ++k) {
+    const int source = min(first + k, size - 1);
     key[k] = order_key(Accumulate<T>(scores[source]));
     group[k] = grouped ? idxs[source] : 0;
   }
-#pragma unroll 4
-  for (int i = lane_of_thread(); i < size; i += kWarp) {
+  for (int i = threadIdx.x; i < size; i += kOrderThreads) {
     const Key other = order_key(Accumulate<T>(scores[i]));
     const int64_t other_group = grouped ? idxs[i] : 0;
-    for (int k = 0; k < kRowsAWarp; ++k) {
-      const bool before = other > key[k] || (other == key[k] && i < row[k]);
+    for (int k = 0; k < kRowsABlock; ++k) {
+      const bool before = other > key[k] || (other == key[k] && i < first + k);
       rank[k] += before;
       place[k] += other_group < group[k] || (other_group == group[k] && before);
     }
   }
-  for (int k = 0; k < kRowsAWarp; ++k) {
-    const int rank_of_row = warp_reduce(rank[k], Sum{}), place_of_row = warp_reduce(place[k], Sum{});
-    if (lane_of_thread() == 0 && row[k] < size) {
-      filled.set(place_of_row, rank_of_row, row[k]);
-      if (grouped) {
-        filled.groups[place_of_row] = group[k];
-      }
+  __syncthreads();
+  for (int k = 0; k < kRowsABlock; ++k) {
+    const int rank_of_warp = __reduce_add_sync(0xffffffffu, rank[k]);
+    const int place_of_warp = __reduce_add_sync(0xffffffffu, place[k]);
+    if (lane_of_thread() == 0) {
+      atomicAdd(&rank_of_row[k], rank_of_warp);
+      atomicAdd(&place_of_row[k], place_of_warp);
+    }
+  }
+  __syncthreads();
+  const int k = threadIdx.x;
+  if (k < kRowsABlock && first + k < size) {
+    filled.set(place_of_row[k], rank_of_row[k], first + k);
+    if (grouped) {
+      filled.groups[place_of_row[k]] = idxs[first + k];
     }
   }
 }
@@ -82,7 +91,7 @@ __global__ void __launch_bounds__(kOrderThreads)
 // The keys as signed integers, whose descending order is that of the scores.
 template <typename T, typename Signed>
 __global__ void key_kernel(Vector<T> scores, int64_t size, Signed* keys) {
-  constexpr auto sign = Signed(1) << (8 * sizeof(Signed) - 1);
+  constexpr auto sign = std::make_unsigned_t<Signed>(1) << (8 * sizeof(Signed) - 1);
   for (int64_t i = int64_t(blockIdx.x) * kOrderThreads + threadIdx.x; i < size;
        i += int64_t(gridDim.x) * kOrderThreads) {
     keys[i] = static_cast<Signed>(order_key(Accumulate<T>(scores[i])) ^ sign);

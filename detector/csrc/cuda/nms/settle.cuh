@@ -231,30 +231,21 @@ __device__ inline uint32_t settle_word(bool alive, uint32_t pairs) {
   return kept;
 }
 
-// By one warp: chunk.kept, and for the next chunk the words. A lane has a box of each word.
+// By one warp: which of chunk.alive stay, into chunk.kept. A lane has a box of each word. `before`, of lane
+// i, is word i of the chunk before.
 template <typename A>
-__device__ void settle_chunk(Chunk<A>& chunk, uint64_t* words, bool after_another) {
+__device__ void settle_chunk(Chunk<A>& chunk, uint32_t before) {
   const int lane = lane_of_thread();
   uint32_t alive = 0;  // bits: the lane's boxes
   for (int word = 0; word < kWords; ++word) {
     alive |= (chunk.alive[word] >> lane & 1) << word;
   }
-  if (after_another) {
-    uint64_t before = kSettled;
-    if (lane < kWords) {
-      Shared shared(words[(chunk.index - 1) * kWords + lane]);
-      do {
-        before = shared.load(cuda::memory_order_relaxed);
-      } while (before < kSettled);
-    }
-    __syncwarp();
 #pragma unroll
-    for (int word = 0; word < kWords; ++word) {
-      const uint32_t kept = __shfl_sync(0xffffffffu, static_cast<uint32_t>(before), word);
+  for (int word = 0; word < kWords; ++word) {
+    const uint32_t kept = __shfl_sync(0xffffffffu, before, word);
 #pragma unroll
-      for (int own = 0; own < kWords; ++own) {
-        alive &= ~(uint32_t((chunk.pairs[word][own * kWarp + lane] & kept) != 0) << own);
-      }
+    for (int own = 0; own < kWords; ++own) {
+      alive &= ~(uint32_t((chunk.pairs[word][own * kWarp + lane] & kept) != 0) << own);
     }
   }
   uint32_t kept_of_lane = 0;
@@ -268,8 +259,74 @@ __device__ void settle_chunk(Chunk<A>& chunk, uint64_t* words, bool after_anothe
     kept_of_lane = lane == word ? kept : kept_of_lane;
   }
   if (lane < kWords) {
-    Shared(words[chunk.index * kWords + lane]).store(kSettled | kept_of_lane, cuda::memory_order_relaxed);
-    chunk.kept[lane] = kept_of_lane;
+    chunk.kept[lane] |= kept_of_lane;
+  }
+}
+
+// The word of the chunk before, which is awaited, for each lane below kWords.
+__device__ inline uint32_t await_word(uint64_t* words_of_chunk) {
+  uint64_t word = 0;
+  if (lane_of_thread() < kWords) {
+    Shared shared(words_of_chunk[lane_of_thread()]);
+    do {
+      word = shared.load(cuda::memory_order_relaxed);
+    } while (word < kSettled);
+  }
+  __syncwarp();
+  return static_cast<uint32_t>(word);
+}
+
+// What a thread has in hand.
+template <typename A>
+struct Own {
+  Box<A> box;
+  int i, part;      // its box's number in the chunk; which of the box's threads it is
+  int group_begin;  // first box of the box's group
+  int last_group;   // first box of the chunk's last group
+  int size;         // of the chunk
+};
+
+// Settles the boxes that are `alive`. If the chunk's last group is among them, also tells the next chunk of
+// it: by words, then by the list. Groups that begin in the chunk wait for nothing; the first may go on from
+// another.
+template <typename A>
+__device__ void settle(Chunk<A>& chunk, const Order<A>& order, const State& state, const Own<A>& own,
+                       bool alive, bool after_another, bool last_is_among) {
+  if (threadIdx.x < kWords) {
+    chunk.alive[threadIdx.x] = 0xffffffffu;
+  }
+  __syncthreads();
+  const uint32_t alive_of_warp = __ballot_sync(0xffffffffu, alive);
+  if (lane_of_thread() == 0) {
+    atomicAnd(&chunk.alive[own.i / kWarp], alive_of_warp);
+  }
+  __syncthreads();
+  if (warp_of_thread() == 0) {
+    settle_chunk(chunk, after_another ? await_word(state.words + (chunk.index - 1) * kWords) : 0);
+    __syncwarp();
+    if (last_is_among && lane_of_thread() < kWords) {
+      Shared(state.words[chunk.index * kWords + lane_of_thread()])
+          .store(kSettled | chunk.kept[lane_of_thread()], cuda::memory_order_relaxed);
+    }
+    if (last_is_among && after_another && threadIdx.x == 0) {
+      await_list(chunk, state.progress, chunk.index, INT64_MAX);
+    }
+  }
+  __syncthreads();
+  if (!last_is_among) {
+    return;
+  }
+  const int64_t listed = after_another ? num_listed(chunk.progress) : 0;
+  const int64_t chain = after_another ? chunk.chain : chunk.index * kChunk + own.last_group;
+  const bool kept = chunk.kept[own.i / kWarp] >> lane_of_thread() & 1;
+  if (own.part == 0 && kept && own.group_begin == own.last_group) {
+    order.kept[chain + listed + chunk.num_kept(own.last_group, own.i)] = own.box;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const uint64_t listed_now = listed + chunk.num_kept(own.last_group, own.size);
+    Shared(state.progress[chain / kChunk])
+        .store(uint64_t(chunk.index + 1) << kListedBits | listed_now, cuda::memory_order_release);
   }
 }
 
@@ -292,7 +349,7 @@ __global__ void __launch_bounds__(kSettleThreads)
     const uint32_t heads = __ballot_sync(0xffffffffu, differs || i == 0);
     if (lane_of_thread() == 0) {
       chunk.heads[i / kWarp] = heads;
-      chunk.alive[i / kWarp] = 0xffffffffu;
+      chunk.kept[i / kWarp] = 0;
     }
     if (i == 0) {
       chunk.chain = differs ? first : order.groups ? find_group(order.groups, first) : 0;
@@ -301,47 +358,28 @@ __global__ void __launch_bounds__(kSettleThreads)
     chunk.set_box(i, first > 0 ? order.boxes[place - kChunk] : no_box<A>());
   }
   __syncthreads();
-  const int group_begin = chunk.group_begin(i), last_group = chunk.group_begin(size - 1);
+  const Own<A> own{box, i, part, chunk.group_begin(i), chunk.group_begin(size - 1), size};
   const bool after_another = chunk.chain < first;
-  const bool in_chain = after_another && group_begin == 0;
+  const bool in_chain = after_another && own.group_begin == 0;
   const int chain_begin = max(chunk.chain - first, -int64_t(kChunk));
-  find_pairs(chunk, i, part, in_chain ? chain_begin : group_begin, threshold);
+  find_pairs(chunk, i, part, in_chain ? chain_begin : own.group_begin, threshold);
   __syncthreads();  // chunk.boxes are free
 
-  bool alive = valid;
-  if (chunk.chain < first - kChunk) {
-    const bool unharmed = follow_list(chunk, order, state.progress, box, part, threshold, valid && in_chain);
-    alive = valid && (unharmed || !in_chain);
+  if (!after_another || own.last_group > 0) {
+    settle(chunk, order, state, own, valid && !in_chain, false, true);
   }
-  const uint32_t alive_of_warp = __ballot_sync(0xffffffffu, alive);
-  if (lane_of_thread() == 0) {
-    atomicAnd(&chunk.alive[i / kWarp], alive_of_warp);
-  }
-  __syncthreads();
-  if (warp_of_thread() == 0) {
-    settle_chunk(chunk, state.words, after_another);
-  }
-  // The list goes on from here with the last group.
-  const bool goes_on = after_another && last_group == 0;
-  const int64_t chain = last_group == 0 ? chunk.chain : first + last_group;
-  if (threadIdx.x == 0 && goes_on) {
-    await_list(chunk, state.progress, chunk.index, INT64_MAX);
-  }
-  __syncthreads();
-  const int64_t listed = goes_on ? num_listed(chunk.progress) : 0;
-  const bool kept = chunk.kept[i / kWarp] >> lane_of_thread() & 1;
-  if (part == 0 && kept && group_begin == last_group) {
-    order.kept[chain + listed + chunk.num_kept(last_group, i)] = box;
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const uint64_t listed_now = listed + chunk.num_kept(last_group, size);
-    Shared(state.progress[chain / kChunk])
-        .store(uint64_t(chunk.index + 1) << kListedBits | listed_now, cuda::memory_order_release);
-    atomicAdd(state.count, static_cast<unsigned long long>(chunk.num_kept(0, size)));
+  if (after_another) {
+    bool alive = valid && in_chain;
+    if (chunk.chain < first - kChunk) {
+      alive = follow_list(chunk, order, state.progress, box, part, threshold, alive);
+    }
+    settle(chunk, order, state, own, alive, true, own.last_group == 0);
   }
   if (part == 0 && valid) {
-    kept_of_slot[order.slots[place]] = kept;
+    kept_of_slot[order.slots[place]] = chunk.kept[i / kWarp] >> lane_of_thread() & 1;
+  }
+  if (threadIdx.x == 0) {
+    atomicAdd(state.count, static_cast<unsigned long long>(chunk.num_kept(0, size)));
   }
 }
 
