@@ -333,7 +333,7 @@ def test_no_gradient_flows(device: torch.device) -> None:
 
 
 def test_deterministic_algorithms(device: torch.device) -> None:
-    inputs = inputs_of(device, size=9000)  # past what one launch ranks
+    inputs = inputs_of(device, size=9000)  # more than are ranked: torch's sort takes part
     expected = batched_nms_at_half(*inputs)
     torch.use_deterministic_algorithms(True)
     try:
@@ -453,7 +453,7 @@ def test_cuda_nan_without_validation(size: int, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("make", [as_they_are, tied_scores, duplicates, on_a_grid, shuffled_chain, chain])
-@pytest.mark.parametrize("size", [8192, 8193, 30_000])
+@pytest.mark.parametrize("size", [4096, 4097, 30_000])
 def test_cuda_equals_cpu(size: int, make: Callable) -> None:
     """The CPU's are torchvision's, which would take minutes here."""
     for seed, (side, groups) in enumerate([(1000, 1), (1000, 20), (100, 2), (1000, 9000)]):
@@ -511,7 +511,7 @@ def test_cuda_host_stream_and_graph(size: int) -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cuda_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
-    for size in (70, 1100, 8200):  # one chunk, three, past what one launch ranks
+    for size in (70, 1100, 4200):  # one chunk, several, more than are ranked
         boxes, scores, idxs = inputs_of("cpu", dtype, size)
         there = boxes.to(cuda), scores.to(cuda), idxs.to(cuda)
         assert torch.equal(nms(*there[:2], 0.3).cpu(), nms(boxes, scores, 0.3))

@@ -17,7 +17,7 @@
 namespace detector::nms {
 namespace {
 
-constexpr int64_t kMostRanked = 8192;
+constexpr int64_t kMostRanked = 4096;  // ranking 8,192 takes 54 us, torch's sort of them 45
 
 // Sorted keys, and where they were.
 std::tuple<Tensor, Tensor> stable_sort(const Tensor& keys, bool descending) {

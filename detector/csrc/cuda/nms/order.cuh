@@ -2,7 +2,7 @@
 // in one launch; many are sorted by torch, on keys that order every NaN and both zeros as nms.h says.
 #pragma once
 
-#include "settle.cuh"
+#include "chunk.cuh"
 
 namespace detector::nms {
 
