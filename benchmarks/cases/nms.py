@@ -5,15 +5,16 @@ ones sides of 1 to 2 pixels, so that nearly all stay and all pairs are tested; "
 pixels, and nearly all go. Batched: random boxes in 20 classes. The time of nms holds the wait for the number
 of boxes that stay; nms_mask does not wait.
 
-Predicted for 100,000 boxes on an H200: 5e9 pairs of 15 instructions are 2.7 ms where all boxes stay; the kept
-19,208 of the random ones need a third of the pairs. Measured 3.8 and 1.3 ms. What was tried, nms of 2,000 /
-20,000 / 100,000 random boxes in ms:
+Predicted for 100,000 boxes on an H200: 5e9 pairs of 15 instructions take 2.6 ms where all boxes stay; of the
+random ones 19,208 stay, which makes at most 1.9e9 pairs and 1.0 ms. Measured 3.8 and 1.3.
+What was tried, with the times of nms of 2,000 / 20,000 / 100,000 random boxes in ms:
 
 * chunks of 512 with a thread a box, tested against what stays of all chunks before: 0.217 / 0.86 / 2.45; each
   chunk waits for the tests of the one before it
 * chunks of 256 with four threads a box, the bits of the chunk before computed ahead: 0.107 / 0.41 / 1.42
 * tests without a branch, the division only for pairs that pass a product: 0.101 / 0.38 / 1.25
-* ranks counted by blocks, not warps (17 to 6 us), shorter stretches of the list (6 to 3 us): 0.089 / 0.38 / 1.25
+* ranks counted by blocks, not warps (17 to 6 us), shorter stretches in the list (6 to 3 us):
+  0.089 / 0.39 / 1.27
 * batched, 20 classes x 2,000: a chunk that holds the end of one class and the begin of another settled as one
   made a single chain of all, 0.93; settling what begins in it at once, 0.29
 """
