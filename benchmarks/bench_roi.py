@@ -3,9 +3,10 @@
 python benchmarks/bench_roi.py --device cuda
 """
 
+from cases import nms
 from measure import run_cases
 
-CASES = []
+CASES = [nms]
 
 if __name__ == "__main__":
     run_cases("roi", __doc__, CASES)

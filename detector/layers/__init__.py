@@ -4,14 +4,13 @@ from torch.nn.functional import smooth_l1_loss
 from torchvision.ops import (
     RoIAlign,
     RoIPool,
-    batched_nms,
     deform_conv2d,
-    nms,
     roi_align,
     roi_pool,
     sigmoid_focal_loss,
 )
 
+from detector.layers.nms import batched_nms, nms, nms_mask
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
 
@@ -28,6 +27,7 @@ __all__ = [
     "batched_nms",
     "deform_conv2d",
     "nms",
+    "nms_mask",
     "pcl_loss",
     "pcl_loss_compat",
     "proposal_clusters",

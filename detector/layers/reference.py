@@ -5,7 +5,7 @@ from torch import Tensor
 
 from detector.layers.reference_clusters import proposal_clusters
 
-__all__ = ["pcl_loss", "proposal_clusters"]
+__all__ = ["batched_nms", "nms", "nms_mask", "pcl_loss", "proposal_clusters"]
 
 
 def pcl_loss(
@@ -29,3 +29,42 @@ def pcl_loss(
     mean = sum_members(prob) / members.clamp(min=1)
     logs = mean.clamp(min=1e-9).log()
     return -(sum_members(weights) * logs).sum() / max(num_rows, 1)
+
+
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """See :func:`detector.layers.nms`."""
+    return batched_nms(boxes, scores, torch.zeros_like(scores, dtype=torch.int64), iou_threshold)
+
+
+def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
+    """See :func:`detector.layers.batched_nms`."""
+    order = scores.sort(descending=True, stable=True).indices  # (N,)
+    boxes, idxs = boxes[order], idxs[order]
+    if boxes.dtype in (torch.float16, torch.bfloat16):
+        boxes = boxes.float()
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])  # (N,)
+    top_left = torch.maximum(boxes[:, None, :2], boxes[:, :2])  # (N, N, 2)
+    bottom_right = torch.minimum(boxes[:, None, 2:], boxes[:, 2:])  # (N, N, 2)
+    width, height = (bottom_right - top_left).clamp(min=0).unbind(dim=2)  # (N, N), (N, N)
+    intersection = width * height
+    iou = intersection / (areas[:, None] + areas - intersection)
+    # The threshold is compared as a double, not rounded to the dtype of the boxes.
+    suppresses = (iou.double() > iou_threshold) & (idxs[:, None] == idxs)  # (N, N)
+    suppressed = torch.zeros_like(idxs, dtype=torch.bool)
+    kept = []
+    for i in range(len(order)):
+        if not suppressed[i]:
+            kept.append(i)
+            suppressed |= suppresses[i]
+    return order[kept]
+
+
+def nms_mask(
+    boxes: Tensor, scores: Tensor, iou_threshold: float, idxs: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """See :func:`detector.layers.nms_mask`."""
+    idxs = torch.zeros_like(scores, dtype=torch.int64) if idxs is None else idxs
+    kept = batched_nms(boxes, scores, idxs, iou_threshold)
+    mask = torch.zeros_like(scores, dtype=torch.bool)
+    mask[kept] = True
+    return mask, mask.sum()

@@ -1,0 +1,97 @@
+// Greedy non-maximum suppression, for both devices: in descending order of score, equal scores by ascending
+// index, a box stays unless a box that stays suppresses it:
+//
+//   intersection / (area + area - intersection) > threshold, of boxes of one group
+//
+// The arithmetic is torchvision's on the CPU, operation for operation, so that the indices are too. What
+// follows from it, in floating point as in real numbers, is used by both kernels: the intersection is
+// positive only if both boxes have a positive width and height; then the union is at least the intersection,
+// and positive. All else (empty, inverted and NaN boxes) suppresses nothing and is suppressed by nothing.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "tensor.h"
+
+namespace detector::nms {
+
+template <typename A>
+struct alignas(4 * sizeof(A)) Box {
+  A x1, y1, x2, y2;
+};
+
+// A product is rounded before it is added to something: no fused multiply-add, which has other bits.
+C10_HOST_DEVICE inline float product(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;  // cpu/nms.cpp is compiled with fp-contract=off
+#endif
+}
+
+C10_HOST_DEVICE inline double product(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+template <typename A>
+C10_HOST_DEVICE A area(const Box<A>& box) {
+  return product(box.x2 - box.x1, box.y2 - box.y1);
+}
+
+// The IoU is 0 / 0, not greater than anything, where both are empty.
+template <typename A>
+C10_HOST_DEVICE bool suppresses(const Box<A>& a, A area_a, const Box<A>& b, A area_b, A threshold) {
+  const A width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
+  const A height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
+  const A intersection = product(width > 0 ? width : A(0), height > 0 ? height : A(0));
+  return intersection / (area_a + area_b - intersection) > threshold;
+}
+
+// The largest A that is not above the threshold: the same numbers are greater than it.
+template <typename A>
+A round_down(double threshold) {
+  const A rounded = static_cast<A>(threshold);
+  return rounded > threshold ? std::nextafter(rounded, -std::numeric_limits<A>::infinity()) : rounded;
+}
+
+// Scores as unsigned integers in the same order: -0 as 0, every NaN above infinity.
+template <typename A>
+C10_HOST_DEVICE auto order_key(A score) {
+  using Bits = std::conditional_t<sizeof(A) == 4, uint32_t, uint64_t>;
+  constexpr Bits sign = Bits(1) << (8 * sizeof(A) - 1);
+  union {
+    A value;
+    Bits bits;
+  } number{score + A(0)};
+  return score != score ? ~Bits(0) : number.bits & sign ? ~number.bits : number.bits | sign;
+}
+
+// Shapes, dtypes, devices and the threshold; costs nothing, so it is done on every call.
+inline void check_arguments(const char* op, const Tensor& boxes, const Tensor& scores,
+                            const std::optional<Tensor>& idxs, double iou_threshold) {
+  if (boxes.dim() != 2 || boxes.size(1) != 4) {
+    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (N, 4)");
+  }
+  check_vector(op, "scores", scores, boxes.size(0));
+  check_dtype(op, "scores", scores, boxes.scalar_type());
+  check_device(op, "scores", scores, "boxes", boxes);
+  if (idxs) {
+    check_vector(op, "idxs", *idxs, boxes.size(0));
+    check_dtype(op, "idxs", *idxs, ScalarType::Long);
+    check_device(op, "idxs", *idxs, "boxes", boxes);
+  }
+  if (!(0 <= iou_threshold && iou_threshold <= 1)) {
+    fail(op, ": iou_threshold is ", iou_threshold, ", expected a number from 0 to 1");
+  }
+}
+
+// NaN. On the CPU this is done on every call; the GPU's way to validate is to do it too.
+void check_values(const char* op, const Tensor& boxes, const Tensor& scores);
+
+}  // namespace detector::nms
