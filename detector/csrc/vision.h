@@ -16,5 +16,9 @@
   OP(proposal_clusters, \
      "(Tensor boxes, Tensor scores, Tensor image_labels, Tensor counts, int method, float edge_iou, " \
      "int max_centres, float top_share, float member_iou, float ignore_iou) " \
-     "-> (Tensor, Tensor, Tensor, Tensor)")
+     "-> (Tensor, Tensor, Tensor, Tensor)") \
+  /* any shape -> the same */ \
+  OP(quick_gelu_forward, "(Tensor input) -> Tensor") \
+  /* any shape, twice -> the same */ \
+  OP(quick_gelu_backward, "(Tensor grad, Tensor input) -> Tensor")
 // clang-format on

@@ -14,6 +14,7 @@ from torchvision.ops import (
 
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
+from detector.layers.quick_gelu import QuickGELU, quick_gelu
 
 ROIAlign = RoIAlign
 ROIPool = RoIPool
@@ -21,6 +22,7 @@ ROIPool = RoIPool
 __all__ = [
     "PCLLoss",
     "ProposalClusters",
+    "QuickGELU",
     "ROIAlign",
     "ROIPool",
     "RoIAlign",
@@ -31,6 +33,7 @@ __all__ = [
     "pcl_loss",
     "pcl_loss_compat",
     "proposal_clusters",
+    "quick_gelu",
     "roi_align",
     "roi_pool",
     "sigmoid_focal_loss",

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from detector.layers.reference_clusters import proposal_clusters
 
-__all__ = ["pcl_loss", "proposal_clusters"]
+__all__ = ["pcl_loss", "proposal_clusters", "quick_gelu"]
 
 
 def pcl_loss(
@@ -29,3 +29,8 @@ def pcl_loss(
     mean = sum_members(prob) / members.clamp(min=1)
     logs = mean.clamp(min=1e-9).log()
     return -(sum_members(weights) * logs).sum() / max(num_rows, 1)
+
+
+def quick_gelu(input: Tensor) -> Tensor:
+    """See :func:`detector.layers.quick_gelu`."""
+    return input * torch.sigmoid(1.702 * input)
