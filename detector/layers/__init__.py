@@ -15,6 +15,7 @@ from torchvision.ops import (
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
 from detector.layers.quick_gelu import QuickGELU, quick_gelu
+from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
 
 ROIAlign = RoIAlign
 ROIPool = RoIPool
@@ -27,6 +28,7 @@ __all__ = [
     "ROIPool",
     "RoIAlign",
     "RoIPool",
+    "UpsampleBilinear2d",
     "batched_nms",
     "deform_conv2d",
     "nms",
@@ -38,4 +40,5 @@ __all__ = [
     "roi_pool",
     "sigmoid_focal_loss",
     "smooth_l1_loss",
+    "upsample_bilinear2d",
 ]

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from detector.layers.reference_clusters import proposal_clusters
+from detector.layers.reference_upsample import upsample_bilinear2d
 
-__all__ = ["pcl_loss", "proposal_clusters", "quick_gelu"]
+__all__ = ["pcl_loss", "proposal_clusters", "quick_gelu", "upsample_bilinear2d"]
 
 
 def pcl_loss(
