@@ -5,119 +5,102 @@
 #include "launch.cuh"
 #include "upsample_bilinear2d/nchw.cuh"
 #include "upsample_bilinear2d/nhwc.cuh"
+#include "upsample_bilinear2d/tiles.cuh"
 
 namespace detector::upsample_bilinear2d {
 namespace {
 
-constexpr int kFewTaps = 4;  // enough up to a factor of 2
-constexpr int kManyTaps = 8;
+// What both passes launch a kernel with. `from` is the input or, backward, the gradient that arrives.
+template <typename T, typename A = Accumulate<T>>
+struct Launch {
+  const T* from;
+  T* to;
+  Axis<A> vertical, horizontal;
+  int64_t images, channels;
+  bool small;  // int indices do
+  cudaStream_t stream;
+
+  Launch(const Tensor& from_tensor, const Resizing& sizes, const Tensor& to_tensor)
+      : from(static_cast<const T*>(from_tensor.const_data_ptr())),
+        to(static_cast<T*>(to_tensor.mutable_data_ptr())),
+        vertical(sizes.vertical<A>()),
+        horizontal(sizes.horizontal<A>()),
+        images(to_tensor.size(0)),
+        channels(to_tensor.size(1)),
+        small(std::max(from_tensor.numel(), to_tensor.numel()) <= std::numeric_limits<int>::max() - kThreads),
+        stream(current_stream(from_tensor)) {}
+
+  bool takes_packs(int64_t length) const {
+    return small && length % kPackSize<T> == 0 && fits_packs(from) && fits_packs(to);
+  }
+
+  // A thread for `pack` channels of a row and a strip of its `width` pixels.
+  template <typename Index, typename... Arguments>
+  void over_pixels(void (*kernel)(Arguments...), Index, int pack, int rows, int width) const {
+    const int strips = ceil_div(width, kStrip);
+    const unsigned blocks = blocks_for(images * strips * rows * (channels / pack), kThreads);
+    kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, Index(images), Index(channels),
+                                            strips, to);
+  }
+
+  // A thread for `pack` columns of `width` and a strip of `rows` rows of a plane.
+  template <typename Index, typename... Arguments>
+  void over_planes(void (*kernel)(Arguments...), Index, int pack, int width, int rows) const {
+    const int strips = ceil_div(rows, kStrip);
+    const unsigned blocks = blocks_for(images * channels * strips * (width / pack), kThreads);
+    kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, Index(images * channels), strips, to);
+  }
+
+  // A warp for `width` input columns and a strip of input rows of a plane.
+  template <typename... Arguments>
+  void over_tiles(void (*kernel)(Arguments...), int width) const {
+    const int strips = ceil_div(vertical.in, kStrip), tiles = ceil_div(horizontal.in, width);
+    const unsigned blocks = blocks_for(images * channels * strips * tiles, kWarps);
+    kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, int(images * channels), strips, tiles,
+                                            width, to);
+  }
+};
 
 template <typename T>
-const T* data_of(const Tensor& tensor) {
-  return static_cast<const T*>(tensor.const_data_ptr());
-}
-
-// The pack of `length` neighbours that can be loaded from both: kPackSize or 1.
-template <typename T>
-bool takes_packs(int64_t length, const T* from, const T* to) {
-  return length % kPackSize<T> == 0 && fits_packs(from) && fits_packs(to);
-}
-
-// Both tensors are small enough for int indices.
-bool is_small(const Tensor& a, const Tensor& b) {
-  return std::max(a.numel(), b.numel()) <= std::numeric_limits<int>::max() - kThreads;
-}
-
-template <typename T>
-void launch_forward(const Tensor& input, const Resizing& sizes, const Tensor& output) {
-  using A = Accumulate<T>;
-  const cudaStream_t stream = current_stream(input);
-  const auto vertical = sizes.vertical<A>(), horizontal = sizes.horizontal<A>();
-  const T* from = data_of<T>(input);
-  T* to = static_cast<T*>(output.mutable_data_ptr());
-  const bool small = is_small(input, output);
-  const int64_t images = input.size(0), channels = input.size(1);
-  if (is_channels_last(input)) {
-    const int strips = ceil_div(horizontal.out, kStrip);
-    const bool packed = small && takes_packs(channels, from, to);
-    const int64_t pixels = images * strips * vertical.out;
-    const unsigned blocks = blocks_for(pixels * (packed ? channels / kPackSize<T> : channels), kThreads);
-    const auto launch = [&](auto kernel, auto index) {
-      using Index = decltype(index);
-      kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, Index(images), Index(channels),
-                                              strips, to);
-    };
-    if (packed) {
-      launch(forward_channels<kPackSize<T>, int, T>, int());
-    } else if (small) {
-      launch(forward_channels<1, int, T>, int());
-    } else {
-      launch(forward_channels<1, int64_t, T>, int64_t());
-    }
+void forward_kernel(const Launch<T>& launch, bool channels_last) {
+  constexpr int pack = kPackSize<T>;
+  const int rows = launch.vertical.out, width = launch.horizontal.out;
+  if (channels_last && launch.takes_packs(launch.channels)) {
+    launch.over_pixels(forward_channels<pack, int, T>, int(), pack, rows, width);
+  } else if (channels_last && launch.small) {
+    launch.over_pixels(forward_channels<1, int, T>, int(), 1, rows, width);
+  } else if (channels_last) {
+    launch.over_pixels(forward_channels<1, int64_t, T>, int64_t(), 1, rows, width);
+  } else if (launch.takes_packs(width)) {
+    launch.over_planes(forward_planes<pack, int, T>, int(), pack, width, rows);
+  } else if (launch.small) {
+    launch.over_planes(forward_planes<1, int, T>, int(), 1, width, rows);
   } else {
-    const int strips = ceil_div(vertical.out, kStrip);
-    const bool packed = small && takes_packs(horizontal.out, to, to);
-    const int64_t planes = images * channels;
-    const unsigned blocks =
-        blocks_for(planes * strips * (packed ? horizontal.out / kPackSize<T> : horizontal.out), kThreads);
-    const auto launch = [&](auto kernel, auto index) {
-      kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, decltype(index)(planes), strips,
-                                              to);
-    };
-    if (packed) {
-      launch(forward_planes<kPackSize<T>, int, T>, int());
-    } else if (small) {
-      launch(forward_planes<1, int, T>, int());
+    launch.over_planes(forward_planes<1, int64_t, T>, int64_t(), 1, width, rows);
+  }
+}
+
+template <typename T>
+void backward_kernel(const Launch<T>& launch, bool channels_last) {
+  constexpr int pack = kPackSize<T>;
+  const int rows = launch.vertical.in, width = launch.horizontal.in;
+  if (channels_last && launch.takes_packs(launch.channels)) {
+    launch.over_pixels(backward_channels<pack, int, T>, int(), pack, rows, width);
+  } else if (channels_last && launch.small) {
+    launch.over_pixels(backward_channels<1, int, T>, int(), 1, rows, width);
+  } else if (channels_last) {
+    launch.over_pixels(backward_channels<1, int64_t, T>, int64_t(), 1, rows, width);
+  } else {
+    const bool packed = launch.takes_packs(launch.horizontal.out);
+    const int tile = launch.small ? tile_width(launch.horizontal, packed ? pack : 1) : 0;
+    if (tile == 0) {
+      launch.over_planes(backward_planes<int64_t, T>, int64_t(), 1, width, rows);
+    } else if (packed) {
+      launch.over_tiles(backward_tiles<pack, T>, tile);
     } else {
-      launch(forward_planes<1, int64_t, T>, int64_t());
+      launch.over_tiles(backward_tiles<1, T>, tile);
     }
   }
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
-}
-
-template <typename T>
-void launch_backward(const Tensor& grad, const Resizing& sizes, const Tensor& grad_input) {
-  using A = Accumulate<T>;
-  const cudaStream_t stream = current_stream(grad);
-  const auto vertical = sizes.vertical<A>(), horizontal = sizes.horizontal<A>();
-  const T* from = data_of<T>(grad);
-  T* to = static_cast<T*>(grad_input.mutable_data_ptr());
-  const bool small = is_small(grad, grad_input);
-  const int64_t images = grad.size(0), channels = grad.size(1);
-  if (is_channels_last(grad)) {
-    const int strips = ceil_div(horizontal.in, kStrip);
-    const bool packed = small && takes_packs(channels, from, to);
-    const int64_t pixels = images * strips * vertical.in;
-    const unsigned blocks = blocks_for(pixels * (packed ? channels / kPackSize<T> : channels), kThreads);
-    const auto launch = [&](auto kernel, auto index) {
-      using Index = decltype(index);
-      kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, Index(images), Index(channels),
-                                              strips, to);
-    };
-    if (packed) {
-      launch(backward_channels<kPackSize<T>, kFewTaps, int, T>, int());
-    } else if (small) {
-      launch(backward_channels<1, kFewTaps, int, T>, int());
-    } else {
-      launch(backward_channels<1, kFewTaps, int64_t, T>, int64_t());
-    }
-  } else {
-    const int strips = ceil_div(vertical.in, kStrip);
-    const int64_t planes = images * channels;
-    const unsigned blocks = blocks_for(planes * strips * horizontal.in, kThreads);
-    const auto launch = [&](auto kernel, auto index) {
-      kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, decltype(index)(planes), strips,
-                                              to);
-    };
-    if (!small) {
-      launch(backward_planes<kFewTaps, int64_t, T>, int64_t());
-    } else if (2 * horizontal.in >= horizontal.out) {
-      launch(backward_planes<kFewTaps, int, T>, int());
-    } else {
-      launch(backward_planes<kManyTaps, int, T>, int());
-    }
-  }
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t mode, double scale_height,
@@ -131,7 +114,9 @@ Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t m
                        CoordinateMode(mode), scale_height,  scale_width};
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     if (output.numel() > 0) {
-      launch_forward<decltype(zero)>(input, sizes, output);
+      using T = decltype(zero);
+      forward_kernel(Launch<T>(input, sizes, output), is_channels_last(input));
+      STD_CUDA_KERNEL_LAUNCH_CHECK();
     }
   });
   return output;
@@ -148,7 +133,9 @@ Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t m
                        scale_height, scale_width};
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     if (grad_input.numel() > 0) {
-      launch_backward<decltype(zero)>(grad, sizes, grad_input);
+      using T = decltype(zero);
+      backward_kernel(Launch<T>(grad, sizes, grad_input), is_channels_last(grad));
+      STD_CUDA_KERNEL_LAUNCH_CHECK();
     }
   });
   return grad_input;

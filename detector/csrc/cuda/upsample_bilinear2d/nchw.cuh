@@ -6,7 +6,8 @@
 namespace detector::upsample_bilinear2d {
 
 constexpr int kThreads = 256;
-constexpr int kStrip = 16;  // lines of a walk
+constexpr int kStrip = 16;   // lines of a walk
+constexpr int kFewTaps = 4;  // weights in registers: enough up to a factor of 2
 
 template <typename Index>
 __device__ Index thread_index() {
@@ -39,8 +40,7 @@ __global__ void __launch_bounds__(kThreads)
     Pack<A, kSize> result;
 #pragma unroll
     for (int v = 0; v < kSize; ++v) {
-      result.values[v] =
-          (1 - taps[v].weight) * A(data[taps[v].lower]) + taps[v].weight * A(data[taps[v].upper]);
+      result.values[v] = mix(A(data[taps[v].lower]), A(data[taps[v].upper]), taps[v].weight);
     }
     return result;
   };
@@ -51,11 +51,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One thread an input column, a strip of input rows and a plane, in this order.
-template <int kTaps, typename Index, typename T, typename A = Accumulate<T>>
+template <typename Index, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     backward_planes(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, Index planes,
                     int strips, T* __restrict__ grad_input) {
-  constexpr int kAhead = 16 / kTaps;
+  constexpr int kTaps = kFewTaps, kAhead = 4;
   Index at = thread_index<Index>();
   const int column = int(at % horizontal.in);
   at /= horizontal.in;

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
     Pack<A, kSize> result;
 #pragma unroll
     for (int v = 0; v < kSize; ++v) {
-      result.values[v] = (1 - tap.weight) * A(a.values[v]) + tap.weight * A(b.values[v]);
+      result.values[v] = mix(A(a.values[v]), A(b.values[v]), tap.weight);
     }
     return result;
   };
@@ -42,11 +42,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One thread a pack of channels, an input row, a strip of input columns and an image, in this order.
-template <int kSize, int kTaps, typename Index, typename T, typename A = Accumulate<T>>
+template <int kSize, typename Index, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     backward_channels(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, Index images,
                       Index channels, int strips, T* __restrict__ grad_input) {
-  constexpr int kAhead = 2;
+  constexpr int kTaps = kFewTaps, kAhead = 2;
   Index at = thread_index<Index>();
   const Index packs = channels / kSize;
   const Index channel = at % packs * kSize;

@@ -7,6 +7,12 @@
 
 namespace detector::upsample_bilinear2d {
 
+// Written out, for then every kernel rounds alike: a and b in the proportion 1 - weight to weight.
+template <typename A>
+__device__ A mix(A a, A b, A weight) {
+  return fma(weight, b, (1 - weight) * a);
+}
+
 // output[o] for o in first..last. line(i) is input line i, already resized along the other axis.
 template <int kSize, typename A, typename Line, typename Store>
 __device__ void walk_outputs(const Axis<A>& axis, int first, int last, const Line& line, const Store& store) {
@@ -21,7 +27,7 @@ __device__ void walk_outputs(const Axis<A>& axis, int first, int last, const Lin
     }
 #pragma unroll
     for (int v = 0; v < kSize; ++v) {
-      result.values[v] = (1 - tap.weight) * lower.values[v] + tap.weight * upper.values[v];
+      result.values[v] = mix(lower.values[v], upper.values[v], tap.weight);
     }
     store(o, result);
   }
@@ -78,6 +84,7 @@ struct Window {
   int first, count;
   A weights[kTaps];
 
+  __device__ Window() : first(0), count(0), weights{} {}
   __device__ Window(const Axis<A>& axis, int line)
       : first(axis.first_from(line - 1)), count(axis.first_from(line + 1) - first) {
 #pragma unroll
