@@ -6,7 +6,6 @@
 namespace detector::upsample_bilinear2d {
 
 constexpr int kThreads = 256;
-constexpr int kStrip = 16;   // lines of a walk
 constexpr int kFewTaps = 4;  // weights in registers: enough up to a factor of 2
 
 template <typename Index>
@@ -18,12 +17,12 @@ __device__ Index thread_index() {
 template <int kSize, typename Index, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     forward_planes(const T* __restrict__ input, Axis<A> vertical, Axis<A> horizontal, Index planes,
-                   int strips, T* __restrict__ output) {
+                   int strips, int strip, T* __restrict__ output) {
   Index at = thread_index<Index>();
   const Index packs = horizontal.out / kSize;
   const int column = int(at % packs) * kSize;
   at /= packs;
-  const int first = int(at % strips) * kStrip;
+  const int first = int(at % strips) * strip;
   const Index plane = at / strips;
   if (plane >= planes) {
     return;
@@ -44,7 +43,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     return result;
   };
-  walk_outputs<kSize>(vertical, first, min(first + kStrip, vertical.out), row,
+  walk_outputs<kSize>(vertical, first, min(first + strip, vertical.out), row,
                       [&](int o, const Pack<A, kSize>& result) {
                         store_pack(to + Index(o) * horizontal.out, rounded<T>(result));
                       });
@@ -54,12 +53,12 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Index, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     backward_planes(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, Index planes,
-                    int strips, T* __restrict__ grad_input) {
+                    int strips, int strip, T* __restrict__ grad_input) {
   constexpr int kTaps = kFewTaps, kAhead = 4;
   Index at = thread_index<Index>();
   const int column = int(at % horizontal.in);
   at /= horizontal.in;
-  const int first = int(at % strips) * kStrip;
+  const int first = int(at % strips) * strip;
   const Index plane = at / strips;
   if (plane >= planes) {
     return;
@@ -69,7 +68,8 @@ __global__ void __launch_bounds__(kThreads)
   const Window<kTaps, A> window(horizontal, column);
   const auto row = [&](int o) { return from + Index(o) * horizontal.out; };
   walk_inputs<1, kAhead>(
-      vertical, first, min(first + kStrip, vertical.in), [&](int o) { return fetch<1>(window, row(o), 1); },
+      vertical, first, min(first + strip, vertical.in), [&](int o) { return vertical.tap(o); },
+      [&](int o) { return fetch<1>(window, row(o), 1); },
       [&](int o, const Fetched<T, 1, kTaps>& fetched) {
         return sum_window(window, horizontal, column, fetched, row(o), 1);
       },

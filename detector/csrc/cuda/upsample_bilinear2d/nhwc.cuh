@@ -10,14 +10,14 @@ namespace detector::upsample_bilinear2d {
 template <int kSize, typename Index, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     forward_channels(const T* __restrict__ input, Axis<A> vertical, Axis<A> horizontal, Index images,
-                     Index channels, int strips, T* __restrict__ output) {
+                     Index channels, int strips, int strip, T* __restrict__ output) {
   Index at = thread_index<Index>();
   const Index packs = channels / kSize;
   const Index channel = at % packs * kSize;
   at /= packs;
   const int row = int(at % vertical.out);
   at /= vertical.out;
-  const int first = int(at % strips) * kStrip;
+  const int first = int(at % strips) * strip;
   const Index image = at / strips;
   if (image >= images) {
     return;
@@ -37,15 +37,15 @@ __global__ void __launch_bounds__(kThreads)
     return result;
   };
   walk_outputs<kSize>(
-      horizontal, first, min(first + kStrip, horizontal.out), column,
+      horizontal, first, min(first + strip, horizontal.out), column,
       [&](int o, const Pack<A, kSize>& result) { store_pack(to + o * channels, rounded<T>(result)); });
 }
 
 // One thread a pack of channels, an input row, a strip of input columns and an image, in this order.
 template <int kSize, typename Index, typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 1 : 0)
     backward_channels(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, Index images,
-                      Index channels, int strips, T* __restrict__ grad_input) {
+                      Index channels, int strips, int strip, T* __restrict__ grad_input) {
   constexpr int kTaps = kFewTaps, kAhead = 2;
   Index at = thread_index<Index>();
   const Index packs = channels / kSize;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
   at /= packs;
   const int row = int(at % vertical.in);
   at /= vertical.in;
-  const int first = int(at % strips) * kStrip;
+  const int first = int(at % strips) * strip;
   const Index image = at / strips;
   if (image >= images) {
     return;
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
   const Window<kTaps, A> window(vertical, row);
   const Index step = horizontal.out * channels;  // from one output row to the next
   walk_inputs<kSize, kAhead>(
-      horizontal, first, min(first + kStrip, horizontal.in),
+      horizontal, first, min(first + strip, horizontal.in), [&](int o) { return horizontal.tap(o); },
       [&](int o) { return fetch<kSize>(window, from + o * channels, step); },
       [&](int o, const Fetched<T, kSize, kTaps>& fetched) {
         return sum_window(window, vertical, row, fetched, from + o * channels, step);

@@ -1,6 +1,7 @@
-// The gradient of planes, a tile at a time: a warp loads output rows in whole packs, adds up those that touch
-// an input row, and only then goes along the row, through shared memory. So each gradient is loaded once for
-// a strip, and the sums along rows are taken once for an input row and not for every output row.
+// The gradient of planes, a tile at a time: a team of threads loads output rows in whole packs, adds up those
+// that touch an input row, and only then goes along the row, through shared memory. So each gradient is
+// loaded once for a strip, and the sums along rows are taken once for an input row and not for every output
+// row.
 #pragma once
 
 #include "../reduce.cuh"
@@ -8,11 +9,10 @@
 
 namespace detector::upsample_bilinear2d {
 
-constexpr int kTileOutputs = 256;  // output columns that a warp holds, 8 a lane
-constexpr int kOutputsOfLane = kTileOutputs / kWarp;
-constexpr int kColumnsOfLane = 4;  // and input columns that it sums them up to, at most 4 a lane
-constexpr int kTileInputs = kColumnsOfLane * kWarp;
-constexpr int kWarps = kThreads / kWarp;
+constexpr int kTeam = 64;          // threads: 8 outputs a thread took too many registers, 2 too many taps
+constexpr int kTileOutputs = 256;  // output columns that a team holds
+constexpr int kTilePack = 4;       // that it loads at a time, at most
+constexpr int kTileInputs = 128;   // and input columns that it sums them up to, at most
 
 // Input columns first..last, and the output columns that touch them; these begin where a pack does.
 struct Tile {
@@ -25,7 +25,7 @@ C10_HOST_DEVICE Tile tile_of(const Axis<A>& axis, int tile, int width, int pack)
   return {first, last, axis.first_from(first - 1) / pack * pack, axis.first_from(last)};
 }
 
-// The greatest width at which the outputs of every tile fit into a warp; 0 if there is none.
+// The greatest width at which the outputs of every tile fit into it; 0 if there is none.
 template <typename A>
 int tile_width(const Axis<A>& axis, int pack) {
   const auto fits = [&](int width) {
@@ -45,29 +45,56 @@ int tile_width(const Axis<A>& axis, int pack) {
   return width;
 }
 
-// One warp a tile, a strip of input rows and a plane, in this order.
+// A barrier of one team of a block, by number from 0; the barrier 0 is that of __syncthreads.
+__device__ inline void team_barrier(int team) {
+  asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(kTeam) : "memory");
+}
+
+// The taps of an axis, in ascending order, for a warp whose lanes ask for the same ones: each lane computes
+// one of the next 32.
+template <typename A>
+struct WarpTaps {
+  const Axis<A>& axis;
+  int first = -kWarp;
+  Tap<A> of_lane{};
+
+  __device__ Tap<A> operator()(int o) {
+    if (o - first >= kWarp) {
+      first = o;
+      of_lane = axis.tap(min(o + lane_of_thread(), axis.out - 1));
+    }
+    return {__shfl_sync(0xffffffffu, of_lane.lower, o - first),
+            __shfl_sync(0xffffffffu, of_lane.upper, o - first),
+            __shfl_sync(0xffffffffu, of_lane.weight, o - first)};
+  }
+};
+
+// One team of threads a tile, a strip of input rows and a plane, in this order.
 template <int kSize, typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads)
     backward_tiles(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, int planes, int strips,
-                   int tiles, int width, T* __restrict__ grad_input) {
-  constexpr int kPacks = kOutputsOfLane / kSize;
-  constexpr int kAhead = kSize < 8 ? 2 : 4;
-  __shared__ alignas(16) A shared[kWarps][2][kTileOutputs];
-  const int lane = lane_of_thread();
-  int at = blockIdx.x * kWarps + warp_of_thread();
+                   int strip, int tiles, int width, T* __restrict__ grad_input) {
+  constexpr int kTeams = kThreads / kTeam;
+  constexpr int kOutputs = kTileOutputs / kTeam;  // of a thread
+  constexpr int kColumns = kTileInputs / kTeam;
+  constexpr int kPacks = kOutputs / kSize;
+  constexpr int kAhead = 4;
+  __shared__ alignas(16) A shared[kTeams][2][kTileOutputs];
+  const int member = threadIdx.x % kTeam, team = threadIdx.x / kTeam;
+  int at = blockIdx.x * kTeams + team;
   const Tile tile = tile_of(horizontal, at % tiles, width, kSize);
   at /= tiles;
-  const int first = at % strips * kStrip;
+  const int first = at % strips * strip;
   const int plane = at / strips;
   if (plane >= planes) {
     return;
   }
   const T* from = grad + plane * vertical.out * horizontal.out;
   T* to = grad_input + plane * vertical.in * horizontal.in;
-  const auto column_of = [&](int c) { return tile.first + lane + c * kWarp; };
-  Window<kFewTaps, A> windows[kColumnsOfLane];
+  const auto column_of = [&](int c) { return tile.first + member + c * kTeam; };
+  Window<kFewTaps, A> windows[kColumns];
 #pragma unroll
-  for (int c = 0; c < kColumnsOfLane; ++c) {
+  for (int c = 0; c < kColumns; ++c) {
     if (column_of(c) < tile.last) {
       windows[c] = Window<kFewTaps, A>(horizontal, column_of(c));
     }
@@ -77,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     Fetched<T, kSize, kPacks> fetched{};
 #pragma unroll
     for (int m = 0; m < kPacks; ++m) {
-      const int p = tile.outputs_first + (lane + m * kWarp) * kSize;
+      const int p = tile.outputs_first + (member + m * kTeam) * kSize;
       if (p < tile.outputs_last) {
         fetched.packs[m] = load_pack<kSize>(row + p);
       }
@@ -85,25 +112,30 @@ __global__ void __launch_bounds__(kThreads, 2)
     return fetched;
   };
   const auto widen = [](int, const Fetched<T, kSize, kPacks>& fetched) {
-    Pack<A, kOutputsOfLane> row;
+    Pack<A, kOutputs> row;
 #pragma unroll
-    for (int v = 0; v < kOutputsOfLane; ++v) {
+    for (int v = 0; v < kOutputs; ++v) {
       row.values[v] = A(fetched.packs[v / kSize].values[v % kSize]);
     }
     return row;
   };
   int turn = 0;  // of two buffers, so that one barrier a row is enough
-  const auto store = [&](int i, const Pack<A, kOutputsOfLane>& row) {
-    A* buffer = shared[warp_of_thread()][turn];
+  const auto store = [&](int i, const Pack<A, kOutputs>& row) {
+    A* buffer = shared[team][turn];
     turn = 1 - turn;
 #pragma unroll
-    for (int v = 0; v < kOutputsOfLane; ++v) {
-      buffer[(lane + v / kSize * kWarp) * kSize + v % kSize] = row.values[v];
+    for (int m = 0; m < kPacks; ++m) {
+      Pack<A, kSize> pack;
+#pragma unroll
+      for (int v = 0; v < kSize; ++v) {
+        pack.values[v] = row.values[m * kSize + v];
+      }
+      store_pack(buffer + (member + m * kTeam) * kSize, pack);
     }
-    __syncwarp();
+    team_barrier(team);
     const A* outputs = buffer - tile.outputs_first;
 #pragma unroll
-    for (int c = 0; c < kColumnsOfLane; ++c) {
+    for (int c = 0; c < kColumns; ++c) {
       if (column_of(c) < tile.last) {
         const auto fetched = fetch<1>(windows[c], outputs, 1);
         to[i * horizontal.in + column_of(c)] =
@@ -111,7 +143,9 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
     }
   };
-  walk_inputs<kOutputsOfLane, kAhead>(vertical, first, min(first + kStrip, vertical.in), load, widen, store);
+  WarpTaps<A> taps{vertical};
+  walk_inputs<kOutputs, kAhead>(
+      vertical, first, min(first + strip, vertical.in), [&](int o) { return taps(o); }, load, widen, store);
 }
 
 }  // namespace detector::upsample_bilinear2d

@@ -35,10 +35,10 @@ __device__ void walk_outputs(const Axis<A>& axis, int first, int last, const Lin
 
 // The gradient of input lines i in first..last, gathered in the order of the outputs. load(o) fetches what
 // output line o has for the thread, and sum(o, loaded) adds it up along the other axis; kAhead of them are
-// fetched before the first is needed.
-template <int kSize, int kAhead, typename A, typename Load, typename Sum, typename Store>
-__device__ void walk_inputs(const Axis<A>& axis, int first, int last, const Load& load, const Sum& sum,
-                            const Store& store) {
+// fetched before the first is needed. tap_of(o) is axis.tap(o).
+template <int kSize, int kAhead, typename A, typename TapOf, typename Load, typename Sum, typename Store>
+__device__ void walk_inputs(const Axis<A>& axis, int first, int last, const TapOf& tap_of, const Load& load,
+                            const Sum& sum, const Store& store) {
   Pack<A, kSize> here{}, next{};  // of line i, and of i + 1
   int i = first - 1;
   const auto advance = [&] {
@@ -59,7 +59,7 @@ __device__ void walk_inputs(const Axis<A>& axis, int first, int last, const Load
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       if (o + a < end) {
-        const Tap<A> tap = axis.tap(o + a);
+        const Tap<A> tap = tap_of(o + a);
         while (i < tap.lower) {
           advance();
         }
