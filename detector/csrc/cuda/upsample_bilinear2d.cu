@@ -5,12 +5,13 @@
 // there, as a share of the copy bandwidth:
 // - Backward of planes. A thread a column that gathers all its taps from global memory: float32 54 %, float16
 //   27 %, for every gradient is loaded twice over. Tiles with the sum along rows in shared memory: by one
-//   warp 67 and 34 %, by teams of two warps 73 and 39 %, of four 60 and 30 %. Taps shared by shuffles: 1 %
-//   more. Strips of 64 rows for 16: 7 % more. Registers held down for 3 or 4 blocks: they spill, 35 to 56 %.
-//   Both types take about the same time: not memory but latency within a warp is what limits it.
+//   warp 66 and 34 % with strips of 16 rows, 75 and 41 % with 64; by teams of two warps, which need fewer
+//   registers, 74 and 40 % with 64; of four 63 and 31 %. Registers held down for 3 or 4 blocks of one-warp
+//   tiles: they spill, 55 and 35 % for float32. Taps shared by shuffles: 1 % more. Both types take about the
+//   same time: not memory but latency within a warp is what limits it.
 // - Forward of planes: packs of 8 bytes for 16: 78 % (float32), 63 % (float16), against 88 and 75 %. Strips
 // of 64
-//   rows take float16 to 77 % and float32 from 88 to 84 %.
+//   rows take float16 to 77 %, and float32 down by up to 4.
 // - Backward of channels, float16: strips of 16 columns 65 %, of 64 with the registers it wants 70 %.
 #include <torch/csrc/stable/library.h>
 
@@ -24,7 +25,7 @@ namespace {
 
 constexpr int kStrip = 16;            // lines of a walk: few where there is little to do
 constexpr int kLongStrip = 64;        // fewer strips are fewer beginnings, which half types feel most
-constexpr int64_t kEnough = 1 << 19;  // threads that fill a GPU
+constexpr int64_t kEnough = 1 << 17;  // threads that fill a GPU
 
 // Lines of a walk, where `others` threads walk side by side.
 int strip_of(int64_t others, int lines, int most) {
