@@ -10,8 +10,8 @@
 //   tiles: they spill, 55 and 35 % for float32. Taps shared by shuffles: 1 % more. Both types take about the
 //   same time: not memory but latency within a warp is what limits it.
 // - Forward of planes: packs of 8 bytes for 16: 78 % (float32), 63 % (float16), against 88 and 75 %. Strips
-// of 64
-//   rows take float16 to 77 %, and float32 down by up to 4.
+// of
+//   64 rows take float16 to 77 %, and float32 down by up to 4.
 // - Backward of channels, float16: strips of 16 columns 65 %, of 64 with the registers it wants 70 %.
 #include <torch/csrc/stable/library.h>
 
@@ -35,11 +35,11 @@ int strip_of(int64_t others, int lines, int most) {
 // What both passes launch a kernel with. `from` is the input or, backward, the gradient that arrives.
 template <typename T, typename A = Accumulate<T>>
 struct Launch {
+  static constexpr int kMost = sizeof(T) == 2 ? kLongStrip : kStrip;
   const T* from;
   T* to;
   Axis<A> vertical, horizontal;
   int64_t images, channels;
-  static constexpr int kMost = sizeof(T) == 2 ? kLongStrip : kStrip;
   bool small;  // int indices do
   cudaStream_t stream;
 
