@@ -9,9 +9,8 @@
 //   registers, 74 and 40 % with 64; of four 63 and 31 %. Registers held down for 3 or 4 blocks of one-warp
 //   tiles: they spill, 55 and 35 % for float32. Taps shared by shuffles: 1 % more. Both types take about the
 //   same time: not memory but latency within a warp is what limits it.
-// - Forward of planes: packs of 8 bytes for 16: 78 % (float32), 63 % (float16), against 88 and 75 %. Strips
-// of
-//   64 rows take float16 to 77 %, and float32 down by up to 4.
+// - Forward of planes: packs of 8 bytes for 16: 78 % (float32), 63 % (float16), against 88 and 75 %. With
+//   strips of 64 rows float16 has 77 %, and float32 up to 4 less.
 // - Backward of channels, float16: strips of 16 columns 65 %, of 64 with the registers it wants 70 %.
 #include <torch/csrc/stable/library.h>
 
