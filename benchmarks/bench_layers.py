@@ -3,9 +3,10 @@
 python benchmarks/bench_layers.py --device cuda
 """
 
+from cases import quick_gelu, upsample_bilinear2d
 from measure import run_cases
 
-CASES = []
+CASES = [quick_gelu, upsample_bilinear2d]
 
 if __name__ == "__main__":
     run_cases("layers", __doc__, CASES)

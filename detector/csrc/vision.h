@@ -20,5 +20,15 @@
   /* (N, 4), (N,), (N,) -> indices of the kept boxes, best first (K,) */ \
   OP(nms, "(Tensor boxes, Tensor scores, Tensor? idxs, float iou_threshold) -> Tensor") \
   /* (N, 4), (N,), (N,) -> whether each is kept (N,), their number () */ \
-  OP(nms_mask, "(Tensor boxes, Tensor scores, Tensor? idxs, float iou_threshold) -> (Tensor, Tensor)")
+  OP(nms_mask, "(Tensor boxes, Tensor scores, Tensor? idxs, float iou_threshold) -> (Tensor, Tensor)") \
+  /* any shape -> the same */ \
+  OP(quick_gelu_forward, "(Tensor input) -> Tensor") \
+  /* any shape, twice -> the same */ \
+  OP(quick_gelu_backward, "(Tensor grad, Tensor input) -> Tensor") \
+  /* (N, C, H, W) -> (N, C, height, width); a scale of 0 stands for height / H and width / W */ \
+  OP(upsample_bilinear2d_forward, \
+     "(Tensor input, SymInt height, SymInt width, int mode, float scale_height, float scale_width) -> Tensor") \
+  /* the reverse: height and width are the input's */ \
+  OP(upsample_bilinear2d_backward, \
+     "(Tensor grad, SymInt height, SymInt width, int mode, float scale_height, float scale_width) -> Tensor")
 // clang-format on

@@ -13,6 +13,8 @@ from torchvision.ops import (
 from detector.layers.nms import batched_nms, nms, nms_mask
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
+from detector.layers.quick_gelu import QuickGELU, quick_gelu
+from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
 
 ROIAlign = RoIAlign
 ROIPool = RoIPool
@@ -20,10 +22,12 @@ ROIPool = RoIPool
 __all__ = [
     "PCLLoss",
     "ProposalClusters",
+    "QuickGELU",
     "ROIAlign",
     "ROIPool",
     "RoIAlign",
     "RoIPool",
+    "UpsampleBilinear2d",
     "batched_nms",
     "deform_conv2d",
     "nms",
@@ -31,8 +35,10 @@ __all__ = [
     "pcl_loss",
     "pcl_loss_compat",
     "proposal_clusters",
+    "quick_gelu",
     "roi_align",
     "roi_pool",
     "sigmoid_focal_loss",
     "smooth_l1_loss",
+    "upsample_bilinear2d",
 ]

@@ -4,8 +4,17 @@ import torch
 from torch import Tensor
 
 from detector.layers.reference_clusters import proposal_clusters
+from detector.layers.reference_upsample import upsample_bilinear2d
 
-__all__ = ["batched_nms", "nms", "nms_mask", "pcl_loss", "proposal_clusters"]
+__all__ = [
+    "batched_nms",
+    "nms",
+    "nms_mask",
+    "pcl_loss",
+    "proposal_clusters",
+    "quick_gelu",
+    "upsample_bilinear2d",
+]
 
 
 def pcl_loss(
@@ -68,3 +77,8 @@ def nms_mask(
     mask = torch.zeros_like(scores, dtype=torch.bool)
     mask[kept] = True
     return mask, mask.sum()
+
+
+def quick_gelu(input: Tensor) -> Tensor:
+    """See :func:`detector.layers.quick_gelu`."""
+    return input * torch.sigmoid(1.702 * input)

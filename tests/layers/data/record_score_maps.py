@@ -23,7 +23,9 @@ def main(run: Path) -> None:
     model = build_model(cfg)
     restore_model(model, load_checkpoint(run / "model_final.pt"), run / "model_final.pt")
     model.eval()
-    loader = build_train_loader(cfg, build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT), stride=model.backbone.stride)
+    loader = build_train_loader(
+        cfg, build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT), stride=model.backbone.stride
+    )
     batches: list[Batch] = []
     for batch in loader:
         batches.append(batch)

@@ -1,0 +1,89 @@
+"""Times an op of one differentiable tensor beside its peers, forward and backward, and makes rows of it."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from measure import Row, time_calls
+from torch import Tensor
+
+Function = Callable[[Tensor], Tensor]
+QUEUED = 24  # calls to one measurement on a GPU
+
+
+def time_queued(calls: Sequence[Callable[[], object]], device: torch.device) -> float:
+    """Median milliseconds of a call on a GPU, among many in its queue, where Python's time does not show."""
+    turns = [calls[i % len(calls)] for i in range(QUEUED)]
+
+    def all_turns() -> None:
+        for call in turns:
+            call()
+
+    return time_calls([all_turns], device, repeats=10) / QUEUED
+
+
+def time_in_turn(calls: dict[str, Sequence[Callable[[], object]]], repeats: int = 40) -> dict[str, float]:
+    """Median milliseconds on a CPU, of each by turns: what else the machine does slows all of them."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for i in range(repeats):
+        for name, its_calls in calls.items():
+            begin = time.perf_counter()
+            its_calls[i % len(its_calls)]()
+            times[name].append((time.perf_counter() - begin) * 1e3)
+    return {name: statistics.median(its_times) for name, its_times in times.items()}
+
+
+def calls_of(function: Function, pass_: str, inputs: Sequence[Tensor]) -> list[Callable[[], object]]:
+    """One call for each of the inputs; backward, of the gradient alone, with one gradient that arrives."""
+    if pass_ == "forward":
+        return [partial(function, input.detach()) for input in inputs]
+    outputs = [function(input) for input in inputs]
+    upstream = torch.randn_like(outputs[0])  # keeps the layout
+    return [
+        partial(torch.autograd.grad, output, input, upstream, retain_graph=True)
+        for output, input in zip(outputs, inputs, strict=True)
+    ]
+
+
+def compare(
+    case: str,
+    ours: Function,
+    peers: dict[str, Function],
+    inputs: Sequence[Tensor],
+    fewest_bytes: dict[str, int],
+    targets: dict[str, float],
+    bandwidth: float,
+) -> list[Row]:
+    """A row for each pass in `fewest_bytes`; `targets` are percent of the copy bandwidth, for a GPU.
+
+    On a CPU the target is the time of the fastest peer.
+    """
+    device, dtype = inputs[0].device, inputs[0].dtype
+    on_gpu = device.type == "cuda"
+    rows = []
+    for pass_, least in fewest_bytes.items():
+        functions = {"ours": ours, **peers}
+        calls = {name: calls_of(function, pass_, inputs) for name, function in functions.items()}
+        if on_gpu:
+            times = {name: time_queued(its_calls, device) for name, its_calls in calls.items()}
+        else:
+            times = time_in_turn(calls)
+        ours_ms = times["ours"]
+        peer = min(peers, key=times.__getitem__)
+        percent = 100 * least / bandwidth / ours_ms
+        row = Row(
+            case=case if on_gpu else f"{case}, threads: {torch.get_num_threads()}",
+            pass_=pass_,
+            dtype=str(dtype).removeprefix("torch."),
+            layout="contiguous" if inputs[0].is_contiguous() else "channels_last",
+            ours_ms=ours_ms,
+            peer=peer,
+            peer_ms=times[peer],
+            copy_percent=percent,
+            target=f"{targets[pass_]:g} %" if on_gpu else "peer_ms",
+            reached=percent >= targets[pass_] if on_gpu else ours_ms <= times[peer],
+        )
+        rows.append(row)
+    return rows

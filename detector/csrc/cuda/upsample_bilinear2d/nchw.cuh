@@ -1,0 +1,79 @@
+// Planes: a thread has a pack of columns and walks down a strip of rows.
+#pragma once
+
+#include "walk.cuh"
+
+namespace detector::upsample_bilinear2d {
+
+constexpr int kThreads = 256;
+constexpr int kFewTaps = 4;  // weights in registers: enough up to a factor of 2
+
+template <typename Index>
+__device__ Index thread_index() {
+  return Index(blockIdx.x) * kThreads + threadIdx.x;
+}
+
+// One thread a pack of output columns, a strip of output rows and a plane, in this order.
+template <int kSize, typename Index, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    forward_planes(const T* __restrict__ input, Axis<A> vertical, Axis<A> horizontal, Index planes,
+                   int strips, int strip, T* __restrict__ output) {
+  Index at = thread_index<Index>();
+  const Index packs = horizontal.out / kSize;
+  const int column = int(at % packs) * kSize;
+  at /= packs;
+  const int first = int(at % strips) * strip;
+  const Index plane = at / strips;
+  if (plane >= planes) {
+    return;
+  }
+  const T* from = input + plane * vertical.in * horizontal.in;
+  T* to = output + plane * vertical.out * horizontal.out + column;
+  Tap<A> taps[kSize];
+#pragma unroll
+  for (int v = 0; v < kSize; ++v) {
+    taps[v] = horizontal.tap(column + v);
+  }
+  const auto row = [&](int i) {
+    const T* data = from + Index(i) * horizontal.in;
+    Pack<A, kSize> result;
+#pragma unroll
+    for (int v = 0; v < kSize; ++v) {
+      result.values[v] = mix(A(data[taps[v].lower]), A(data[taps[v].upper]), taps[v].weight);
+    }
+    return result;
+  };
+  walk_outputs<kSize>(vertical, first, min(first + strip, vertical.out), row,
+                      [&](int o, const Pack<A, kSize>& result) {
+                        store_pack(to + Index(o) * horizontal.out, rounded<T>(result));
+                      });
+}
+
+// One thread an input column, a strip of input rows and a plane, in this order.
+template <typename Index, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_planes(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, Index planes,
+                    int strips, int strip, T* __restrict__ grad_input) {
+  constexpr int kTaps = kFewTaps, kAhead = 4;
+  Index at = thread_index<Index>();
+  const int column = int(at % horizontal.in);
+  at /= horizontal.in;
+  const int first = int(at % strips) * strip;
+  const Index plane = at / strips;
+  if (plane >= planes) {
+    return;
+  }
+  const T* from = grad + plane * vertical.out * horizontal.out;
+  T* to = grad_input + plane * vertical.in * horizontal.in + column;
+  const Window<kTaps, A> window(horizontal, column);
+  const auto row = [&](int o) { return from + Index(o) * horizontal.out; };
+  walk_inputs<1, kAhead>(
+      vertical, first, min(first + strip, vertical.in), [&](int o) { return vertical.tap(o); },
+      [&](int o) { return fetch<1>(window, row(o), 1); },
+      [&](int o, const Fetched<T, 1, kTaps>& fetched) {
+        return sum_window(window, horizontal, column, fetched, row(o), 1);
+      },
+      [&](int i, const Pack<A, 1>& sum) { to[Index(i) * horizontal.in] = T(sum.values[0]); });
+}
+
+}  // namespace detector::upsample_bilinear2d

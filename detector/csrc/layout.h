@@ -1,0 +1,66 @@
+// Memory layouts: what lets a kernel walk memory in order instead of index by index.
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tensor.h"
+
+namespace detector {
+
+// Whether the elements fill one stretch of memory, each once: contiguous but for the order of dimensions.
+inline bool is_dense(const Tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> dimensions;  // stride, size
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) != 1) {
+      dimensions.emplace_back(tensor.stride(i), tensor.size(i));
+    }
+  }
+  std::sort(dimensions.begin(), dimensions.end());
+  int64_t elements = 1;
+  for (const auto& [stride, size] : dimensions) {
+    if (stride != elements) {
+      return false;
+    }
+    elements *= size;
+  }
+  return true;
+}
+
+// Tensors of one shape and layout that are dense hold element i of memory in the same place.
+inline bool same_layout(const Tensor& a, const Tensor& b) {
+  for (int64_t i = 0; i < a.dim(); ++i) {
+    if (a.size(i) != 1 && a.stride(i) != b.stride(i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The tensor itself where it is laid out as the dense `model` is, else a copy that is.
+inline Tensor laid_out_as(const Tensor& model, const Tensor& tensor) {
+  if (same_layout(model, tensor)) {
+    return tensor;
+  }
+  Tensor copy = torch::stable::empty_like(model);
+  torch::stable::copy_(copy, tensor);
+  return copy;
+}
+
+// The tensor itself if dense, else a dense copy; empty_like keeps the order of the dimensions.
+inline Tensor dense(const Tensor& tensor) {
+  return is_dense(tensor) ? tensor : laid_out_as(torch::stable::empty_like(tensor), tensor);
+}
+
+// `other` must be what goes with `tensor` element by element.
+inline void check_same_shape(const char* op, const char* name, const Tensor& other, const Tensor& tensor) {
+  const auto sizes = tensor.sizes(), other_sizes = other.sizes();
+  if (!std::equal(sizes.begin(), sizes.end(), other_sizes.begin(), other_sizes.end())) {
+    fail(op, ": ", name, " has shape ", shape_text(other), ", expected ", shape_text(tensor));
+  }
+}
+
+}  // namespace detector

@@ -1,0 +1,160 @@
+"""Bilinear resizing. Kernels: csrc/cpu/upsample_bilinear2d.cpp, csrc/cuda/upsample_bilinear2d.cu."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from detector.layers._extension import load_extension
+
+_C = load_extension()
+
+COORDINATE_MODES = ("half_pixel", "align_corners", "asymmetric", "tf_half_pixel")
+
+Size = int | Sequence[int]
+Scale = float | Sequence[float]
+
+
+def upsample_bilinear2d(
+    input: Tensor,
+    size: Size | None = None,
+    scale_factor: Scale | None = None,
+    coordinate_mode: str = "half_pixel",
+) -> Tensor:
+    r"""Resizes images, up or down, by linear interpolation along height and width.
+
+    Output pixel o of an axis lies at position s(o) of the input axis, and is
+
+    .. math::
+        (1 - w) \, x_l + w \, x_u, \quad
+        l = \lfloor s \rfloor, \; u = \min(l + 1, \text{in} - 1), \; w = s - l
+
+    ================= ====================================== ==============================================
+    `coordinate_mode` s(o), not below 0                      equals
+    ================= ====================================== ==============================================
+    half_pixel        (o + 0.5) in / out - 0.5               torch, align_corners=False
+    align_corners     o (in - 1) / (out - 1), 0 if out is 1  torch and TensorFlow, align_corners=True
+    asymmetric        o in / out                             TensorFlow 1: resize_bilinear's default
+    tf_half_pixel     (o + 0.5) in / out - 0.5               TensorFlow 2: half_pixel_centers=True
+    ================= ====================================== ==============================================
+
+    A `scale_factor` f gives floor(in f) pixels. Where that is not in f, half_pixel has 1 / f in place of
+    in / out, as torch has; an axis that keeps its length stays as it is. The other modes know sizes only.
+
+    The gradient is gathered, pixel by pixel in a fixed order: equal inputs give equal bits. It is linear, and
+    its derivative is the forward. Positions and sums are in float32, in float64 for float64. On a GPU the
+    host never waits, and the call can be captured in a CUDA graph. Modes are named as in ONNX Resize.
+
+    Args:
+        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16. Contiguous and channels_last images
+            are read where they are; others are copied.
+        size (int or (int, int), optional): height and width of the output; one number is both.
+        scale_factor (float or (float, float), optional): of height and width, in place of `size`.
+        coordinate_mode (str): one of the above.
+
+    Returns:
+        Tensor[N, C, height, width]: in the dtype of `input`; channels_last if `input` is, else contiguous.
+
+    Raises:
+        ValueError: on an unknown mode, or unless exactly one of `size` and `scale_factor` is given, in the
+            form above.
+        RuntimeError: on a wrong rank or dtype, an image without pixels, or an output without any.
+    """
+    height, width, scale_height, scale_width = _output_size(input, size, scale_factor)
+    if coordinate_mode not in COORDINATE_MODES:
+        raise ValueError(
+            f"upsample_bilinear2d: coordinate_mode is {coordinate_mode!r}, expected one of"
+            f" {', '.join(COORDINATE_MODES)}"
+        )
+    mode = COORDINATE_MODES.index(coordinate_mode)
+    return _C.upsample_bilinear2d_forward(input, height, width, mode, scale_height, scale_width)
+
+
+class UpsampleBilinear2d(nn.Module):
+    """See :func:`upsample_bilinear2d`."""
+
+    def __init__(
+        self,
+        size: Size | None = None,
+        scale_factor: Scale | None = None,
+        coordinate_mode: str = "half_pixel",
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.scale_factor = scale_factor
+        self.coordinate_mode = coordinate_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        return upsample_bilinear2d(input, self.size, self.scale_factor, self.coordinate_mode)
+
+    def extra_repr(self) -> str:
+        return f"size={self.size}, scale_factor={self.scale_factor}, coordinate_mode={self.coordinate_mode!r}"
+
+
+def _output_size(
+    input: Tensor, size: Size | None, scale_factor: Scale | None
+) -> tuple[int, int, float, float]:
+    """Height and width of the output, and their factors, 0 where a size is given."""
+    if (size is None) == (scale_factor is None):
+        raise ValueError(
+            f"upsample_bilinear2d: size is {size} and scale_factor is {scale_factor}, expected exactly one of"
+            " them"
+        )
+    if size is not None:
+        lengths = _pair(size, (int, torch.SymInt))
+        if lengths is None:
+            raise ValueError(f"upsample_bilinear2d: size is {size}, expected an integer or a pair of them")
+        return *lengths, 0.0, 0.0
+    factors = _pair(scale_factor, (int, float))
+    if factors is None or not all(0 < factor < math.inf for factor in factors):
+        raise ValueError(
+            f"upsample_bilinear2d: scale_factor is {scale_factor}, expected a positive number or a pair of"
+            " them"
+        )
+    if input.dim() != 4:  # its sizes are read here
+        raise RuntimeError(
+            f"upsample_bilinear2d: input has shape {tuple(input.shape)}, expected 4 dimensions"
+        )
+    height, width = (
+        torch.sym_int(length * factor) for length, factor in zip(input.shape[2:], factors, strict=True)
+    )
+    return height, width, *map(float, factors)
+
+
+def _pair(value, types: tuple[type, ...]) -> tuple | None:
+    """One number, which stands for both, or two of them; None if it is neither."""
+    pair = tuple(value) if isinstance(value, Sequence) else (value, value)
+    return pair if len(pair) == 2 and all(isinstance(number, types) for number in pair) else None
+
+
+def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:
+    tensor, _, _, *ctx.resizing = inputs
+    ctx.lengths = tensor.shape[2:]
+
+
+def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    grad_input = _C.upsample_bilinear2d_backward(grad, *ctx.lengths, *ctx.resizing)
+    return grad_input, None, None, None, None, None
+
+
+def _second_backward(ctx, grad_grad: Tensor) -> tuple[Tensor | None, ...]:
+    grad = _C.upsample_bilinear2d_forward(grad_grad, *ctx.lengths, *ctx.resizing)
+    return grad, None, None, None, None, None
+
+
+@torch.library.register_fake("detector::upsample_bilinear2d_forward")
+@torch.library.register_fake("detector::upsample_bilinear2d_backward")
+def _fake(tensor, height, width, mode, scale_height, scale_width):
+    channels_last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    return tensor.new_empty((*tensor.shape[:2], height, width)).contiguous(memory_format=memory_format)
+
+
+# No autocast: the kernels compute half types in float32 as it is.
+torch.library.register_autograd(
+    "detector::upsample_bilinear2d_forward", _backward, setup_context=_setup_context
+)
+torch.library.register_autograd(
+    "detector::upsample_bilinear2d_backward", _second_backward, setup_context=_setup_context
+)

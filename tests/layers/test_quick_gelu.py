@@ -1,0 +1,226 @@
+"""quick_gelu against its plain twin in float64, and all that every op promises."""
+
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from op_contract import (
+    DTYPES,
+    assert_any_layout,
+    assert_autocast_keeps_dtype,
+    assert_bits_do_not_depend_on_threads,
+    assert_compiles,
+    assert_equal,
+    assert_graph_capture,
+    assert_host_never_waits,
+    assert_matches_twin,
+    assert_repeats_bitwise,
+    assert_runs_on_a_second_stream,
+    outputs_and_gradients,
+    random,
+)
+
+import detector.layers
+from detector import _C
+from detector.layers import QuickGELU, quick_gelu, reference
+
+FORWARD = torch.ops.detector.quick_gelu_forward.default
+BACKWARD = torch.ops.detector.quick_gelu_backward.default
+
+
+# ---- what it computes ----
+
+
+def test_by_hand(device: torch.device) -> None:
+    output = quick_gelu(torch.tensor([0.0, 1, -1, 2], dtype=torch.float64, device=device))
+    expected = torch.tensor([0.0, 0.8457957659, -0.1542042341, 1.9356586231], dtype=torch.float64)
+    torch.testing.assert_close(output.cpu(), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5, 7), (4099,), (2, 3, 64, 65)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_matches_twin(dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> None:
+    assert_matches_twin(quick_gelu, reference.quick_gelu, [random(*shape, dtype=dtype, device=device)])
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shape=st.lists(st.integers(0, 9), max_size=5), seed=st.integers(0, 99), scale=st.floats(0.01, 100))
+def test_matches_twin_on_drawn_shapes(
+    shape: list[int], seed: int, scale: float, device: torch.device
+) -> None:
+    input = (random(*shape, device=device, seed=seed).detach() * scale).requires_grad_()
+    assert_matches_twin(quick_gelu, reference.quick_gelu, [input])
+
+
+def test_float32_is_as_exact_as_its_argument(device: torch.device) -> None:
+    input = torch.linspace(-50, 50, 1_000_001, device=device)
+    exact = reference.quick_gelu(input.double())
+    # 1.702 x is rounded to 2^-24 of itself, which the exponential turns into as large a relative error
+    bound = exact.abs() * (1.702 * input.double().abs() + 6) * 2.0**-23 + 1e-36
+    assert bool(((quick_gelu(input) - exact).abs() <= bound).all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_extreme_and_not_finite_input(dtype: torch.dtype, device: torch.device) -> None:
+    values = [torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 6e4, -6e4, 88.0, -88.0, 60.0, -60.0, 1e-7]
+    input = torch.tensor(values, dtype=dtype, device=device).requires_grad_()
+    assert_matches_twin(quick_gelu, reference.quick_gelu, [input], equal_nan=True, atol=1e-6, rtol=1e-2)
+    assert torch.signbit(quick_gelu(input)[4])
+
+
+def test_empty(device: torch.device) -> None:
+    output, grad = outputs_and_gradients(quick_gelu, [random(3, 0, 2, device=device)])
+    assert output.shape == grad.shape == (3, 0, 2)
+
+
+def test_module_is_the_function() -> None:
+    input = random(5, 3)
+    assert torch.equal(QuickGELU()(input), quick_gelu(input))
+    assert repr(QuickGELU()) == "QuickGELU()"
+
+
+def test_gradients_of_both_orders(device: torch.device) -> None:
+    input = random(3, 4, device=device)
+    assert torch.autograd.gradcheck(quick_gelu, input, nondet_tol=0.0)
+    assert torch.autograd.gradgradcheck(quick_gelu, input, nondet_tol=0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_second_derivative_in_lower_precision(dtype: torch.dtype, device: torch.device) -> None:
+    def slope(function, input):
+        return torch.autograd.grad(function(input).sum(), input, create_graph=True)[0]
+
+    input = random(50, dtype=dtype, device=device)
+    assert_matches_twin(partial(slope, quick_gelu), partial(slope, reference.quick_gelu), [input])
+
+
+# ---- layouts ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_any_layout(dtype: torch.dtype, device: torch.device) -> None:
+    assert_any_layout(quick_gelu, [random(3, 5, 4, 6, dtype=dtype, device=device)])
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 1, 0, 2), (1, 0, 2, 3)])
+def test_dense_layouts_are_kept_and_not_copied(order: tuple[int, ...], device: torch.device) -> None:
+    input = random(3, 5, 4, 6, device=device, requires_grad=False).permute(order).requires_grad_()
+    output, grad = outputs_and_gradients(quick_gelu, [input])
+    assert output.stride() == grad.stride() == input.stride()
+    with torch.profiler.profile() as profile:
+        quick_gelu(input.detach())
+    assert not {"aten::copy_", "aten::clone"} & {event.name for event in profile.events()}
+
+
+def test_memory_that_starts_between_packs(device: torch.device) -> None:
+    base = random(4100, dtype=torch.float32, device=device)
+    for start in (1, 2, 3):
+        assert_matches_twin(quick_gelu, reference.quick_gelu, [base.detach()[start:].requires_grad_()])
+
+
+# ---- the same bits ----
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ten_repeats_are_bitwise_equal(dtype: torch.dtype, device: torch.device) -> None:
+    assert_repeats_bitwise(quick_gelu, [random(70001, dtype=dtype, device=device)])
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    assert_bits_do_not_depend_on_threads(quick_gelu, [random(300_001, dtype=torch.float32)])
+
+
+# ---- torch's machinery ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_opcheck(dtype: torch.dtype, device: torch.device) -> None:
+    for input in (random(3, 5, dtype=dtype, device=device), random(4, 6, dtype=dtype, device=device).t()):
+        torch.library.opcheck(FORWARD, (input.detach().requires_grad_(),))
+        torch.library.opcheck(BACKWARD, (torch.ones_like(input).requires_grad_(), input))
+
+
+def test_compile_full_graph(device: torch.device) -> None:
+    assert_compiles(quick_gelu, [random(5, 7, device=device)], [random(6, 9, device=device)])
+
+
+def test_export(device: torch.device) -> None:
+    input, other = random(5, 7, device=device), random(8, 7, device=device)
+    program = torch.export.export(QuickGELU(), (input,), dynamic_shapes=({0: torch.export.Dim("rows")},))
+    assert torch.equal(program.module()(other), quick_gelu(other))
+
+
+def test_autocast_keeps_dtype(device: torch.device) -> None:
+    assert_autocast_keeps_dtype(quick_gelu, [random(5, 7, device=device)], device)
+
+
+# ---- bad input ----
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_bad_dtype(dtype: torch.dtype, device: torch.device) -> None:
+    with pytest.raises(RuntimeError, match=r"^quick_gelu: input is \w+, expected Double, Float, Half or BF"):
+        quick_gelu(torch.zeros(3, device=device).to(dtype))
+
+
+def test_bad_backward_arguments(device: torch.device) -> None:
+    input = torch.zeros(3, 2, device=device)
+    for grad, message in [
+        (torch.zeros(3, 1, device=device), r"grad has shape \(3, 1\), expected \(3, 2\)"),
+        (torch.zeros(6, device=device), r"grad has shape \(6,\), expected \(3, 2\)"),
+        (torch.zeros(3, 2, device=device).half(), "grad is Half, expected Float"),
+    ]:
+        with pytest.raises(RuntimeError, match=f"^quick_gelu_backward: {message}"):
+            _C.quick_gelu_backward(grad, input)
+
+
+# ---- on a GPU ----
+
+
+@pytest.mark.cuda
+def test_cuda_bad_device() -> None:
+    input = torch.zeros(3)
+    with pytest.raises(RuntimeError, match="quick_gelu_backward: grad is on cpu, but input is on cuda:0"):
+        _C.quick_gelu_backward(input, input.cuda())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_cuda_equals_cpu(dtype: torch.dtype) -> None:
+    input = random(3, 1000, dtype=dtype)
+    on_cpu = outputs_and_gradients(quick_gelu, [input])
+    on_gpu = outputs_and_gradients(quick_gelu, [input.detach().cuda().requires_grad_()])
+    for a, e in zip(on_gpu, on_cpu, strict=True):
+        torch.testing.assert_close(a.cpu(), e)
+
+
+@pytest.mark.cuda
+def test_cuda_streams_graphs_and_no_wait() -> None:
+    input, other = (random(3, 1001, device="cuda", seed=seed) for seed in (0, 1))
+    assert_host_never_waits(quick_gelu, [input])
+    assert_runs_on_a_second_stream(quick_gelu, [input])
+    assert_graph_capture(quick_gelu, [input], [other])
+
+
+@pytest.mark.cuda
+def test_cuda_more_than_2_to_31_elements() -> None:
+    input = torch.randn(2**31 + 4099, device="cuda", dtype=torch.float16)
+    output, grad = quick_gelu(input), _C.quick_gelu_backward(input, input)
+    tail = input[-5000:].clone()
+    assert_equal([output[-5000:], grad[-5000:]], [quick_gelu(tail), _C.quick_gelu_backward(tail, tail)])
+    head = input[:5000].clone()
+    assert_equal([output[:5000], grad[:5000]], [quick_gelu(head), _C.quick_gelu_backward(head, head)])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_cuda_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
+    for size, start in ((5, 0), (4101, 0), (4101, 1)):  # less than a pack, several blocks, single elements
+        input = random(start + size, dtype=dtype, device="cuda").detach()[start:].requires_grad_()
+        assert_matches_twin(quick_gelu, reference.quick_gelu, [input])
+
+
+def test_names_are_exported() -> None:
+    assert {"QuickGELU", "quick_gelu"} <= set(detector.layers.__all__)
