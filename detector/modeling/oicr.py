@@ -24,5 +24,5 @@ class OICR:
 
 
 def oicr_loss(probs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """-w_r log(phi_{r, label} + 1e-6) of each proposal: probs (..., C + 1), labels, weights (...) -> (...)."""
+    """-w_r log(phi_{r, label} + 1e-6) of each proposal: probs (..., C + 1), labels, weights (...)."""
     return -weights * (probs.gather(-1, labels[..., None])[..., 0] + 1e-6).log()
