@@ -16,5 +16,10 @@
   OP(proposal_clusters, \
      "(Tensor boxes, Tensor scores, Tensor image_labels, Tensor counts, int method, float edge_iou, " \
      "int max_centres, float top_share, float member_iou, float ignore_iou) " \
-     "-> (Tensor, Tensor, Tensor, Tensor)")
+     "-> (Tensor, Tensor, Tensor, Tensor)") \
+  /* (N, 8, F), (N, 3) -> (N, F) */ \
+  OP(trilinear_interpolate_forward, "(Tensor feats, Tensor points) -> Tensor") \
+  /* (N, F), (N, 3), (N, 8, F) where points need a gradient -> gradients of feats, points, or (0,) */ \
+  OP(trilinear_interpolate_backward, \
+     "(Tensor grad, Tensor points, Tensor? feats, bool needs_feats) -> (Tensor, Tensor)")
 // clang-format on

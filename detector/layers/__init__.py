@@ -14,6 +14,7 @@ from torchvision.ops import (
 
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
+from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
 
 ROIAlign = RoIAlign
 ROIPool = RoIPool
@@ -25,6 +26,7 @@ __all__ = [
     "ROIPool",
     "RoIAlign",
     "RoIPool",
+    "TrilinearInterpolate",
     "batched_nms",
     "deform_conv2d",
     "nms",
@@ -35,4 +37,5 @@ __all__ = [
     "roi_pool",
     "sigmoid_focal_loss",
     "smooth_l1_loss",
+    "trilinear_interpolate",
 ]

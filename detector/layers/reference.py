@@ -5,7 +5,7 @@ from torch import Tensor
 
 from detector.layers.reference_clusters import proposal_clusters
 
-__all__ = ["pcl_loss", "proposal_clusters"]
+__all__ = ["pcl_loss", "proposal_clusters", "trilinear_interpolate"]
 
 
 def pcl_loss(
@@ -29,3 +29,12 @@ def pcl_loss(
     mean = sum_members(prob) / members.clamp(min=1)
     logs = mean.clamp(min=1e-9).log()
     return -(sum_members(weights) * logs).sum() / max(num_rows, 1)
+
+
+def trilinear_interpolate(feats: Tensor, points: Tensor) -> Tensor:
+    """See :func:`detector.layers.trilinear_interpolate`."""
+    upper = (points + 1) / 2
+    for u in upper[:, :, None, None].unbind(1):  # x, y, z: each halves the corners, 8 to 4 to 2 to 1
+        low, high = feats.unflatten(1, (2, feats.shape[1] // 2)).unbind(1)
+        feats = (1 - u) * low + u * high
+    return feats[:, 0]

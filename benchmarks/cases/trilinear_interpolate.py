@@ -1,0 +1,97 @@
+"""trilinear_interpolate beside its plain PyTorch twin, eager and compiled.
+
+The GPU's own time is shown, inside a CUDA graph: Python takes longer to start a pass than a GPU needs for the
+smaller cases.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from measure import Row, time_calls, time_in_graph
+from torch import Tensor
+
+from detector.layers import reference, trilinear_interpolate
+
+NUM_INPUTS = 4  # rotated
+GPU_SIZES = [(65536, 256), (65536, 255), (1 << 20, 16), (1 << 24, 1)]  # points, channels
+CPU_SIZES = [(1000, 16), (8192, 32), (4096, 256)]
+PASSES = {"forward": (), "backward to feats": (0,), "backward": (0, 1)}  # the inputs that get a gradient
+TARGET_PERCENT = 95  # of the copy bandwidth: the tutorial's case, float32
+
+
+def make_calls(
+    function: Callable[..., Tensor], inputs: list[list[Tensor]], wanted: tuple[int, ...]
+) -> list[Callable[[], object]]:
+    """One call for each of the inputs: forward, or the gradients of the wanted inputs."""
+    if not wanted:
+        return [partial(function, *tensors) for tensors in inputs]
+    calls = []
+    for tensors in inputs:
+        leaves = [tensor.detach().requires_grad_(i in wanted) for i, tensor in enumerate(tensors)]
+        output = function(*leaves)
+        needed = [leaves[i] for i in wanted]
+        upstream = torch.randn_like(output)
+        calls.append(partial(torch.autograd.grad, output, needed, upstream, retain_graph=True))
+    return calls
+
+
+def time_pass(
+    function: Callable[..., Tensor], inputs: list[list[Tensor]], wanted: tuple[int, ...], device: torch.device
+) -> float:
+    if device.type == "cpu":
+        return time_calls(make_calls(function, inputs, wanted), device)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        calls = make_calls(function, inputs, wanted)
+    return time_in_graph(calls, device, stream)
+
+
+def fewest_bytes(pass_: str, inputs: list[Tensor]) -> int:
+    """Each input read once, each output written once."""
+    feats, points = (tensor.nbytes for tensor in inputs)
+    output = feats // 8
+    if pass_ == "backward":  # reads feats, points and the gradient; writes the gradients of both
+        return 2 * feats + 2 * points + output
+    return feats + points + output
+
+
+def rows(device: torch.device, bandwidth: float) -> list[Row]:
+    if device.type == "cpu":
+        return [row for size in CPU_SIZES for row in bench(*size, torch.float32, device, bandwidth)]
+    sizes = [(*size, torch.float32) for size in GPU_SIZES] + [(*GPU_SIZES[0], torch.float16)]
+    return [row for size in sizes for row in bench(*size, device, bandwidth)]
+
+
+def bench(
+    points: int, channels: int, dtype: torch.dtype, device: torch.device, bandwidth: float
+) -> list[Row]:
+    shapes = [(points, 8, channels), (points, 3)]
+    inputs = [[torch.randn(shape, device=device, dtype=dtype) for shape in shapes] for _ in range(NUM_INPUTS)]
+    peers = {"eager": reference.trilinear_interpolate}
+    if device.type == "cuda":
+        torch._dynamo.reset()
+        peers["torch.compile"] = torch.compile(reference.trilinear_interpolate, dynamic=False)
+    threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
+    rows = []
+    for pass_, wanted in PASSES.items():
+        ours_ms = time_pass(trilinear_interpolate, inputs, wanted, device)
+        peers_ms = {name: time_pass(peer, inputs, wanted, device) for name, peer in peers.items()}
+        copy_percent = 100 * fewest_bytes(pass_, inputs[0]) / bandwidth / ours_ms
+        has_target = device.type == "cuda" and dtype == torch.float32 and channels == 256 and len(wanted) < 2
+        for peer, peer_ms in peers_ms.items():
+            row = Row(
+                case=f"trilinear_interpolate {points} x {channels}{threads}",
+                pass_=pass_ if device.type == "cpu" else f"{pass_}, graph",
+                dtype=str(dtype).removeprefix("torch."),
+                layout="contiguous",
+                ours_ms=ours_ms,
+                peer=peer,
+                peer_ms=peer_ms,
+                copy_percent=copy_percent,
+                target=f"{TARGET_PERCENT} % of copy" if has_target else "peer_ms",
+                reached=copy_percent >= TARGET_PERCENT if has_target else ours_ms <= peer_ms,
+            )
+            rows.append(row)
+    return rows

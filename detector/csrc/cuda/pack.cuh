@@ -1,0 +1,38 @@
+// Packs of V elements that one instruction loads or stores, 16 bytes where the data allow it.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace detector {
+
+template <typename T, int V>
+struct alignas(sizeof(T) * V) Pack {
+  T values[V];
+};
+
+// The register type that a pack travels in.
+template <int kBytes>
+using Word = std::conditional_t<
+    kBytes == 16, uint4,
+    std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, unsigned, unsigned short>>>;
+
+// Data that is used once: evicted from the caches first.
+template <int V, typename T>
+__device__ Pack<T, V> load_once(const T* data) {
+  using W = Word<sizeof(T) * V>;
+  const W word = __ldcs(reinterpret_cast<const W*>(data));
+  Pack<T, V> pack;
+  memcpy(&pack, &word, sizeof(word));
+  return pack;
+}
+
+template <typename T, int V>
+__device__ void store_once(T* data, const Pack<T, V>& pack) {
+  using W = Word<sizeof(T) * V>;
+  W word;
+  memcpy(&word, &pack, sizeof(word));
+  __stcs(reinterpret_cast<W*>(data), word);
+}
+
+}  // namespace detector
