@@ -3,10 +3,16 @@
 python benchmarks/bench_layers.py --device cuda
 """
 
-from cases import trilinear_interpolate
+from cases import (
+    lltm,
+    trilinear_interpolate,
+)
 from measure import run_cases
 
-CASES = [trilinear_interpolate]
+CASES = [
+    lltm,
+    trilinear_interpolate,
+]
 
 if __name__ == "__main__":
     run_cases("layers", __doc__, CASES)

@@ -4,11 +4,9 @@ The GPU's own time is shown, inside a CUDA graph: Python takes longer to start a
 smaller cases.
 """
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
-from measure import Row, time_calls, time_in_graph
+from measure import Row
+from passes import time_pass
 from torch import Tensor
 
 from detector.layers import reference, trilinear_interpolate
@@ -18,34 +16,6 @@ GPU_SIZES = [(65536, 256), (65536, 255), (1 << 20, 16), (1 << 24, 1)]  # points,
 CPU_SIZES = [(1000, 16), (8192, 32), (4096, 256)]
 PASSES = {"forward": (), "backward to feats": (0,), "backward": (0, 1)}  # the inputs that get a gradient
 TARGET_PERCENT = 95  # of the copy bandwidth: the tutorial's case, float32
-
-
-def make_calls(
-    function: Callable[..., Tensor], inputs: list[list[Tensor]], wanted: tuple[int, ...]
-) -> list[Callable[[], object]]:
-    """One call for each of the inputs: forward, or the gradients of the wanted inputs."""
-    if not wanted:
-        return [partial(function, *tensors) for tensors in inputs]
-    calls = []
-    for tensors in inputs:
-        leaves = [tensor.detach().requires_grad_(i in wanted) for i, tensor in enumerate(tensors)]
-        output = function(*leaves)
-        needed = [leaves[i] for i in wanted]
-        upstream = torch.randn_like(output)
-        calls.append(partial(torch.autograd.grad, output, needed, upstream, retain_graph=True))
-    return calls
-
-
-def time_pass(
-    function: Callable[..., Tensor], inputs: list[list[Tensor]], wanted: tuple[int, ...], device: torch.device
-) -> float:
-    if device.type == "cpu":
-        return time_calls(make_calls(function, inputs, wanted), device)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        calls = make_calls(function, inputs, wanted)
-    return time_in_graph(calls, device, stream)
 
 
 def fewest_bytes(pass_: str, inputs: list[Tensor]) -> int:
@@ -74,16 +44,17 @@ def bench(
         torch._dynamo.reset()
         peers["torch.compile"] = torch.compile(reference.trilinear_interpolate, dynamic=False)
     threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
+    in_graph = device.type == "cuda"
     rows = []
     for pass_, wanted in PASSES.items():
-        ours_ms = time_pass(trilinear_interpolate, inputs, wanted, device)
-        peers_ms = {name: time_pass(peer, inputs, wanted, device) for name, peer in peers.items()}
+        ours_ms = time_pass(trilinear_interpolate, inputs, wanted, device, in_graph)
+        peers_ms = {name: time_pass(peer, inputs, wanted, device, in_graph) for name, peer in peers.items()}
         copy_percent = 100 * fewest_bytes(pass_, inputs[0]) / bandwidth / ours_ms
-        has_target = device.type == "cuda" and dtype == torch.float32 and channels == 256 and len(wanted) < 2
+        has_target = in_graph and dtype == torch.float32 and channels == 256 and len(wanted) < 2
         for peer, peer_ms in peers_ms.items():
             row = Row(
                 case=f"trilinear_interpolate {points} x {channels}{threads}",
-                pass_=pass_ if device.type == "cpu" else f"{pass_}, graph",
+                pass_=f"{pass_}, graph" if in_graph else pass_,
                 dtype=str(dtype).removeprefix("torch."),
                 layout="contiguous",
                 ours_ms=ours_ms,

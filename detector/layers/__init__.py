@@ -12,6 +12,7 @@ from torchvision.ops import (
     sigmoid_focal_loss,
 )
 
+from detector.layers.lltm import LLTM, LLTMSequence, lltm, lltm_sequence
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
 from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
@@ -20,6 +21,8 @@ ROIAlign = RoIAlign
 ROIPool = RoIPool
 
 __all__ = [
+    "LLTM",
+    "LLTMSequence",
     "PCLLoss",
     "ProposalClusters",
     "ROIAlign",
@@ -29,6 +32,8 @@ __all__ = [
     "TrilinearInterpolate",
     "batched_nms",
     "deform_conv2d",
+    "lltm",
+    "lltm_sequence",
     "nms",
     "pcl_loss",
     "pcl_loss_compat",

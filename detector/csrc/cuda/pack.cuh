@@ -1,7 +1,7 @@
-// Packs of V elements that one instruction loads or stores, 16 bytes where the data allow it.
+// Packs of V elements that one instruction loads or stores, 16 bytes at most.
 #pragma once
 
-#include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 namespace detector {
@@ -17,16 +17,22 @@ using Word = std::conditional_t<
     kBytes == 16, uint4,
     std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, unsigned, unsigned short>>>;
 
-// Data that is used once: evicted from the caches first.
+template <int V, typename T>
+__device__ Pack<T, V> load(const T* data) {
+  return *reinterpret_cast<const Pack<T, V>*>(data);
+}
+
+// Data that this kernel does not write, so that a load may move past stores.
 template <int V, typename T>
 __device__ Pack<T, V> load_once(const T* data) {
   using W = Word<sizeof(T) * V>;
-  const W word = __ldcs(reinterpret_cast<const W*>(data));
+  const W word = __ldg(reinterpret_cast<const W*>(data));
   Pack<T, V> pack;
   memcpy(&pack, &word, sizeof(word));
   return pack;
 }
 
+// Evicted from the cache first.
 template <typename T, int V>
 __device__ void store_once(T* data, const Pack<T, V>& pack) {
   using W = Word<sizeof(T) * V>;

@@ -1,8 +1,6 @@
 // Trilinear interpolation on a GPU. Moving feats is all that costs: (8 + 1) N F elements each way for 16 N F
-// operations, so the floor is those bytes over the copy bandwidth.
-//
-// A group of 2^k threads walks the channels of a point, 16 bytes at a time where they are aligned: eight
-// independent loads (or stores) a thread. benchmarks/cases/trilinear_interpolate.py says what else was tried.
+// operations, so the floor is those bytes over the copy bandwidth. Three kernels: the output, the gradient of
+// feats, the gradient of the points. benchmarks/cases/trilinear_interpolate.py says what else was tried.
 #include <torch/csrc/stable/library.h>
 
 #include "../trilinear_interpolate.h"
@@ -15,110 +13,139 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// How the threads of a grid share out rows of channels: `group` threads (a power of two) walk a row, and
+// where one pack each is not enough, `chunks` groups.
 struct Shape {
-  int64_t num_points, num_channels;
-  int group_bits;  // log2 of the threads of a group
+  int64_t num_rows, num_channels;
+  int group_bits;
+  unsigned chunks;
 
-  __device__ int64_t first_point() const {
-    return (int64_t(blockIdx.x) * kThreads + threadIdx.x) >> group_bits;
-  }
-  __device__ int64_t point_step() const { return int64_t(gridDim.x) * kThreads >> group_bits; }
   __device__ int group() const { return 1 << group_bits; }
   __device__ int lane() const { return threadIdx.x & (group() - 1); }
+  __device__ int64_t row() const {
+    return (int64_t(blockIdx.x / chunks) * kThreads + threadIdx.x) >> group_bits;
+  }
+  // The first channel of this thread.
+  __device__ int64_t channel(int pack) const {
+    return (int64_t(blockIdx.x % chunks) * group() + lane()) * pack;
+  }
   // The lanes of the warp that are in this thread's group, which is no larger than the warp.
   __device__ unsigned lanes_of_group() const {
     return 0xffffffffu >> (kWarp - group()) << (lane_of_thread() & ~(group() - 1));
   }
 };
 
+template <int V, typename T>
+__device__ void load_corners(const Features<T>& feats, int64_t n, int64_t f,
+                             Pack<T, V> (&corners)[kCorners]) {
+#pragma unroll
+  for (int c = 0; c < kCorners; ++c) {
+    corners[c] = load_once<V>(feats.corner(n, c) + f * feats.channel_stride);
+  }
+}
+
+// No loop: all loads start before the first is waited for.
 template <int V, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(Features<T> feats, Matrix<A> points, Shape shape, T* output) {
-  for (int64_t n = shape.first_point(); n < shape.num_points; n += shape.point_step()) {
-    const Point<A> point(points, n);
-    for (int64_t f = shape.lane() * V; f < shape.num_channels; f += shape.group() * V) {
-      Pack<T, V> corners[kCorners];
+  const int64_t n = shape.row(), f = shape.channel(V);
+  if (n >= shape.num_rows || f >= shape.num_channels) {
+    return;
+  }
+  Pack<T, V> corners[kCorners];
+  load_corners(feats, n, f, corners);
+  const Point<A> point(points, n);
+  Pack<T, V> result;
 #pragma unroll
-      for (int c = 0; c < kCorners; ++c) {
-        corners[c] = load_once<V>(feats.corner(n, c) + f * feats.channel_stride);
-      }
-      Pack<T, V> result;
+  for (int i = 0; i < V; ++i) {
+    A sum = 0;
+#pragma unroll
+    for (int c = 0; c < kCorners; ++c) {
+      sum += point.weight(c) * A(corners[c].values[i]);
+    }
+    result.values[i] = T(sum);
+  }
+  store_once(output + n * shape.num_channels + f, result);
+}
+
+// A row of the shape is a corner of a point, so that a block writes one stretch of memory.
+template <int V, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_feats_kernel(Matrix<T> grad, Matrix<A> points, Shape shape, T* grad_feats) {
+  const int64_t row = shape.row(), f = shape.channel(V);
+  if (row >= shape.num_rows || f >= shape.num_channels) {
+    return;
+  }
+  const int64_t n = row / kCorners;
+  const auto arriving = load_once<V>(grad.data + n * grad.row_stride + f * grad.column_stride);
+  const A weight = Point<A>(points, n).weight(row % kCorners);
+  Pack<T, V> result;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    result.values[i] = T(weight * A(arriving.values[i]));
+  }
+  store_once(grad_feats + row * shape.num_channels + f, result);
+}
+
+// A sum over channels: over those of a lane, then over the lanes of the group, in a fixed order.
+template <int V, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_points_kernel(Matrix<T> grad, Features<T> feats, Matrix<A> points, Shape shape, A* grad_points) {
+  const int64_t n = shape.row();
+  if (n >= shape.num_rows) {
+    return;
+  }
+  A sums[kCorners] = {};
+#pragma unroll(V == 1 ? 4 : 2)
+  for (int64_t f = shape.lane() * V; f < shape.num_channels; f += shape.group() * V) {
+    const auto arriving = load_once<V>(grad.data + n * grad.row_stride + f * grad.column_stride);
+    Pack<T, V> corners[kCorners];
+    load_corners(feats, n, f, corners);
+#pragma unroll
+    for (int c = 0; c < kCorners; ++c) {
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        A sum = 0;
-#pragma unroll
-        for (int c = 0; c < kCorners; ++c) {
-          sum += point.weight(c) * A(corners[c].values[i]);
-        }
-        result.values[i] = T(sum);
+        sums[c] += A(arriving.values[i]) * A(corners[c].values[i]);
       }
-      store_once(output + n * shape.num_channels + f, result);
+    }
+  }
+  A along[3];
+  Point<A>(points, n).gradient(sums, along);
+  for (int offset = shape.group() / 2; offset > 0; offset /= 2) {
+    for (A& slope : along) {
+      slope += __shfl_xor_sync(shape.lanes_of_group(), slope, offset);
+    }
+  }
+  if (shape.lane() == 0) {
+    for (int k = 0; k < 3; ++k) {
+      grad_points[n * 3 + k] = along[k];
     }
   }
 }
 
-// Writes the gradients that are asked for. The sums of a point run over the lanes of its group in a fixed
-// order.
-template <int V, bool kFeats, bool kPoints, typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    backward_kernel(Matrix<T> grad, Features<T> feats, Matrix<A> points, Shape shape, T* grad_feats,
-                    A* grad_points) {
-  for (int64_t n = shape.first_point(); n < shape.num_points; n += shape.point_step()) {
-    const Point<A> point(points, n);
-    A sums[kCorners] = {};  // over the channels of this lane
-    for (int64_t f = shape.lane() * V; f < shape.num_channels; f += shape.group() * V) {
-      const Pack<T, V> arriving = load_once<V>(grad.data + n * grad.row_stride + f * grad.column_stride);
-      Pack<T, V> corners[kCorners];
-      if constexpr (kPoints) {
-#pragma unroll
-        for (int c = 0; c < kCorners; ++c) {
-          corners[c] = load_once<V>(feats.corner(n, c) + f * feats.channel_stride);
-        }
-      }
-#pragma unroll
-      for (int c = 0; c < kCorners; ++c) {
-        Pack<T, V> result;
-#pragma unroll
-        for (int i = 0; i < V; ++i) {
-          result.values[i] = T(point.weight(c) * A(arriving.values[i]));
-          if constexpr (kPoints) {
-            sums[c] += A(arriving.values[i]) * A(corners[c].values[i]);
-          }
-        }
-        if constexpr (kFeats) {
-          store_once(grad_feats + (n * kCorners + c) * shape.num_channels + f, result);
-        }
-      }
-    }
-    if constexpr (kPoints) {
-      A along[3];
-      point.gradient(sums, along);
-      for (int offset = shape.group() / 2; offset > 0; offset /= 2) {
-        for (A& slope : along) {
-          slope += __shfl_xor_sync(shape.lanes_of_group(), slope, offset);
-        }
-      }
-      if (shape.lane() == 0) {
-        for (int k = 0; k < 3; ++k) {
-          grad_points[n * 3 + k] = along[k];
-        }
-      }
-    }
-  }
-}
-
-Shape shape_of(const Tensor& output, int elements_of_pack, int64_t largest_group) {
-  Shape shape{output.size(0), output.size(1), 0};
-  const int64_t packs = ceil_div(shape.num_channels, elements_of_pack);
-  while (1 << shape.group_bits < std::min(packs, largest_group)) {
+// Without chunks a group walks all channels of its row.
+Shape shape_of(int64_t num_rows, int64_t num_channels, int pack, int largest_group, bool in_chunks) {
+  Shape shape{num_rows, num_channels, 0, 1};
+  const int64_t packs = ceil_div(num_channels, pack);
+  while (1 << shape.group_bits < std::min<int64_t>(packs, largest_group)) {
     ++shape.group_bits;
+  }
+  if (in_chunks) {
+    shape.chunks = ceil_div(packs, 1 << shape.group_bits);
   }
   return shape;
 }
 
-unsigned blocks_of(const Shape& shape) { return blocks_for(shape.num_points << shape.group_bits, kThreads); }
+unsigned blocks_of(const Shape& shape) {
+  return ceil_div(shape.num_rows << shape.group_bits, kThreads) * shape.chunks;
+}
 
-// Whether rows of this tensor, walked along its last dimension, can be read 16 bytes at a time.
+// Elements of a pack: 16 bytes of float and double. Of half types 8: with 16, the registers of eight corners
+// leave too few threads.
+template <typename T>
+constexpr int kPack = sizeof(T) == 2 ? 4 : 16 / sizeof(T);
+
+// Whether rows of this tensor, walked along its last dimension, can be read in packs.
 bool is_aligned(const Tensor& tensor) {
   const int64_t last = tensor.dim() - 1, size = tensor.element_size();
   bool aligned = tensor.stride(last) == 1 && tensor.size(last) * size % 16 == 0 &&
@@ -131,35 +158,31 @@ bool is_aligned(const Tensor& tensor) {
 
 template <int V, typename T>
 void launch_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
-  const Shape shape = shape_of(output, V, kThreads);
+  const Shape shape = shape_of(output.size(0), output.size(1), V, kThreads, true);
   forward_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(feats)>>>(
       features_view<T>(feats), matrix_view<Accumulate<T>>(points), shape,
       static_cast<T*>(output.mutable_data_ptr()));
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-template <int V, bool kFeats, bool kPoints, typename T>
-void launch_backward(const Tensor& grad, const Tensor& points, const std::optional<Tensor>& feats,
-                     const Gradients& gradients) {
-  using A = Accumulate<T>;
-  const Shape shape = shape_of(grad, V, kPoints ? kWarp : kThreads);
-  backward_kernel<V, kFeats, kPoints><<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
-      matrix_view<T>(grad), feats ? features_view<T>(*feats) : Features<T>{}, matrix_view<A>(points), shape,
-      static_cast<T*>(gradients.feats.mutable_data_ptr()),
-      static_cast<A*>(gradients.points.mutable_data_ptr()));
+template <int V, typename T>
+void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
+  const Shape shape = shape_of(grad.size(0) * kCorners, grad.size(1), V, kThreads, true);
+  backward_feats_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
+      matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), shape,
+      static_cast<T*>(grad_feats.mutable_data_ptr()));
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 template <int V, typename T>
-void launch_needed(const Tensor& grad, const Tensor& points, const std::optional<Tensor>& feats,
-                   bool needs_feats, const Gradients& gradients) {
-  if (needs_feats && feats) {
-    launch_backward<V, true, true, T>(grad, points, feats, gradients);
-  } else if (needs_feats) {
-    launch_backward<V, true, false, T>(grad, points, feats, gradients);
-  } else if (feats) {
-    launch_backward<V, false, true, T>(grad, points, feats, gradients);
-  }
+void launch_backward_points(const Tensor& grad, const Tensor& points, const Tensor& feats,
+                            const Tensor& grad_points) {
+  using A = Accumulate<T>;
+  const Shape shape = shape_of(grad.size(0), grad.size(1), V, kWarp, false);
+  backward_points_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
+      matrix_view<T>(grad), features_view<T>(feats), matrix_view<A>(points), shape,
+      static_cast<A*>(grad_points.mutable_data_ptr()));
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 Tensor forward(const Tensor& feats, const Tensor& points) {
@@ -169,7 +192,7 @@ Tensor forward(const Tensor& feats, const Tensor& points) {
   if (output.numel() > 0) {
     dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
-      const auto launch = is_aligned(feats) ? launch_forward<16 / sizeof(T), T> : launch_forward<1, T>;
+      const auto launch = is_aligned(feats) ? launch_forward<kPack<T>, T> : launch_forward<1, T>;
       launch(feats, points, output);
     });
   }
@@ -181,14 +204,19 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const Tensor& points,
   check_backward_arguments(grad, points, feats);
   const auto guard = device_guard(grad);
   const Gradients gradients = new_gradients(grad, points, feats, needs_feats);
-  if (grad.size(0) > 0) {  // a point without channels still has a gradient, zero
-    dispatch_floating("trilinear_interpolate_backward", "grad", grad.scalar_type(), [&](auto zero) {
-      using T = decltype(zero);
-      const bool aligned = is_aligned(grad) && (!feats || is_aligned(*feats));
-      const auto launch = aligned ? launch_needed<16 / sizeof(T), T> : launch_needed<1, T>;
-      launch(grad, points, feats, needs_feats, gradients);
-    });
-  }
+  dispatch_floating("trilinear_interpolate_backward", "grad", grad.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const bool aligned = is_aligned(grad);
+    if (needs_feats && grad.numel() > 0) {
+      const auto launch = aligned ? launch_backward_feats<16 / sizeof(T), T> : launch_backward_feats<1, T>;
+      launch(grad, points, gradients.feats);
+    }
+    if (feats && points.numel() > 0) {  // a point without channels still has a gradient, zero
+      const auto launch =
+          aligned && is_aligned(*feats) ? launch_backward_points<kPack<T>, T> : launch_backward_points<1, T>;
+      launch(grad, points, *feats, gradients.points);
+    }
+  });
   return {gradients.feats, gradients.points};
 }
 
