@@ -98,12 +98,12 @@ def follow(root: Path, **environment: str) -> list[tuple[str, str]]:
 
 def test_the_recipe_works(tmp_path: Path) -> None:
     printed = follow(tmp_path, FORCE_CUDA="0")
-    jit, build, installed, benchmark = (text for _, text in printed)
-    assert "passed" in jit
+    tests, build, benchmark = (text for _, text in printed)
+    assert "passed" in tests
+    assert (tmp_path / "extensions/detector_C/detector_C.so").exists()
     assert "CPU only" in build
-    assert "passed" in installed
+    assert (tmp_path / "detector/_C.abi3.so").exists()
     assert re.search(r"^squared_relu 1048576 +forward", benchmark, re.M)
-    assert [path.parent.name for path in tmp_path.rglob("*.so")] == ["detector_C", "detector"]
 
 
 @pytest.mark.cuda

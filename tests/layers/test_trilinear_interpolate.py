@@ -21,7 +21,6 @@ from op_contract import (
 )
 from torch import Tensor
 
-from detector import _C
 from detector.layers import TrilinearInterpolate, reference, trilinear_interpolate
 
 FORWARD = torch.ops.detector.trilinear_interpolate_forward.default
@@ -255,7 +254,7 @@ def test_bad_backward_arguments(changes: dict[str, Tensor], message: str, device
     tensors = {"grad": torch.zeros(4, 5), "points": torch.zeros(4, 3), "feats": torch.zeros(4, 8, 5)}
     arguments = {name: tensor.to(device) for name, tensor in (tensors | changes).items()}
     with pytest.raises(RuntimeError, match=f"^trilinear_interpolate_backward: {message}"):
-        _C.trilinear_interpolate_backward(**arguments, needs_feats=True)
+        BACKWARD(**arguments, needs_feats=True)
 
 
 # ---- on a GPU only ----
@@ -272,7 +271,7 @@ def test_cuda_arguments_on_two_devices() -> None:
             trilinear_interpolate(*arguments)
     grad = torch.zeros(11, 12, dtype=torch.float64, device="cuda")
     with pytest.raises(RuntimeError, match=r"^trilinear_interpolate_backward: feats is on cpu, but grad is"):
-        _C.trilinear_interpolate_backward(grad, points.cuda(), feats, True)
+        BACKWARD(grad, points.cuda(), feats, True)
 
 
 @pytest.mark.cuda
