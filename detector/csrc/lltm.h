@@ -11,6 +11,7 @@
 
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <tuple>
@@ -56,18 +57,26 @@ struct Sizes {
   C10_HOST_DEVICE int64_t width() const { return state + inputs; }  // columns of [h, x]
 };
 
-// Of a tensor (N, ...) or (T, N, ...).
-inline Sizes sizes_of(const Tensor& tensor, const Tensor& weight) {
-  const int64_t state = weight.size(0) / 3;
-  return {tensor.dim() == 3 ? tensor.size(0) : 1, tensor.size(tensor.dim() - 2), weight.size(1) - state,
-          state};
+// Shape, dtype and device of an argument, the latter two as those of `like`.
+inline void check(const char* op, const char* name, const Tensor& tensor, const std::vector<int64_t>& shape,
+                  const char* like_name, const Tensor& like) {
+  const auto sizes = tensor.sizes();
+  if (!std::equal(sizes.begin(), sizes.end(), shape.begin(), shape.end())) {
+    std::ostringstream expected;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      expected << (i ? ", " : "") << shape[i];
+    }
+    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected (", expected.str(),
+         shape.size() == 1 ? ",)" : ")");
+  }
+  check_dtype(op, name, tensor, like.scalar_type());
+  check_device(op, name, tensor, like_name, like);
 }
 
-inline void check_matrix(const char* op, const char* name, const Tensor& tensor, int64_t rows,
-                         int64_t columns) {
-  if (tensor.dim() != 2 || tensor.size(0) != rows || tensor.size(1) != columns) {
-    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected (", rows, ", ", columns, ")");
-  }
+inline std::vector<int64_t> shape_like(const Tensor& tensor, int64_t columns) {
+  std::vector<int64_t> shape(tensor.sizes().begin(), tensor.sizes().end());
+  shape.back() = columns;
+  return shape;
 }
 
 inline Sizes check_arguments(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& h,
@@ -81,25 +90,40 @@ inline Sizes check_arguments(const Tensor& input, const Tensor& weight, const Te
     fail(op, ": input has shape ", shape_text(input), ", expected at least one step");
   }
   check_rank(op, "h", h, 2);
-  const Sizes sizes{input.dim() == 3 ? input.size(0) : 1, input.size(input.dim() - 2),
-                    input.size(input.dim() - 1), h.size(1)};
-  check_matrix(op, "h", h, sizes.rows, sizes.state);
-  check_matrix(op, "c", c, sizes.rows, sizes.state);
-  check_matrix(op, "weight", weight, 3 * sizes.state, sizes.state + sizes.inputs);
-  check_vector(op, "bias", bias, 3 * sizes.state);
-  const std::pair<const char*, const Tensor&> others[] = {
-      {"weight", weight}, {"bias", bias}, {"h", h}, {"c", c}};
-  for (const auto& [name, tensor] : others) {
-    check_dtype(op, name, tensor, input.scalar_type());
-    check_device(op, name, tensor, "input", input);
-  }
+  const int64_t rank = input.dim(), state = h.size(1);
+  const Sizes sizes{rank == 3 ? input.size(0) : 1, input.size(rank - 2), input.size(rank - 1), state};
+  check(op, "h", h, {sizes.rows, state}, "input", input);
+  check(op, "c", c, {sizes.rows, state}, "input", input);
+  check(op, "weight", weight, {3 * state, sizes.width()}, "input", input);
+  check(op, "bias", bias, {3 * state}, "input", input);
   return sizes;
 }
 
-inline std::vector<int64_t> shape_like(const Tensor& input, int64_t columns) {
-  std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
-  shape.back() = columns;
-  return shape;
+inline Sizes check_backward_arguments(const std::optional<Tensor>& grad_h,
+                                      const std::optional<Tensor>& grad_c, const Tensor& weight,
+                                      const Tensor& cs, const Tensor& gates, const Tensor& xh) {
+  constexpr const char* op = "lltm_backward";
+  if (cs.dim() != 2 && cs.dim() != 3) {
+    fail(op, ": cs has shape ", shape_text(cs), ", expected (N, S) or (T, N, S)");
+  }
+  check_rank(op, "weight", weight, 2);
+  const int64_t rank = cs.dim(), state = cs.size(rank - 1);
+  const Sizes sizes{rank == 3 ? cs.size(0) : 1, cs.size(rank - 2), weight.size(1) - state, state};
+  check(op, "weight", weight, {3 * state, std::max(weight.size(1), state)}, "cs", cs);
+  check(op, "gates", gates, shape_like(cs, 3 * state), "cs", cs);
+  check(op, "xh", xh, shape_like(cs, sizes.width()), "cs", cs);
+  if (grad_h) {
+    check(op, "grad_h", *grad_h, shape_like(cs, state), "cs", cs);
+  }
+  if (grad_c) {
+    check(op, "grad_c", *grad_c, {sizes.rows, state}, "cs", cs);
+  }
+  for (const Tensor& saved : {cs, gates, xh}) {
+    if (!saved.is_contiguous()) {
+      fail(op, ": cs, gates and xh are expected as lltm_forward made them, contiguous");
+    }
+  }
+  return sizes;
 }
 
 // ---- what the kernels of a step read and write; pointers are to contiguous rows, of the first row on ----
@@ -187,7 +211,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const std::optional<
                                                             const Tensor& gates, const Tensor& xh,
                                                             bool needs_input, bool needs_weight,
                                                             bool needs_bias, bool needs_h) {
-  const Sizes sizes = sizes_of(cs, weight);
+  const Sizes sizes = check_backward_arguments(grad_h, grad_c, weight, cs, gates, xh);
   const int64_t rows = sizes.rows, state = sizes.state, all = sizes.steps * rows;
   const Device device(cs);
   const auto empty = [&](bool needed, std::vector<int64_t> shape) {

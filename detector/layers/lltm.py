@@ -109,8 +109,9 @@ def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _LLTM(torch.autograd.Function):
-    """In place of torch.library.register_autograd: at the tutorial's size Python takes most of the time. Around an
-    op of 15 us (pcl_loss, on the host of an H200) that took 23 us, this 13 us.
+    """In place of torch.library.register_autograd: at the tutorial's size Python takes most of the time.
+
+    Around an op of 15 us (pcl_loss, on the host of an H200) that took 23 us, this 13 us.
     """
 
     @staticmethod
@@ -147,5 +148,5 @@ def _fake_backward(grad_h, grad_c, weight, cs, gates, xh, needs_input, needs_wei
     return tuple(cs.new_empty(shape if needed else (0,)) for needed, shape in wanted)
 
 
-# Not once_differentiable: that takes the second derivative for zero where the arriving gradient is a constant.
+# Not once_differentiable, which takes a second derivative for zero where the arriving gradient is constant.
 torch.library.register_autograd("detector::lltm_backward", _no_second_derivative)

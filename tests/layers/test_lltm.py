@@ -312,6 +312,33 @@ def test_bad_sequences(shape: tuple[int, ...], message: str, device: torch.devic
         lltm_sequence(torch.zeros(shape, device=device), *others)
 
 
+BAD_BACKWARD_ARGUMENTS = [
+    ({"cs": torch.zeros(7)}, r"cs has shape \(7,\), expected \(N, S\) or \(T, N, S\)"),
+    ({"weight": torch.zeros(21)}, r"weight has shape \(21,\), expected 2 dimensions"),
+    ({"weight": torch.zeros(20, 12)}, r"weight has shape \(20, 12\), expected \(21, 12\)"),
+    ({"weight": torch.zeros(21, 6)}, r"weight has shape \(21, 6\), expected \(21, 7\)"),
+    ({"gates": torch.zeros(3, 20)}, r"gates has shape \(3, 20\), expected \(3, 21\)"),
+    ({"xh": torch.zeros(3, 11)}, r"xh has shape \(3, 11\), expected \(3, 12\)"),
+    ({"grad_h": torch.zeros(2, 7)}, r"grad_h has shape \(2, 7\), expected \(3, 7\)"),
+    ({"grad_c": torch.zeros(1, 3, 7)}, r"grad_c has shape \(1, 3, 7\), expected \(3, 7\)"),
+    ({"grad_c": torch.zeros(3, 7).half()}, "grad_c is Half, expected Float"),
+    (
+        {"gates": torch.zeros(21, 3).t()},
+        "cs, gates and xh are expected as lltm_forward made them, contiguous",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_BACKWARD_ARGUMENTS)
+def test_bad_backward_arguments(changes: dict[str, Tensor], message: str, device: torch.device) -> None:
+    shapes = {"grad_h": (3, 7), "grad_c": (3, 7), "weight": (21, 12), "cs": (3, 7), "gates": (3, 21)}
+    shapes["xh"] = (3, 12)
+    arguments = {name: torch.zeros(shape) for name, shape in shapes.items()} | changes
+    needs = dict.fromkeys(("needs_input", "needs_weight", "needs_bias", "needs_h"), True)
+    with pytest.raises(RuntimeError, match=f"^lltm_backward: {message}"):
+        BACKWARD(**{name: tensor.to(device) for name, tensor in arguments.items()}, **needs)
+
+
 # ---- on a GPU only ----
 
 
