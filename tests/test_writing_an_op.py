@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,8 +82,9 @@ def write(step: Step, root: Path) -> None:
 def follow(root: Path, **environment: str) -> list[tuple[str, str]]:
     """Takes the steps in order; each command with what it printed."""
     copy_checkout(root)
-    extensions = {"TORCH_EXTENSIONS_DIR": str(root / "extensions"), "PYTHONPATH": str(root)}
-    environment = {**os.environ, **extensions, **environment}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # this Python is `python`
+    folders = {"TORCH_EXTENSIONS_DIR": str(root / "extensions"), "PYTHONPATH": str(root), "PATH": path}
+    environment = {**os.environ, **folders, **environment}
     printed = []
     for step in read_steps():
         if step.command is None:

@@ -159,6 +159,9 @@ inline Tensor matrix(const Tensor& of, int64_t offset, std::array<int64_t, 2> si
 // Rows of a contiguous tensor, all of whose dimensions but the last count rows.
 inline Tensor rows_of(const Tensor& tensor, int64_t first, int64_t rows) {
   const int64_t columns = tensor.size(tensor.dim() - 1);
+  if (tensor.dim() == 2 && tensor.size(0) == rows) {
+    return tensor;
+  }
   return matrix(tensor, first * columns, {rows, columns}, {columns, 1});
 }
 
@@ -177,7 +180,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, cons
                                                    const Tensor& bias, const Tensor& h, const Tensor& c) {
   const Sizes sizes = check_arguments(any_input, weight, bias, h, c);
   const Device device(any_input);
-  const Tensor input = torch::stable::contiguous(any_input);
+  const Tensor input = any_input.is_contiguous() ? any_input : torch::stable::contiguous(any_input);
   const auto output = [&](int64_t columns) {
     return torch::stable::new_empty(input, shape_like(input, columns));
   };

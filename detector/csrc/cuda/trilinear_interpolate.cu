@@ -68,23 +68,47 @@ __global__ void __launch_bounds__(kThreads)
   store_once(output + n * shape.num_channels + f, result);
 }
 
-// A row of the shape is a corner of a point, so that a block writes one stretch of memory.
-template <int V, typename T, typename A = Accumulate<T>>
+// One channel: the eight corners of a point are one stretch of memory.
+template <typename T>
+__device__ void store_single(T* to, const T (&values)[kCorners]) {
+  constexpr int kSize = 16 / sizeof(T) < kCorners ? 16 / sizeof(T) : kCorners;
+  for (int c = 0; c < kCorners; c += kSize) {
+    Pack<T, kSize> pack;
+    for (int i = 0; i < kSize; ++i) {
+      pack.values[i] = values[c + i];
+    }
+    store_once(to + c, pack);
+  }
+}
+
+template <int V, bool kSingle, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     backward_feats_kernel(Matrix<T> grad, Matrix<A> points, Shape shape, T* grad_feats) {
-  const int64_t row = shape.row(), f = shape.channel(V);
-  if (row >= shape.num_rows || f >= shape.num_channels) {
+  const int64_t n = shape.row(), f = shape.channel(V);
+  if (n >= shape.num_rows || f >= shape.num_channels) {
     return;
   }
-  const int64_t n = row / kCorners;
   const auto arriving = load_once<V>(grad.data + n * grad.row_stride + f * grad.column_stride);
-  const A weight = Point<A>(points, n).weight(row % kCorners);
-  Pack<T, V> result;
+  const Point<A> point(points, n);
+  T* to = grad_feats + n * kCorners * shape.num_channels + f;
+  if constexpr (kSingle) {
+    T values[kCorners];
 #pragma unroll
-  for (int i = 0; i < V; ++i) {
-    result.values[i] = T(weight * A(arriving.values[i]));
+    for (int c = 0; c < kCorners; ++c) {
+      values[c] = T(point.weight(c) * A(arriving.values[0]));
+    }
+    store_single(to, values);
+  } else {
+#pragma unroll
+    for (int c = 0; c < kCorners; ++c) {
+      Pack<T, V> result;
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        result.values[i] = T(point.weight(c) * A(arriving.values[i]));
+      }
+      store_once(to + c * shape.num_channels, result);
+    }
   }
-  store_once(grad_feats + row * shape.num_channels + f, result);
 }
 
 // A sum over channels: over those of a lane, then over the lanes of the group, in a fixed order.
@@ -167,8 +191,10 @@ void launch_forward(const Tensor& feats, const Tensor& points, const Tensor& out
 
 template <int V, typename T>
 void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
-  const Shape shape = shape_of(grad.size(0) * kCorners, grad.size(1), V, kThreads, true);
-  backward_feats_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
+  const Shape shape = shape_of(grad.size(0), grad.size(1), V, kThreads, true);
+  const auto kernel =
+      grad.size(1) == 1 ? backward_feats_kernel<V, true, T> : backward_feats_kernel<V, false, T>;
+  kernel<<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
       matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), shape,
       static_cast<T*>(grad_feats.mutable_data_ptr()));
   STD_CUDA_KERNEL_LAUNCH_CHECK();
