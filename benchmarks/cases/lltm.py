@@ -2,16 +2,17 @@
 
 At the tutorial's size, 16 x 32 x 128, launches and Python are all it costs. Tried on an H200 in float32:
 
-* Two products, of x and of h, in place of one of [h, x]: no copy, but the second has no bias, so it goes to cuBLAS,
-  which takes 33 us; with a bias cuBLASLt takes 9 us, Python and all. One product is kept, over a buffer into which
-  each step writes h for the next. So there is no product of all inputs of a sequence at once.
-* Gradient of [h, x], 16 x 384 by 384 x 160: 54 us by cuBLAS, 8 us with a bias of zeros. Kept for small products.
-* torch.library.register_autograd in place of an autograd.Function: 23 us more than the op, in place of 13.
-* Views by torch's narrow and transpose: 39 us for the forward op with two products, of which 33 are a product's;
-  by pointer and with one product 22 us.
+* Two products, of x and of h, in place of one of [h, x]: no copy, but the second has no bias, so it goes
+  to cuBLAS, which takes 33 us; with a bias cuBLASLt takes 9 us, Python and all. One product is kept, over
+  a buffer into which each step writes h for the next. So there is no product of all inputs of a sequence
+  at once.
+* Gradient of [h, x], 16 x 384 by 384 x 160: 54 us by cuBLAS, 8 us with a bias of zeros. Kept for small
+  products.
+* torch.library.register_autograd in place of an autograd.Function: 23 us more than the op, in place of
+  13.
 
-Outside a graph the targets are not reached: the backward op is 50 to 60 us of launches, allocations and the
-dispatcher, and torch.autograd.grad takes 80 to 90 us around it.
+Outside a graph the targets are not reached: the backward op is 50 to 60 us of launches, allocations and
+the dispatcher, and torch.autograd.grad takes 80 to 90 us around it.
 """
 
 from collections.abc import Sequence

@@ -1,20 +1,21 @@
 """trilinear_interpolate beside its plain PyTorch twin, eager and compiled.
 
-On a GPU the time is that inside a CUDA graph: Python takes longer to start a pass than a GPU needs for the smaller
-cases.
+On a GPU the time is that inside a CUDA graph: Python takes longer to start a pass than a GPU needs for
+the smaller cases.
 
-The floor of each pass is its fewest bytes over the copy bandwidth (65536 x 256, float32: 604 MB, 0.144 ms on an
-H200, where writing alone runs at 110 % of a copy). Tried there, for that size unless said:
+The floor of each pass is its fewest bytes over the copy bandwidth (65536 x 256, float32: 604 MB, 0.144 ms
+on an H200, where writing alone runs at 110 % of a copy). Tried there, for that size unless said:
 
-* Forward, a loop over packs that begins with the weights: 0.1424 ms, and 0.173 ms for 255 channels. Without a loop,
-  so that the features are on their way before the point is: 0.140 and 0.138 ms. Kept.
-* Gradient of feats, eight stores of a thread, evicted first (__stcs): 0.157 ms. Kept. The same with plain stores,
-  0.269 ms; __stcg and __stwt, 0.159 ms; a warp a point with a loop, 0.160 ms; one corner a thread, which writes
-  one stretch of memory, 0.192 ms (0.71 ms for 255 channels).
+* Forward, a loop over packs that begins with the weights: 0.1424 ms, and 0.173 ms for 255 channels.
+  Without a loop, so that the features are on their way before the point is: 0.140 and 0.138 ms. Kept.
+* Gradient of feats, eight stores of a thread, evicted first (__stcs): 0.157 ms. Kept. The same with plain
+  stores, 0.269 ms; __stcg and __stwt, 0.159 ms; a warp a point with a loop, 0.160 ms; one corner a
+  thread, which writes one stretch of memory, 0.192 ms (0.71 ms for 255 channels).
 * One channel, 2^24 points: eight stores of 4 bytes, 0.80 ms; packed, 0.21 ms. Kept.
-* Both gradients in one kernel, 0.293 ms (0.52 ms for 255 channels); in two, 0.157 + 0.136 ms (0.19 + 0.16 ms).
-  Two are kept.
-* float16 with points in float32: forward 0.0706 ms. With points in float16 they are converted first: 0.082 ms.
+* Both gradients in one kernel, 0.293 ms (0.52 ms for 255 channels); in two, 0.157 + 0.136 ms (0.19 + 0.16
+  ms). Two are kept.
+* float16 with points in float32: forward 0.0706 ms. With points in float16 they are converted first:
+  0.082 ms.
 """
 
 import torch
