@@ -7,6 +7,16 @@ from cases import quick_gelu, upsample_bilinear2d
 from measure import run_cases
 
 CASES = [quick_gelu, upsample_bilinear2d]
+from cases import (
+    lltm,
+    trilinear_interpolate,
+)
+from measure import run_cases
+
+CASES = [
+    lltm,
+    trilinear_interpolate,
+]
 
 if __name__ == "__main__":
     run_cases("layers", __doc__, CASES)

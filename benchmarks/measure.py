@@ -58,16 +58,21 @@ def time_calls(calls: Sequence[Callable[[], object]], device: torch.device, repe
     return statistics.median(milliseconds)
 
 
-def time_in_graph(calls: Sequence[Callable[[], object]], device: torch.device) -> float:
-    """Median milliseconds of a call inside a CUDA graph of them all: the GPU's own time, no Python."""
-    stream = torch.cuda.Stream()
+def time_in_graph(
+    calls: Sequence[Callable[[], object]], device: torch.device, stream: torch.cuda.Stream | None = None
+) -> float:
+    """Median milliseconds of a call inside a CUDA graph of them all: the GPU's own time, no Python.
+
+    A backward pass runs on the stream of its forward pass: where the calls hold one, give that `stream`.
+    """
+    stream = stream or torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for call in calls:
             call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         for call in calls:
             call()
     return time_calls([graph.replay], device) / len(calls)

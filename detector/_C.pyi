@@ -32,3 +32,22 @@ def upsample_bilinear2d_forward(
 def upsample_bilinear2d_backward(
     grad: Tensor, height: int, width: int, mode: int, scale_height: float, scale_width: float
 ) -> Tensor: ...
+def trilinear_interpolate_forward(feats: Tensor, points: Tensor) -> Tensor: ...
+def trilinear_interpolate_backward(
+    grad: Tensor, points: Tensor, feats: Tensor | None, needs_feats: bool
+) -> tuple[Tensor, Tensor]: ...
+def lltm_forward(
+    input: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+def lltm_backward(
+    grad_h: Tensor | None,
+    grad_c: Tensor | None,
+    weight: Tensor,
+    cs: Tensor,
+    gates: Tensor,
+    xh: Tensor,
+    needs_input: bool,
+    needs_weight: bool,
+    needs_bias: bool,
+    needs_h: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]: ...

@@ -30,5 +30,18 @@
      "(Tensor input, SymInt height, SymInt width, int mode, float scale_height, float scale_width) -> Tensor") \
   /* the reverse: height and width are the input's */ \
   OP(upsample_bilinear2d_backward, \
-     "(Tensor grad, SymInt height, SymInt width, int mode, float scale_height, float scale_width) -> Tensor")
+     "(Tensor grad, SymInt height, SymInt width, int mode, float scale_height, float scale_width) -> Tensor") \
+  /* (N, 8, F), (N, 3) -> (N, F) */ \
+  OP(trilinear_interpolate_forward, "(Tensor feats, Tensor points) -> Tensor") \
+  /* (N, F), (N, 3), (N, 8, F) where points need a gradient -> gradients of feats, points, or (0,) */ \
+  OP(trilinear_interpolate_backward, \
+     "(Tensor grad, Tensor points, Tensor? feats, bool needs_feats) -> (Tensor, Tensor)") \
+  /* (N, I) or (T, N, I), (3S, S+I), (3S,), (N, S), (N, S) -> h, c (..., N, S), gates (..., N, 3S), [h, x] */ \
+  OP(lltm_forward, \
+     "(Tensor input, Tensor weight, Tensor bias, Tensor h, Tensor c) -> (Tensor, Tensor, Tensor, Tensor)") \
+  /* gradients of h (..., N, S) and of the last c (N, S) -> of the five arguments, or (0,) */ \
+  OP(lltm_backward, \
+     "(Tensor? grad_h, Tensor? grad_c, Tensor weight, Tensor cs, Tensor gates, Tensor xh, " \
+     "bool needs_input, bool needs_weight, bool needs_bias, bool needs_h) " \
+     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)")
 // clang-format on

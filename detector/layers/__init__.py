@@ -15,11 +15,17 @@ from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
 from detector.layers.quick_gelu import QuickGELU, quick_gelu
 from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
+from detector.layers.lltm import LLTM, LLTMSequence, lltm, lltm_sequence
+from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
+from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
+from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
 
 ROIAlign = RoIAlign
 ROIPool = RoIPool
 
 __all__ = [
+    "LLTM",
+    "LLTMSequence",
     "PCLLoss",
     "ProposalClusters",
     "QuickGELU",
@@ -28,8 +34,11 @@ __all__ = [
     "RoIAlign",
     "RoIPool",
     "UpsampleBilinear2d",
+    "TrilinearInterpolate",
     "batched_nms",
     "deform_conv2d",
+    "lltm",
+    "lltm_sequence",
     "nms",
     "nms_mask",
     "pcl_loss",
@@ -41,4 +50,5 @@ __all__ = [
     "sigmoid_focal_loss",
     "smooth_l1_loss",
     "upsample_bilinear2d",
+    "trilinear_interpolate",
 ]

@@ -107,6 +107,10 @@ def load_extension() -> ModuleType:
 def _compile() -> ModuleType:
     from torch.utils import cpp_extension
 
+    if "detector._C" in sys.modules:  # two libraries with the same ops crash torch
+        raise ImportError(
+            "DETECTOR_JIT=1, but detector._C is loaded already; import detector.layers before it"
+        )
     build = recipe()
     if shutil.which("ninja") is None:  # pip puts it beside the interpreter, which need not be on the PATH
         os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from detector.layers.reference_clusters import proposal_clusters
 from detector.layers.reference_upsample import upsample_bilinear2d
@@ -15,6 +16,7 @@ __all__ = [
     "quick_gelu",
     "upsample_bilinear2d",
 ]
+__all__ = ["lltm", "lltm_sequence", "pcl_loss", "proposal_clusters", "trilinear_interpolate"]
 
 
 def pcl_loss(
@@ -82,3 +84,30 @@ def nms_mask(
 def quick_gelu(input: Tensor) -> Tensor:
     """See :func:`detector.layers.quick_gelu`."""
     return input * torch.sigmoid(1.702 * input)
+
+
+def trilinear_interpolate(feats: Tensor, points: Tensor) -> Tensor:
+    """See :func:`detector.layers.trilinear_interpolate`."""
+    upper = (points + 1) / 2
+    for u in upper[:, :, None, None].unbind(1):  # x, y, z: each halves the corners, 8 to 4 to 2 to 1
+        low, high = feats.unflatten(1, (2, feats.shape[1] // 2)).unbind(1)
+        feats = (1 - u) * low + u * high
+    return feats[:, 0]
+
+
+def lltm(input: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """See :func:`detector.layers.lltm`."""
+    in_gate, out_gate, candidate = F.linear(torch.cat([h, input], dim=1), weight, bias).chunk(3, dim=1)
+    c = c + F.elu(candidate) * in_gate.sigmoid()
+    return c.tanh() * out_gate.sigmoid(), c
+
+
+def lltm_sequence(
+    input: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See :func:`detector.layers.lltm_sequence`."""
+    outputs = []
+    for x in input:
+        h, c = lltm(x, weight, bias, h, c)
+        outputs.append(h)
+    return torch.stack(outputs), h, c

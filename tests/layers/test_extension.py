@@ -62,6 +62,12 @@ def test_a_missing_build_says_how_to_build() -> None:
     assert "DETECTOR_JIT=1" in result.stderr
 
 
+def test_jit_refuses_a_second_library() -> None:
+    result = run_python("import torch; from detector import _C; import detector.layers", DETECTOR_JIT="1")
+    assert result.returncode != 0
+    assert "import detector.layers before it" in result.stderr
+
+
 def test_layers_import_without_a_gpu() -> None:
     result = run_python("import detector.layers", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr

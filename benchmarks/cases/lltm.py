@@ -1,0 +1,91 @@
+"""lltm and lltm_sequence beside their plain PyTorch twins, eager and compiled.
+
+At the tutorial's size, 16 x 32 x 128, launches and Python are all it costs. Tried on an H200 in float32:
+
+* Two products, of x and of h, in place of one of [h, x]: no copy, but the second has no bias, so it goes
+  to cuBLAS, which takes 33 us; with a bias cuBLASLt takes 9 us, Python and all. One product is kept, over
+  a buffer into which each step writes h for the next. So there is no product of all inputs of a sequence
+  at once.
+* Gradient of [h, x], 16 x 384 by 384 x 160: 54 us by cuBLAS, 8 us with a bias of zeros. Kept for small
+  products.
+* torch.library.register_autograd in place of an autograd.Function: 23 us more than the op, in place of
+  13.
+
+Outside a graph the targets are not reached: the backward op is 50 to 60 us of launches, allocations and
+the dispatcher, and torch.autograd.grad takes 80 to 90 us around it.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from measure import Row
+from passes import time_pass
+from torch import Tensor
+
+from detector.layers import lltm, lltm_sequence, reference
+
+NUM_INPUTS = 4  # rotated
+# Rows of the batch, inputs, state; steps of a sequence or None for the cell. The first is the tutorial's.
+TUTORIAL = (16, 32, 128, None)
+GPU_SIZES = [TUTORIAL, (512, 256, 512, None), (16, 32, 128, 50), (512, 256, 512, 50)]
+CPU_SIZES = [TUTORIAL, (128, 128, 256, None), (512, 256, 512, None), (16, 32, 128, 20)]
+TARGETS_MS = {"forward": 0.025, "backward": 0.070, "forward, graph": 0.012, "backward, graph": 0.025}
+
+
+def make_inputs(
+    rows: int, inputs: int, state: int, steps: int | None, device: torch.device
+) -> list[list[Tensor]]:
+    x_shape = (rows, inputs) if steps is None else (steps, rows, inputs)
+    shapes = [x_shape, (3 * state, state + inputs), (3 * state,), (rows, state), (rows, state)]
+    return [[torch.randn(shape, device=device) * 0.1 for shape in shapes] for _ in range(NUM_INPUTS)]
+
+
+def fewest_bytes(pass_: str, tensors: Sequence[Tensor]) -> int:
+    """Each input read once, each output (and all that is saved) written once."""
+    x, weight, bias, h, c = (tensor.nbytes for tensor in tensors)
+    steps = tensors[0].numel() // (len(tensors[3]) * tensors[0].shape[-1])
+    outputs = steps * (h + c)
+    if pass_.startswith("forward"):
+        return x + weight + bias + h + c + outputs + 3 * steps * h
+    return 2 * (x + weight) + bias + 2 * (h + c) + outputs + 3 * steps * h
+
+
+def rows(device: torch.device, bandwidth: float) -> list[Row]:
+    sizes = CPU_SIZES if device.type == "cpu" else GPU_SIZES
+    return [row for size in sizes for row in bench(*size, device, bandwidth)]
+
+
+def bench(
+    batch: int, inputs: int, state: int, steps: int | None, device: torch.device, bandwidth: float
+) -> list[Row]:
+    name = "lltm" if steps is None else "lltm_sequence"
+    ours = lltm if steps is None else lltm_sequence
+    tensors = make_inputs(batch, inputs, state, steps, device)
+    peers = {"eager": getattr(reference, name)}
+    if device.type == "cuda" and steps is None:  # a loop of 50 steps compiles for minutes
+        torch._dynamo.reset()
+        peers["torch.compile"] = torch.compile(reference.lltm, dynamic=False)
+    size = f"{batch}x{inputs}x{state}" + (f", {steps} steps" if steps else "")
+    threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
+    rows = []
+    for pass_ in TARGETS_MS if device.type == "cuda" else ("forward", "backward"):
+        wanted = range(5) if pass_.startswith("backward") else ()
+        in_graph = pass_.endswith("graph")
+        ours_ms = time_pass(ours, tensors, wanted, device, in_graph)
+        absolute = TARGETS_MS[pass_] if device.type == "cuda" and name == "lltm" and batch == 16 else None
+        for peer, function in peers.items():
+            peer_ms = time_pass(function, tensors, wanted, device, in_graph)
+            row = Row(
+                case=f"{name} {size}{threads}",
+                pass_=pass_,
+                dtype="float32",
+                layout="contiguous",
+                ours_ms=ours_ms,
+                peer=peer,
+                peer_ms=peer_ms,
+                copy_percent=100 * fewest_bytes(pass_, tensors[0]) / bandwidth / ours_ms,
+                target="peer_ms" if absolute is None else f"{absolute} ms",
+                reached=ours_ms <= (peer_ms if absolute is None else absolute),
+            )
+            rows.append(row)
+    return rows

@@ -1,0 +1,82 @@
+"""trilinear_interpolate beside its plain PyTorch twin, eager and compiled.
+
+On a GPU the time is that inside a CUDA graph: Python takes longer to start a pass than a GPU needs for
+the smaller cases.
+
+The floor of each pass is its fewest bytes over the copy bandwidth (65536 x 256, float32: 604 MB, 0.144 ms
+on an H200, where writing alone runs at 110 % of a copy). Tried there, for that size unless said:
+
+* Forward, a loop over packs that begins with the weights: 0.1424 ms, and 0.173 ms for 255 channels.
+  Without a loop, so that the features are on their way before the point is: 0.140 and 0.138 ms. Kept.
+* Gradient of feats, eight stores of a thread, evicted first (__stcs): 0.157 ms. Kept. The same with plain
+  stores, 0.269 ms; __stcg and __stwt, 0.159 ms; a warp a point with a loop, 0.160 ms; one corner a
+  thread, which writes one stretch of memory, 0.192 ms (0.71 ms for 255 channels).
+* One channel, 2^24 points: eight stores of 4 bytes, 0.80 ms; packed, 0.21 ms. Kept.
+* Both gradients in one kernel, 0.293 ms (0.52 ms for 255 channels); in two, 0.157 + 0.136 ms (0.19 + 0.16
+  ms). Two are kept.
+* float16 with points in float32: forward 0.0706 ms. With points in float16 they are converted first:
+  0.082 ms.
+"""
+
+import torch
+from measure import Row
+from passes import time_pass
+from torch import Tensor
+
+from detector.layers import reference, trilinear_interpolate
+
+NUM_INPUTS = 4  # rotated
+GPU_SIZES = [(65536, 256), (65536, 255), (1 << 20, 16), (1 << 24, 1)]  # points, channels
+CPU_SIZES = [(1000, 16), (8192, 32), (4096, 256)]
+PASSES = {"forward": (), "backward to feats": (0,), "backward": (0, 1)}  # the inputs that get a gradient
+TARGET_PERCENT = 95  # of the copy bandwidth: the tutorial's case, float32
+
+
+def fewest_bytes(pass_: str, inputs: list[Tensor]) -> int:
+    """Each input read once, each output written once."""
+    feats, points = (tensor.nbytes for tensor in inputs)
+    output = feats // 8
+    if pass_ == "backward":  # reads feats, points and the gradient; writes the gradients of both
+        return 2 * feats + 2 * points + output
+    return feats + points + output
+
+
+def rows(device: torch.device, bandwidth: float) -> list[Row]:
+    if device.type == "cpu":
+        return [row for size in CPU_SIZES for row in bench(*size, torch.float32, device, bandwidth)]
+    sizes = [(*size, torch.float32) for size in GPU_SIZES] + [(*GPU_SIZES[0], torch.float16)]
+    return [row for size in sizes for row in bench(*size, device, bandwidth)]
+
+
+def bench(
+    points: int, channels: int, dtype: torch.dtype, device: torch.device, bandwidth: float
+) -> list[Row]:
+    shapes = [(points, 8, channels), (points, 3)]
+    inputs = [[torch.randn(shape, device=device, dtype=dtype) for shape in shapes] for _ in range(NUM_INPUTS)]
+    peers = {"eager": reference.trilinear_interpolate}
+    if device.type == "cuda":
+        torch._dynamo.reset()
+        peers["torch.compile"] = torch.compile(reference.trilinear_interpolate, dynamic=False)
+    threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
+    in_graph = device.type == "cuda"
+    rows = []
+    for pass_, wanted in PASSES.items():
+        ours_ms = time_pass(trilinear_interpolate, inputs, wanted, device, in_graph)
+        peers_ms = {name: time_pass(peer, inputs, wanted, device, in_graph) for name, peer in peers.items()}
+        copy_percent = 100 * fewest_bytes(pass_, inputs[0]) / bandwidth / ours_ms
+        has_target = in_graph and dtype == torch.float32 and channels == 256 and len(wanted) < 2
+        for peer, peer_ms in peers_ms.items():
+            row = Row(
+                case=f"trilinear_interpolate {points} x {channels}{threads}",
+                pass_=f"{pass_}, graph" if in_graph else pass_,
+                dtype=str(dtype).removeprefix("torch."),
+                layout="contiguous",
+                ours_ms=ours_ms,
+                peer=peer,
+                peer_ms=peer_ms,
+                copy_percent=copy_percent,
+                target=f"{TARGET_PERCENT} % of copy" if has_target else "peer_ms",
+                reached=copy_percent >= TARGET_PERCENT if has_target else ours_ms <= peer_ms,
+            )
+            rows.append(row)
+    return rows

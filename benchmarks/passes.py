@@ -1,0 +1,44 @@
+"""The passes of a differentiable function as calls to time, alone or in a CUDA graph."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from measure import time_calls, time_in_graph
+from torch import Tensor
+
+Inputs = Sequence[Tensor]
+
+
+def pass_calls(
+    function: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Inputs], wanted: Sequence[int]
+) -> list[Callable[[], object]]:
+    """One call for each of the inputs: the forward pass, or the gradients of the wanted inputs."""
+    if not wanted:
+        return [partial(function, *tensors) for tensors in inputs]
+    calls = []
+    for tensors in inputs:
+        leaves = [tensor.detach().requires_grad_(i in wanted) for i, tensor in enumerate(tensors)]
+        outputs = function(*leaves)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        upstreams = [torch.randn_like(output) for output in outputs]
+        needed = [leaves[i] for i in wanted]
+        calls.append(partial(torch.autograd.grad, outputs, needed, upstreams, retain_graph=True))
+    return calls
+
+
+def time_pass(
+    function: Callable[..., Tensor | tuple[Tensor, ...]],
+    inputs: Sequence[Inputs],
+    wanted: Sequence[int],
+    device: torch.device,
+    in_graph: bool,
+) -> float:
+    """Median milliseconds of a pass."""
+    if not in_graph:
+        return time_calls(pass_calls(function, inputs, wanted), device)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        calls = pass_calls(function, inputs, wanted)
+    return time_in_graph(calls, device, stream)

@@ -1,0 +1,166 @@
+// The LLTM cell on a GPU. At the tutorial's size (16 x 32 x 128) launches are all it costs, so what counts is
+// their number: forward a kernel that packs [h, x], a product and a kernel; backward a kernel, two products,
+// a kernel that unpacks and the sum for the bias. benchmarks/cases/lltm.py says what else was tried.
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h>
+#include <torch/csrc/stable/library.h>
+
+#include <cmath>
+
+#include "../lltm.h"
+#include "launch.cuh"
+
+namespace detector::lltm {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kLongSum = 64, kSmallProduct = 1 << 16;
+
+struct DeviceMath {
+  template <typename A>
+  __device__ static A sigmoid(A x) {
+    return 1 / (1 + std::exp(-x));
+  }
+  template <typename A>
+  __device__ static A tanh(A x) {
+    return std::tanh(x);
+  }
+  template <typename A>
+  __device__ static A elu(A x) {
+    return x < 0 ? std::expm1(x) : x;
+  }
+  template <typename A>
+  __device__ static A elu_slope(A elu) {
+    return elu < 0 ? elu + 1 : A(1);
+  }
+};
+
+// Threads x walk the columns, threads y and the blocks the rows.
+template <typename Body>
+__device__ void for_each(int64_t rows, int64_t columns, const Body& body) {
+  for (int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; n < rows;
+       n += int64_t(gridDim.x) * blockDim.y) {
+    for (int64_t s = threadIdx.x; s < columns; s += blockDim.x) {
+      body(n, s);
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) pack_kernel(Sizes sizes, const T* input, Matrix<T> h, T* xh) {
+  for_each(sizes.steps * sizes.rows, sizes.width(), [&](int64_t n, int64_t s) {
+    if (s >= sizes.state) {
+      xh[n * sizes.width() + s] = input[n * sizes.inputs + s - sizes.state];
+    } else if (n < sizes.rows) {
+      xh[n * sizes.width() + s] = h(n, s);
+    }
+  });
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    unpack_kernel(Sizes sizes, const T* grad_xh, T* grad_input, T* grad_h) {
+  for_each(sizes.steps * sizes.rows, sizes.width(), [&](int64_t n, int64_t s) {
+    if (s >= sizes.state && grad_input != nullptr) {
+      grad_input[n * sizes.inputs + s - sizes.state] = grad_xh[n * sizes.width() + s];
+    } else if (s < sizes.state && n < sizes.rows && grad_h != nullptr) {
+      grad_h[n * sizes.state + s] = grad_xh[n * sizes.width() + s];
+    }
+  });
+}
+
+template <typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
+  const int64_t state = at.sizes.state;
+  for_each(at.sizes.rows, state, [&](int64_t n, int64_t s) {
+    const T* gates = at.gates + n * 3 * state + s;
+    const auto next = step<DeviceMath>(A(gates[0]), A(gates[state]), A(gates[2 * state]), A(at.c(n, s)));
+    at.next_h[n * state + s] = T(next.h);
+    at.next_c[n * state + s] = T(next.c);
+    if (at.next_xh != nullptr) {
+      at.next_xh[n * at.sizes.width() + s] = T(next.h);
+    }
+  });
+}
+
+template <typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads) backward_kernel(BackwardStep<T> at) {
+  const int64_t state = at.sizes.state;
+  for_each(at.sizes.rows, state, [&](int64_t n, int64_t s) {
+    const auto value = [&](const Matrix<T>& gradient) {
+      return gradient.data == nullptr ? A(0) : A(gradient(n, s));
+    };
+    const T* gates = at.gates + n * 3 * state + s;
+    const auto slopes = step_backward<DeviceMath>(A(gates[0]), A(gates[state]), A(gates[2 * state]),
+                                                  A(at.next_c[n * state + s]),
+                                                  value(at.grad_h) + value(at.carried_h), value(at.grad_c));
+    T* grad_gates = at.grad_gates + n * 3 * state + s;
+    grad_gates[0] = T(slopes.in);
+    grad_gates[state] = T(slopes.out);
+    grad_gates[2 * state] = T(slopes.candidate);
+    at.new_grad_c[n * state + s] = T(slopes.c);
+  });
+}
+
+struct Cuda {
+  torch::stable::accelerator::DeviceGuard guard;
+  cudaStream_t stream;
+
+  explicit Cuda(const Tensor& tensor) : guard(tensor.get_device_index()), stream(current_stream(tensor)) {}
+
+  void linear(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) const {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_addmm_out(out.get(), bias.get(), a.get(), b.get(), 1, 1));
+  }
+
+  // A product that adds a bias goes to cuBLASLt, which shares a long sum out over blocks; one that adds none
+  // to cuBLAS, which does not: 16 x 384 by 384 x 160 takes 54 us there and 8 us with a bias of zeros (H200).
+  // With many blocks there is nothing to share out, and cuBLAS is the faster.
+  void mm(const Tensor& out, const Tensor& a, const Tensor& b) const {
+    if (a.size(1) >= kLongSum && out.numel() <= kSmallProduct) {
+      linear(out, torch::stable::new_zeros(out, {out.size(1)}), a, b);
+    } else {
+      TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_mm_out(out.get(), a.get(), b.get()));
+    }
+  }
+
+  template <typename T>
+  void pack(const Sizes& sizes, const T* input, const Matrix<T>& h, T* xh) const {
+    launch(pack_kernel<T>, sizes.steps * sizes.rows, sizes.width(), sizes, input, h, xh);
+  }
+
+  template <typename T>
+  void unpack(const Sizes& sizes, const T* grad_xh, T* grad_input, T* grad_h) const {
+    launch(unpack_kernel<T>, sizes.steps * sizes.rows, sizes.width(), sizes, grad_xh, grad_input, grad_h);
+  }
+
+  template <typename T>
+  void forward_step(const ForwardStep<T>& step) const {
+    launch(forward_kernel<T>, step.sizes.rows, step.sizes.state, step);
+  }
+
+  template <typename T>
+  void backward_step(const BackwardStep<T>& step) const {
+    launch(backward_kernel<T>, step.sizes.rows, step.sizes.state, step);
+  }
+
+  template <typename Kernel, typename... Arguments>
+  void launch(Kernel kernel, int64_t rows, int64_t columns, Arguments... arguments) const {
+    unsigned x = 1;
+    while (x < kThreads && x < columns) {
+      x *= 2;
+    }
+    const dim3 threads(x, kThreads / x);
+    if (rows * columns > 0) {
+      kernel<<<blocks_for(rows, threads.y), threads, 0, stream>>>(arguments...);
+      STD_CUDA_KERNEL_LAUNCH_CHECK();
+    }
+  }
+};
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) {
+  m.impl("lltm_forward", TORCH_BOX(&forward<Cuda>));
+  m.impl("lltm_backward", TORCH_BOX(&backward<Cuda>));
+}
+
+}  // namespace detector::lltm

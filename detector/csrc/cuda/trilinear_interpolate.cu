@@ -1,0 +1,256 @@
+// Trilinear interpolation on a GPU. Moving feats is all that costs: (8 + 1) N F elements each way for 16 N F
+// operations, so the floor is those bytes over the copy bandwidth. Three kernels: the output, the gradient of
+// feats, the gradient of the points. benchmarks/cases/trilinear_interpolate.py says what else was tried.
+#include <torch/csrc/stable/library.h>
+
+#include "../trilinear_interpolate.h"
+#include "launch.cuh"
+#include "pack.cuh"
+#include "reduce.cuh"
+
+namespace detector::trilinear_interpolate {
+namespace {
+
+constexpr int kThreads = 256;
+
+// How the threads of a grid share out rows of channels: `group` threads (a power of two) walk a row, and
+// where one pack each is not enough, `chunks` groups.
+struct Shape {
+  int64_t num_rows, num_channels;
+  int group_bits;
+  unsigned chunks;
+
+  __device__ int group() const { return 1 << group_bits; }
+  __device__ int lane() const { return threadIdx.x & (group() - 1); }
+  __device__ int64_t row() const {
+    return (int64_t(blockIdx.x / chunks) * kThreads + threadIdx.x) >> group_bits;
+  }
+  // The first channel of this thread.
+  __device__ int64_t channel(int pack) const {
+    return (int64_t(blockIdx.x % chunks) * group() + lane()) * pack;
+  }
+  // The lanes of the warp that are in this thread's group, which is no larger than the warp.
+  __device__ unsigned lanes_of_group() const {
+    return 0xffffffffu >> (kWarp - group()) << (lane_of_thread() & ~(group() - 1));
+  }
+};
+
+template <int V, typename T>
+__device__ void load_corners(const Features<T>& feats, int64_t n, int64_t f,
+                             Pack<T, V> (&corners)[kCorners]) {
+#pragma unroll
+  for (int c = 0; c < kCorners; ++c) {
+    corners[c] = load_once<V>(feats.corner(n, c) + f * feats.channel_stride);
+  }
+}
+
+// No loop: all loads start before the first is waited for.
+template <int V, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(Features<T> feats, Matrix<A> points, Shape shape, T* output) {
+  const int64_t n = shape.row(), f = shape.channel(V);
+  if (n >= shape.num_rows || f >= shape.num_channels) {
+    return;
+  }
+  Pack<T, V> corners[kCorners];
+  load_corners(feats, n, f, corners);
+  const Point<A> point(points, n);
+  Pack<T, V> result;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    A sum = 0;
+#pragma unroll
+    for (int c = 0; c < kCorners; ++c) {
+      sum += point.weight(c) * A(corners[c].values[i]);
+    }
+    result.values[i] = T(sum);
+  }
+  store_once(output + n * shape.num_channels + f, result);
+}
+
+// One channel: the eight corners of a point are one stretch of memory.
+template <typename T>
+__device__ void store_single(T* to, const T (&values)[kCorners]) {
+  constexpr int kSize = 16 / sizeof(T) < kCorners ? 16 / sizeof(T) : kCorners;
+  for (int c = 0; c < kCorners; c += kSize) {
+    Pack<T, kSize> pack;
+    for (int i = 0; i < kSize; ++i) {
+      pack.values[i] = values[c + i];
+    }
+    store_once(to + c, pack);
+  }
+}
+
+template <int V, bool kSingle, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_feats_kernel(Matrix<T> grad, Matrix<A> points, Shape shape, T* grad_feats) {
+  const int64_t n = shape.row(), f = shape.channel(V);
+  if (n >= shape.num_rows || f >= shape.num_channels) {
+    return;
+  }
+  const auto arriving = load_once<V>(grad.data + n * grad.row_stride + f * grad.column_stride);
+  const Point<A> point(points, n);
+  T* to = grad_feats + n * kCorners * shape.num_channels + f;
+  if constexpr (kSingle) {
+    T values[kCorners];
+#pragma unroll
+    for (int c = 0; c < kCorners; ++c) {
+      values[c] = T(point.weight(c) * A(arriving.values[0]));
+    }
+    store_single(to, values);
+  } else {
+#pragma unroll
+    for (int c = 0; c < kCorners; ++c) {
+      Pack<T, V> result;
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        result.values[i] = T(point.weight(c) * A(arriving.values[i]));
+      }
+      store_once(to + c * shape.num_channels, result);
+    }
+  }
+}
+
+// A sum over channels: over those of a lane, then over the lanes of the group, in a fixed order.
+template <int V, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_points_kernel(Matrix<T> grad, Features<T> feats, Matrix<A> points, Shape shape, A* grad_points) {
+  const int64_t n = shape.row();
+  if (n >= shape.num_rows) {
+    return;
+  }
+  A sums[kCorners] = {};
+#pragma unroll(V == 1 ? 4 : 2)
+  for (int64_t f = shape.lane() * V; f < shape.num_channels; f += shape.group() * V) {
+    const auto arriving = load_once<V>(grad.data + n * grad.row_stride + f * grad.column_stride);
+    Pack<T, V> corners[kCorners];
+    load_corners(feats, n, f, corners);
+#pragma unroll
+    for (int c = 0; c < kCorners; ++c) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        sums[c] += A(arriving.values[i]) * A(corners[c].values[i]);
+      }
+    }
+  }
+  A along[3];
+  Point<A>(points, n).gradient(sums, along);
+  for (int offset = shape.group() / 2; offset > 0; offset /= 2) {
+    for (A& slope : along) {
+      slope += __shfl_xor_sync(shape.lanes_of_group(), slope, offset);
+    }
+  }
+  if (shape.lane() == 0) {
+    for (int k = 0; k < 3; ++k) {
+      grad_points[n * 3 + k] = along[k];
+    }
+  }
+}
+
+// Without chunks a group walks all channels of its row.
+Shape shape_of(int64_t num_rows, int64_t num_channels, int pack, int largest_group, bool in_chunks) {
+  Shape shape{num_rows, num_channels, 0, 1};
+  const int64_t packs = ceil_div(num_channels, pack);
+  while (1 << shape.group_bits < std::min<int64_t>(packs, largest_group)) {
+    ++shape.group_bits;
+  }
+  if (in_chunks) {
+    shape.chunks = ceil_div(packs, 1 << shape.group_bits);
+  }
+  return shape;
+}
+
+unsigned blocks_of(const Shape& shape) {
+  return ceil_div(shape.num_rows << shape.group_bits, kThreads) * shape.chunks;
+}
+
+// Elements of a pack: 16 bytes of float and double. Of half types 8: with 16, the registers of eight corners
+// leave too few threads.
+template <typename T>
+constexpr int kPack = sizeof(T) == 2 ? 4 : 16 / sizeof(T);
+
+// Whether rows of this tensor, walked along its last dimension, can be read in packs.
+bool is_aligned(const Tensor& tensor) {
+  const int64_t last = tensor.dim() - 1, size = tensor.element_size();
+  bool aligned = tensor.stride(last) == 1 && tensor.size(last) * size % 16 == 0 &&
+                 reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+  for (int64_t d = 0; d < last; ++d) {
+    aligned = aligned && tensor.stride(d) * size % 16 == 0;
+  }
+  return aligned;
+}
+
+template <int V, typename T>
+void launch_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
+  const Shape shape = shape_of(output.size(0), output.size(1), V, kThreads, true);
+  forward_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(feats)>>>(
+      features_view<T>(feats), matrix_view<Accumulate<T>>(points), shape,
+      static_cast<T*>(output.mutable_data_ptr()));
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+template <int V, typename T>
+void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
+  const Shape shape = shape_of(grad.size(0), grad.size(1), V, kThreads, true);
+  const auto kernel =
+      grad.size(1) == 1 ? backward_feats_kernel<V, true, T> : backward_feats_kernel<V, false, T>;
+  kernel<<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
+      matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), shape,
+      static_cast<T*>(grad_feats.mutable_data_ptr()));
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+template <int V, typename T>
+void launch_backward_points(const Tensor& grad, const Tensor& points, const Tensor& feats,
+                            const Tensor& grad_points) {
+  using A = Accumulate<T>;
+  const Shape shape = shape_of(grad.size(0), grad.size(1), V, kWarp, false);
+  backward_points_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
+      matrix_view<T>(grad), features_view<T>(feats), matrix_view<A>(points), shape,
+      static_cast<A*>(grad_points.mutable_data_ptr()));
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+Tensor forward(const Tensor& feats, const Tensor& points) {
+  check_arguments("trilinear_interpolate", feats, points);
+  const auto guard = device_guard(feats);
+  const Tensor output = torch::stable::new_empty(feats, {feats.size(0), feats.size(2)});
+  if (output.numel() > 0) {
+    dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {
+      using T = decltype(zero);
+      const auto launch = is_aligned(feats) ? launch_forward<kPack<T>, T> : launch_forward<1, T>;
+      launch(feats, points, output);
+    });
+  }
+  return output;
+}
+
+std::tuple<Tensor, Tensor> backward(const Tensor& grad, const Tensor& points,
+                                    const std::optional<Tensor>& feats, bool needs_feats) {
+  check_backward_arguments(grad, points, feats);
+  const auto guard = device_guard(grad);
+  const Gradients gradients = new_gradients(grad, points, feats, needs_feats);
+  dispatch_floating("trilinear_interpolate_backward", "grad", grad.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const bool aligned = is_aligned(grad);
+    if (needs_feats && grad.numel() > 0) {
+      const auto launch = aligned ? launch_backward_feats<16 / sizeof(T), T> : launch_backward_feats<1, T>;
+      launch(grad, points, gradients.feats);
+    }
+    if (feats && points.numel() > 0) {  // a point without channels still has a gradient, zero
+      const auto launch =
+          aligned && is_aligned(*feats) ? launch_backward_points<kPack<T>, T> : launch_backward_points<1, T>;
+      launch(grad, points, *feats, gradients.points);
+    }
+  });
+  return {gradients.feats, gradients.points};
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) {
+  m.impl("trilinear_interpolate_forward", TORCH_BOX(&forward));
+  m.impl("trilinear_interpolate_backward", TORCH_BOX(&backward));
+}
+
+}  // namespace detector::trilinear_interpolate

@@ -1,0 +1,121 @@
+"""Trilinear interpolation. Kernels: trilinear_interpolate.cpp in csrc/cpu, .cu in csrc/cuda."""
+
+import torch
+from torch import Tensor, nn
+
+from detector.layers._extension import load_extension
+
+_C = load_extension()
+
+
+def trilinear_interpolate(feats: Tensor, points: Tensor) -> Tensor:
+    r"""Interpolates, for each point, between the features at the eight corners of its cell.
+
+    .. math::
+        \text{out}_{n,f} = \sum_{x,y,z \in \{0,1\}} X_x\, Y_y\, Z_z\; \text{feats}_{n,\,4x+2y+z,\,f}
+
+    The cell is [-1, 1]^3. With u = (p + 1) / 2 for the first coordinate p of a point, X_0 = 1 - u and
+    X_1 = u; Y and Z likewise for the second and the third. Outside the cell the formula extrapolates.
+
+    Gradients, of any order, go to `feats` and to `points`. Equal inputs give equal bits, backward too. On a
+    GPU the host never waits, and the call can be captured in a CUDA graph.
+
+    Args:
+        feats (Tensor[N, 8, F]): features of the corners; float64, float32, float16 or bfloat16 (half types
+            compute in float32), any strides. Fastest where F is contiguous and its rows start at multiples
+            of 16 bytes.
+        points (Tensor[N, 3]): coordinates within each cell, in the dtype of `feats`; float32 goes with half
+            types too, and is more exact.
+
+    Returns:
+        Tensor[N, F]: in the dtype of `feats`.
+
+    Raises:
+        RuntimeError: on a wrong shape, dtype or device.
+    """
+    if points.dtype == feats.dtype and feats.dtype in (torch.float16, torch.bfloat16):
+        points = points.float()  # coordinates are never half
+    return _C.trilinear_interpolate_forward(feats, points).to(feats.dtype)  # under autocast it is float32
+
+
+class TrilinearInterpolate(nn.Module):
+    """See :func:`trilinear_interpolate`."""
+
+    def forward(self, feats: Tensor, points: Tensor) -> Tensor:
+        return trilinear_interpolate(feats, points)
+
+
+def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:
+    feats, points = inputs
+    # The gradient of feats does not need them.
+    ctx.save_for_backward(points, feats if ctx.needs_input_grad[1] else None)
+
+
+def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    needs_feats, needs_points = ctx.needs_input_grad
+    gradients = _C.trilinear_interpolate_backward(grad, *ctx.saved_tensors, needs_feats)
+    return (gradients[0] if needs_feats else None), (gradients[1] if needs_points else None)
+
+
+def _setup_backward_context(ctx, inputs: tuple, output: tuple) -> None:
+    *tensors, ctx.needs_feats = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _double_backward(ctx, upstream_feats: Tensor, upstream_points: Tensor) -> tuple:
+    """The gradients of the backward op, whose outputs are, with W(c) the weight of corner c,
+
+    grad_feats[n, c, f] = W(c) grad[n, f]   and   grad_points[n, k] = sum over c of W_k(c) along[n, c]
+
+    where W_k is the slope of W along axis k and along[n, c] = sum over f of grad[n, f] feats[n, c, f].
+    """
+    saved_grad, points, saved_feats = ctx.saved_tensors
+    grad = saved_grad.to(points.dtype)
+    grad_grad, grad_points, grad_feats = torch.zeros_like(grad), torch.zeros_like(points), None
+    if ctx.needs_feats:
+        upstream = upstream_feats.to(points.dtype)
+        along = torch.einsum("nf,ncf->nc", grad, upstream)
+        grad_grad = grad_grad + torch.einsum("nc,ncf->nf", _weights(points), upstream)
+        grad_points = grad_points + torch.stack([(_weights(points, k) * along).sum(1) for k in range(3)], 1)
+    if saved_feats is not None:
+        feats = saved_feats.to(points.dtype)
+        along = torch.einsum("nf,ncf->nc", grad, feats)
+        slopes = [_weights(points, k) for k in range(3)]
+        slope = torch.einsum("nk,knc->nc", upstream_points, torch.stack(slopes))
+        grad_grad = grad_grad + torch.einsum("nc,ncf->nf", slope, feats)
+        grad_feats = (slope[:, :, None] * grad[:, None]).to(saved_feats.dtype)
+        # W is linear in each coordinate, so that only its mixed second slopes are not zero.
+        xy, xz, yz = ((_weights(points, *axes) * along).sum(1) for axes in ((0, 1), (0, 2), (1, 2)))
+        x, y, z = upstream_points.unbind(1)
+        grad_points = grad_points + torch.stack([y * xy + z * xz, x * xy + z * yz, x * xz + y * yz], 1)
+    return grad_grad.to(saved_grad.dtype), grad_points, grad_feats, None
+
+
+def _weights(points: Tensor, *axes: int) -> Tensor:
+    """The weights of the corners (N, 8), differentiated once along each of the axes."""
+    upper = (points + 1) / 2
+    factors = torch.stack([1 - upper, upper], dim=-1)  # (N, 3, 2)
+    slopes = torch.stack([torch.full_like(upper, -0.5), torch.full_like(upper, 0.5)], dim=-1)
+    x, y, z = ((slopes if axis in axes else factors)[:, axis] for axis in range(3))
+    return (x[:, :, None, None] * y[:, None, :, None] * z[:, None, None, :]).flatten(1)
+
+
+@torch.library.register_fake("detector::trilinear_interpolate_forward")
+def _fake_forward(feats, points):
+    return feats.new_empty(feats.shape[0], feats.shape[2])
+
+
+@torch.library.register_fake("detector::trilinear_interpolate_backward")
+def _fake_backward(grad, points, feats, needs_feats):
+    of_feats = (grad.shape[0], 8, grad.shape[1]) if needs_feats else (0,)
+    return grad.new_empty(of_feats), points.new_empty((0,) if feats is None else points.shape)
+
+
+torch.library.register_autograd(
+    "detector::trilinear_interpolate_forward", _backward, setup_context=_setup_context
+)
+torch.library.register_autograd(
+    "detector::trilinear_interpolate_backward", _double_backward, setup_context=_setup_backward_context
+)
+for _device_type in ("cpu", "cuda"):
+    torch.library.register_autocast("detector::trilinear_interpolate_forward", _device_type, torch.float32)
