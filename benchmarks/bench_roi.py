@@ -3,9 +3,10 @@
 python benchmarks/bench_roi.py --device cuda
 """
 
+from cases import roi_align, roi_pool
 from measure import run_cases
 
-CASES = []
+CASES = [roi_pool, roi_align]
 
 if __name__ == "__main__":
     run_cases("roi", __doc__, CASES)

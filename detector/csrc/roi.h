@@ -103,4 +103,11 @@ inline void check_values(const char* op, const Tensor& boxes, const Sizes& sizes
   }
 }
 
+// A new tensor for values of boxes or gradients of images, channels last or not.
+inline Tensor new_output(const Tensor& like, int64_t count, int64_t channels, int64_t height, int64_t width,
+                         bool channels_last) {
+  return channels_last ? torch::stable::new_empty(like, {count, height, width, channels})
+                       : torch::stable::new_empty(like, {count, channels, height, width});
+}
+
 }  // namespace detector::roi

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from detector.layers.reference_clusters import proposal_clusters
+from detector.layers.reference_roi import roi_align, roi_pool
 
-__all__ = ["pcl_loss", "proposal_clusters"]
+__all__ = ["pcl_loss", "proposal_clusters", "roi_align", "roi_pool"]
 
 
 def pcl_loss(

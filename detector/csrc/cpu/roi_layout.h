@@ -55,13 +55,6 @@ Cells<Accumulate<T>> cells_of(const Tensor& input, const Sizes& sizes) {
   return {to, sizes.cells() * channels, width * channels, channels, copy};
 }
 
-// A new tensor for values of boxes or gradients of images, channels last or not.
-inline Tensor new_output(const Tensor& like, int64_t count, int64_t channels, int64_t height, int64_t width,
-                         bool channels_last) {
-  return channels_last ? torch::stable::new_empty(like, {count, height, width, channels})
-                       : torch::stable::new_empty(like, {count, channels, height, width});
-}
-
 // Channels first..end of one box or image from (places, end - first) to its place in such a tensor.
 template <typename T, typename A>
 void store_channels(const A* values, int64_t places, int64_t first, int64_t end, int64_t channels,
