@@ -33,7 +33,11 @@ WSOD = Case(1, 512, 112, 150, 4000)  # a dilated VGG16's conv5 of an image of 90
 BATCH = Case(16, 512, 38, 50, 16 * 1000)
 GPU_CASES = [
     Case(1, 512, 75, 100, 2000),
-    *(WSOD._replace(dtype=d, channels_last=l) for d in (torch.float32, torch.bfloat16) for l in (False, True)),
+    *(
+        WSOD._replace(dtype=d, channels_last=l)
+        for d in (torch.float32, torch.bfloat16)
+        for l in (False, True)
+    ),
     *(BATCH._replace(dtype=d) for d in (torch.float32, torch.bfloat16)),
 ]
 CPU_CASES = [Case(1, 256, 14, 14, 100), Case(2, 64, 38, 50, 300), Case(1, 128, 75, 100, 500)]

@@ -1,11 +1,11 @@
 // What roi_pool and roi_align share on both devices: the checks of their arguments and of the boxes.
 #pragma once
 
+#include <torch/csrc/stable/ops.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include <torch/csrc/stable/ops.h>
 
 #include "tensor.h"
 
@@ -60,7 +60,7 @@ inline Sizes check_forward(const char* op, const Tensor& input, const Tensor& bo
   dispatch_floating(op, "input", input.scalar_type(), [](auto) {});
   check_boxes(op, boxes, "input", input);
   check_sizes(op, input.size(2), input.size(3), pooled_height, pooled_width, spatial_scale);
-  return {input.size(0), input.size(1), input.size(2),      input.size(3),
+  return {input.size(0), input.size(1),      input.size(2),    input.size(3),
           boxes.size(0), int(pooled_height), int(pooled_width)};
 }
 

@@ -41,7 +41,10 @@ struct Axis {
     bin = length / A(bins);
     const A adaptive = std::ceil(bin);
     const A most = 1 << 30;
-    grid = sampling_ratio > 0 ? sampling_ratio : int(adaptive < A(0) ? A(0) : adaptive < most ? adaptive : most);
+    grid = sampling_ratio > 0 ? sampling_ratio
+                              : int(adaptive < A(0)   ? A(0)
+                                    : adaptive < most ? adaptive
+                                                      : most);
   }
 
   C10_HOST_DEVICE Sample<A> sample(int in_bin, int i, int size) const {

@@ -130,9 +130,7 @@ def _fake_forward(
 
 
 @torch.library.register_fake("detector::roi_align_backward")
-def _fake_backward(
-    grad, boxes, images, height, width, spatial_scale, sampling_ratio, aligned, channels_last
-):
+def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_ratio, aligned, channels_last):
     channels = grad.shape[3]
     last, first = (images, height, width, channels), (images, channels, height, width)
     return grad.new_empty(last if channels_last else first)

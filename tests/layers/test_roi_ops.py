@@ -276,7 +276,9 @@ def test_bad_python_arguments(op: Op) -> None:
         op.function(input, [torch.zeros(2, 4), torch.zeros(6, 5)], 2)
     with pytest.raises(TypeError, match="boxes is int, expected a Tensor or a list of them"):
         op.function(input, 3, 2)
-    with pytest.raises(ValueError, match=r"output_size is \(1, 2, 3\), expected a number or \(height, width\)"):
+    with pytest.raises(
+        ValueError, match=r"output_size is \(1, 2, 3\), expected a number or \(height, width\)"
+    ):
         op.function(input, make_boxes(6), (1, 2, 3))
 
 

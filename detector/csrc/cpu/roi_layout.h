@@ -91,12 +91,13 @@ struct Gradient {
   // Channels first..end of a box, as (bins, end - first).
   template <typename A>
   void load(int64_t box, const Sizes& sizes, int64_t first, int64_t end, A* values) const {
-    const int64_t count = end - first;
+    const int64_t count = end - first, height = sizes.pooled_height, width = sizes.pooled_width;
     for (int64_t c = 0; c < count; ++c) {
       const T* from = data + box * box_stride + (first + c) * channel_stride;
-      for (int ph = 0, bin = 0; ph < sizes.pooled_height; ++ph) {
-        for (int pw = 0; pw < sizes.pooled_width; ++pw, ++bin) {
-          values[bin * count + c] = A(from[ph * row_stride + pw * column_stride]);
+      A* to = values + c;
+      for (int64_t ph = 0; ph < height; ++ph) {
+        for (int64_t pw = 0; pw < width; ++pw, to += count) {
+          *to = A(from[ph * row_stride + pw * column_stride]);
         }
       }
     }

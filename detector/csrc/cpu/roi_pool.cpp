@@ -5,6 +5,7 @@
 
 #include <torch/csrc/stable/library.h>
 
+#include <cstring>
 #include <vector>
 
 #include "multiversion.h"
@@ -16,26 +17,78 @@ namespace {
 using roi::kChannels;
 using roi::Sizes;
 
-// The maxima of `count` channels over rows and columns, and where each was found first.
+// The cells of a bin, by the first channel of the image.
 template <typename A>
-DETECTOR_MULTIVERSION void pool_bin(const A* cells, int64_t row_stride, int64_t column_stride, Span rows,
-                                    Span columns, int64_t width, int64_t count, A* __restrict best,
-                                    int32_t* __restrict where) {
-  const A start = rows.empty() || columns.empty() ? A(0) : A(kLowest);
-  for (int64_t c = 0; c < count; ++c) {
-    best[c] = start;
-    where[c] = -1;
+struct Bin {
+  const A* cells;
+  int64_t row_stride, column_stride, width;
+  Span rows, columns;
+};
+
+// The maxima of neighbouring channels, and where each was found first: `Vectors` times 16 bytes, which every
+// processor has; the compiler does not turn the plain loop into vectors, and longer ones into no vectors.
+template <int Vectors, typename A>
+inline __attribute__((always_inline)) void pool_vectors(const Bin<A>& bin, A* best, int32_t* where) {
+  using Index = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;
+  constexpr int W = 16 / sizeof(A);
+  typedef A Values __attribute__((vector_size(16)));
+  typedef Index Indices __attribute__((vector_size(16)));
+  Values most[Vectors];
+  Indices at[Vectors];
+  for (int v = 0; v < Vectors; ++v) {
+    most[v] = Values{} + (bin.rows.empty() || bin.columns.empty() ? A(0) : A(kLowest));
+    at[v] = Indices{} - 1;
   }
-  for (int64_t y = rows.begin; y < rows.end; ++y) {
-    for (int64_t x = columns.begin; x < columns.end; ++x) {
-      const A* __restrict cell = cells + y * row_stride + x * column_stride;
-      const int32_t index = int32_t(y * width + x);
-      for (int64_t c = 0; c < count; ++c) {
-        const bool more = cell[c] > best[c];
-        best[c] = more ? cell[c] : best[c];
-        where[c] = more ? index : where[c];
+  for (int64_t y = bin.rows.begin; y < bin.rows.end; ++y) {
+    const A* cell = bin.cells + y * bin.row_stride + bin.columns.begin * bin.column_stride;
+    for (int64_t x = bin.columns.begin; x < bin.columns.end; ++x, cell += bin.column_stride) {
+      const Indices index = Indices{} + Index(y * bin.width + x);
+      for (int v = 0; v < Vectors; ++v) {
+        Values value;
+        std::memcpy(&value, cell + v * W, sizeof(value));
+        const Indices more = value > most[v];
+        most[v] = more ? value : most[v];
+        at[v] = more ? index : at[v];
       }
     }
+  }
+  for (int c = 0; c < Vectors * W; ++c) {
+    best[c] = most[c / W][c % W];
+    where[c] = int32_t(at[c / W][c % W]);
+  }
+}
+
+template <typename A>
+void pool_channel(const Bin<A>& bin, A* best, int32_t* where) {
+  A most = bin.rows.empty() || bin.columns.empty() ? A(0) : A(kLowest);
+  int32_t at = -1;
+  for (int64_t y = bin.rows.begin; y < bin.rows.end; ++y) {
+    for (int64_t x = bin.columns.begin; x < bin.columns.end; ++x) {
+      const A value = bin.cells[y * bin.row_stride + x * bin.column_stride];
+      at = value > most ? int32_t(y * bin.width + x) : at;
+      most = value > most ? value : most;
+    }
+  }
+  *best = most;
+  *where = at;
+}
+
+template <typename A>
+DETECTOR_MULTIVERSION void pool_bin(Bin<A> bin, int64_t count, A* best, int32_t* where) {
+  constexpr int W = 16 / sizeof(A);
+  const A* cells = bin.cells;
+  int64_t c = 0;
+  for (; c + 4 * W <= count; c += 4 * W) {
+    bin.cells = cells + c;
+    pool_vectors<4>(bin, best + c, where + c);
+  }
+  for (; c + W <= count; c += W) {
+    bin.cells = cells + c;
+    pool_vectors<1>(bin, best + c, where + c);
+  }
+  for (; c < count; ++c) {
+    bin.cells = cells + c;
+    pool_channel(bin, best + c, where + c);
   }
 }
 
@@ -52,8 +105,8 @@ void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes
       for (int64_t bin = 0; bin < bins; ++bin) {
         const Span rows = box.rows(bin / sizes.pooled_width, sizes.height);
         const Span columns = box.columns(bin % sizes.pooled_width, sizes.width);
-        pool_bin(image + first, cells.row_stride, cells.column_stride, rows, columns, sizes.width, count,
-                 best.data() + bin * count, argmax + (r * bins + bin) * channels + first);
+        pool_bin(Bin<A>{image + first, cells.row_stride, cells.column_stride, sizes.width, rows, columns},
+                 count, best.data() + bin * count, argmax + (r * bins + bin) * channels + first);
       }
       roi::store_channels(best.data(), bins, first, end, channels, channels_last,
                           output + r * bins * channels);
@@ -61,22 +114,42 @@ void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes
   }
 }
 
-// Adds the gradients of channels first..end to their cells; the channels are a stride apart in both.
+// Adds the bins of one channel to their cells.
+template <typename T, typename A>
+inline __attribute__((always_inline)) void add_bins(const T* values, int64_t row_stride, int64_t width,
+                                                    int64_t column_stride, const int32_t* where,
+                                                    int64_t where_stride, int64_t bins, uint32_t cells,
+                                                    int64_t cell_stride, A* plane) {
+  for (int64_t begin = 0; begin < bins; begin += width, values += row_stride) {
+    for (int64_t i = 0; i < width; ++i, where += where_stride) {
+      if (uint32_t(*where) < cells) {  // -1 is none
+        plane[*where * cell_stride] += A(values[i * column_stride]);
+      }
+    }
+  }
+}
+
+// Adds the gradients of channels first..end to their cells. Those of a cell lie `channel_stride` apart.
 template <typename T, typename A>
 void add_channels(const roi::Gradient<T>& grad, const int32_t* argmax, const A* boxes, const Sizes& sizes,
-                  int64_t first, int64_t end, int64_t image_stride, int64_t cell_stride,
-                  int64_t channel_stride, A* output) {
-  const int64_t bins = sizes.bins(), cells = sizes.cells(), channels = sizes.channels, count = end - first;
-  std::vector<A> values(bins * count);
+                  int64_t first, int64_t end, int64_t cell_stride, int64_t channel_stride, A* output) {
+  const int64_t bins = sizes.bins(), cells = sizes.cells(), channels = sizes.channels;
+  const int64_t count = end - first;
+  const bool dense = cell_stride == 1 && grad.column_stride == 1 && grad.row_stride == sizes.pooled_width;
+  std::vector<int32_t> where(bins * count);  // side by side, or their lines drive each other out of the cache
   for (int64_t r = 0; r < sizes.boxes; ++r) {
-    grad.load(r, sizes, first, end, values.data());
-    A* image = output + int64_t(boxes[5 * r]) * image_stride;
     for (int64_t bin = 0; bin < bins; ++bin) {
-      const int32_t* where = argmax + (r * bins + bin) * channels + first;
-      for (int64_t c = 0; c < count; ++c) {
-        if (where[c] >= 0 && where[c] < cells) {
-          image[where[c] * cell_stride + (first + c) * channel_stride] += values[bin * count + c];
-        }
+      std::copy_n(argmax + (r * bins + bin) * channels + first, count, where.data() + bin * count);
+    }
+    A* image = output + int64_t(boxes[5 * r]) * channels * cells;
+    for (int64_t c = 0; c < count; ++c) {
+      A* plane = image + (first + c) * channel_stride;
+      const T* values = grad.data + r * grad.box_stride + (first + c) * grad.channel_stride;
+      if (dense) {  // the same with strides that the compiler knows
+        add_bins(values, 0, bins, 1, where.data() + c, count, bins, uint32_t(cells), 1, plane);
+      } else {
+        add_bins(values, grad.row_stride, sizes.pooled_width, grad.column_stride, where.data() + c, count,
+                 bins, uint32_t(cells), cell_stride, plane);
       }
     }
   }
@@ -127,8 +200,8 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
       for (int64_t i = first; i < last; ++i) {
         add_channels(gradient, static_cast<const int32_t*>(where.const_data_ptr()),
                      static_cast<const A*>(rows.const_data_ptr()), sizes, i * part,
-                     std::min((i + 1) * part, channels), channels * sizes.cells(), cell_stride,
-                     channel_stride, static_cast<A*>(sums.mutable_data_ptr()));
+                     std::min((i + 1) * part, channels), cell_stride, channel_stride,
+                     static_cast<A*>(sums.mutable_data_ptr()));
       }
     });
   });

@@ -1,8 +1,7 @@
 // RoI align on a GPU, without float atomics or host synchronisation.
-#include "../roi_align.h"
-
 #include <torch/csrc/stable/library.h>
 
+#include "../roi_align.h"
 #include "roi/channels_last.cuh"
 #include "roi/gather.cuh"
 
@@ -24,8 +23,8 @@ struct Mean {
   }
 
   template <typename Reader, int V>
-  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const Sizes& sizes,
-                       A (&sum)[V], int32_t (&)[V]) const {
+  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const Sizes& sizes, A (&sum)[V],
+                       int32_t (&)[V]) const {
     const AlignedBox<A> box = this->box(values, sizes);
     const int height = sizes.height, width = sizes.width;
     const int end_y = box.y.end_sample(ph, height), end_x = box.x.end_sample(pw, width);
@@ -178,8 +177,8 @@ void launch_backward(const Tensor& grad, const BoxesByImage<Accumulate<T>>& boxe
   const int64_t shared = pieces.size * kWarp * V * sizeof(Accumulate<T>);
   backward_kernel<T, V>
       <<<sizes.images * sizes.height * pieces.number * groups, kWarp, shared, current_stream(grad)>>>(
-          static_cast<const T*>(grad.const_data_ptr()), boxes, mean, sizes, int(groups), pieces, channels_last,
-          static_cast<T*>(output.mutable_data_ptr()));
+          static_cast<const T*>(grad.const_data_ptr()), boxes, mean, sizes, int(groups), pieces,
+          channels_last, static_cast<T*>(output.mutable_data_ptr()));
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

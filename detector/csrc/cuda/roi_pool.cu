@@ -1,8 +1,7 @@
 // RoI pooling on a GPU, without float atomics or host synchronisation.
-#include "../roi_pool.h"
-
 #include <torch/csrc/stable/library.h>
 
+#include "../roi_pool.h"
 #include "roi/channels_last.cuh"
 #include "roi/gather.cuh"
 
@@ -101,15 +100,16 @@ __global__ void __launch_bounds__(kWarp)
     if (base + lane < end) {
       const auto box = pooled(boxes.row(base + lane));
       hit = tile.overlaps_rows({box.rows(0, height).begin, box.rows(sizes.pooled_height - 1, height).end}) &&
-            tile.overlaps_columns({box.columns(0, width).begin, box.columns(sizes.pooled_width - 1, width).end});
+            tile.overlaps_columns(
+                {box.columns(0, width).begin, box.columns(sizes.pooled_width - 1, width).end});
     }
     for (unsigned hits = __ballot_sync(0xffffffffu, hit); hits != 0; hits &= hits - 1) {
       const int position = base + __ffs(hits) - 1;
       const auto box = pooled(boxes.row(position));
       const Span rows = overlapping(sizes.pooled_height,
                                     [&](int bin) { return tile.overlaps_rows(box.rows(bin, height)); });
-      const Span columns = overlapping(sizes.pooled_width,
-                                       [&](int bin) { return tile.overlaps_columns(box.columns(bin, width)); });
+      const Span columns = overlapping(
+          sizes.pooled_width, [&](int bin) { return tile.overlaps_columns(box.columns(bin, width)); });
       const int64_t first = int64_t(boxes.order[position]) * bins * sizes.channels + channel;
       int ph = rows.begin, pw = columns.begin;
       while (ph < rows.end && pw < columns.end) {
@@ -163,11 +163,11 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   const int shared = rows.size * columns.size * kWarp * sizeof(A);
   STD_CUDA_CHECK(
       cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  backward_kernel<T><<<sizes.images * rows.number * columns.number * groups, kWarp, shared,
-                       current_stream(grad)>>>(
-      static_cast<const T*>(values.const_data_ptr()), static_cast<const int32_t*>(where.const_data_ptr()),
-      ordered.view(), A(spatial_scale), sizes, int(groups), rows, columns, channels_last,
-      static_cast<T*>(output.mutable_data_ptr()));
+  backward_kernel<T>
+      <<<sizes.images * rows.number * columns.number * groups, kWarp, shared, current_stream(grad)>>>(
+          static_cast<const T*>(values.const_data_ptr()), static_cast<const int32_t*>(where.const_data_ptr()),
+          ordered.view(), A(spatial_scale), sizes, int(groups), rows, columns, channels_last,
+          static_cast<T*>(output.mutable_data_ptr()));
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

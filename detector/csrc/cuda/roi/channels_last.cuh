@@ -52,8 +52,8 @@ Tensor channels_last(const Tensor& grad, const Sizes& sizes) {
   if (grad.is_contiguous()) {
     return grad;
   }
-  const Tensor copy = torch::stable::new_empty(
-      grad, {sizes.boxes, sizes.pooled_height, sizes.pooled_width, sizes.channels});
+  const Tensor copy =
+      torch::stable::new_empty(grad, {sizes.boxes, sizes.pooled_height, sizes.pooled_width, sizes.channels});
   const int64_t groups = ceil_div(sizes.channels, kTile);
   channels_last_kernel<<<sizes.boxes * groups, kTileThreads, 0, current_stream(grad)>>>(
       static_cast<const T*>(grad.const_data_ptr()), grad.stride(0), grad.stride(1), grad.stride(2),

@@ -210,8 +210,7 @@ void launch_gather(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes
   const int64_t of_processor =
       std::min<int64_t>(1024 / threads, kStaged ? 227 * 1024 / (shared + 1024) : 1024);
   const int64_t groups = ceil_div(sizes.channels, V);
-  const int64_t slots =
-      std::max<int64_t>(of_processor, 1) * device_attribute(cudaDevAttrMultiProcessorCount);
+  const int64_t slots = std::max<int64_t>(of_processor, 1) * device_attribute(cudaDevAttrMultiProcessorCount);
   const int chunks = chunks_for(groups * sizes.images, slots);
   const auto kernel = gather_kernel<T, V, kStaged, Op>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
