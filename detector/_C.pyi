@@ -35,7 +35,6 @@ def roi_pool_backward(
     images: int,
     height: int,
     width: int,
-    spatial_scale: float,
     channels_last: bool,
 ) -> Tensor: ...
 def roi_align_forward(

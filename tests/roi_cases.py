@@ -4,11 +4,11 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from op_contract import random
 from torch import Tensor
 
 from detector import layers
 from detector.layers import reference
-from op_contract import random
 
 
 def make_boxes(

@@ -34,9 +34,9 @@ BATCH = Case(16, 512, 38, 50, 16 * 1000)
 GPU_CASES = [
     Case(1, 512, 75, 100, 2000),
     *(
-        WSOD._replace(dtype=d, channels_last=l)
+        WSOD._replace(dtype=d, channels_last=last)
         for d in (torch.float32, torch.bfloat16)
-        for l in (False, True)
+        for last in (False, True)
     ),
     *(BATCH._replace(dtype=d) for d in (torch.float32, torch.bfloat16)),
 ]

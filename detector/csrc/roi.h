@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "tensor.h"
 
@@ -64,17 +65,19 @@ inline Sizes check_forward(const char* op, const Tensor& input, const Tensor& bo
           boxes.size(0), int(pooled_height), int(pooled_width)};
 }
 
-// grad: (R, PH, PW, C), any strides. The features had `images` x channels x `height` x `width`.
+// grad: (R, C, PH, PW), or (R, PH, PW, C) with channels_last. The features had `images` x C x `height` x `width`.
 inline Sizes check_backward(const char* op, const Tensor& grad, const Tensor& boxes, int64_t images,
-                            int64_t height, int64_t width, double spatial_scale) {
+                            int64_t height, int64_t width, bool channels_last) {
   check_rank(op, "grad", grad, 4);
   dispatch_floating(op, "grad", grad.scalar_type(), [](auto) {});
   check_boxes(op, boxes, "grad", grad);
   if (boxes.size(0) != grad.size(0)) {
     fail(op, ": boxes has shape ", shape_text(boxes), ", expected (", grad.size(0), ", 5)");
   }
-  check_sizes(op, height, width, grad.size(1), grad.size(2), spatial_scale);
-  return {images, grad.size(3), height, width, boxes.size(0), int(grad.size(1)), int(grad.size(2))};
+  const int first = channels_last ? 1 : 2;  // of the dimensions of a box's grid
+  check_sizes(op, height, width, grad.size(first), grad.size(first + 1), 1.0);
+  return {images,        grad.size(channels_last ? 3 : 1), height, width, boxes.size(0),
+          int(grad.size(first)), int(grad.size(first + 1))};
 }
 
 // boxes on the CPU, contiguous.
@@ -105,9 +108,9 @@ inline void check_values(const char* op, const Tensor& boxes, const Sizes& sizes
 
 // A new tensor for values of boxes or gradients of images, channels last or not.
 inline Tensor new_output(const Tensor& like, int64_t count, int64_t channels, int64_t height, int64_t width,
-                         bool channels_last) {
-  return channels_last ? torch::stable::new_empty(like, {count, height, width, channels})
-                       : torch::stable::new_empty(like, {count, channels, height, width});
+                         bool channels_last, std::optional<ScalarType> type = std::nullopt) {
+  return channels_last ? torch::stable::new_empty(like, {count, height, width, channels}, type)
+                       : torch::stable::new_empty(like, {count, channels, height, width}, type);
 }
 
 }  // namespace detector::roi

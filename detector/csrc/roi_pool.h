@@ -43,7 +43,7 @@ struct PooledBox {
   }
 };
 
-// argmax: (R, PH, PW, C), as the forward op made it.
+// argmax: as the forward op made it, in the layout of grad.
 inline void check_argmax(const char* op, const Tensor& argmax, const Tensor& grad) {
   check_rank(op, "argmax", argmax, 4);
   for (int i = 0; i < 4; ++i) {

@@ -17,20 +17,21 @@
      "(Tensor boxes, Tensor scores, Tensor image_labels, Tensor counts, int method, float edge_iou, " \
      "int max_centres, float top_share, float member_iou, float ignore_iou) " \
      "-> (Tensor, Tensor, Tensor, Tensor)") \
-  /* (N, C, H, W), (R, 5) -> pooled values (R, C, PH, PW), cells of the maxima (R, PH, PW, C); \
-     with channels_last the values are (R, PH, PW, C) */ \
+  /* RoI ops take and give features (N, C, H, W) and pooled values (R, C, PH, PW); with channels_last what */ \
+  /* they give, and the gradient that they take, is (N, H, W, C) or (R, PH, PW, C). boxes are (R, 5). */ \
+  /* -> pooled values, the cells of the maxima */ \
   OP(roi_pool_forward, \
      "(Tensor input, Tensor boxes, int pooled_height, int pooled_width, float spatial_scale, " \
      "bool channels_last) -> (Tensor, Tensor)") \
-  /* (R, PH, PW, C), (R, PH, PW, C), (R, 5) -> gradient of input (N, C, H, W), or (N, H, W, C) */ \
+  /* -> gradient of input */ \
   OP(roi_pool_backward, \
      "(Tensor grad, Tensor argmax, Tensor boxes, SymInt images, SymInt height, SymInt width, " \
-     "float spatial_scale, bool channels_last) -> Tensor") \
-  /* (N, C, H, W), (R, 5) -> (R, C, PH, PW), or (R, PH, PW, C) */ \
+     "bool channels_last) -> Tensor") \
+  /* -> pooled values */ \
   OP(roi_align_forward, \
      "(Tensor input, Tensor boxes, int pooled_height, int pooled_width, float spatial_scale, " \
      "int sampling_ratio, bool aligned, bool channels_last) -> Tensor") \
-  /* (R, PH, PW, C), (R, 5) -> gradient of input (N, C, H, W), or (N, H, W, C) */ \
+  /* -> gradient of input */ \
   OP(roi_align_backward, \
      "(Tensor grad, Tensor boxes, SymInt images, SymInt height, SymInt width, float spatial_scale, " \
      "int sampling_ratio, bool aligned, bool channels_last) -> Tensor")

@@ -82,9 +82,9 @@ def _weights(
     length = end - start if aligned else (end - start).clamp(min=1)
     bin_size = length / number
     samples = sampling_ratio if sampling_ratio > 0 else max(int(bin_size.ceil()), 0)
-    order = {"dtype": start.dtype, "device": start.device}
-    in_bin = (torch.arange(samples, **order) + 0.5) * bin_size / samples if samples else start.new_zeros(0)
-    at = start + torch.arange(number, **order)[:, None] * bin_size + in_bin  # (number, samples)
+    bins = torch.arange(number, dtype=start.dtype, device=start.device)[:, None]
+    in_bin = torch.arange(samples, dtype=start.dtype, device=start.device) + 0.5
+    at = start + bins * bin_size + in_bin * bin_size / max(samples, 1)  # (number, samples)
     inside = (at >= -1) & (at <= size)
     at = at.clamp(0, size - 1)
     low = at.floor().long()

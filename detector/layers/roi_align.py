@@ -19,7 +19,7 @@ def roi_align(
     sampling_ratio: int = -1,
     aligned: bool = False,
 ) -> Tensor:
-    r"""The mean of samples in each bin of a grid laid over each box; torchvision's `roi_align`, value for value.
+    r"""The mean of samples in each bin of a grid laid over each box: torchvision's `roi_align`.
 
     Corners are multiplied by `spatial_scale`, less 0.5 if `aligned`, and not rounded; unless `aligned`, a box
     is at least one cell wide and high. Each bin of size b is sampled at a grid of g x g points,
@@ -98,7 +98,6 @@ def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     if not ctx.needs_input_grad[0]:
         return (None,) * 8
     *_, channels_last = ctx.options
-    grad = grad if channels_last else grad.permute(0, 2, 3, 1)  # (R, PH, PW, C)
     grad_input = _C.roi_align_backward(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
     return grad_input.permute(0, 3, 1, 2) if channels_last else grad_input, *(None,) * 7
 
@@ -106,7 +105,7 @@ def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
 def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
     grad, boxes, _, _, _, *ctx.options = inputs
     ctx.save_for_backward(boxes)
-    ctx.output_size = tuple(grad.shape[1:3])
+    ctx.output_size = tuple(grad.shape[1:3] if ctx.options[-1] else grad.shape[2:])
 
 
 def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -115,8 +114,7 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         return (None,) * 9
     *_, channels_last = ctx.options
     input = grad.permute(0, 3, 1, 2) if channels_last else grad  # (N, C, H, W)
-    pooled = _C.roi_align_forward(input, *ctx.saved_tensors, *ctx.output_size, *ctx.options)
-    return pooled if channels_last else pooled.permute(0, 2, 3, 1), *(None,) * 8
+    return _C.roi_align_forward(input, *ctx.saved_tensors, *ctx.output_size, *ctx.options), *(None,) * 8
 
 
 @torch.library.register_fake("detector::roi_align_forward")
@@ -131,9 +129,9 @@ def _fake_forward(
 
 @torch.library.register_fake("detector::roi_align_backward")
 def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_ratio, aligned, channels_last):
-    channels = grad.shape[3]
-    last, first = (images, height, width, channels), (images, channels, height, width)
-    return grad.new_empty(last if channels_last else first)
+    if channels_last:
+        return grad.new_empty(images, height, width, grad.shape[3])
+    return grad.new_empty(images, grad.shape[1], height, width)
 
 
 # No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.

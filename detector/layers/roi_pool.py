@@ -17,7 +17,7 @@ def roi_pool(
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
 ) -> Tensor:
-    r"""The maximum of each bin of a grid laid over each box; torchvision's `roi_pool`, value for value.
+    r"""The maximum of each bin of a grid laid over each box: torchvision's `roi_pool`.
 
     Corners, times `spatial_scale`, are rounded to cells, half away from zero; both are part of the box, which
     is at least one cell. Of H' rows, bin p of PH takes
@@ -70,7 +70,7 @@ class RoIPool(nn.Module):
 
 
 def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
-    input, boxes, _, _, *ctx.options = inputs  # options: spatial_scale, channels_last
+    input, boxes, *_, ctx.channels_last = inputs
     _, argmax = output
     ctx.mark_non_differentiable(argmax)
     ctx.save_for_backward(argmax, boxes)
@@ -81,11 +81,8 @@ def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
 def _backward(ctx, grad: Tensor, _grad_argmax: Tensor | None) -> tuple[Tensor | None, ...]:
     if not ctx.needs_input_grad[0]:
         return (None,) * 6
-    argmax, boxes = ctx.saved_tensors
-    *_, channels_last = ctx.options
-    grad = grad if channels_last else grad.permute(0, 2, 3, 1)  # (R, PH, PW, C)
-    grad_input = _C.roi_pool_backward(grad, argmax, boxes, *ctx.sizes, *ctx.options)
-    return grad_input.permute(0, 3, 1, 2) if channels_last else grad_input, *(None,) * 5
+    grad_input = _C.roi_pool_backward(grad, *ctx.saved_tensors, *ctx.sizes, ctx.channels_last)
+    return grad_input.permute(0, 3, 1, 2) if ctx.channels_last else grad_input, *(None,) * 5
 
 
 def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
@@ -96,30 +93,34 @@ def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
 def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The gradient op is linear; its transpose reads each maximum's cell."""
     if not ctx.needs_input_grad[0]:
-        return (None,) * 8
+        return (None,) * 7
     argmax, boxes = ctx.saved_tensors
-    cells = grad.flatten(1, 2) if ctx.channels_last else grad.flatten(2).mT  # (N, H W, C)
-    image = boxes[:, 0].long()[:, None, None]  # (R, 1, 1)
-    # An impossible box, which only a GPU lets through, has no maxima.
-    found = argmax.flatten(1, 2)  # (R, PH PW, C)
-    image = image.where(found >= 0, 0)
-    channel = torch.arange(found.shape[2], device=found.device)
-    values = cells[image, found.clamp(min=0).long(), channel].where(found >= 0, 0)
-    return values.reshape(argmax.shape), *(None,) * 7
+    channel = torch.arange(argmax.shape[-1 if ctx.channels_last else 1], device=argmax.device)
+    if ctx.channels_last:
+        cells = grad.flatten(1, 2)  # (N, H W, C)
+    else:
+        cells = grad.flatten(2).mT
+        channel = channel[:, None, None]
+    # No maximum, as in all bins of an impossible box, which only a GPU lets through.
+    found = argmax >= 0
+    image = torch.where(found, boxes[:, 0, None, None, None].long(), 0)
+    values = cells[image, argmax.clamp(min=0).long(), channel]
+    return values.where(found, 0), *(None,) * 6
 
 
 @torch.library.register_fake("detector::roi_pool_forward")
 def _fake_forward(input, boxes, pooled_height, pooled_width, spatial_scale, channels_last):
     last = (boxes.shape[0], pooled_height, pooled_width, input.shape[1])
     first = (boxes.shape[0], input.shape[1], pooled_height, pooled_width)
-    return input.new_empty(last if channels_last else first), input.new_empty(last, dtype=torch.int32)
+    pooled = input.new_empty(last if channels_last else first)
+    return pooled, torch.empty_like(pooled, dtype=torch.int32)
 
 
 @torch.library.register_fake("detector::roi_pool_backward")
-def _fake_backward(grad, argmax, boxes, images, height, width, spatial_scale, channels_last):
-    channels = grad.shape[3]
-    last, first = (images, height, width, channels), (images, channels, height, width)
-    return grad.new_empty(last if channels_last else first)
+def _fake_backward(grad, argmax, boxes, images, height, width, channels_last):
+    if channels_last:
+        return grad.new_empty(images, height, width, grad.shape[3])
+    return grad.new_empty(images, grad.shape[1], height, width)
 
 
 # No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.

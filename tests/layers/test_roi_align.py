@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torchvision
+from roi_cases import features, make_boxes
 from torch import Tensor
 
 from detector.layers import roi_align
-from roi_cases import features, make_boxes
 
 
 def values_and_gradient(function, input: Tensor, *arguments: object) -> tuple[Tensor, Tensor]:

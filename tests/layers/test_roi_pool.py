@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torchvision
+from roi_cases import features, make_boxes
 from torch import Tensor
 
 from detector.layers import reference, roi_pool
-from roi_cases import features, make_boxes
 
 LOWEST = torch.finfo(torch.float32).min
 

@@ -180,14 +180,14 @@ void backward_channels(const roi::Gradient<T>& grad, const A* boxes, const Optio
 Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t height, int64_t width,
                 double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
   constexpr const char* op = "roi_align_backward";
-  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, spatial_scale);
+  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
   const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
   roi::check_values(op, boxes, sizes);
   const Tensor rows = torch::stable::contiguous(boxes);
   const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const roi::Gradient<T> gradient(grad);
+    const roi::Gradient<T> gradient(grad, channels_last);
     constexpr int64_t part = 16;  // channels: few, so that the sums of an image stay in the cache
     parallel_for((sizes.channels + part - 1) / part, 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {

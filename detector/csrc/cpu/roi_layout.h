@@ -75,18 +75,18 @@ void store_channels(const A* values, int64_t places, int64_t first, int64_t end,
   }
 }
 
-// The gradient of the pooled values, (R, PH, PW, C) in any strides.
+// The gradient of the pooled values, (R, C, PH, PW) or (R, PH, PW, C) in any strides.
 template <typename T>
 struct Gradient {
   const T* data;
-  int64_t box_stride, row_stride, column_stride, channel_stride;
+  int64_t box_stride, channel_stride, row_stride, column_stride;
 
-  explicit Gradient(const Tensor& grad)
+  Gradient(const Tensor& grad, bool channels_last)
       : data(static_cast<const T*>(grad.const_data_ptr())),
         box_stride(grad.stride(0)),
-        row_stride(grad.stride(1)),
-        column_stride(grad.stride(2)),
-        channel_stride(grad.stride(3)) {}
+        channel_stride(grad.stride(channels_last ? 3 : 1)),
+        row_stride(grad.stride(channels_last ? 1 : 2)),
+        column_stride(grad.stride(channels_last ? 2 : 3)) {}
 
   // Channels first..end of a box, as (bins, end - first).
   template <typename A>

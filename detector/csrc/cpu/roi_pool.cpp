@@ -97,6 +97,7 @@ void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes
                 int64_t first_box, int64_t end_box, T* output, int32_t* argmax) {
   const int64_t bins = sizes.bins(), channels = sizes.channels;
   std::vector<A> best(bins * kChannels);
+  std::vector<int32_t> where(bins * kChannels);
   for (int64_t r = first_box; r < end_box; ++r) {
     const PooledBox<A> box(boxes + 5 * r, scale, sizes.pooled_height, sizes.pooled_width);
     const A* image = cells.image(int64_t(boxes[5 * r]));
@@ -106,50 +107,37 @@ void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes
         const Span rows = box.rows(bin / sizes.pooled_width, sizes.height);
         const Span columns = box.columns(bin % sizes.pooled_width, sizes.width);
         pool_bin(Bin<A>{image + first, cells.row_stride, cells.column_stride, sizes.width, rows, columns},
-                 count, best.data() + bin * count, argmax + (r * bins + bin) * channels + first);
+                 count, best.data() + bin * count, where.data() + bin * count);
       }
       roi::store_channels(best.data(), bins, first, end, channels, channels_last,
                           output + r * bins * channels);
+      roi::store_channels(where.data(), bins, first, end, channels, channels_last,
+                          argmax + r * bins * channels);
     }
   }
 }
 
-// Adds the bins of one channel to their cells.
+// Adds the gradients of channels first..end to their cells. `grad` and `argmax` (R, bins) x C are contiguous:
+// the bins of a channel lie `bin_stride` apart, the cells of a channel `cell_stride`, and channels the rest.
 template <typename T, typename A>
-inline __attribute__((always_inline)) void add_bins(const T* values, int64_t row_stride, int64_t width,
-                                                    int64_t column_stride, const int32_t* where,
-                                                    int64_t where_stride, int64_t bins, uint32_t cells,
-                                                    int64_t cell_stride, A* plane) {
-  for (int64_t begin = 0; begin < bins; begin += width, values += row_stride) {
-    for (int64_t i = 0; i < width; ++i, where += where_stride) {
-      if (uint32_t(*where) < cells) {  // -1 is none
-        plane[*where * cell_stride] += A(values[i * column_stride]);
-      }
-    }
-  }
-}
-
-// Adds the gradients of channels first..end to their cells. Those of a cell lie `channel_stride` apart.
-template <typename T, typename A>
-void add_channels(const roi::Gradient<T>& grad, const int32_t* argmax, const A* boxes, const Sizes& sizes,
-                  int64_t first, int64_t end, int64_t cell_stride, int64_t channel_stride, A* output) {
-  const int64_t bins = sizes.bins(), cells = sizes.cells(), channels = sizes.channels;
-  const int64_t count = end - first;
-  const bool dense = cell_stride == 1 && grad.column_stride == 1 && grad.row_stride == sizes.pooled_width;
-  std::vector<int32_t> where(bins * count);  // side by side, or their lines drive each other out of the cache
+inline __attribute__((always_inline)) void add_channels(const T* grad, const int32_t* argmax, const A* boxes,
+                                                        const Sizes& sizes, int64_t first, int64_t end,
+                                                        int64_t bin_stride, int64_t channel_stride,
+                                                        int64_t cell_stride, int64_t plane_stride,
+                                                        A* output) {
+  const int64_t bins = sizes.bins(), of_box = bins * sizes.channels, of_image = sizes.cells() * sizes.channels;
+  const uint32_t cells = uint32_t(sizes.cells());
   for (int64_t r = 0; r < sizes.boxes; ++r) {
-    for (int64_t bin = 0; bin < bins; ++bin) {
-      std::copy_n(argmax + (r * bins + bin) * channels + first, count, where.data() + bin * count);
-    }
-    A* image = output + int64_t(boxes[5 * r]) * channels * cells;
-    for (int64_t c = 0; c < count; ++c) {
-      A* plane = image + (first + c) * channel_stride;
-      const T* values = grad.data + r * grad.box_stride + (first + c) * grad.channel_stride;
-      if (dense) {  // the same with strides that the compiler knows
-        add_bins(values, 0, bins, 1, where.data() + c, count, bins, uint32_t(cells), 1, plane);
-      } else {
-        add_bins(values, grad.row_stride, sizes.pooled_width, grad.column_stride, where.data() + c, count,
-                 bins, uint32_t(cells), cell_stride, plane);
+    A* image = output + int64_t(boxes[5 * r]) * of_image;
+    for (int64_t c = first; c < end; ++c) {
+      const T* value = grad + r * of_box + c * channel_stride;
+      const int32_t* where = argmax + r * of_box + c * channel_stride;
+      A* plane = image + c * plane_stride;
+      for (int64_t bin = 0; bin < bins; ++bin) {
+        const int32_t cell = where[bin * bin_stride];
+        if (uint32_t(cell) < cells) {  // -1 is none
+          plane[cell * cell_stride] += A(value[bin * bin_stride]);
+        }
       }
     }
   }
@@ -163,8 +151,8 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
   const Tensor rows = torch::stable::contiguous(boxes);
   const Tensor output =
       roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
-  const Tensor argmax = torch::stable::new_empty(
-      input, {sizes.boxes, pooled_height, pooled_width, sizes.channels}, ScalarType::Int);
+  const Tensor argmax = roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width,
+                                        channels_last, ScalarType::Int);
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulate<T>;
@@ -179,29 +167,33 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
 }
 
 Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, int64_t images, int64_t height,
-                int64_t width, double spatial_scale, bool channels_last) {
+                int64_t width, bool channels_last) {
   constexpr const char* op = "roi_pool_backward";
-  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, spatial_scale);
+  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
   check_argmax(op, argmax, grad);
   roi::check_values(op, boxes, sizes);
-  const Tensor rows = torch::stable::contiguous(boxes), where = torch::stable::contiguous(argmax);
-  const int64_t channels = sizes.channels;
+  const Tensor rows = torch::stable::contiguous(boxes), where = torch::stable::contiguous(argmax),
+               dense = torch::stable::contiguous(grad);
+  const int64_t channels = sizes.channels, cells = sizes.cells(), bins = sizes.bins();
   const auto shape = channels_last ? std::vector<int64_t>{images, height, width, channels}
                                    : std::vector<int64_t>{images, channels, height, width};
   const Tensor sums = torch::stable::new_zeros(grad, shape, accumulate_type(grad.scalar_type()));
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulate<T>;
-    const roi::Gradient<T> gradient(grad);
-    const int64_t cell_stride = channels_last ? channels : 1;
-    const int64_t channel_stride = channels_last ? 1 : sizes.cells();
+    const auto* value = static_cast<const T*>(dense.const_data_ptr());
+    const auto* cell = static_cast<const int32_t*>(where.const_data_ptr());
+    const auto* box = static_cast<const A*>(rows.const_data_ptr());
+    auto* output = static_cast<A*>(sums.mutable_data_ptr());
     constexpr int64_t part = 16;  // channels of a cache line
     parallel_for((channels + part - 1) / part, 1, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        add_channels(gradient, static_cast<const int32_t*>(where.const_data_ptr()),
-                     static_cast<const A*>(rows.const_data_ptr()), sizes, i * part,
-                     std::min((i + 1) * part, channels), cell_stride, channel_stride,
-                     static_cast<A*>(sums.mutable_data_ptr()));
+      for (int64_t begin = first * part; begin < std::min(last * part, channels); begin += part) {
+        const int64_t end = std::min(begin + part, channels);
+        if (channels_last) {
+          add_channels(value, cell, box, sizes, begin, end, channels, 1, channels, 1, output);
+        } else {
+          add_channels(value, cell, box, sizes, begin, end, 1, bins, 1, cells, output);
+        }
       }
     });
   });

@@ -2,8 +2,8 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../roi_pool.h"
-#include "roi/channels_last.cuh"
 #include "roi/gather.cuh"
+#include "roi/parts.cuh"
 
 namespace detector::roi_pool {
 namespace {
@@ -42,133 +42,139 @@ struct Maximum {
   }
 };
 
-// The backward pass: a warp owns a tile of an image, in shared memory, and one channel a lane. It walks all
-// boxes in order and adds what falls into the tile, so no two threads ever add to one place.
-constexpr int kTileRows = 8;
-constexpr int kTileColumns = 32;
-constexpr int kBatch = 8;  // loads in flight
+// The backward pass: a warp owns one channel of an image, or a band of its cells, in shared memory and walks
+// the pooled values of the image's boxes in order, 32 at a time. Of those that go to one cell, the lower
+// lane adds first, so the order is always the same.
+constexpr int kSteps = 16;  // times 32 values are loaded ahead
 
-struct Tile {
-  int y, x, rows, columns;
-
-  __device__ bool overlaps_rows(Span span) const { return span.begin < y + rows && span.end > y; }
-  __device__ bool overlaps_columns(Span span) const { return span.begin < x + columns && span.end > x; }
+// Where the values of a channel lie.
+struct Values {
+  int64_t box_stride, channel_stride, bin_stride;
 };
 
-// The bins that overlap, which are neighbours. All lanes get them.
-template <typename Overlaps>
-__device__ Span overlapping(int bins, const Overlaps& overlaps) {
-  Span result{bins, 0};
-  for (int base = 0; base < bins; base += kWarp) {
-    const int bin = base + lane_of_thread();
-    const unsigned mask = __ballot_sync(0xffffffffu, bin < bins && overlaps(bin));
-    if (mask != 0) {
-      result.begin = min(result.begin, base + __ffs(mask) - 1);
-      result.end = base + kWarp - __clz(mask);
+// Adds value to sums[cell] for each lane with a cell of at least 0.
+template <typename A>
+__device__ void add_in_order(A* sums, int cell, A value) {
+  constexpr unsigned all = 0xffffffffu;
+  const unsigned lower = (1u << lane_of_thread()) - 1;
+  const unsigned same = __match_any_sync(all, cell);
+  const int turn = cell < 0 ? -1 : __popc(same & lower);
+  const int turns = __reduce_max_sync(all, turn);
+  for (int i = 0; i <= turns; ++i) {
+    if (turn == i) {
+      sums[cell] += value;
     }
+    __syncwarp();
   }
-  return result;
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kWarp)
-    backward_kernel(const T* grad, const int32_t* argmax, BoxesByImage<Accumulate<T>> boxes,
-                    Accumulate<T> scale, Sizes sizes, int groups, roi::Pieces tile_rows,
-                    roi::Pieces tile_columns, bool channels_last, T* output) {
+__global__ void backward_kernel(const T* grad, const int32_t* argmax, Values values,
+                                BoxesByImage<Accumulate<T>> boxes, Sizes sizes, int groups, int chunks,
+                                roi::Pieces bands, Accumulate<T>* parts) {
   using A = Accumulate<T>;
   extern __shared__ char shared[];
-  A* sums = reinterpret_cast<A*>(shared);  // (rows, columns, kWarp)
-  const int lane = lane_of_thread(), height = sizes.height, width = sizes.width, bins = sizes.bins();
-  const int group = blockIdx.x % groups;
+  const int warps = blockDim.x / kWarp, lane = lane_of_thread(), bins = sizes.bins();
   int rest = blockIdx.x / groups;
-  const int x = rest % tile_columns.number * tile_columns.size;
-  rest /= tile_columns.number;
-  const int y = rest % tile_rows.number * tile_rows.size;
-  const int image = rest / tile_rows.number;
-  const Tile tile{y, x, min(tile_rows.size, height - y), min(tile_columns.size, width - x)};
-  const int64_t channel = int64_t(group) * kWarp + lane;
-  const bool exists = channel < sizes.channels;
-  for (int i = 0; i < tile.rows * tile.columns; ++i) {
-    sums[i * kWarp + lane] = 0;
-  }
-  const auto pooled = [&](const A* box) {
-    return PooledBox<A>(box, scale, sizes.pooled_height, sizes.pooled_width);
-  };
-  const int end = boxes.starts[image + 1];
-  for (int base = boxes.starts[image]; base < end; base += kWarp) {
-    bool hit = false;
-    if (base + lane < end) {
-      const auto box = pooled(boxes.row(base + lane));
-      hit = tile.overlaps_rows({box.rows(0, height).begin, box.rows(sizes.pooled_height - 1, height).end}) &&
-            tile.overlaps_columns(
-                {box.columns(0, width).begin, box.columns(sizes.pooled_width - 1, width).end});
-    }
-    for (unsigned hits = __ballot_sync(0xffffffffu, hit); hits != 0; hits &= hits - 1) {
-      const int position = base + __ffs(hits) - 1;
-      const auto box = pooled(boxes.row(position));
-      const Span rows = overlapping(sizes.pooled_height,
-                                    [&](int bin) { return tile.overlaps_rows(box.rows(bin, height)); });
-      const Span columns = overlapping(
-          sizes.pooled_width, [&](int bin) { return tile.overlaps_columns(box.columns(bin, width)); });
-      const int64_t first = int64_t(boxes.order[position]) * bins * sizes.channels + channel;
-      int ph = rows.begin, pw = columns.begin;
-      while (ph < rows.end && pw < columns.end) {
-        int32_t where[kBatch];
-        T value[kBatch];
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          where[i] = -1;
-          if (ph < rows.end && exists) {
-            const int64_t at = first + int64_t(ph * sizes.pooled_width + pw) * sizes.channels;
-            where[i] = argmax[at];
-            value[i] = grad[at];
-          }
-          if (++pw == columns.end) {
-            pw = columns.begin;
-            ++ph;
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          const int row = where[i] / width - tile.y, column = where[i] % width - tile.x;
-          if (where[i] >= 0 && unsigned(row) < unsigned(tile.rows) &&
-              unsigned(column) < unsigned(tile.columns)) {
-            sums[(row * tile.columns + column) * kWarp + lane] += A(value[i]);
-          }
-        }
-      }
-    }
-  }
-  if (!exists) {
+  const int64_t channel = int64_t(blockIdx.x % groups) * warps + warp_of_thread();
+  const int band = rest % bands.number * bands.size;
+  rest /= bands.number;
+  const int chunk = rest % chunks, image = rest / chunks;
+  if (channel >= sizes.channels) {
     return;
   }
-  const int64_t cell_stride = channels_last ? sizes.channels : 1;
-  T* to = output + image * sizes.cells() * sizes.channels + channel * (channels_last ? 1 : sizes.cells());
-  for (int row = 0; row < tile.rows; ++row) {
-    for (int column = 0; column < tile.columns; ++column) {
-      to[(int64_t(tile.y + row) * width + tile.x + column) * cell_stride] =
-          T(sums[(row * tile.columns + column) * kWarp + lane]);
+  const int cells = min(int64_t(bands.size), sizes.cells() - band);
+  A* sums = reinterpret_cast<A*>(shared) + int64_t(warp_of_thread()) * bands.size;
+  for (int i = lane; i < cells; i += kWarp) {
+    sums[i] = 0;
+  }
+  __syncwarp();
+  const int start = boxes.starts[image], count = boxes.starts[image + 1] - start;
+  const int end = start + int64_t(count) * (chunk + 1) / chunks;
+  int position = start + int64_t(count) * chunk / chunks + lane / bins, bin = lane % bins;
+  const int step = kWarp / bins, bin_step = kWarp % bins;
+  int next_cells[kSteps];
+  T next_values[kSteps];
+  const auto load = [&] {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      next_cells[k] = -1;
+      if (position < end) {
+        const int64_t at = boxes.order[position] * values.box_stride + channel * values.channel_stride +
+                           bin * values.bin_stride;
+        next_cells[k] = argmax[at];
+        next_values[k] = grad[at];
+      }
+      position += step;
+      bin += bin_step;
+      if (bin >= bins) {
+        bin -= bins;
+        ++position;
+      }
     }
+  };
+  const int64_t total = (int64_t(end) - (start + int64_t(count) * chunk / chunks)) * bins;
+  load();
+  for (int64_t done = 0; done < total; done += kSteps * kWarp) {
+    int cell[kSteps];
+    A value[kSteps];
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      const bool inside = next_cells[k] >= band && next_cells[k] < band + cells;
+      cell[k] = inside ? next_cells[k] - band : -1;
+      value[k] = inside ? A(next_values[k]) : A(0);
+    }
+    load();
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      add_in_order(sums, cell[k], value[k]);
+    }
+  }
+  A* to = parts + ((int64_t(chunk) * sizes.images + image) * sizes.channels + channel) * sizes.cells() + band;
+  for (int i = lane; i < cells; i += kWarp) {
+    to[i] = sums[i];
   }
 }
 
 template <typename T>
 void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, const Sizes& sizes,
-                     double spatial_scale, bool channels_last, const Tensor& output) {
+                     bool channels_last, const Tensor& output) {
   using A = Accumulate<T>;
+  const cudaStream_t stream = current_stream(grad);
   const roi::OrderedBoxes<A> ordered(boxes, sizes);
-  const Tensor values = roi::channels_last<T>(grad, sizes), where = torch::stable::contiguous(argmax);
-  const roi::Pieces rows(sizes.height, kTileRows), columns(sizes.width, kTileColumns);
-  const int64_t groups = ceil_div(sizes.channels, kWarp);
-  const int shared = rows.size * columns.size * kWarp * sizeof(A);
+  const Tensor dense = torch::stable::contiguous(grad), where = torch::stable::contiguous(argmax);
+  const int64_t channels = sizes.channels, cells = sizes.cells();
+  const int64_t of_box = sizes.bins() * channels;
+  const Values values = channels_last ? Values{of_box, 1, channels} : Values{of_box, sizes.bins(), 1};
+  const int64_t most = roi::device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  const roi::Pieces bands(cells, most / int64_t(sizeof(A)));
+  const int64_t of_warp = bands.size * sizeof(A);
+  // Neighbouring channels share the sectors of a channels-last tensor, so their warps go together.
+  const int warps = channels_last ? std::min<int64_t>({most / of_warp, 8, channels}) : 1;
+  const int64_t groups = ceil_div(channels, warps);
+  const int64_t shared = warps * of_warp;
+  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) *
+                        std::min<int64_t>(32, std::max<int64_t>(1, most / (shared + 1024)));
+  const int chunks = roi::chunks_for(groups * bands.number * sizes.images, slots);
+  const bool direct = chunks == 1 && !channels_last && std::is_same_v<T, A>;
+  const Tensor parts = direct ? output
+                              : torch::stable::new_empty(grad, {chunks, sizes.images, channels, cells},
+                                                         accumulate_type(grad.scalar_type()));
+  auto* sums = static_cast<A*>(parts.mutable_data_ptr());
   STD_CUDA_CHECK(
-      cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  backward_kernel<T>
-      <<<sizes.images * rows.number * columns.number * groups, kWarp, shared, current_stream(grad)>>>(
-          static_cast<const T*>(values.const_data_ptr()), static_cast<const int32_t*>(where.const_data_ptr()),
-          ordered.view(), A(spatial_scale), sizes, int(groups), rows, columns, channels_last,
-          static_cast<T*>(output.mutable_data_ptr()));
+      cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
+  backward_kernel<T><<<groups * bands.number * chunks * sizes.images, warps * kWarp, shared, stream>>>(
+      static_cast<const T*>(dense.const_data_ptr()), static_cast<const int32_t*>(where.const_data_ptr()), values,
+      ordered.view(), sizes, int(groups), chunks, bands, sums);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
+  auto* to = static_cast<T*>(output.mutable_data_ptr());
+  const int64_t of_image = channels * cells;
+  if (channels_last) {
+    roi::transpose(roi::Strided<A>{sums, sizes.images * of_image, of_image, cells, 1, chunks, channels, cells},
+                   sizes.images, to, stream);
+  } else if (!direct) {
+    roi::sum_parts(sums, chunks, sizes.images * of_image, to, stream);
+  }
 }
 
 std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height,
@@ -181,8 +187,8 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
   const auto guard = device_guard(input);
   const Tensor output =
       roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
-  const Tensor argmax = torch::stable::new_empty(
-      input, {sizes.boxes, pooled_height, pooled_width, sizes.channels}, ScalarType::Int);
+  const Tensor argmax = roi::new_output(
+      input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last, ScalarType::Int);
   if (sizes.boxes > 0 && sizes.channels > 0) {
     dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
@@ -196,9 +202,9 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
 }
 
 Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, int64_t images, int64_t height,
-                int64_t width, double spatial_scale, bool channels_last) {
+                int64_t width, bool channels_last) {
   constexpr const char* op = "roi_pool_backward";
-  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, spatial_scale);
+  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
   check_argmax(op, argmax, grad);
   if (validate_values()) {
     roi::check_values(op, on_host(boxes), sizes);
@@ -207,7 +213,7 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
   const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
   if (images > 0 && sizes.channels > 0) {
     dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
-      launch_backward<decltype(zero)>(grad, argmax, boxes, sizes, spatial_scale, channels_last, output);
+      launch_backward<decltype(zero)>(grad, argmax, boxes, sizes, channels_last, output);
     });
   }
   return output;

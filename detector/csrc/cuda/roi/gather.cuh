@@ -72,57 +72,38 @@ struct CellReader {
   }
 };
 
-// Where V channels of a bin go: values, and for a maximum the cell it was found in.
-template <typename T>
-struct Output {
-  T* values;        // (R, C, PH, PW), or (R, PH, PW, C) with channels_last
-  int32_t* argmax;  // (R, PH, PW, C), null without
-  bool channels_last;
-
-  template <int V>
-  __device__ void store(int64_t box, int bin, int bins, int64_t channel, int64_t channels, int count,
-                        const Accumulate<T> (&value)[V], const int32_t (&where)[V]) const {
-    const int64_t last = (box * bins + bin) * channels + channel;
-    const bool vector = count == V && channels % V == 0;  // new tensors are aligned
-    if (channels_last && vector) {
-      Pack<T, V> pack;
+// Writes V channels of a bin to (R, C, PH, PW), or with channels_last to (R, PH, PW, C).
+template <int V, typename To, typename From>
+__device__ void store(To* to, bool channels_last, int64_t box, int bin, int bins, int64_t channel,
+                      int64_t channels, const From (&values)[V]) {
+  if (channels_last && channels % V == 0) {  // new tensors are aligned
+    constexpr int most = V * sizeof(To) > 16 ? 16 / sizeof(To) : V;
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        pack.values[v] = T(value[v]);
-      }
-      *reinterpret_cast<Pack<T, V>*>(values + last) = pack;
-    } else {
-      T* to = channels_last ? values + last : values + (box * channels + channel) * bins + bin;
-      const int stride = channels_last ? 1 : bins;
+    for (int v = 0; v < V; v += most) {
+      Pack<To, most> pack;
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        if (v < count) {
-          to[int64_t(v) * stride] = T(value[v]);
-        }
+      for (int i = 0; i < most; ++i) {
+        pack.values[i] = To(values[v + i]);
       }
+      *reinterpret_cast<Pack<To, most>*>(to + (box * bins + bin) * channels + channel + v) = pack;
     }
-    if (argmax != nullptr) {
-      constexpr int most = V < 4 ? V : 4;
+    return;
+  }
+  to += channels_last ? (box * bins + bin) * channels + channel : (box * channels + channel) * bins + bin;
+  const int stride = channels_last ? 1 : bins;
 #pragma unroll
-      for (int v = 0; v < V; v += most) {
-        Pack<int32_t, most> pack;
-#pragma unroll
-        for (int i = 0; i < most; ++i) {
-          pack.values[i] = where[v + i];
-        }
-        if (vector) {
-          *reinterpret_cast<Pack<int32_t, most>*>(argmax + last + v) = pack;
-        } else {
-#pragma unroll
-          for (int i = 0; i < most; ++i) {
-            if (v + i < count) {
-              argmax[last + v + i] = pack.values[i];
-            }
-          }
-        }
-      }
+  for (int v = 0; v < V; ++v) {
+    if (channel + v < channels) {
+      to[int64_t(v) * stride] = To(values[v]);
     }
   }
+}
+
+template <typename T>
+struct Output {
+  T* values;
+  int32_t* argmax;  // the cell that a maximum was found in; null without
+  bool channels_last;
 };
 
 // Op::pool(reader, box, ph, pw, sizes, values, where) computes a bin.
@@ -170,7 +151,11 @@ __global__ void __launch_bounds__(1024)
       op.pool(reader, boxes.row(position), bin / sizes.pooled_width, bin % sizes.pooled_width, sizes, values,
               where);
     }
-    output.store(boxes.order[position], bin, bins, channel, sizes.channels, channels, values, where);
+    const int64_t box = boxes.order[position];
+    store(output.values, output.channels_last, box, bin, bins, channel, sizes.channels, values);
+    if (output.argmax != nullptr) {
+      store(output.argmax, output.channels_last, box, bin, bins, channel, sizes.channels, where);
+    }
     position += step;
     bin += bin_step;
     if (bin >= bins) {
