@@ -65,7 +65,8 @@ inline Sizes check_forward(const char* op, const Tensor& input, const Tensor& bo
           boxes.size(0), int(pooled_height), int(pooled_width)};
 }
 
-// grad: (R, C, PH, PW), or (R, PH, PW, C) with channels_last. The features had `images` x C x `height` x `width`.
+// grad: (R, C, PH, PW), or (R, PH, PW, C) with channels_last. The features had `images` x C x `height` x
+// `width`.
 inline Sizes check_backward(const char* op, const Tensor& grad, const Tensor& boxes, int64_t images,
                             int64_t height, int64_t width, bool channels_last) {
   check_rank(op, "grad", grad, 4);
@@ -76,8 +77,13 @@ inline Sizes check_backward(const char* op, const Tensor& grad, const Tensor& bo
   }
   const int first = channels_last ? 1 : 2;  // of the dimensions of a box's grid
   check_sizes(op, height, width, grad.size(first), grad.size(first + 1), 1.0);
-  return {images,        grad.size(channels_last ? 3 : 1), height, width, boxes.size(0),
-          int(grad.size(first)), int(grad.size(first + 1))};
+  return {images,
+          grad.size(channels_last ? 3 : 1),
+          height,
+          width,
+          boxes.size(0),
+          int(grad.size(first)),
+          int(grad.size(first + 1))};
 }
 
 // boxes on the CPU, contiguous.

@@ -47,7 +47,7 @@ def _maximum(cells: Tensor) -> Tensor:
     """The first maximum of (C, h, w) in each channel; 0 of no cells."""
     cells = cells.flatten(1)
     if cells.shape[1] == 0:
-        return cells.new_zeros(cells.shape[0])
+        return cells.sum(dim=1)  # zeros, and part of the graph
     comparable = cells.detach().nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     best = cells.gather(1, comparable.argmax(dim=1, keepdim=True))[:, 0]
     return best.where(best > LOWEST, LOWEST)

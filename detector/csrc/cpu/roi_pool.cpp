@@ -117,26 +117,29 @@ void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes
   }
 }
 
-// Adds the gradients of channels first..end to their cells. `grad` and `argmax` (R, bins) x C are contiguous:
-// the bins of a channel lie `bin_stride` apart, the cells of a channel `cell_stride`, and channels the rest.
+// Adds the gradients of channels first..end to their cells, in order of boxes and bins whatever the layout.
 template <typename T, typename A>
-inline __attribute__((always_inline)) void add_channels(const T* grad, const int32_t* argmax, const A* boxes,
-                                                        const Sizes& sizes, int64_t first, int64_t end,
-                                                        int64_t bin_stride, int64_t channel_stride,
-                                                        int64_t cell_stride, int64_t plane_stride,
-                                                        A* output) {
-  const int64_t bins = sizes.bins(), of_box = bins * sizes.channels, of_image = sizes.cells() * sizes.channels;
+void add_channels(const T* grad, const int32_t* argmax, const A* boxes, const Sizes& sizes,
+                  bool channels_last, int64_t first, int64_t end, A* output) {
+  const int64_t bins = sizes.bins(), channels = sizes.channels;
   const uint32_t cells = uint32_t(sizes.cells());
-  for (int64_t r = 0; r < sizes.boxes; ++r) {
-    A* image = output + int64_t(boxes[5 * r]) * of_image;
-    for (int64_t c = first; c < end; ++c) {
-      const T* value = grad + r * of_box + c * channel_stride;
-      const int32_t* where = argmax + r * of_box + c * channel_stride;
-      A* plane = image + c * plane_stride;
+  const auto add = [cells](int32_t cell, int64_t stride, A* plane, T value) {
+    if (uint32_t(cell) < cells) {  // -1 is none
+      plane[cell * stride] += A(value);
+    }
+  };
+  for (int64_t r = 0; r < sizes.boxes; ++r, grad += bins * channels, argmax += bins * channels) {
+    A* image = output + int64_t(boxes[5 * r]) * cells * channels;
+    if (channels_last) {
       for (int64_t bin = 0; bin < bins; ++bin) {
-        const int32_t cell = where[bin * bin_stride];
-        if (uint32_t(cell) < cells) {  // -1 is none
-          plane[cell * cell_stride] += A(value[bin * bin_stride]);
+        for (int64_t c = first; c < end; ++c) {
+          add(argmax[bin * channels + c], channels, image + c, grad[bin * channels + c]);
+        }
+      }
+    } else {
+      for (int64_t c = first; c < end; ++c) {
+        for (int64_t bin = 0; bin < bins; ++bin) {
+          add(argmax[c * bins + bin], 1, image + c * cells, grad[c * bins + bin]);
         }
       }
     }
@@ -174,7 +177,7 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
   roi::check_values(op, boxes, sizes);
   const Tensor rows = torch::stable::contiguous(boxes), where = torch::stable::contiguous(argmax),
                dense = torch::stable::contiguous(grad);
-  const int64_t channels = sizes.channels, cells = sizes.cells(), bins = sizes.bins();
+  const int64_t channels = sizes.channels;
   const auto shape = channels_last ? std::vector<int64_t>{images, height, width, channels}
                                    : std::vector<int64_t>{images, channels, height, width};
   const Tensor sums = torch::stable::new_zeros(grad, shape, accumulate_type(grad.scalar_type()));
@@ -185,16 +188,8 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
     const auto* cell = static_cast<const int32_t*>(where.const_data_ptr());
     const auto* box = static_cast<const A*>(rows.const_data_ptr());
     auto* output = static_cast<A*>(sums.mutable_data_ptr());
-    constexpr int64_t part = 16;  // channels of a cache line
-    parallel_for((channels + part - 1) / part, 1, [&](int64_t first, int64_t last) {
-      for (int64_t begin = first * part; begin < std::min(last * part, channels); begin += part) {
-        const int64_t end = std::min(begin + part, channels);
-        if (channels_last) {
-          add_channels(value, cell, box, sizes, begin, end, channels, 1, channels, 1, output);
-        } else {
-          add_channels(value, cell, box, sizes, begin, end, 1, bins, 1, cells, output);
-        }
-      }
+    parallel_for(channels, 16, [&](int64_t first, int64_t last) {  // 16 channels make a cache line
+      add_channels(value, cell, box, sizes, channels_last, first, last, output);
     });
   });
   return torch::stable::to(sums, grad.scalar_type());

@@ -22,24 +22,29 @@ struct Mean {
     return {values, scale, sizes.pooled_height, sizes.pooled_width, sampling_ratio, aligned};
   }
 
+  static constexpr int extra_bytes(int) { return 0; }
+
+  template <typename Cell>
+  __device__ void prepare(Cell*, const Sizes&) const {}
+
   template <typename Reader, int V>
-  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const Sizes& sizes, A (&sum)[V],
-                       int32_t (&)[V]) const {
+  __device__ void pool(const Reader& reader, int64_t, const A* values, int ph, int pw, const Sizes& sizes,
+                       A (&sum)[V], int32_t (&)[V]) const {
     const AlignedBox<A> box = this->box(values, sizes);
     const int height = sizes.height, width = sizes.width;
-    const int end_y = box.y.end_sample(ph, height), end_x = box.x.end_sample(pw, width);
-    for (int i = box.y.first_sample(ph, height); i < end_y; ++i) {
-      const Sample<A> y = box.y.sample(ph, i, height);
-      if (!y.inside) {
-        continue;
+    if (sampling_ratio == 2) {  // the usual number, unrolled
+      const Sample<A> y[2] = {box.y.sample(ph, 0, height), box.y.sample(ph, 1, height)};
+      const Sample<A> x[2] = {box.x.sample(pw, 0, width), box.x.sample(pw, 1, width)};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        add(reader, y[i / 2], x[i % 2], sum);
       }
-      for (int j = box.x.first_sample(pw, width); j < end_x; ++j) {
-        const Sample<A> x = box.x.sample(pw, j, width);
-        if (x.inside) {
-          add(reader, y.low, x.low, y.low_weight * x.low_weight, sum);
-          add(reader, y.low, x.high, y.low_weight * x.high_weight, sum);
-          add(reader, y.high, x.low, y.high_weight * x.low_weight, sum);
-          add(reader, y.high, x.high, y.high_weight * x.high_weight, sum);
+    } else {
+      const int end_y = box.y.end_sample(ph, height), end_x = box.x.end_sample(pw, width);
+      for (int i = box.y.first_sample(ph, height); i < end_y; ++i) {
+        const Sample<A> y = box.y.sample(ph, i, height);
+        for (int j = box.x.first_sample(pw, width); j < end_x; ++j) {
+          add(reader, y, box.x.sample(pw, j, width), sum);
         }
       }
     }
@@ -51,6 +56,16 @@ struct Mean {
   }
 
  private:
+  template <typename Reader, int V>
+  __device__ static void add(const Reader& reader, const Sample<A>& y, const Sample<A>& x, A (&sum)[V]) {
+    if (y.inside && x.inside) {
+      add(reader, y.low, x.low, y.low_weight * x.low_weight, sum);
+      add(reader, y.low, x.high, y.low_weight * x.high_weight, sum);
+      add(reader, y.high, x.low, y.high_weight * x.low_weight, sum);
+      add(reader, y.high, x.high, y.high_weight * x.high_weight, sum);
+    }
+  }
+
   template <typename Reader, int V>
   __device__ static void add(const Reader& reader, int y, int x, A weight, A (&sum)[V]) {
     A cell[V];
@@ -250,9 +265,8 @@ __global__ void __launch_bounds__(kWarp)
 
 // grad: (R, PH, PW, C), contiguous.
 template <typename T, int V>
-void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes,
-                     const Mean<Accumulate<T>>& mean, const Sizes& sizes, bool channels_last,
-                     const Tensor& output) {
+void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Mean<Accumulate<T>>& mean,
+                     const Sizes& sizes, bool channels_last, const Tensor& output) {
   using A = Accumulate<T>;
   const cudaStream_t stream = current_stream(output);
   const roi::Pieces pieces(sizes.width, kPiece);
@@ -260,7 +274,8 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes,
   const int64_t shared = pieces.size * kWarp * V * sizeof(A);
   const int64_t blocks = sizes.images * sizes.height * pieces.number * groups;
   // Most boxes meet in the middle of an image: several waves even that out.
-  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * (227 * 1024 / (shared + 1024));
+  const int64_t slots =
+      roi::device_attribute(cudaDevAttrMultiProcessorCount) * (227 * 1024 / (shared + 1024));
   const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, blocks), 1, 8));
   const bool direct = chunks == 1 && channels_last && std::is_same_v<T, A>;
   const int64_t of_image = sizes.cells() * sizes.channels;
@@ -289,10 +304,10 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
   if (!channels_last) {
     const Tensor dense = last;
     last = torch::stable::new_empty(grad, {sizes.boxes, sizes.bins(), sizes.channels});
-    roi::transpose(roi::Strided<T>{static_cast<const T*>(dense.const_data_ptr()), 0,
-                                   sizes.bins() * sizes.channels, sizes.bins(), 1, 1, sizes.channels,
-                                   sizes.bins()},
-                   sizes.boxes, static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
+    roi::transpose(
+        roi::Strided<T>{static_cast<const T*>(dense.const_data_ptr()), 0, sizes.bins() * sizes.channels,
+                        sizes.bins(), 1, 1, sizes.channels, sizes.bins()},
+        sizes.boxes, static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
   }
   const auto* values = static_cast<const T*>(last.const_data_ptr());
   constexpr int V = 16 / sizeof(Accumulate<T>);
@@ -318,8 +333,12 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
     dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
       using A = Accumulate<T>;
-      roi::gather<T>(input, boxes, sizes, Mean<A>{A(spatial_scale), ratio, aligned},
-                     {static_cast<T*>(output.mutable_data_ptr()), nullptr, channels_last});
+      const roi::OrderedBoxes<A> ordered(boxes, sizes);
+      const Mean<A> mean{A(spatial_scale), ratio, aligned};
+      const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()), nullptr, channels_last};
+      if (!roi::gather_staged<T>(input, ordered.view(), sizes, mean, to)) {
+        roi::launch_gather<T, 16 / sizeof(T), false>(input, ordered.view(), sizes, mean, to);
+      }
     });
   }
   return output;

@@ -9,20 +9,64 @@ namespace detector::roi_pool {
 namespace {
 
 using roi::BoxesByImage;
+using roi::Pack;
 using roi::Sizes;
+
+// The bins of every box, computed once for all channels: (R, PH + PW).
+template <typename A>
+__global__ void span_kernel(const A* boxes, A scale, Sizes sizes, Span* spans) {
+  const int number = sizes.pooled_height + sizes.pooled_width;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < sizes.boxes * number;
+       i += int64_t(gridDim.x) * blockDim.x) {
+    const A* row = boxes + i / number * 5;
+    const int bin = i % number;
+    Span span{0, 0};
+    if (roi::is_valid(row, sizes.images)) {
+      const PooledBox<A> box(row, scale, sizes.pooled_height, sizes.pooled_width);
+      span = bin < sizes.pooled_height ? box.rows(bin, sizes.height)
+                                       : box.columns(bin - sizes.pooled_height, sizes.width);
+    }
+    spans[i] = span;
+  }
+}
+
+// The first maximum of V channels, cell after cell.
+template <typename A, int V>
+struct Best {
+  A (&value)[V];
+  int32_t (&where)[V];
+
+  __device__ void add(const A (&cell)[V], int32_t index) const {
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      where[v] = cell[v] > value[v] ? index : where[v];
+      value[v] = cell[v] > value[v] ? cell[v] : value[v];
+    }
+  }
+};
 
 template <typename A>
 struct Maximum {
-  A scale;
+  const Span* spans;
+
+  static constexpr int extra_bytes(int) { return 0; }
+
+  template <typename Cell>
+  __device__ void prepare(Cell*, const Sizes&) const {}
 
   template <typename Reader, int V>
-  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const Sizes& sizes,
+  __device__ void pool(const Reader& reader, int64_t box, const A*, int ph, int pw, const Sizes& sizes,
                        A (&best)[V], int32_t (&where)[V]) const {
-    const PooledBox<A> box(values, scale, sizes.pooled_height, sizes.pooled_width);
-    const Span rows = box.rows(ph, sizes.height), columns = box.columns(pw, sizes.width);
-    if (rows.empty() || columns.empty()) {
-      return;
+    const Span* of_box = spans + box * (sizes.pooled_height + sizes.pooled_width);
+    const Span rows = of_box[ph], columns = of_box[sizes.pooled_height + pw];
+    if (!rows.empty() && !columns.empty()) {
+      pool(reader, rows, columns, sizes, best, where);
     }
+  }
+
+  template <typename Reader, int V>
+  __device__ static void pool(const Reader& reader, Span rows, Span columns, const Sizes& sizes, A (&best)[V],
+                              int32_t (&where)[V]) {
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       best[v] = A(kLowest);
@@ -31,16 +75,135 @@ struct Maximum {
       for (int x = columns.begin; x < columns.end; ++x) {
         A cell[V];
         reader.load(y, x, cell);
-        const int32_t index = y * int(sizes.width) + x;
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          where[v] = cell[v] > best[v] ? index : where[v];
-          best[v] = cell[v] > best[v] ? cell[v] : best[v];
-        }
+        Best<A, V>{best, where}.add(cell, y * int(sizes.width) + x);
       }
     }
   }
 };
+
+// The same, where also the maxima of all windows of 3 x 3 cells fit in shared memory: a bin of 3 x 3 or more
+// is covered by windows, of which it has a quarter as many as cells.
+constexpr int kWindow = 3;
+constexpr uint8_t kNowhere = kWindow * kWindow;
+
+template <typename T>
+struct WindowMaximum {
+  using A = Accumulate<T>;
+  Maximum<A> cells;
+
+  static constexpr int extra_bytes(int channels) { return channels * (sizeof(T) + 1); }
+
+  template <int V>
+  struct Windows {
+    const Pack<T, V>* values;
+    const Pack<uint8_t, V>* places;  // of the maxima in their windows, row after row
+    int width;
+
+    // The cell of channel v's maximum in the window that begins at a cell.
+    __device__ int32_t cell(int32_t window, int v) const {
+      const int place = places[window].values[v];
+      return place == kNowhere ? -1 : window + place / kWindow * width + place % kWindow;
+    }
+  };
+
+  template <int V>
+  __device__ static Windows<V> windows(const Pack<T, V>* staged, const Sizes& sizes) {
+    const auto* values = staged + sizes.cells();
+    return {values, reinterpret_cast<const Pack<uint8_t, V>*>(values + sizes.cells()), int(sizes.width)};
+  }
+
+  template <int V>
+  __device__ void prepare(Pack<T, V>* staged, const Sizes& sizes) const {
+    Pack<T, V>* values = staged + sizes.cells();
+    auto* places = reinterpret_cast<Pack<uint8_t, V>*>(values + sizes.cells());
+    const int cells = sizes.cells(), width = sizes.width;
+    for (int i = threadIdx.x; i + (kWindow - 1) * (width + 1) < cells; i += blockDim.x) {
+      A best[V];
+      int32_t where[V];
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        best[v] = A(kLowest);
+        where[v] = kNowhere;
+      }
+#pragma unroll
+      for (int place = 0; place < kWindow * kWindow; ++place) {
+        const Pack<T, V> pack = staged[i + place / kWindow * width + place % kWindow];
+        A cell[V];
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          cell[v] = A(pack.values[v]);
+        }
+        Best<A, V>{best, where}.add(cell, place);
+      }
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        values[i].values[v] = T(best[v]);
+        places[i].values[v] = uint8_t(where[v]);
+      }
+    }
+    __syncthreads();
+  }
+
+  template <typename Reader, int V>
+  __device__ void pool(const Reader& reader, int64_t box, const A*, int ph, int pw, const Sizes& sizes,
+                       A (&best)[V], int32_t (&where)[V]) const {
+    const Span* of_box = cells.spans + box * (sizes.pooled_height + sizes.pooled_width);
+    const Span rows = of_box[ph], columns = of_box[sizes.pooled_height + pw];
+    if (rows.end - rows.begin >= kWindow && columns.end - columns.begin >= kWindow) {
+      pool_windows(windows(reader.staged, sizes), rows, columns, best, where);
+    } else if (!rows.empty() && !columns.empty()) {
+      Maximum<A>::pool(reader, rows, columns, sizes, best, where);
+    }
+  }
+
+  // The last window of a row or column overlaps the one before, so as to stay in the bin.
+  template <int V>
+  __device__ static void pool_windows(const Windows<V>& windows, Span rows, Span columns, A (&best)[V],
+                                      int32_t (&where)[V]) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      best[v] = A(kLowest);
+    }
+    for (int top = rows.begin; top < rows.end; top += kWindow) {
+      const int y = min(top, rows.end - kWindow);
+      for (int left = columns.begin; left < columns.end; left += kWindow) {
+        const int32_t window = y * windows.width + min(left, columns.end - kWindow);
+        const Pack<T, V> pack = windows.values[window];
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const A value = A(pack.values[v]);
+          const bool tie = value == best[v] && where[v] >= 0;
+          if (value > best[v] || (tie && windows.cell(window, v) < windows.cell(where[v], v))) {
+            best[v] = value;
+            where[v] = window;
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      where[v] = where[v] < 0 ? -1 : windows.cell(where[v], v);
+    }
+  }
+};
+
+template <typename T>
+void launch_forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes, double spatial_scale,
+                    const roi::Output<T>& output) {
+  using A = Accumulate<T>;
+  const roi::OrderedBoxes<A> ordered(boxes, sizes);
+  const int64_t number = sizes.boxes * (sizes.pooled_height + sizes.pooled_width);
+  const Tensor spans = torch::stable::new_empty(boxes, {number, 2}, ScalarType::Int);
+  auto* of_boxes = static_cast<Span*>(spans.mutable_data_ptr());
+  span_kernel<<<blocks_for(number, 256), 256, 0, current_stream(input)>>>(ordered.view().rows,
+                                                                          A(spatial_scale), sizes, of_boxes);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  const Maximum<A> maximum{of_boxes};
+  if (!roi::gather_staged<T>(input, ordered.view(), sizes, WindowMaximum<T>{maximum}, output) &&
+      !roi::gather_staged<T>(input, ordered.view(), sizes, maximum, output)) {
+    roi::launch_gather<T, 16 / sizeof(T), false>(input, ordered.view(), sizes, maximum, output);
+  }
+}
 
 // The backward pass: a warp owns one channel of an image, or a band of its cells, in shared memory and walks
 // the pooled values of the image's boxes in order, 32 at a time. Of those that go to one cell, the lower
@@ -164,14 +327,15 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   STD_CUDA_CHECK(
       cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   backward_kernel<T><<<groups * bands.number * chunks * sizes.images, warps * kWarp, shared, stream>>>(
-      static_cast<const T*>(dense.const_data_ptr()), static_cast<const int32_t*>(where.const_data_ptr()), values,
-      ordered.view(), sizes, int(groups), chunks, bands, sums);
+      static_cast<const T*>(dense.const_data_ptr()), static_cast<const int32_t*>(where.const_data_ptr()),
+      values, ordered.view(), sizes, int(groups), chunks, bands, sums);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   auto* to = static_cast<T*>(output.mutable_data_ptr());
   const int64_t of_image = channels * cells;
   if (channels_last) {
-    roi::transpose(roi::Strided<A>{sums, sizes.images * of_image, of_image, cells, 1, chunks, channels, cells},
-                   sizes.images, to, stream);
+    roi::transpose(
+        roi::Strided<A>{sums, sizes.images * of_image, of_image, cells, 1, chunks, channels, cells},
+        sizes.images, to, stream);
   } else if (!direct) {
     roi::sum_parts(sums, chunks, sizes.images * of_image, to, stream);
   }
@@ -187,15 +351,14 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
   const auto guard = device_guard(input);
   const Tensor output =
       roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
-  const Tensor argmax = roi::new_output(
-      input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last, ScalarType::Int);
+  const Tensor argmax = roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width,
+                                        channels_last, ScalarType::Int);
   if (sizes.boxes > 0 && sizes.channels > 0) {
     dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
-      using A = Accumulate<T>;
-      roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)},
-                     {static_cast<T*>(output.mutable_data_ptr()),
-                      static_cast<int32_t*>(argmax.mutable_data_ptr()), channels_last});
+      launch_forward<T>(input, boxes, sizes, spatial_scale,
+                        {static_cast<T*>(output.mutable_data_ptr()),
+                         static_cast<int32_t*>(argmax.mutable_data_ptr()), channels_last});
     });
   }
   return {output, argmax};
