@@ -17,7 +17,7 @@ def roi_pool(
     spatial_scale: float = 1.0,
 ) -> Tensor:
     """See :func:`detector.layers.roi_pool`."""
-    rois = boxes if isinstance(boxes, Tensor) else rois_of(boxes, input)
+    rois = (boxes if isinstance(boxes, Tensor) else rois_of(boxes, input)).cpu()  # a GPU divides less exactly
     height, width = pair_of(output_size)
     pooled = []
     for image, *corners in zip(rois[:, 0].tolist(), *(rois[:, 1:] * spatial_scale).T, strict=True):
@@ -62,7 +62,7 @@ def roi_align(
     aligned: bool = False,
 ) -> Tensor:
     """See :func:`detector.layers.roi_align`."""
-    rois = boxes if isinstance(boxes, Tensor) else rois_of(boxes, input)
+    rois = (boxes if isinstance(boxes, Tensor) else rois_of(boxes, input)).cpu()  # a GPU divides less exactly
     height, width = pair_of(output_size)
     offset = 0.5 if aligned else 0.0
     pooled = []

@@ -206,8 +206,7 @@ void launch_forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes
 }
 
 // The backward pass: a warp owns one channel of an image, or a band of its cells, in shared memory and walks
-// the pooled values of the image's boxes in order, 32 at a time. Of those that go to one cell, the lower
-// lane adds first, so the order is always the same.
+// the pooled values of the image's boxes in order, 32 at a time, so the order of a sum is always the same.
 constexpr int kSteps = 16;  // times 32 values are loaded ahead
 
 // Where the values of a channel lie.
@@ -215,20 +214,27 @@ struct Values {
   int64_t box_stride, channel_stride, bin_stride;
 };
 
-// Adds value to sums[cell] for each lane with a cell of at least 0.
+// Adds value to sums[cell] for each lane with a cell of at least 0. Lanes of one cell first sum up among
+// themselves, neighbours by neighbours: small boxes have many.
 template <typename A>
 __device__ void add_in_order(A* sums, int cell, A value) {
   constexpr unsigned all = 0xffffffffu;
   const unsigned lower = (1u << lane_of_thread()) - 1;
-  const unsigned same = __match_any_sync(all, cell);
-  const int turn = cell < 0 ? -1 : __popc(same & lower);
-  const int turns = __reduce_max_sync(all, turn);
-  for (int i = 0; i <= turns; ++i) {
-    if (turn == i) {
-      sums[cell] += value;
-    }
-    __syncwarp();
+  unsigned same = __match_any_sync(all, cell);
+  int turn = __popc(same & lower);
+  const bool adds = cell >= 0 && turn == 0;
+  same &= ~lower & ~(1u << lane_of_thread());  // those after this lane
+  while (__any_sync(all, cell >= 0 && same != 0)) {
+    const int next = __ffs(same);
+    const A other = __shfl_sync(all, value, next > 0 ? next - 1 : 0);
+    value += next > 0 ? other : A(0);
+    same &= ~__ballot_sync(all, turn & 1);  // they are in the sum of the one before
+    turn >>= 1;
   }
+  if (adds) {
+    sums[cell] += value;
+  }
+  __syncwarp();
 }
 
 template <typename T>
