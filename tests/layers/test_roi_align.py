@@ -16,6 +16,25 @@ def values_and_gradient(function, input: Tensor, *arguments: object) -> tuple[Te
     return pooled.detach(), torch.autograd.grad(pooled, input, upstream)[0]
 
 
+def samples_near_an_edge(boxes: Tensor, size: tuple[int, int], bins: tuple[int, int], scale: float,
+                         sampling_ratio: int, aligned: bool) -> Tensor:  # fmt: skip
+    """(R,), which boxes have a sample where the last bit decides whether it is inside."""
+    near = torch.zeros(len(boxes), dtype=torch.bool, device=boxes.device)
+    for axis in range(2):
+        start, end = (boxes.double()[:, [2 - axis, 4 - axis]] * scale - (0.5 if aligned else 0.0)).T
+        length = end - start if aligned else (end - start).clamp(min=1)
+        bin_size = (length / bins[axis])[:, None, None]
+        samples = (
+            bin_size.ceil().clamp(min=1) if sampling_ratio == 0 else torch.full_like(bin_size, sampling_ratio)
+        )
+        i = torch.arange(int(samples.max()), device=boxes.device)
+        p = torch.arange(bins[axis], device=boxes.device)[:, None]
+        at = start[:, None, None] + p * bin_size + (i + 0.5) * bin_size / samples  # (R, bins, samples)
+        close = ((at + 1).abs() < 1e-4) | ((at - size[axis]).abs() < 1e-4)
+        near |= (close & (i < samples)).flatten(1).any(dim=1)
+    return near
+
+
 @pytest.mark.parametrize("aligned", [False, True])
 @pytest.mark.parametrize("sampling_ratio", [0, 2, 3])
 @pytest.mark.parametrize("output_size", [(7, 7), (3, 5), (1, 1)])
@@ -25,13 +44,17 @@ def test_equals_torchvision(
 ) -> None:
     # torchvision cannot sample an inverted box adaptively: it asks for a negative number of samples.
     inverted = not (aligned and sampling_ratio == 0)
+    exact = device.type == "cpu" or dtype == torch.float64 or sampling_ratio == 2
     for seed, size in enumerate([(9, 13), (20, 6)]):
         input = features(3, 4, *size, dtype=dtype, device=device)
         boxes = make_boxes(2500, 3, size, dtype=dtype, device=device, seed=seed, inverted=inverted)
+        if not exact:  # compilers for GPUs round coordinates once or twice, as they like
+            options = (size, output_size, 0.5, sampling_ratio, aligned)
+            boxes = boxes[~samples_near_an_edge(boxes, *options)]
         arguments = (input, boxes, output_size, 0.5, sampling_ratio, aligned)
         actual = values_and_gradient(roi_align, *arguments)
         expected = values_and_gradient(torchvision.ops.roi_align, *arguments)
-        tolerance = 1e-12 if dtype == torch.float64 else 1e-6
+        tolerance = 1e-12 if dtype == torch.float64 else 1e-6 if exact else 1e-5
         torch.testing.assert_close(actual[0], expected[0], rtol=tolerance, atol=tolerance)
         # A cell sums up to 10^5 terms, here in another order.
         tolerance = (1e-11 if dtype == torch.float64 else 5e-5) * float(expected[1].abs().max())

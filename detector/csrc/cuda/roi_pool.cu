@@ -9,7 +9,6 @@ namespace detector::roi_pool {
 namespace {
 
 using roi::BoxesByImage;
-using roi::Pack;
 using roi::Sizes;
 
 // The bins of every box, computed once for all channels: (R, PH + PW).
@@ -30,43 +29,18 @@ __global__ void span_kernel(const A* boxes, A scale, Sizes sizes, Span* spans) {
   }
 }
 
-// The first maximum of V channels, cell after cell.
-template <typename A, int V>
-struct Best {
-  A (&value)[V];
-  int32_t (&where)[V];
-
-  __device__ void add(const A (&cell)[V], int32_t index) const {
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      where[v] = cell[v] > value[v] ? index : where[v];
-      value[v] = cell[v] > value[v] ? cell[v] : value[v];
-    }
-  }
-};
-
 template <typename A>
 struct Maximum {
   const Span* spans;
-
-  static constexpr int extra_bytes(int) { return 0; }
-
-  template <typename Cell>
-  __device__ void prepare(Cell*, const Sizes&) const {}
 
   template <typename Reader, int V>
   __device__ void pool(const Reader& reader, int64_t box, const A*, int ph, int pw, const Sizes& sizes,
                        A (&best)[V], int32_t (&where)[V]) const {
     const Span* of_box = spans + box * (sizes.pooled_height + sizes.pooled_width);
     const Span rows = of_box[ph], columns = of_box[sizes.pooled_height + pw];
-    if (!rows.empty() && !columns.empty()) {
-      pool(reader, rows, columns, sizes, best, where);
+    if (rows.empty() || columns.empty()) {
+      return;
     }
-  }
-
-  template <typename Reader, int V>
-  __device__ static void pool(const Reader& reader, Span rows, Span columns, const Sizes& sizes, A (&best)[V],
-                              int32_t (&where)[V]) {
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       best[v] = A(kLowest);
@@ -75,114 +49,13 @@ struct Maximum {
       for (int x = columns.begin; x < columns.end; ++x) {
         A cell[V];
         reader.load(y, x, cell);
-        Best<A, V>{best, where}.add(cell, y * int(sizes.width) + x);
-      }
-    }
-  }
-};
-
-// The same, where also the maxima of all windows of 3 x 3 cells fit in shared memory: a bin of 3 x 3 or more
-// is covered by windows, of which it has a quarter as many as cells.
-constexpr int kWindow = 3;
-constexpr uint8_t kNowhere = kWindow * kWindow;
-
-template <typename T>
-struct WindowMaximum {
-  using A = Accumulate<T>;
-  Maximum<A> cells;
-
-  static constexpr int extra_bytes(int channels) { return channels * (sizeof(T) + 1); }
-
-  template <int V>
-  struct Windows {
-    const Pack<T, V>* values;
-    const Pack<uint8_t, V>* places;  // of the maxima in their windows, row after row
-    int width;
-
-    // The cell of channel v's maximum in the window that begins at a cell.
-    __device__ int32_t cell(int32_t window, int v) const {
-      const int place = places[window].values[v];
-      return place == kNowhere ? -1 : window + place / kWindow * width + place % kWindow;
-    }
-  };
-
-  template <int V>
-  __device__ static Windows<V> windows(const Pack<T, V>* staged, const Sizes& sizes) {
-    const auto* values = staged + sizes.cells();
-    return {values, reinterpret_cast<const Pack<uint8_t, V>*>(values + sizes.cells()), int(sizes.width)};
-  }
-
-  template <int V>
-  __device__ void prepare(Pack<T, V>* staged, const Sizes& sizes) const {
-    Pack<T, V>* values = staged + sizes.cells();
-    auto* places = reinterpret_cast<Pack<uint8_t, V>*>(values + sizes.cells());
-    const int cells = sizes.cells(), width = sizes.width;
-    for (int i = threadIdx.x; i + (kWindow - 1) * (width + 1) < cells; i += blockDim.x) {
-      A best[V];
-      int32_t where[V];
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        best[v] = A(kLowest);
-        where[v] = kNowhere;
-      }
-#pragma unroll
-      for (int place = 0; place < kWindow * kWindow; ++place) {
-        const Pack<T, V> pack = staged[i + place / kWindow * width + place % kWindow];
-        A cell[V];
+        const int32_t index = y * int(sizes.width) + x;
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          cell[v] = A(pack.values[v]);
-        }
-        Best<A, V>{best, where}.add(cell, place);
-      }
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        values[i].values[v] = T(best[v]);
-        places[i].values[v] = uint8_t(where[v]);
-      }
-    }
-    __syncthreads();
-  }
-
-  template <typename Reader, int V>
-  __device__ void pool(const Reader& reader, int64_t box, const A*, int ph, int pw, const Sizes& sizes,
-                       A (&best)[V], int32_t (&where)[V]) const {
-    const Span* of_box = cells.spans + box * (sizes.pooled_height + sizes.pooled_width);
-    const Span rows = of_box[ph], columns = of_box[sizes.pooled_height + pw];
-    if (rows.end - rows.begin >= kWindow && columns.end - columns.begin >= kWindow) {
-      pool_windows(windows(reader.staged, sizes), rows, columns, best, where);
-    } else if (!rows.empty() && !columns.empty()) {
-      Maximum<A>::pool(reader, rows, columns, sizes, best, where);
-    }
-  }
-
-  // The last window of a row or column overlaps the one before, so as to stay in the bin.
-  template <int V>
-  __device__ static void pool_windows(const Windows<V>& windows, Span rows, Span columns, A (&best)[V],
-                                      int32_t (&where)[V]) {
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      best[v] = A(kLowest);
-    }
-    for (int top = rows.begin; top < rows.end; top += kWindow) {
-      const int y = min(top, rows.end - kWindow);
-      for (int left = columns.begin; left < columns.end; left += kWindow) {
-        const int32_t window = y * windows.width + min(left, columns.end - kWindow);
-        const Pack<T, V> pack = windows.values[window];
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          const A value = A(pack.values[v]);
-          const bool tie = value == best[v] && where[v] >= 0;
-          if (value > best[v] || (tie && windows.cell(window, v) < windows.cell(where[v], v))) {
-            best[v] = value;
-            where[v] = window;
-          }
+          where[v] = cell[v] > best[v] ? index : where[v];
+          best[v] = cell[v] > best[v] ? cell[v] : best[v];
         }
       }
-    }
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      where[v] = where[v] < 0 ? -1 : windows.cell(where[v], v);
     }
   }
 };
@@ -199,8 +72,7 @@ void launch_forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes
                                                                           A(spatial_scale), sizes, of_boxes);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   const Maximum<A> maximum{of_boxes};
-  if (!roi::gather_staged<T>(input, ordered.view(), sizes, WindowMaximum<T>{maximum}, output) &&
-      !roi::gather_staged<T>(input, ordered.view(), sizes, maximum, output)) {
+  if (!roi::gather_staged<T>(input, ordered.view(), sizes, maximum, output)) {
     roi::launch_gather<T, 16 / sizeof(T), false>(input, ordered.view(), sizes, maximum, output);
   }
 }
@@ -220,10 +92,15 @@ template <typename A>
 __device__ void add_in_order(A* sums, int cell, A value) {
   constexpr unsigned all = 0xffffffffu;
   const unsigned lower = (1u << lane_of_thread()) - 1;
-  unsigned same = __match_any_sync(all, cell);
+  unsigned same = 0;  // the other lanes of this cell; __match_any_sync takes several times as long
+#pragma unroll
+  for (int offset = 1; offset < kWarp; ++offset) {
+    const int other = lane_of_thread() ^ offset;
+    same |= unsigned(__shfl_xor_sync(all, cell, offset) == cell) << other;
+  }
   int turn = __popc(same & lower);
   const bool adds = cell >= 0 && turn == 0;
-  same &= ~lower & ~(1u << lane_of_thread());  // those after this lane
+  same &= ~lower;  // those after this lane
   while (__any_sync(all, cell >= 0 && same != 0)) {
     const int next = __ffs(same);
     const A other = __shfl_sync(all, value, next > 0 ? next - 1 : 0);

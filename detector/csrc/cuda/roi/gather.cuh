@@ -106,7 +106,6 @@ struct Output {
   bool channels_last;
 };
 
-// Op::prepare(cells, sizes) fills what Op keeps in shared memory behind the cells, Op::extra_bytes a cell.
 // Op::pool(reader, box, its row, ph, pw, sizes, values, where) computes a bin.
 template <typename T, int V, bool kStaged, typename Op>
 __global__ void __launch_bounds__(1024)
@@ -136,7 +135,6 @@ __global__ void __launch_bounds__(1024)
       channels};
   if (kStaged && !impossible) {
     reader.stage(staged, sizes.height);
-    op.prepare(staged, sizes);
   }
   const int bins = sizes.bins();
   int position = first + threadIdx.x / bins, bin = threadIdx.x % bins;
@@ -192,7 +190,7 @@ inline int chunks_for(int64_t blocks, int64_t slots) {
 template <typename T, int V, bool kStaged, typename Op>
 void launch_gather(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes, const Sizes& sizes,
                    const Op& op, const Output<T>& output) {
-  const int64_t shared = kStaged ? sizes.cells() * int64_t(V * sizeof(T) + Op::extra_bytes(V)) : 0;
+  const int64_t shared = kStaged ? sizes.cells() * int64_t(sizeof(Pack<T, V>)) : 0;
   const int threads = shared > 100 * 1024 ? 1024 : 512;
   const int64_t of_processor =
       std::min<int64_t>(1024 / threads, kStaged ? 227 * 1024 / (shared + 1024) : 1024);
@@ -211,7 +209,7 @@ template <typename T, typename Op, int V = 16 / sizeof(T)>
 bool gather_staged(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes, const Sizes& sizes,
                    const Op& op, const Output<T>& output) {
   const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  if (sizes.cells() * int64_t(V * sizeof(T) + Op::extra_bytes(V)) <= most) {
+  if (sizes.cells() * int64_t(sizeof(Pack<T, V>)) <= most) {
     launch_gather<T, V, true>(input, boxes, sizes, op, output);
     return true;
   }
