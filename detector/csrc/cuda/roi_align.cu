@@ -23,8 +23,8 @@ struct Mean {
   }
 
   template <typename Reader, int V>
-  __device__ void pool(const Reader& reader, int64_t, const A* values, int ph, int pw, const Sizes& sizes,
-                       A (&sum)[V], int32_t (&)[V]) const {
+  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const Sizes& sizes, A (&sum)[V],
+                       int32_t (&)[V]) const {
     const AlignedBox<A> box = this->box(values, sizes);
     const int height = sizes.height, width = sizes.width;
     if (sampling_ratio == 2) {  // the usual number, unrolled
@@ -73,16 +73,14 @@ struct Mean {
 };
 
 // The backward pass: a warp owns a piece of one row of an image, in shared memory, with V channels a lane.
-// It walks all boxes in order and adds what falls into the piece, so no two threads add to one place. Most
-// boxes meet in the middle of an image, so the middle rows go first, and the boxes in chunks.
+// It walks all boxes in order and adds what falls into the piece, so no two threads add to one place.
 constexpr int kPiece = 32;  // columns
 
-// A sample weighs cells less than one away; a quarter is for rounding.
 template <typename A>
 __device__ bool may_touch(const Axis<A>& axis, int bins, int first, int count) {
   const A end = axis.start + A(bins) * axis.bin;
   const A low = min(axis.start, end), high = max(axis.start, end);
-  return A(first + count) >= low - A(0.25) && A(first - 1) <= high + A(0.25);
+  return A(first + count) >= low - A(2) && A(first) <= high + A(2);
 }
 
 constexpr int kBins = 8;  // of one row, whose gradients are loaded together
@@ -107,29 +105,15 @@ struct RowPiece {
   int row, first_column, columns, height, width, pooled_height, pooled_width;
   int64_t channels;
 
-  // Both cells of a sample are read before one is written, so that the reads do not wait for each other.
-  __device__ void add(int low, A high_weight, const A (&value)[V]) const {
-    const int column = low - first_column;
-    const bool has_low = unsigned(column) < unsigned(columns);
-    const bool has_high = unsigned(column + 1) < unsigned(columns);  // past the image it weighs nothing
-    Pack<A, V>* at = sums + column * kWarp + lane_of_thread();
-    Pack<A, V> low_sum{}, high_sum{};
-    if (has_low) {
-      low_sum = at[0];
-    }
-    if (has_high) {
-      high_sum = at[kWarp];
-    }
+  __device__ void add(int column, A weight, const A (&value)[V]) const {
+    if (unsigned(column - first_column) < unsigned(columns)) {
+      Pack<A, V>& sum = sums[(column - first_column) * kWarp + lane_of_thread()];
+      Pack<A, V> next = sum;
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      low_sum.values[v] += (A(1) - high_weight) * value[v];
-      high_sum.values[v] += high_weight * value[v];
-    }
-    if (has_low) {
-      at[0] = low_sum;
-    }
-    if (has_high) {
-      at[kWarp] = high_sum;
+      for (int v = 0; v < V; ++v) {
+        next.values[v] += weight * value[v];
+      }
+      sum = next;
     }
   }
 
@@ -207,7 +191,8 @@ struct RowPiece {
               const int from = __ffs(samples) - 1;
               const int low = __shfl_sync(0xffffffffu, lane.sample.low, from);
               const A high_weight = __shfl_sync(0xffffffffu, lane.sample.high_weight, from);
-              add(low, high_weight, values[q]);
+              add(low, A(1) - high_weight, values[q]);
+              add(min(low + 1, width - 1), high_weight, values[q]);
             }
           }
         }
@@ -227,11 +212,9 @@ __global__ void __launch_bounds__(kWarp)
   int rest = blockIdx.x / groups;
   const int first = rest % pieces.number * pieces.size;
   rest /= pieces.number;
-  const int chunk = rest % chunks;
-  rest /= chunks;
-  const int image = rest % sizes.images;
-  rest /= sizes.images;
-  const int row = (height - 1) / 2 + (rest % 2 ? rest + 1 : -rest) / 2;
+  const int row = rest % height;
+  rest /= height;
+  const int chunk = rest % chunks, image = rest / chunks;
   const int columns = min(pieces.size, width - first);
   const RowPiece<T, V> piece{reinterpret_cast<Pack<A, V>*>(shared),
                              row,
@@ -285,9 +268,10 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const int64_t groups = ceil_div(sizes.channels, kWarp * V);
   const int64_t shared = pieces.size * kWarp * V * sizeof(A);
   const int64_t blocks = sizes.images * sizes.height * pieces.number * groups;
+  // Most boxes meet in the middle of an image: several waves even that out.
   const int64_t slots =
       roi::device_attribute(cudaDevAttrMultiProcessorCount) * (227 * 1024 / (shared + 1024));
-  const int chunks = int(std::clamp<int64_t>(ceil_div(4 * slots, blocks), 1, 8));
+  const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, blocks), 1, 8));
   const bool direct = chunks == 1 && channels_last && std::is_same_v<T, A>;
   const int64_t of_image = sizes.cells() * sizes.channels;
   const Tensor parts = direct ? output
@@ -344,12 +328,8 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
     dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
       using A = Accumulate<T>;
-      const roi::OrderedBoxes<A> ordered(boxes, sizes);
-      const Mean<A> mean{A(spatial_scale), ratio, aligned};
-      const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()), nullptr, channels_last};
-      if (!roi::gather_staged<T>(input, ordered.view(), sizes, mean, to)) {
-        roi::launch_gather<T, 16 / sizeof(T), false>(input, ordered.view(), sizes, mean, to);
-      }
+      roi::gather<T>(input, boxes, sizes, Mean<A>{A(spatial_scale), ratio, aligned},
+                     {static_cast<T*>(output.mutable_data_ptr()), nullptr, channels_last});
     });
   }
   return output;

@@ -11,33 +11,15 @@ namespace {
 using roi::BoxesByImage;
 using roi::Sizes;
 
-// The bins of every box, computed once for all channels: (R, PH + PW).
-template <typename A>
-__global__ void span_kernel(const A* boxes, A scale, Sizes sizes, Span* spans) {
-  const int number = sizes.pooled_height + sizes.pooled_width;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < sizes.boxes * number;
-       i += int64_t(gridDim.x) * blockDim.x) {
-    const A* row = boxes + i / number * 5;
-    const int bin = i % number;
-    Span span{0, 0};
-    if (roi::is_valid(row, sizes.images)) {
-      const PooledBox<A> box(row, scale, sizes.pooled_height, sizes.pooled_width);
-      span = bin < sizes.pooled_height ? box.rows(bin, sizes.height)
-                                       : box.columns(bin - sizes.pooled_height, sizes.width);
-    }
-    spans[i] = span;
-  }
-}
-
 template <typename A>
 struct Maximum {
-  const Span* spans;
+  A scale;
 
   template <typename Reader, int V>
-  __device__ void pool(const Reader& reader, int64_t box, const A*, int ph, int pw, const Sizes& sizes,
+  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const Sizes& sizes,
                        A (&best)[V], int32_t (&where)[V]) const {
-    const Span* of_box = spans + box * (sizes.pooled_height + sizes.pooled_width);
-    const Span rows = of_box[ph], columns = of_box[sizes.pooled_height + pw];
+    const PooledBox<A> box(values, scale, sizes.pooled_height, sizes.pooled_width);
+    const Span rows = box.rows(ph, sizes.height), columns = box.columns(pw, sizes.width);
     if (rows.empty() || columns.empty()) {
       return;
     }
@@ -60,23 +42,6 @@ struct Maximum {
   }
 };
 
-template <typename T>
-void launch_forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes, double spatial_scale,
-                    const roi::Output<T>& output) {
-  using A = Accumulate<T>;
-  const roi::OrderedBoxes<A> ordered(boxes, sizes);
-  const int64_t number = sizes.boxes * (sizes.pooled_height + sizes.pooled_width);
-  const Tensor spans = torch::stable::new_empty(boxes, {number, 2}, ScalarType::Int);
-  auto* of_boxes = static_cast<Span*>(spans.mutable_data_ptr());
-  span_kernel<<<blocks_for(number, 256), 256, 0, current_stream(input)>>>(ordered.view().rows,
-                                                                          A(spatial_scale), sizes, of_boxes);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
-  const Maximum<A> maximum{of_boxes};
-  if (!roi::gather_staged<T>(input, ordered.view(), sizes, maximum, output)) {
-    roi::launch_gather<T, 16 / sizeof(T), false>(input, ordered.view(), sizes, maximum, output);
-  }
-}
-
 // The backward pass: a warp owns one channel of an image, or a band of its cells, in shared memory and walks
 // the pooled values of the image's boxes in order, 32 at a time, so the order of a sum is always the same.
 constexpr int kSteps = 16;  // times 32 values are loaded ahead
@@ -92,15 +57,10 @@ template <typename A>
 __device__ void add_in_order(A* sums, int cell, A value) {
   constexpr unsigned all = 0xffffffffu;
   const unsigned lower = (1u << lane_of_thread()) - 1;
-  unsigned same = 0;  // the other lanes of this cell; __match_any_sync takes several times as long
-#pragma unroll
-  for (int offset = 1; offset < kWarp; ++offset) {
-    const int other = lane_of_thread() ^ offset;
-    same |= unsigned(__shfl_xor_sync(all, cell, offset) == cell) << other;
-  }
+  unsigned same = __match_any_sync(all, cell);
   int turn = __popc(same & lower);
   const bool adds = cell >= 0 && turn == 0;
-  same &= ~lower;  // those after this lane
+  same &= ~lower & ~(1u << lane_of_thread());  // those after this lane
   while (__any_sync(all, cell >= 0 && same != 0)) {
     const int next = __ffs(same);
     const A other = __shfl_sync(all, value, next > 0 ? next - 1 : 0);
@@ -239,9 +199,10 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
   if (sizes.boxes > 0 && sizes.channels > 0) {
     dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
-      launch_forward<T>(input, boxes, sizes, spatial_scale,
-                        {static_cast<T*>(output.mutable_data_ptr()),
-                         static_cast<int32_t*>(argmax.mutable_data_ptr()), channels_last});
+      using A = Accumulate<T>;
+      roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)},
+                     {static_cast<T*>(output.mutable_data_ptr()),
+                      static_cast<int32_t*>(argmax.mutable_data_ptr()), channels_last});
     });
   }
   return {output, argmax};

@@ -106,7 +106,7 @@ struct Output {
   bool channels_last;
 };
 
-// Op::pool(reader, box, its row, ph, pw, sizes, values, where) computes a bin.
+// Op::pool(reader, box, ph, pw, sizes, values, where) computes a bin.
 template <typename T, int V, bool kStaged, typename Op>
 __global__ void __launch_bounds__(1024)
     gather_kernel(Features<T> input, BoxesByImage<Accumulate<T>> boxes, Sizes sizes, int groups, int chunks,
@@ -147,11 +147,11 @@ __global__ void __launch_bounds__(1024)
       values[v] = 0;
       where[v] = -1;
     }
-    const int64_t box = boxes.order[position];
     if (!impossible) {
-      op.pool(reader, box, boxes.rows + 5 * box, bin / sizes.pooled_width, bin % sizes.pooled_width, sizes,
-              values, where);
+      op.pool(reader, boxes.row(position), bin / sizes.pooled_width, bin % sizes.pooled_width, sizes, values,
+              where);
     }
+    const int64_t box = boxes.order[position];
     store(output.values, output.channels_last, box, bin, bins, channel, sizes.channels, values);
     if (output.argmax != nullptr) {
       store(output.argmax, output.channels_last, box, bin, bins, channel, sizes.channels, where);
@@ -190,7 +190,7 @@ inline int chunks_for(int64_t blocks, int64_t slots) {
 template <typename T, int V, bool kStaged, typename Op>
 void launch_gather(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes, const Sizes& sizes,
                    const Op& op, const Output<T>& output) {
-  const int64_t shared = kStaged ? sizes.cells() * int64_t(sizeof(Pack<T, V>)) : 0;
+  const int64_t shared = kStaged ? sizes.cells() * sizeof(Pack<T, V>) : 0;
   const int threads = shared > 100 * 1024 ? 1024 : 512;
   const int64_t of_processor =
       std::min<int64_t>(1024 / threads, kStaged ? 227 * 1024 / (shared + 1024) : 1024);
@@ -204,19 +204,22 @@ void launch_gather(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-// As many channels at a time as 16 bytes and the shared memory hold. False if not one does.
-template <typename T, typename Op, int V = 16 / sizeof(T)>
-bool gather_staged(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes, const Sizes& sizes,
-                   const Op& op, const Output<T>& output) {
+// As many channels at a time as 16 bytes and the shared memory hold.
+template <typename T, typename Op>
+void gather(const Tensor& input, const Tensor& boxes, const Sizes& sizes, const Op& op,
+            const Output<T>& output) {
+  const OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
   const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  if (sizes.cells() * int64_t(sizeof(Pack<T, V>)) <= most) {
-    launch_gather<T, V, true>(input, boxes, sizes, op, output);
-    return true;
-  }
-  if constexpr (V * sizeof(T) > 4 && V > 1) {
-    return gather_staged<T, Op, V / 2>(input, boxes, sizes, op, output);
+  constexpr int V = 16 / sizeof(T);
+  const auto fits = [&](int channels) { return sizes.cells() * channels * int64_t(sizeof(T)) <= most; };
+  if (fits(V)) {
+    launch_gather<T, V, true>(input, ordered.view(), sizes, op, output);
+  } else if (fits(V / 2)) {
+    launch_gather<T, V / 2, true>(input, ordered.view(), sizes, op, output);
+  } else if (V >= 4 && fits(V / 4)) {
+    launch_gather<T, (V >= 4 ? V / 4 : 1), true>(input, ordered.view(), sizes, op, output);
   } else {
-    return false;
+    launch_gather<T, V, false>(input, ordered.view(), sizes, op, output);
   }
 }
 
