@@ -7,6 +7,10 @@ from cases import nms
 from measure import run_cases
 
 CASES = [nms]
+from cases import roi_align, roi_pool
+from measure import run_cases
+
+CASES = [roi_pool, roi_align]
 
 if __name__ == "__main__":
     run_cases("roi", __doc__, CASES)

@@ -51,3 +51,41 @@ def lltm_backward(
     needs_bias: bool,
     needs_h: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]: ...
+def roi_pool_forward(
+    input: Tensor,
+    boxes: Tensor,
+    pooled_height: int,
+    pooled_width: int,
+    spatial_scale: float,
+    channels_last: bool,
+) -> tuple[Tensor, Tensor]: ...
+def roi_pool_backward(
+    grad: Tensor,
+    argmax: Tensor,
+    boxes: Tensor,
+    images: int,
+    height: int,
+    width: int,
+    channels_last: bool,
+) -> Tensor: ...
+def roi_align_forward(
+    input: Tensor,
+    boxes: Tensor,
+    pooled_height: int,
+    pooled_width: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+    channels_last: bool,
+) -> Tensor: ...
+def roi_align_backward(
+    grad: Tensor,
+    boxes: Tensor,
+    images: int,
+    height: int,
+    width: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+    channels_last: bool,
+) -> Tensor: ...

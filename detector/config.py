@@ -26,7 +26,7 @@ def get_cfg() -> CfgNode:
     """All keys with their defaults. Sizes are in pixels, IoUs and thresholds in [0, 1]."""
     cfg = CfgNode()
     cfg.SEED = 0  # decides initial weights, order of images, flips, sizes and dropout
-    cfg.DETERMINISTIC = True  # equal bits each time; on a GPU, RoI align is several times faster with False
+    cfg.DETERMINISTIC = True  # equal bits each time; on a GPU, False lets torch and cuDNN add in any order
     cfg.DEVICE = "auto"  # "cpu", "cuda", or "auto": cuda where there is one
     cfg.THREADS = 0  # CPU threads of the main process; 0: as many as torch takes by itself
     cfg.OUTPUT_DIR = "runs/default"  # run folder: config, log, events, checkpoints, metrics, pictures

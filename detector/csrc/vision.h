@@ -43,5 +43,23 @@
   OP(lltm_backward, \
      "(Tensor? grad_h, Tensor? grad_c, Tensor weight, Tensor cs, Tensor gates, Tensor xh, " \
      "bool needs_input, bool needs_weight, bool needs_bias, bool needs_h) " \
-     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)")
+     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)") \
+  /* RoI ops take and give features (N, C, H, W) and pooled values (R, C, PH, PW); with channels_last what */ \
+  /* they give, and the gradient that they take, is (N, H, W, C) or (R, PH, PW, C). boxes are (R, 5). */ \
+  /* -> pooled values, the cells of the maxima */ \
+  OP(roi_pool_forward, \
+     "(Tensor input, Tensor boxes, int pooled_height, int pooled_width, float spatial_scale, " \
+     "bool channels_last) -> (Tensor, Tensor)") \
+  /* -> gradient of input */ \
+  OP(roi_pool_backward, \
+     "(Tensor grad, Tensor argmax, Tensor boxes, SymInt images, SymInt height, SymInt width, " \
+     "bool channels_last) -> Tensor") \
+  /* -> pooled values */ \
+  OP(roi_align_forward, \
+     "(Tensor input, Tensor boxes, int pooled_height, int pooled_width, float spatial_scale, " \
+     "int sampling_ratio, bool aligned, bool channels_last) -> Tensor") \
+  /* -> gradient of input */ \
+  OP(roi_align_backward, \
+     "(Tensor grad, Tensor boxes, SymInt images, SymInt height, SymInt width, float spatial_scale, " \
+     "int sampling_ratio, bool aligned, bool channels_last) -> Tensor")
 // clang-format on

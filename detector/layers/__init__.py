@@ -9,6 +9,7 @@ from torchvision.ops import (
     roi_pool,
     sigmoid_focal_loss,
 )
+from torchvision.ops import batched_nms, deform_conv2d, nms, sigmoid_focal_loss
 
 from detector.layers.nms import batched_nms, nms, nms_mask
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
@@ -19,6 +20,8 @@ from detector.layers.lltm import LLTM, LLTMSequence, lltm, lltm_sequence
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
 from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
+from detector.layers.roi_align import RoIAlign, roi_align
+from detector.layers.roi_pool import RoIPool, roi_pool
 
 ROIAlign = RoIAlign
 ROIPool = RoIPool

@@ -17,6 +17,9 @@ __all__ = [
     "upsample_bilinear2d",
 ]
 __all__ = ["lltm", "lltm_sequence", "pcl_loss", "proposal_clusters", "trilinear_interpolate"]
+from detector.layers.reference_roi import roi_align, roi_pool
+
+__all__ = ["pcl_loss", "proposal_clusters", "roi_align", "roi_pool"]
 
 
 def pcl_loss(

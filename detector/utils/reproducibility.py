@@ -11,7 +11,7 @@ def seed_everything(seed: int, deterministic: bool = True) -> None:
     """Seed every generator, and ask torch for deterministic algorithms or not; call it first of all."""
     # cuBLAS is deterministic only with a fixed workspace, which it reads from here when it first starts.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # Warn only: the backward of torchvision's RoI pooling has no such algorithm on a GPU.
+    # Warn only: our layers have such algorithms, but a backbone may hold an operation that has none on a GPU.
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
     # We never read memory that was not written, and filling it takes time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

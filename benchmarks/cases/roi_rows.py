@@ -1,0 +1,115 @@
+"""What roi_pool.py and roi_align.py share: sizes, boxes and the timing beside torchvision."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torchvision
+from measure import Row, time_calls
+from torch import Tensor
+
+from detector import layers
+
+STRIDE = 8  # pixels a cell
+OUTPUT_SIZE = 7
+NUM_BOXES_SETS = 3  # rotated
+
+
+class Case(NamedTuple):
+    images: int
+    channels: int
+    height: int
+    width: int
+    boxes: int  # in all
+    dtype: torch.dtype = torch.float32
+    channels_last: bool = False
+
+    def text(self) -> str:
+        return f"{self.images}x{self.channels}x{self.height}x{self.width}, {self.boxes} boxes"
+
+
+WSOD = Case(1, 512, 112, 150, 4000)  # a dilated VGG16's conv5 of an image of 900 x 1200
+BATCH = Case(16, 512, 38, 50, 16 * 1000)
+GPU_CASES = [
+    Case(1, 512, 75, 100, 2000),
+    *(
+        WSOD._replace(dtype=d, channels_last=last)
+        for d in (torch.float32, torch.bfloat16)
+        for last in (False, True)
+    ),
+    *(BATCH._replace(dtype=d) for d in (torch.float32, torch.bfloat16)),
+]
+CPU_CASES = [Case(1, 256, 14, 14, 100), Case(2, 64, 38, 50, 300), Case(1, 128, 75, 100, 500)]
+
+
+def random_boxes(case: Case, seed: int) -> Tensor:
+    """(R, 5): both corners uniform in the image, so a third as wide and high on average, image by image."""
+    generator = torch.Generator().manual_seed(seed)
+    corners = torch.rand(case.boxes, 2, 2, generator=generator)
+    corners = corners.sort(dim=1).values * torch.tensor([case.width, case.height]) * STRIDE
+    image = torch.arange(case.boxes)[:, None] * case.images // case.boxes
+    return torch.cat([image, corners.flatten(1)], dim=1)
+
+
+def rows(
+    op: str,
+    options: dict[str, object],
+    targets_ms: dict[str, float],
+    saved_bytes: int,
+    device: torch.device,
+    bandwidth: float,
+) -> list[Row]:
+    """`targets_ms` are those of the first case; elsewhere torchvision is to be beaten."""
+    cases = GPU_CASES if device.type == "cuda" else CPU_CASES
+    result = []
+    for case in cases:
+        ours = _times(partial(getattr(layers, op), **options), case, device)
+        # torchvision has no bfloat16, and wants boxes in the dtype of the features.
+        peer_dtype = torch.float16 if case.dtype == torch.bfloat16 else case.dtype
+        peer = _times(
+            partial(getattr(torchvision.ops, op), **options),
+            case._replace(dtype=peer_dtype), device, box_dtype=peer_dtype,
+        )  # fmt: skip
+        threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
+        for pass_, ours_ms in ours.items():
+            target = targets_ms.get(pass_) if case == GPU_CASES[0] else None
+            row = Row(
+                case=f"{op} {case.text()}{threads}",
+                pass_=pass_,
+                dtype=str(case.dtype).removeprefix("torch."),
+                layout="channels last" if case.channels_last else "contiguous",
+                ours_ms=ours_ms,
+                peer="torchvision" if peer_dtype == case.dtype else "torchvision float16",
+                peer_ms=peer[pass_],
+                copy_percent=100 * _fewest_bytes(case, saved_bytes) / bandwidth / ours_ms,
+                target="peer_ms" if target is None else f"{target} ms",
+                reached=ours_ms <= (peer[pass_] if target is None else target),
+            )
+            result.append(row)
+    return result
+
+
+def _fewest_bytes(case: Case, saved_bytes: int) -> int:
+    """Both ways the same: the features or their gradient, the pooled values or theirs, and what is saved."""
+    cells = case.images * case.channels * case.height * case.width
+    pooled = case.boxes * case.channels * OUTPUT_SIZE**2
+    return cells * case.dtype.itemsize + pooled * (case.dtype.itemsize + saved_bytes) + case.boxes * 20
+
+
+def _times(
+    op: Callable[..., Tensor], case: Case, device: torch.device, box_dtype: torch.dtype = torch.float32
+) -> dict[str, float]:
+    shape = (case.images, case.channels, case.height, case.width)
+    input = torch.randn(shape, generator=torch.Generator().manual_seed(0)).relu().to(device, case.dtype)
+    if case.channels_last:
+        input = input.contiguous(memory_format=torch.channels_last)
+    input.requires_grad_()
+    boxes = [random_boxes(case, seed).to(device, box_dtype) for seed in range(NUM_BOXES_SETS)]
+    calls = [partial(op, input, b, OUTPUT_SIZE, 1 / STRIDE) for b in boxes]
+    repeats = 60 if device.type == "cuda" else 9
+    forward = time_calls(calls, device, repeats)
+    pooled = [call() for call in calls]
+    upstream = torch.randn_like(pooled[0])
+    calls = [partial(torch.autograd.grad, p, input, upstream, retain_graph=True) for p in pooled]
+    return {"forward": forward, "backward": time_calls(calls, device, repeats)}

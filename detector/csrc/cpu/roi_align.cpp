@@ -1,0 +1,210 @@
+// RoI align on the CPU. The samples of a bin weigh cells by (weights of rows) x (weights of columns), so each
+// axis is summed up first; then the channels of a cell go side by side. Forward: a thread takes boxes.
+// Backward: a thread takes channels and walks all boxes in order, so the bits never depend on the number of
+// threads.
+#include "../roi_align.h"
+
+#include <torch/csrc/stable/library.h>
+
+#include <vector>
+
+#include "multiversion.h"
+#include "roi_layout.h"
+
+namespace detector::roi_align {
+namespace {
+
+using roi::kChannels;
+using roi::Sizes;
+
+struct Options {
+  double spatial_scale;
+  int sampling_ratio;
+  bool aligned;
+
+  template <typename A>
+  AlignedBox<A> box(const A* values, const Sizes& sizes) const {
+    return {values, A(spatial_scale), sizes.pooled_height, sizes.pooled_width, sampling_ratio, aligned};
+  }
+};
+
+template <typename A>
+struct Weight {
+  int64_t at;
+  A weight;
+};
+
+// The weights of an axis: those of bin i are from starts[i] to starts[i + 1].
+template <typename A>
+struct AxisWeights {
+  std::vector<Weight<A>> weights;
+  std::vector<int64_t> starts;
+
+  void fill(const Axis<A>& axis, int bins, int size) {
+    weights.clear();
+    starts.assign(1, 0);
+    for (int bin = 0; bin < bins; ++bin) {
+      for (int i = axis.first_sample(bin, size), end = axis.end_sample(bin, size); i < end; ++i) {
+        const Sample<A> sample = axis.sample(bin, i, size);
+        if (sample.inside) {
+          add(sample.low, sample.low_weight);
+          add(sample.high, sample.high_weight);
+        }
+      }
+      starts.push_back(weights.size());
+    }
+  }
+
+ private:
+  // Neighbouring samples share cells, which are among the last two.
+  void add(int64_t at, A weight) {
+    const int64_t end = weights.size();
+    for (int64_t i = end - 1; i >= std::max(starts.back(), end - 2); --i) {
+      if (weights[i].at == at) {
+        weights[i].weight += weight;
+        return;
+      }
+    }
+    weights.push_back({at, weight});
+  }
+};
+
+template <typename A>
+struct BoxWeights {
+  AxisWeights<A> y, x;
+  A count;
+
+  void fill(const AlignedBox<A>& box, const Sizes& sizes) {
+    y.fill(box.y, sizes.pooled_height, sizes.height);
+    x.fill(box.x, sizes.pooled_width, sizes.width);
+    count = box.count();
+  }
+};
+
+template <typename A>
+DETECTOR_MULTIVERSION void gather_box(const A* cells, int64_t row_stride, int64_t column_stride,
+                                      const BoxWeights<A>& box, int64_t count, A* values) {
+  A* __restrict sum = values;
+  for (size_t ph = 0; ph + 1 < box.y.starts.size(); ++ph) {
+    for (size_t pw = 0; pw + 1 < box.x.starts.size(); ++pw, sum += count) {
+      std::fill(sum, sum + count, A(0));
+      for (int64_t i = box.y.starts[ph]; i < box.y.starts[ph + 1]; ++i) {
+        const A* row = cells + box.y.weights[i].at * row_stride;
+        for (int64_t j = box.x.starts[pw]; j < box.x.starts[pw + 1]; ++j) {
+          const A* __restrict cell = row + box.x.weights[j].at * column_stride;
+          const A weight = box.y.weights[i].weight * box.x.weights[j].weight;
+          for (int64_t c = 0; c < count; ++c) {
+            sum[c] += weight * cell[c];
+          }
+        }
+      }
+      for (int64_t c = 0; c < count; ++c) {
+        sum[c] /= box.count;
+      }
+    }
+  }
+}
+
+template <typename A>
+DETECTOR_MULTIVERSION void scatter_box(const A* values, const BoxWeights<A>& box, int64_t width,
+                                       int64_t count, A* cells) {
+  const A* __restrict value = values;
+  for (size_t ph = 0; ph + 1 < box.y.starts.size(); ++ph) {
+    for (size_t pw = 0; pw + 1 < box.x.starts.size(); ++pw, value += count) {
+      for (int64_t i = box.y.starts[ph]; i < box.y.starts[ph + 1]; ++i) {
+        for (int64_t j = box.x.starts[pw]; j < box.x.starts[pw + 1]; ++j) {
+          A* __restrict cell = cells + (box.y.weights[i].at * width + box.x.weights[j].at) * count;
+          const A weight = box.y.weights[i].weight * box.x.weights[j].weight / box.count;
+          for (int64_t c = 0; c < count; ++c) {
+            cell[c] += weight * value[c];
+          }
+        }
+      }
+    }
+  }
+}
+
+Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, int64_t pooled_width,
+               double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
+  constexpr const char* op = "roi_align";
+  const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
+  const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
+  roi::check_values(op, boxes, sizes);
+  const Tensor rows = torch::stable::contiguous(boxes);
+  const int64_t bins = sizes.bins(), channels = sizes.channels;
+  const Tensor output =
+      roi::new_output(input, sizes.boxes, channels, pooled_height, pooled_width, channels_last);
+  dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    using A = Accumulate<T>;
+    const auto cells = roi::cells_of<T>(input, sizes);
+    const auto* box = static_cast<const A*>(rows.const_data_ptr());
+    auto* to = static_cast<T*>(output.mutable_data_ptr());
+    parallel_for(sizes.boxes, 1, [&](int64_t first_box, int64_t end_box) {
+      std::vector<A> values(bins * kChannels);
+      BoxWeights<A> weights;
+      for (int64_t r = first_box; r < end_box; ++r) {
+        weights.fill(options.box(box + 5 * r, sizes), sizes);
+        const A* image = cells.image(int64_t(box[5 * r]));
+        for (int64_t first = 0; first < channels; first += kChannels) {
+          const int64_t end = std::min(first + kChannels, channels);
+          gather_box(image + first, cells.row_stride, cells.column_stride, weights, end - first,
+                     values.data());
+          roi::store_channels(values.data(), bins, first, end, channels, channels_last,
+                              to + r * bins * channels);
+        }
+      }
+    });
+  });
+  return output;
+}
+
+// The gradients of all images for channels first..end, each image summed up by itself.
+template <typename T, typename A>
+void backward_channels(const roi::Gradient<T>& grad, const A* boxes, const Options& options,
+                       const Sizes& sizes, int64_t first, int64_t end, bool channels_last, T* output) {
+  const int64_t count = end - first, places = sizes.cells() * count;
+  std::vector<A> sums(sizes.images * places), values(sizes.bins() * count);
+  BoxWeights<A> weights;
+  for (int64_t r = 0; r < sizes.boxes; ++r) {
+    weights.fill(options.box(boxes + 5 * r, sizes), sizes);
+    grad.load(r, sizes, first, end, values.data());
+    scatter_box(values.data(), weights, sizes.width, count, sums.data() + int64_t(boxes[5 * r]) * places);
+  }
+  for (int64_t n = 0; n < sizes.images; ++n) {
+    roi::store_channels(sums.data() + n * places, sizes.cells(), first, end, sizes.channels, channels_last,
+                        output + n * sizes.cells() * sizes.channels);
+  }
+}
+
+Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t height, int64_t width,
+                double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
+  constexpr const char* op = "roi_align_backward";
+  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
+  const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
+  roi::check_values(op, boxes, sizes);
+  const Tensor rows = torch::stable::contiguous(boxes);
+  const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
+  dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const roi::Gradient<T> gradient(grad, channels_last);
+    constexpr int64_t part = 16;  // channels: few, so that the sums of an image stay in the cache
+    parallel_for((sizes.channels + part - 1) / part, 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        backward_channels(gradient, static_cast<const Accumulate<T>*>(rows.const_data_ptr()), options, sizes,
+                          i * part, std::min((i + 1) * part, sizes.channels), channels_last,
+                          static_cast<T*>(output.mutable_data_ptr()));
+      }
+    });
+  });
+  return output;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(detector, CPU, m) {
+  m.impl("roi_align_forward", TORCH_BOX(&forward));
+  m.impl("roi_align_backward", TORCH_BOX(&backward));
+}
+
+}  // namespace detector::roi_align

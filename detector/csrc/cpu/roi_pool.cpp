@@ -1,0 +1,205 @@
+// RoI pooling on the CPU. Forward: a thread takes boxes, and compares the channels of a cell side by side.
+// Backward: a thread takes channels and walks all boxes in order, so the bits never depend on the number of
+// threads.
+#include "../roi_pool.h"
+
+#include <torch/csrc/stable/library.h>
+
+#include <cstring>
+#include <vector>
+
+#include "multiversion.h"
+#include "roi_layout.h"
+
+namespace detector::roi_pool {
+namespace {
+
+using roi::kChannels;
+using roi::Sizes;
+
+// The cells of a bin, by the first channel of the image.
+template <typename A>
+struct Bin {
+  const A* cells;
+  int64_t row_stride, column_stride, width;
+  Span rows, columns;
+};
+
+// The maxima of neighbouring channels, and where each was found first: `Vectors` times 16 bytes, which every
+// processor has; the compiler does not turn the plain loop into vectors, and longer ones into no vectors.
+template <int Vectors, typename A>
+inline __attribute__((always_inline)) void pool_vectors(const Bin<A>& bin, A* best, int32_t* where) {
+  using Index = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;
+  constexpr int W = 16 / sizeof(A);
+  typedef A Values __attribute__((vector_size(16)));
+  typedef Index Indices __attribute__((vector_size(16)));
+  Values most[Vectors];
+  Indices at[Vectors];
+  for (int v = 0; v < Vectors; ++v) {
+    most[v] = Values{} + (bin.rows.empty() || bin.columns.empty() ? A(0) : A(kLowest));
+    at[v] = Indices{} - 1;
+  }
+  for (int64_t y = bin.rows.begin; y < bin.rows.end; ++y) {
+    const A* cell = bin.cells + y * bin.row_stride + bin.columns.begin * bin.column_stride;
+    for (int64_t x = bin.columns.begin; x < bin.columns.end; ++x, cell += bin.column_stride) {
+      const Indices index = Indices{} + Index(y * bin.width + x);
+      for (int v = 0; v < Vectors; ++v) {
+        Values value;
+        std::memcpy(&value, cell + v * W, sizeof(value));
+        const Indices more = value > most[v];
+        most[v] = more ? value : most[v];
+        at[v] = more ? index : at[v];
+      }
+    }
+  }
+  for (int c = 0; c < Vectors * W; ++c) {
+    best[c] = most[c / W][c % W];
+    where[c] = int32_t(at[c / W][c % W]);
+  }
+}
+
+template <typename A>
+void pool_channel(const Bin<A>& bin, A* best, int32_t* where) {
+  A most = bin.rows.empty() || bin.columns.empty() ? A(0) : A(kLowest);
+  int32_t at = -1;
+  for (int64_t y = bin.rows.begin; y < bin.rows.end; ++y) {
+    for (int64_t x = bin.columns.begin; x < bin.columns.end; ++x) {
+      const A value = bin.cells[y * bin.row_stride + x * bin.column_stride];
+      at = value > most ? int32_t(y * bin.width + x) : at;
+      most = value > most ? value : most;
+    }
+  }
+  *best = most;
+  *where = at;
+}
+
+template <typename A>
+DETECTOR_MULTIVERSION void pool_bin(Bin<A> bin, int64_t count, A* best, int32_t* where) {
+  constexpr int W = 16 / sizeof(A);
+  const A* cells = bin.cells;
+  int64_t c = 0;
+  for (; c + 4 * W <= count; c += 4 * W) {
+    bin.cells = cells + c;
+    pool_vectors<4>(bin, best + c, where + c);
+  }
+  for (; c + W <= count; c += W) {
+    bin.cells = cells + c;
+    pool_vectors<1>(bin, best + c, where + c);
+  }
+  for (; c < count; ++c) {
+    bin.cells = cells + c;
+    pool_channel(bin, best + c, where + c);
+  }
+}
+
+template <typename T, typename A>
+void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes& sizes, bool channels_last,
+                int64_t first_box, int64_t end_box, T* output, int32_t* argmax) {
+  const int64_t bins = sizes.bins(), channels = sizes.channels;
+  std::vector<A> best(bins * kChannels);
+  std::vector<int32_t> where(bins * kChannels);
+  for (int64_t r = first_box; r < end_box; ++r) {
+    const PooledBox<A> box(boxes + 5 * r, scale, sizes.pooled_height, sizes.pooled_width);
+    const A* image = cells.image(int64_t(boxes[5 * r]));
+    for (int64_t first = 0; first < channels; first += kChannels) {
+      const int64_t end = std::min(first + kChannels, channels), count = end - first;
+      for (int64_t bin = 0; bin < bins; ++bin) {
+        const Span rows = box.rows(bin / sizes.pooled_width, sizes.height);
+        const Span columns = box.columns(bin % sizes.pooled_width, sizes.width);
+        pool_bin(Bin<A>{image + first, cells.row_stride, cells.column_stride, sizes.width, rows, columns},
+                 count, best.data() + bin * count, where.data() + bin * count);
+      }
+      roi::store_channels(best.data(), bins, first, end, channels, channels_last,
+                          output + r * bins * channels);
+      roi::store_channels(where.data(), bins, first, end, channels, channels_last,
+                          argmax + r * bins * channels);
+    }
+  }
+}
+
+// Adds the gradients of channels first..end to their cells, in order of boxes and bins whatever the layout.
+template <typename T, typename A>
+void add_channels(const T* grad, const int32_t* argmax, const A* boxes, const Sizes& sizes,
+                  bool channels_last, int64_t first, int64_t end, A* output) {
+  const int64_t bins = sizes.bins(), channels = sizes.channels;
+  const uint32_t cells = uint32_t(sizes.cells());
+  const auto add = [cells](int32_t cell, int64_t stride, A* plane, T value) {
+    if (uint32_t(cell) < cells) {  // -1 is none
+      plane[cell * stride] += A(value);
+    }
+  };
+  for (int64_t r = 0; r < sizes.boxes; ++r, grad += bins * channels, argmax += bins * channels) {
+    A* image = output + int64_t(boxes[5 * r]) * cells * channels;
+    if (channels_last) {
+      for (int64_t bin = 0; bin < bins; ++bin) {
+        for (int64_t c = first; c < end; ++c) {
+          add(argmax[bin * channels + c], channels, image + c, grad[bin * channels + c]);
+        }
+      }
+    } else {
+      for (int64_t c = first; c < end; ++c) {
+        for (int64_t bin = 0; bin < bins; ++bin) {
+          add(argmax[c * bins + bin], 1, image + c * cells, grad[c * bins + bin]);
+        }
+      }
+    }
+  }
+}
+
+std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height,
+                                   int64_t pooled_width, double spatial_scale, bool channels_last) {
+  constexpr const char* op = "roi_pool";
+  const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
+  roi::check_values(op, boxes, sizes);
+  const Tensor rows = torch::stable::contiguous(boxes);
+  const Tensor output =
+      roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
+  const Tensor argmax = roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width,
+                                        channels_last, ScalarType::Int);
+  dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    using A = Accumulate<T>;
+    const auto cells = roi::cells_of<T>(input, sizes);
+    parallel_for(sizes.boxes, 1, [&](int64_t first, int64_t last) {
+      pool_boxes(cells, static_cast<const A*>(rows.const_data_ptr()), A(spatial_scale), sizes, channels_last,
+                 first, last, static_cast<T*>(output.mutable_data_ptr()),
+                 static_cast<int32_t*>(argmax.mutable_data_ptr()));
+    });
+  });
+  return {output, argmax};
+}
+
+Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, int64_t images, int64_t height,
+                int64_t width, bool channels_last) {
+  constexpr const char* op = "roi_pool_backward";
+  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
+  check_argmax(op, argmax, grad);
+  roi::check_values(op, boxes, sizes);
+  const Tensor rows = torch::stable::contiguous(boxes), where = torch::stable::contiguous(argmax),
+               dense = torch::stable::contiguous(grad);
+  const int64_t channels = sizes.channels;
+  const auto shape = channels_last ? std::vector<int64_t>{images, height, width, channels}
+                                   : std::vector<int64_t>{images, channels, height, width};
+  const Tensor sums = torch::stable::new_zeros(grad, shape, accumulate_type(grad.scalar_type()));
+  dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    using A = Accumulate<T>;
+    const auto* value = static_cast<const T*>(dense.const_data_ptr());
+    const auto* cell = static_cast<const int32_t*>(where.const_data_ptr());
+    const auto* box = static_cast<const A*>(rows.const_data_ptr());
+    auto* output = static_cast<A*>(sums.mutable_data_ptr());
+    parallel_for(channels, 16, [&](int64_t first, int64_t last) {  // 16 channels make a cache line
+      add_channels(value, cell, box, sizes, channels_last, first, last, output);
+    });
+  });
+  return torch::stable::to(sums, grad.scalar_type());
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(detector, CPU, m) {
+  m.impl("roi_pool_forward", TORCH_BOX(&forward));
+  m.impl("roi_pool_backward", TORCH_BOX(&backward));
+}
+
+}  // namespace detector::roi_pool

@@ -1,0 +1,103 @@
+// Work around the backward kernels: a change of layout before, the sum of their parts after.
+#pragma once
+
+#include "../launch.cuh"
+
+namespace detector::roi {
+
+constexpr int kTile = 64;
+constexpr int kTileThreads = 256;
+
+// (P, B, M, N) in any strides to (B, N, M), summed over the parts P in order.
+template <typename From>
+struct Strided {
+  const From* data;
+  int64_t part_stride, batch_stride, row_stride, column_stride;
+  int parts;
+  int64_t rows, columns;
+};
+
+// A block takes a tile of kTile x kTile: it reads along columns and writes along rows.
+template <typename From, typename To>
+__global__ void __launch_bounds__(kTileThreads)
+    transpose_kernel(Strided<From> from, int tiles_of_rows, int tiles_of_columns, To* to) {
+  __shared__ From tile[kTile][kTile + 1];  // columns x rows
+  constexpr int steps = 8;                 // loads in flight
+  const int64_t batch = blockIdx.x / tiles_of_rows / tiles_of_columns;
+  const int64_t row = int64_t(blockIdx.x / tiles_of_columns % tiles_of_rows) * kTile;
+  const int64_t column = int64_t(blockIdx.x % tiles_of_columns) * kTile;
+  const int rows = min(int64_t(kTile), from.rows - row);
+  const int columns = min(int64_t(kTile), from.columns - column);
+  const From* data =
+      from.data + batch * from.batch_stride + row * from.row_stride + column * from.column_stride;
+  const unsigned reciprocal = 0xffffffffu / columns + 1;  // i * reciprocal >> 32 is i / columns for small i
+  for (int first = threadIdx.x; first < rows * columns; first += steps * kTileThreads) {
+    From values[steps];
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+      const int i = first + k * kTileThreads;
+      const int r = columns == 1 ? i : __umulhi(i, reciprocal), c = i - r * columns;
+      values[k] = From(0);
+      for (int part = 0; part < from.parts && i < rows * columns; ++part) {
+        values[k] += data[part * from.part_stride + r * from.row_stride + c * from.column_stride];
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+      const int i = first + k * kTileThreads;
+      const int r = columns == 1 ? i : __umulhi(i, reciprocal), c = i - r * columns;
+      if (i < rows * columns) {
+        tile[c][r] = values[k];
+      }
+    }
+  }
+  __syncthreads();
+  To* output = to + (batch * from.columns + column) * from.rows + row;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < columns * kTile; i += kTileThreads) {
+    if (i % kTile < rows) {
+      output[i / kTile * from.rows + i % kTile] = To(tile[i / kTile][i % kTile]);
+    }
+  }
+}
+
+template <typename From, typename To>
+void transpose(const Strided<From>& from, int64_t batch, To* to, cudaStream_t stream) {
+  const int64_t rows = ceil_div(from.rows, kTile), columns = ceil_div(from.columns, kTile);
+  if (batch * rows * columns > 0) {
+    transpose_kernel<<<batch * rows * columns, kTileThreads, 0, stream>>>(from, int(rows), int(columns), to);
+    STD_CUDA_KERNEL_LAUNCH_CHECK();
+  }
+}
+
+template <typename From, typename To>
+__global__ void __launch_bounds__(kTileThreads)
+    sum_kernel(const From* parts, int number, int64_t size, To* sum) {
+  for (int64_t i = int64_t(blockIdx.x) * kTileThreads + threadIdx.x; i < size;
+       i += int64_t(gridDim.x) * kTileThreads) {
+    From total = parts[i];
+#pragma unroll 4
+    for (int part = 1; part < number; ++part) {
+      total += parts[part * size + i];
+    }
+    sum[i] = To(total);
+  }
+}
+
+// (P, size) to (size,), in the order of the parts.
+template <typename From, typename To>
+void sum_parts(const From* parts, int number, int64_t size, To* sum, cudaStream_t stream) {
+  if (size > 0) {
+    sum_kernel<<<blocks_for(size, kTileThreads), kTileThreads, 0, stream>>>(parts, number, size, sum);
+    STD_CUDA_KERNEL_LAUNCH_CHECK();
+  }
+}
+
+// A length cut into as few equal pieces of at most `most` as there may be.
+struct Pieces {
+  int number, size;
+  Pieces(int64_t length, int64_t most)
+      : number(int(ceil_div(length, most))), size(int(ceil_div(length, number))) {}
+};
+
+}  // namespace detector::roi

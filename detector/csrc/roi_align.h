@@ -1,0 +1,97 @@
+// The samples of roi_align (He et al., Mask R-CNN, arXiv 1703.06870), value for value as in torchvision.
+#pragma once
+
+#include "roi.h"
+
+namespace detector::roi_align {
+
+// A sample between two neighbouring cells of one axis; none where it is more than a cell outside.
+template <typename A>
+struct Sample {
+  bool inside;
+  int low, high;
+  A low_weight, high_weight;
+
+  C10_HOST_DEVICE Sample(A at, int size) : inside(at >= A(-1) && at <= A(size)) {
+    at = at > A(0) ? at : A(0);
+    low = inside ? int(at) : 0;
+    if (low >= size - 1) {
+      low = high = size - 1;
+      at = A(low);
+    } else {
+      high = low + 1;
+    }
+    high_weight = at - A(low);
+    low_weight = A(1) - high_weight;
+  }
+};
+
+// One axis of a box: `bins` of size `bin`, each sampled `grid` times.
+template <typename A>
+struct Axis {
+  A start, bin;
+  int grid;
+
+  C10_HOST_DEVICE Axis(A from, A to, A scale, A offset, bool at_least_one, int bins, int sampling_ratio) {
+    start = from * scale - offset;
+    A length = to * scale - offset - start;
+    if (at_least_one && length < A(1)) {
+      length = A(1);
+    }
+    bin = length / A(bins);
+    const A adaptive = std::ceil(bin);
+    const A most = 1 << 30;
+    grid = sampling_ratio > 0 ? sampling_ratio
+                              : int(adaptive < A(0)   ? A(0)
+                                    : adaptive < most ? adaptive
+                                                      : most);
+  }
+
+  C10_HOST_DEVICE Sample<A> sample(int in_bin, int i, int size) const {
+    return {start + A(in_bin) * bin + (A(i) + A(0.5)) * bin / A(grid), size};
+  }
+
+  // The samples of a bin that may be inside: a box may be far larger than the image.
+  C10_HOST_DEVICE int first_sample(int in_bin, int size) const {
+    return near(in_bin, bin > 0 ? A(-1) : A(size), A(-1));
+  }
+  C10_HOST_DEVICE int end_sample(int in_bin, int size) const {
+    return near(in_bin, bin > 0 ? A(size) : A(-1), A(2));
+  }
+
+ private:
+  // The number of the sample at a place, moved by `margin` and what rounding may hide.
+  C10_HOST_DEVICE int near(int in_bin, A place, A margin) const {
+    if (bin == A(0)) {
+      return margin < A(0) ? 0 : grid;
+    }
+    margin *= A(1) + A(8) * std::numeric_limits<A>::epsilon() * A(grid);
+    const A number = std::floor((place - start - A(in_bin) * bin) / bin * A(grid) + margin);
+    return number > A(0) ? (number < A(grid) ? int(number) : grid) : 0;
+  }
+};
+
+template <typename A>
+struct AlignedBox {
+  Axis<A> y, x;
+
+  C10_HOST_DEVICE AlignedBox(const A* box, A scale, int pooled_height, int pooled_width, int sampling_ratio,
+                             bool aligned)
+      : y(box[2], box[4], scale, aligned ? A(0.5) : A(0), !aligned, pooled_height, sampling_ratio),
+        x(box[1], box[3], scale, aligned ? A(0.5) : A(0), !aligned, pooled_width, sampling_ratio) {}
+
+  // What the sum of a bin's samples is divided by.
+  C10_HOST_DEVICE A count() const {
+    const A samples = A(y.grid) * A(x.grid);
+    return samples < A(1) ? A(1) : samples;
+  }
+};
+
+inline int checked_ratio(const char* op, int64_t sampling_ratio) {
+  if (sampling_ratio > std::numeric_limits<int32_t>::max()) {
+    fail(op, ": sampling_ratio is ", sampling_ratio, ", expected less than 2^31");
+  }
+  return sampling_ratio > 0 ? int(sampling_ratio) : 0;
+}
+
+}  // namespace detector::roi_align

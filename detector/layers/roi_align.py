@@ -1,0 +1,141 @@
+"""RoI align. Kernels: csrc/cpu/roi_align.cpp, csrc/cuda/roi_align.cu."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from detector.layers._extension import load_extension
+from detector.layers.roi_boxes import is_channels_last, pair_of, rois_of
+
+_C = load_extension()
+
+
+def roi_align(
+    input: Tensor,
+    boxes: Tensor | Sequence[Tensor],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+) -> Tensor:
+    r"""The mean of samples in each bin of a grid laid over each box: torchvision's `roi_align`.
+
+    Corners are multiplied by `spatial_scale`, less 0.5 if `aligned`, and not rounded; unless `aligned`, a box
+    is at least one cell wide and high. Each bin of size b is sampled at a grid of g x g points,
+
+    .. math:: y_i = y_1 + p b + (i + 1/2) b / g, \quad g = \text{sampling\_ratio or } \lceil b \rceil
+
+    A sample interpolates its four neighbours bilinearly; one more than a cell outside the input counts as 0,
+    other coordinates are clamped to the input. No samples (inverted boxes with `aligned`) give 0. Source: He
+    et al., "Mask R-CNN", https://arxiv.org/abs/1703.06870.
+
+    `boxes` get no gradient; second derivatives work. Equal inputs give equal bits, in the gradient too. On a
+    GPU the host never waits, and the call can be captured in a CUDA graph.
+
+    Args:
+        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. With channels last
+            nothing is copied, and the result is channels last too.
+        boxes (Tensor[R, 5] or list of Tensor[L, 4]): (image, x1, y1, x2, y2), or (x1, y1, x2, y2) in one
+            tensor for each image; of any floating dtype. Half features go well with float32 boxes.
+        output_size (int or (int, int)): PH and PW.
+        spatial_scale (float): cells per unit of the boxes.
+        sampling_ratio (int): g; 0 or less: as many samples as the bin has cells, rounded up, on each axis.
+        aligned (bool): whether cells are points in their middle (True) or at their corner (False).
+
+    Returns:
+        Tensor[R, C, PH, PW]: in the dtype of `input`.
+
+    Raises:
+        RuntimeError: on a wrong shape, dtype or device, or an `output_size` or `spatial_scale` that is not
+            positive. On the CPU, and on a GPU with the environment variable DETECTOR_VALIDATE=1, also on a
+            box of no image or with coordinates that are not finite. Else such a box gives 0 on a GPU.
+    """
+    rois = rois_of(boxes, input)
+    channels_last = is_channels_last(input)
+    pooled = _C.roi_align_forward(
+        input, rois, *pair_of(output_size), spatial_scale, sampling_ratio, aligned, channels_last
+    )
+    return pooled.permute(0, 3, 1, 2) if channels_last else pooled  # (R, C, PH, PW)
+
+
+class RoIAlign(nn.Module):
+    """See :func:`roi_align`."""
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        spatial_scale: float,
+        sampling_ratio: int,
+        aligned: bool = False,
+    ) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+        self.sampling_ratio = sampling_ratio
+        self.aligned = aligned
+
+    def forward(self, input: Tensor, boxes: Tensor | Sequence[Tensor]) -> Tensor:
+        return roi_align(
+            input, boxes, self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
+            f"sampling_ratio={self.sampling_ratio}, aligned={self.aligned}"
+        )
+
+
+def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:
+    input, boxes, _, _, *ctx.options = inputs  # spatial_scale, sampling_ratio, aligned, channels_last
+    ctx.save_for_backward(boxes)
+    images, _, *size = input.shape
+    ctx.sizes = (images, *size)
+
+
+def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    if not ctx.needs_input_grad[0]:
+        return (None,) * 8
+    *_, channels_last = ctx.options
+    grad_input = _C.roi_align_backward(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
+    return grad_input.permute(0, 3, 1, 2) if channels_last else grad_input, *(None,) * 7
+
+
+def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
+    grad, boxes, _, _, _, *ctx.options = inputs
+    ctx.save_for_backward(boxes)
+    ctx.output_size = tuple(grad.shape[1:3] if ctx.options[-1] else grad.shape[2:])
+
+
+def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Both ops are linear, and each other's transpose."""
+    if not ctx.needs_input_grad[0]:
+        return (None,) * 9
+    *_, channels_last = ctx.options
+    input = grad.permute(0, 3, 1, 2) if channels_last else grad  # (N, C, H, W)
+    return _C.roi_align_forward(input, *ctx.saved_tensors, *ctx.output_size, *ctx.options), *(None,) * 8
+
+
+@torch.library.register_fake("detector::roi_align_forward")
+def _fake_forward(
+    input, boxes, pooled_height, pooled_width, spatial_scale, sampling_ratio, aligned, channels_last
+):
+    boxes_number, channels = boxes.shape[0], input.shape[1]
+    if channels_last:
+        return input.new_empty(boxes_number, pooled_height, pooled_width, channels)
+    return input.new_empty(boxes_number, channels, pooled_height, pooled_width)
+
+
+@torch.library.register_fake("detector::roi_align_backward")
+def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_ratio, aligned, channels_last):
+    if channels_last:
+        return grad.new_empty(images, height, width, grad.shape[3])
+    return grad.new_empty(images, grad.shape[1], height, width)
+
+
+# No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.
+torch.library.register_autograd("detector::roi_align_forward", _backward, setup_context=_setup_context)
+torch.library.register_autograd(
+    "detector::roi_align_backward", _double_backward, setup_context=_setup_backward_context
+)

@@ -1,0 +1,130 @@
+"""RoI pooling. Kernels: csrc/cpu/roi_pool.cpp, csrc/cuda/roi_pool.cu."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from detector.layers._extension import load_extension
+from detector.layers.roi_boxes import is_channels_last, pair_of, rois_of
+
+_C = load_extension()
+
+
+def roi_pool(
+    input: Tensor,
+    boxes: Tensor | Sequence[Tensor],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+) -> Tensor:
+    r"""The maximum of each bin of a grid laid over each box: torchvision's `roi_pool`.
+
+    Corners, times `spatial_scale`, are rounded to cells, half away from zero; both are part of the box, which
+    is at least one cell. Of H' rows, bin p of PH takes
+
+    .. math:: \lfloor p H' / PH \rfloor \ldots \lceil (p + 1) H' / PH \rceil - 1
+
+    clipped to the input, and columns likewise. A bin outside gives 0. NaN is never the maximum; a bin of
+    nothing but NaN or minus infinity gives the lowest float32. Source: Girshick, "Fast R-CNN",
+    https://arxiv.org/abs/1504.08083.
+
+    The gradient goes to the first of equal maxima, `boxes` get none, and second derivatives work. Equal
+    inputs give equal bits, in the gradient too. On a GPU the host never waits, and the call can be captured
+    in a CUDA graph.
+
+    Args:
+        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. With channels last
+            nothing is copied, and the result is channels last too.
+        boxes (Tensor[R, 5] or list of Tensor[L, 4]): (image, x1, y1, x2, y2), or (x1, y1, x2, y2) in one
+            tensor for each image; of any floating dtype. Half features go well with float32 boxes.
+        output_size (int or (int, int)): PH and PW.
+        spatial_scale (float): cells per unit of the boxes.
+
+    Returns:
+        Tensor[R, C, PH, PW]: in the dtype of `input`.
+
+    Raises:
+        RuntimeError: on a wrong shape, dtype or device, or an `output_size` or `spatial_scale` that is not
+            positive. On the CPU, and on a GPU with the environment variable DETECTOR_VALIDATE=1, also on a
+            box of no image or with coordinates that are not finite. Else such a box gives 0 on a GPU.
+    """
+    rois = rois_of(boxes, input)
+    channels_last = is_channels_last(input)
+    pooled, _ = _C.roi_pool_forward(input, rois, *pair_of(output_size), spatial_scale, channels_last)
+    return pooled.permute(0, 3, 1, 2) if channels_last else pooled  # (R, C, PH, PW)
+
+
+class RoIPool(nn.Module):
+    """See :func:`roi_pool`."""
+
+    def __init__(self, output_size: int | Sequence[int], spatial_scale: float) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.spatial_scale = spatial_scale
+
+    def forward(self, input: Tensor, boxes: Tensor | Sequence[Tensor]) -> Tensor:
+        return roi_pool(input, boxes, self.output_size, self.spatial_scale)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"
+
+
+def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
+    input, boxes, *_, ctx.channels_last = inputs
+    _, argmax = output
+    ctx.mark_non_differentiable(argmax)
+    ctx.save_for_backward(argmax, boxes)
+    images, _, *size = input.shape
+    ctx.sizes = (images, *size)
+
+
+def _backward(ctx, grad: Tensor, _grad_argmax: Tensor | None) -> tuple[Tensor | None, ...]:
+    if not ctx.needs_input_grad[0]:
+        return (None,) * 6
+    grad_input = _C.roi_pool_backward(grad, *ctx.saved_tensors, *ctx.sizes, ctx.channels_last)
+    return grad_input.permute(0, 3, 1, 2) if ctx.channels_last else grad_input, *(None,) * 5
+
+
+def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
+    _, argmax, boxes, *_, ctx.channels_last = inputs
+    ctx.save_for_backward(argmax, boxes)
+
+
+def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradient op is linear; its transpose reads each maximum's cell."""
+    if not ctx.needs_input_grad[0]:
+        return (None,) * 7
+    argmax, boxes = ctx.saved_tensors
+    channel = torch.arange(argmax.shape[-1 if ctx.channels_last else 1], device=argmax.device)
+    if ctx.channels_last:
+        cells = grad.flatten(1, 2)  # (N, H W, C)
+    else:
+        cells = grad.flatten(2).mT
+        channel = channel[:, None, None]
+    # No maximum, as in all bins of an impossible box, which only a GPU lets through.
+    found = argmax >= 0
+    image = torch.where(found, boxes[:, 0, None, None, None].long(), 0)
+    values = cells[image, argmax.clamp(min=0).long(), channel]
+    return values.where(found, 0), *(None,) * 6
+
+
+@torch.library.register_fake("detector::roi_pool_forward")
+def _fake_forward(input, boxes, pooled_height, pooled_width, spatial_scale, channels_last):
+    last = (boxes.shape[0], pooled_height, pooled_width, input.shape[1])
+    first = (boxes.shape[0], input.shape[1], pooled_height, pooled_width)
+    pooled = input.new_empty(last if channels_last else first)
+    return pooled, torch.empty_like(pooled, dtype=torch.int32)
+
+
+@torch.library.register_fake("detector::roi_pool_backward")
+def _fake_backward(grad, argmax, boxes, images, height, width, channels_last):
+    if channels_last:
+        return grad.new_empty(images, height, width, grad.shape[3])
+    return grad.new_empty(images, grad.shape[1], height, width)
+
+
+# No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.
+torch.library.register_autograd("detector::roi_pool_forward", _backward, setup_context=_setup_context)
+torch.library.register_autograd(
+    "detector::roi_pool_backward", _double_backward, setup_context=_setup_backward_context
+)

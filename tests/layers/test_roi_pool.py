@@ -1,0 +1,97 @@
+"""roi_pool: its values beside torchvision's and by hand. What both RoI ops promise: test_roi_ops.py."""
+
+import pytest
+import torch
+import torchvision
+from roi_cases import features, make_boxes
+from torch import Tensor
+
+from detector.layers import reference, roi_pool
+
+LOWEST = torch.finfo(torch.float32).min
+
+
+def values_and_gradient(function, input: Tensor, *arguments: object) -> tuple[Tensor, Tensor]:
+    input = input.detach().requires_grad_()
+    pooled = function(input, *arguments)
+    upstream = torch.linspace(-1, 2, pooled.numel(), dtype=torch.float64).view(pooled.shape).to(input)
+    return pooled.detach(), torch.autograd.grad(pooled, input, upstream)[0]
+
+
+@pytest.mark.parametrize("output_size", [(7, 7), (3, 5), (1, 1), (9, 2)])
+@pytest.mark.parametrize("scale", [1.0, 0.5, 1 / 16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_equals_torchvision(dtype, scale: float, output_size: tuple[int, int], device: torch.device) -> None:
+    for seed, size in enumerate([(9, 13), (20, 6)]):
+        input = features(3, 4, *size, dtype=dtype, device=device)
+        boxes = make_boxes(2500, 3, size, dtype=dtype, device=device, seed=seed)
+        boxes[:, 1:] /= scale
+        arguments = (input, boxes, output_size, scale)
+        actual = values_and_gradient(roi_pool, *arguments)
+        expected = values_and_gradient(torchvision.ops.roi_pool, *arguments)
+        assert torch.equal(actual[0], expected[0])
+        # A cell sums up to 10^4 terms, on a GPU in another order.
+        tolerance = (1e-12 if dtype == torch.float64 else 1e-5) * float(expected[1].abs().max())
+        torch.testing.assert_close(actual[1], expected[1], rtol=0, atol=tolerance)
+
+
+def test_by_hand(device: torch.device) -> None:
+    input = torch.arange(12.0, device=device).reshape(1, 1, 3, 4).requires_grad_()
+    # columns 1 to 3 in two bins that share the middle one; rows 0 to 1
+    pooled = roi_pool(input, torch.tensor([[0.0, 0.6, 0.4, 3.4, 1.0]], device=device), (2, 2))
+    assert pooled.tolist() == [[[[2, 3], [6, 7]]]]
+    (grad,) = torch.autograd.grad(pooled, input, torch.full_like(pooled, 3))
+    assert grad.flatten().nonzero().flatten().tolist() == [2, 3, 6, 7]
+    assert grad.sum() == 12
+
+
+def test_halves_are_rounded_away_from_zero(device: torch.device) -> None:
+    input = torch.arange(25.0, device=device).reshape(1, 1, 5, 5)
+    for corner, expected in [(0.5, 6), (1.5, 12), (2.5, 18), (-0.4, 0), (0.49999997, 0)]:
+        pooled = roi_pool(input, torch.tensor([[0, corner, corner, corner, corner]], device=device), 1)
+        assert pooled.item() == expected, corner
+
+
+def test_first_of_equal_maxima_gets_the_gradient(device: torch.device) -> None:
+    input = torch.zeros(1, 2, 4, 4, device=device)
+    input[0, 1, 1:3, 1:3] = 5
+    _, grad = values_and_gradient(roi_pool, input, torch.tensor([[0.0, 0, 0, 3, 3]], device=device), 1)
+    assert grad.flatten(1).nonzero().tolist() == [[0, 0], [0, 21]]  # cell (0, 0), cell (1, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_nan_and_infinity(dtype: torch.dtype, device: torch.device) -> None:
+    nan, inf = torch.nan, torch.inf
+    rows = [[nan, 1, nan, nan], [3, nan, nan, nan], [-inf, -inf, inf, nan], [-inf, -inf, 0, 4]]
+    input = torch.tensor(rows, dtype=dtype, device=device)[None, None]
+    boxes = torch.tensor([[0, 0, 0, 3, 3]], dtype=dtype, device=device)
+    for function in (roi_pool, reference.roi_pool, torchvision.ops.roi_pool):
+        values, grad = values_and_gradient(function, input, boxes, 2)
+        assert values.flatten().tolist() == [3, LOWEST, LOWEST, inf]
+        if function is not reference.roi_pool:  # the twin's gradient goes to an arbitrary cell there
+            assert grad.flatten().nonzero().flatten().tolist() == [4, 10]
+
+
+def test_gradient_of_the_gradient_reads_the_maxima(device: torch.device) -> None:
+    input = features(2, 3, 9, 13, device=device)
+    boxes = make_boxes(8, device=device)
+    pooled = roi_pool(input, boxes, (2, 3), 0.5)
+    upstream = torch.ones_like(pooled, requires_grad=True)
+    (grad,) = torch.autograd.grad(pooled, input, upstream, create_graph=True)
+    (values,) = torch.autograd.grad(grad, upstream, input.detach())  # the maxima of the features again
+    torch.testing.assert_close(values, pooled.detach())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("size", [(240, 245), (170, 170), (100, 110), (50, 60)])
+def test_cuda_every_way_to_hold_an_image(size: tuple[int, int]) -> None:
+    """From too large for shared memory to four float32 channels at a time."""
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        boxes = make_boxes(60, 2, size, dtype=wide)
+        for channels_last in (False, True):
+            input = features(2, 9, *size, dtype=dtype, channels_last=channels_last)
+            expected = values_and_gradient(roi_pool, input, boxes, (3, 4), 0.7)
+            actual = values_and_gradient(roi_pool, input.cuda(), boxes.cuda(), (3, 4), 0.7)
+            assert torch.equal(actual[0].cpu(), expected[0])
+            torch.testing.assert_close(actual[1].cpu(), expected[1])
