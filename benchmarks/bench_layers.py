@@ -3,9 +3,10 @@
 python benchmarks/bench_layers.py --device cuda
 """
 
+from cases import depthwise_conv2d
 from measure import run_cases
 
-CASES = []
+CASES = [depthwise_conv2d]
 
 if __name__ == "__main__":
     run_cases("layers", __doc__, CASES)

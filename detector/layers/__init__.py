@@ -12,6 +12,7 @@ from torchvision.ops import (
     sigmoid_focal_loss,
 )
 
+from detector.layers.depthwise_conv2d import DepthwiseConv2d, depthwise_conv2d
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
 
@@ -19,6 +20,7 @@ ROIAlign = RoIAlign
 ROIPool = RoIPool
 
 __all__ = [
+    "DepthwiseConv2d",
     "PCLLoss",
     "ProposalClusters",
     "ROIAlign",
@@ -27,6 +29,7 @@ __all__ = [
     "RoIPool",
     "batched_nms",
     "deform_conv2d",
+    "depthwise_conv2d",
     "nms",
     "pcl_loss",
     "pcl_loss_compat",

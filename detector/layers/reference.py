@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from detector.layers.reference_clusters import proposal_clusters
+from detector.layers.reference_depthwise_conv2d import depthwise_conv2d
 
-__all__ = ["pcl_loss", "proposal_clusters"]
+__all__ = ["depthwise_conv2d", "pcl_loss", "proposal_clusters"]
 
 
 def pcl_loss(
