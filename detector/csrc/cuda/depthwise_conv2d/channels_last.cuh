@@ -5,7 +5,9 @@
 
 #include "channels_last/forward.cuh"
 #include "channels_last/grad_weight.cuh"
+#include "channels_last/grad_weight_planes.cuh"
 #include "channels_last/tiles.cuh"
+#include "channels_last/toeplitz.cuh"
 #include "channels_last/transposed.cuh"
 
 namespace detector::depthwise_conv2d {
@@ -25,6 +27,26 @@ bool has_kernel(const Problem& p, const void* a, const void* b) {
       height < limit && width * p.channels < limit &&
       p.batch * ceil_div(p.channels, kWarp) * width < limit;  // int offsets in a row, and the grid
   return !std::is_same_v<T, double> && square && known && vectors && small;
+}
+
+// Whether the matrix units do a stride of 1, for an image of so many columns: in float16 and bfloat16, for
+// the kernels that take longer than the memory by fused multiply-adds, where half of a block's columns are
+// there.
+template <typename T, int K>
+bool suits_matrix_units(int64_t width) {
+  return sizeof(T) == 2 && K >= 5 && 2 * width >= ceil_div(width, Chunk::columns) * Chunk::columns;
+}
+
+// A forward pass with stride 1, or the gradient of the input as a forward pass with the kernel turned around.
+template <typename T, int K>
+void launch_same(const Walk& walk, int64_t batch, const T* input, const T* weight, const T* bias,
+                 bool flipped, T* output, cudaStream_t stream) {
+  if constexpr (sizeof(T) == 2 && K >= 5) {
+    if (suits_matrix_units<T, K>(walk.width)) {
+      return launch_toeplitz<T, K>(walk, batch, input, weight, bias, flipped, output, stream);
+    }
+  }
+  launch_forward<T, K, 1, ForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
 }
 
 // Calls body with the kernel size and the stride as constants.
@@ -83,8 +105,12 @@ bool forward_channels_last(const Problem& p, const T* input, const T* weight, co
     }
     with_sizes(p, [&](auto k, auto s) {
       constexpr int K = decltype(k)::value, S = decltype(s)::value;
-      launch_forward<T, K, S, ForwardTile<T, K>>(walk_output(p), p.batch, input, weight, bias, false, output,
-                                                 stream);
+      if constexpr (S == 1) {
+        launch_same<T, K>(walk_output(p), p.batch, input, weight, bias, false, output, stream);
+      } else {
+        launch_forward<T, K, S, ForwardTile<T, K>>(walk_output(p), p.batch, input, weight, bias, false,
+                                                   output, stream);
+      }
     });
     return true;
   }
@@ -103,11 +129,11 @@ bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, 
     with_sizes(p, [&](auto k, auto s) {
       constexpr int K = decltype(k)::value, S = decltype(s)::value;
       Walk walk = walk_input(p);
-      if constexpr (S == 1) {  // a forward pass with the kernel turned around
+      if constexpr (S == 1) {
         walk.pad_h = K - 1 - walk.pad_h;
         walk.pad_w = K - 1 - walk.pad_w;
-        launch_forward<T, K, S, ForwardTile<T, K>>(walk, p.batch, grad, weight,
-                                                   static_cast<const T*>(nullptr), true, grad_input, stream);
+        const T* no_bias = nullptr;
+        launch_same<T, K>(walk, p.batch, grad, weight, no_bias, true, grad_input, stream);
       } else {
         launch_transposed<T, K, S, TransposedTile<T, K>>(walk, p.batch, grad, weight, grad_input, stream);
       }
@@ -129,6 +155,11 @@ bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, 
     }
     with_sizes(p, [&](auto k, auto s) {
       constexpr int K = decltype(k)::value, S = decltype(s)::value;
+      if constexpr (S == 1 && sizeof(T) == 2 && K >= 5) {
+        if (suits_matrix_units<T, K>(p.out_width)) {
+          return launch_pairs<T, K>(walk_output(p), p.batch, input, grad, grad_weight, allocate, stream);
+        }
+      }
       launch_grad_weight<T, K, S, GradWeightTile<T, K>>(walk_output(p), p.batch, input, grad, grad_weight,
                                                         allocate, stream);
     });

@@ -17,11 +17,11 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
   T* const shared_weights = reinterpret_cast<T*>(shared);
   T* const ring = shared_weights + Tile::channels * K * K;
 
-  const Place place = place_of_block(walk, Tile::channels);
+  const Place place = place_of_block(walk, Tile::channels, blockDim.y * kColumns);
   const int first_row = place.row * S - walk.pad_h;
   const int steps = min(walk.rows, walk.height - place.row) + J - 1;
   Window<T, Tile::channels> window(input, walk.source_height, walk.source_width, walk.channels, place,
-                                   first_row, place.column * kColumns * S - walk.pad_w,
+                                   first_row, place.column * S - walk.pad_w,
                                    (blockDim.y * kColumns - 1) * S + K);
   const int step_size = S * window.columns * Tile::channels;
   const auto fetch = [&](int first, int slot) {
@@ -45,23 +45,13 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
   load_weights(weight, place.channel, walk.channels, flipped, shared_weights, weights);
 
   const int channel = place.channel + threadIdx.x * V;
-  const int column = (place.column + threadIdx.y) * kColumns;
+  const int column = place.column + threadIdx.y * kColumns;
   const int columns = channel < walk.channels ? min(kColumns, walk.width - column) : 0;
   float start[V] = {};
   if (bias != nullptr && channel < walk.channels) {
     load(bias + channel, start);
   }
-  float sums[J][kColumns][V];
-#pragma unroll
-  for (int j = 0; j < J; ++j) {
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        sums[j][i][v] = start[v];
-      }
-    }
-  }
+  float sums[J][kColumns][V] = {};
   const T* const inputs_of_warp = ring + threadIdx.y * kColumns * S * Tile::channels + threadIdx.x * V;
   T* out =
       output + ((place.sample * walk.height + place.row) * walk.width + column) * walk.channels + channel;
@@ -74,6 +64,13 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
       const int step = first + kPhase;
       if (step >= steps) {
         return false;
+      }
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          sums[kPhase][i][v] = start[v];
+        }
       }
       if (step % Tile::rows == 0) {
         wait_for_copies<Tile::stages - 2>();
@@ -117,13 +114,6 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
         }
         out += out_stride;
       }
-#pragma unroll
-      for (int i = 0; i < kColumns; ++i) {
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          sums[kDone][i][v] = start[v];
-        }
-      }
       return true;
     });
   }
@@ -132,12 +122,12 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
 template <typename T, int K, int S, typename Tile>
 void launch_forward(Walk walk, int64_t batch, const T* input, const T* weight, const T* bias, bool flipped,
                     T* output, cudaStream_t stream) {
-  const auto bytes = [](int warps) {
-    const int columns = (warps * Tile::columns - 1) * S + K;
-    return sizeof(T) * Tile::channels * (K * K + Tile::slots * S * columns);
-  };
+  const int warps = cut_columns<Tile>(walk);
+  const int columns = (warps * Tile::columns - 1) * S + K;
+  const size_t bytes = sizeof(T) * Tile::channels * (K * K + Tile::slots * S * columns);
   const auto kernel = forward_kernel<T, K, S, Tile>;
-  const Launch launch = plan<Tile>(kernel, batch, walk.width, 1, (K - 1) / S, bytes, walk);
+  const Launch launch =
+      cut_rows(kernel, batch, warps, Tile::blocks * Tile::warps / warps, bytes, 1, (K - 1) / S, walk);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, weight, bias, flipped, output);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }

@@ -16,15 +16,15 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
   constexpr int kInputs = (kColumns - 1) * S + K;
   extern __shared__ __align__(16) unsigned char shared[];
 
-  const Place place = place_of_block(walk, Tile::channels);
+  const Place place = place_of_block(walk, Tile::channels, blockDim.y * kColumns);
   const int first_row = place.row * S - walk.pad_h;
   const int rows = min(walk.rows, walk.height - place.row);
   const int steps = rows + J - 1;
   Window<T, Tile::channels> inputs(input, walk.source_height, walk.source_width, walk.channels, place,
-                                   first_row, place.column * kColumns * S - walk.pad_w,
+                                   first_row, place.column * S - walk.pad_w,
                                    (blockDim.y * kColumns - 1) * S + K);
   Window<T, Tile::channels> grads(grad, walk.height, walk.width, walk.channels, place, place.row,
-                                  place.column * kColumns, blockDim.y * kColumns);
+                                  place.column, blockDim.y * kColumns);
   const int input_size = S * inputs.columns * Tile::channels, grad_size = grads.columns * Tile::channels;
   T* const input_ring = reinterpret_cast<T*>(shared);
   T* const grad_ring = input_ring + Tile::slots * input_size;
@@ -165,24 +165,29 @@ __global__ void add_partials_kernel(const float* partial, int64_t blocks, int we
   }
 }
 
+template <int K, typename T>
+void add_partials(const float* partial, int64_t blocks, int channels, T* grad_weight, cudaStream_t stream) {
+  const unsigned groups = K * K * ceil_div(channels, kWarp);
+  add_partials_kernel<<<groups, dim3(kWarp, kAddWarps), 0, stream>>>(partial, blocks, K * K, channels,
+                                                                     grad_weight);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 template <typename T, int K, int S, typename Tile, typename Allocate>
 void launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad, T* grad_weight,
                         const Allocate& allocate, cudaStream_t stream) {
-  const auto bytes = [](int warps) {
-    const int inputs = (warps * Tile::columns - 1) * S + K, grads = warps * Tile::columns;
-    const size_t rings = sizeof(T) * Tile::channels * Tile::slots * (S * inputs + grads);
-    return std::max(rings, sizeof(float) * warps * K * Tile::channels);
-  };
+  const int warps = cut_columns<Tile>(walk);
+  const int inputs = (warps * Tile::columns - 1) * S + K, grads = warps * Tile::columns;
+  const size_t rings = sizeof(T) * Tile::channels * Tile::slots * (S * inputs + grads);
+  const size_t bytes = std::max(rings, sizeof(float) * warps * K * Tile::channels);
   const auto kernel = grad_weight_kernel<T, K, S, Tile>;
-  const Launch launch = plan<Tile>(kernel, batch, walk.width, 1, (K - 1) / S, bytes, walk);
+  const Launch launch =
+      cut_rows(kernel, batch, warps, Tile::blocks * Tile::warps / warps, bytes, 1, (K - 1) / S, walk);
   const int64_t blocks = launch.grid / walk.channel_blocks;
   float* partial = allocate(blocks * K * K * walk.channels);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  const unsigned groups = K * K * ceil_div(walk.channels, kWarp);
-  add_partials_kernel<<<groups, dim3(kWarp, kAddWarps), 0, stream>>>(partial, blocks, K * K, walk.channels,
-                                                                     grad_weight);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  add_partials<K>(partial, blocks, walk.channels, grad_weight, stream);
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

@@ -28,7 +28,7 @@ constexpr auto transposed_tile() {
   } else if constexpr (K == 3) {
     return Tile<4, 4, 8, 2, 4, 1>{};
   } else {
-    return Tile<1, 8, 8, 2, 4, 1>{};
+    return Tile<1, 6, 8, 2, 4, 1>{};
   }
 }
 

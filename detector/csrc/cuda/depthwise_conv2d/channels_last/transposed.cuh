@@ -20,11 +20,11 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
   T* const shared_weights = reinterpret_cast<T*>(shared);
   T* const ring = shared_weights + Tile::channels * K * K;
 
-  const Place place = place_of_block(walk, Tile::channels);
+  const Place place = place_of_block(walk, Tile::channels, blockDim.y * kColumns);
   const int first_row = place.row / S - (J - 1);
   const int steps = walk.rows / S + J - 1;
   Window<T, Tile::channels> window(grad, walk.source_height, walk.source_width, walk.channels, place,
-                                   first_row, place.column * (kColumns / S) - (J - 1),
+                                   first_row, place.column / S - (J - 1),
                                    blockDim.y * (kColumns / S) + J - 1);
   const int row_size = window.columns * Tile::channels;
   const auto fetch = [&](int first, int slot) {
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
   load_weights(weight, place.channel, walk.channels, false, shared_weights, weights);
 
   const int channel = place.channel + threadIdx.x * V;
-  const int column = (place.column + threadIdx.y) * kColumns - walk.pad_w;
+  const int column = place.column + threadIdx.y * kColumns - walk.pad_w;
   const int last_column = channel < walk.channels ? walk.width - walk.pad_w : 0;
   const int height = walk.height - walk.pad_h;
   float sums[J * S][kColumns][V] = {};
@@ -120,12 +120,12 @@ template <typename T, int K, int S, typename Tile>
 void launch_transposed(Walk walk, int64_t batch, const T* grad, const T* weight, T* grad_input,
                        cudaStream_t stream) {
   constexpr int J = (K + S - 1) / S;
-  const auto bytes = [](int warps) {
-    const int columns = warps * (Tile::columns / S) + J - 1;
-    return sizeof(T) * Tile::channels * (K * K + Tile::slots * columns);
-  };
+  const int warps = cut_columns<Tile>(walk);
+  const int columns = warps * (Tile::columns / S) + J - 1;
+  const size_t bytes = sizeof(T) * Tile::channels * (K * K + Tile::slots * columns);
   const auto kernel = transposed_kernel<T, K, S, Tile>;
-  const Launch launch = plan<Tile>(kernel, batch, walk.width, S, J - 1, bytes, walk);
+  const Launch launch =
+      cut_rows(kernel, batch, warps, Tile::blocks * Tile::warps / warps, bytes, S, J - 1, walk);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, grad, weight, grad_input);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }

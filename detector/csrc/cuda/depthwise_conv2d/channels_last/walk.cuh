@@ -41,10 +41,10 @@ struct Walk {
 
 struct Place {
   int64_t sample;
-  int channel, column, row;  // where the block begins; the column is in tiles of a warp
+  int channel, column, row;  // where the block begins
 };
 
-__device__ inline Place place_of_block(const Walk& walk, int channels) {
+__device__ inline Place place_of_block(const Walk& walk, int channels, int columns) {
   unsigned i = blockIdx.x;
   const auto digit = [&](unsigned base) {
     const unsigned remainder = i % base;
@@ -53,7 +53,7 @@ __device__ inline Place place_of_block(const Walk& walk, int channels) {
   };
   Place place;
   place.channel = digit(walk.channel_blocks) * channels;
-  place.column = digit(walk.column_blocks) * blockDim.y;
+  place.column = digit(walk.column_blocks) * columns;
   place.row = digit(walk.row_blocks) * walk.rows;
   place.sample = i;
   return place;
@@ -176,35 +176,37 @@ __device__ void load_weights(const T* weight, int channel, int channels, bool fl
   }
 }
 
-// The launch of a kernel. `ring_bytes(warps)` is the shared memory it needs.
 struct Launch {
   dim3 block;
   unsigned grid;
   size_t shared;
 };
 
-// Cuts the walked image into blocks: as many warps as the columns need, and as few rows a block as keep every
-// multiprocessor busy. `step` rows are walked at once and `halo` steps are walked besides.
-template <typename Tile, typename Kernel, typename Bytes>
-Launch plan(Kernel kernel, int64_t batch, int64_t width, int step, int halo, const Bytes& bytes_of,
-            Walk& walk) {
-  const int64_t tiles = ceil_div(width, Tile::columns);
+// The warps of a block, so many that no block has much less to do than another.
+template <typename Tile>
+int cut_columns(Walk& walk) {
+  const int64_t tiles = ceil_div(walk.width, Tile::columns);
   walk.channel_blocks = ceil_div(walk.channels, Tile::channels);
   walk.column_blocks = ceil_div(tiles, Tile::warps);
-  const int warps = ceil_div(tiles, walk.column_blocks);
-  const size_t shared = bytes_of(warps);
+  return ceil_div(tiles, walk.column_blocks);
+}
 
-  int device = 0, processors = 0, resident = 0;
+// As many rows a block as give every multiprocessor, where `resident` blocks fit, the same to do: `step` rows
+// are walked at once, and a block walks `halo` steps besides its own.
+template <typename Kernel>
+Launch cut_rows(Kernel kernel, int64_t batch, int warps, int resident, size_t shared, int step, int halo,
+                Walk& walk) {
+  int device = 0, processors = 0;
   STD_CUDA_CHECK(cudaGetDevice(&device));
   STD_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-  STD_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, warps * kWarp, shared));
-
+  if (shared > 48 * 1024) {
+    STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
+  }
   const int64_t steps = ceil_div(walk.height, step);
   const int64_t columns = batch * walk.column_blocks * walk.channel_blocks;
   int64_t best_cost = INT64_MAX, best = 1;
   for (int64_t parts = 1; parts <= std::min<int64_t>(steps, 64); ++parts) {
-    const int64_t rounds = ceil_div(columns * parts, int64_t(processors) * std::max(resident, 1));
+    const int64_t rounds = ceil_div(columns * parts, int64_t(processors) * resident);
     const int64_t cost = rounds * (ceil_div(steps, parts) + halo);
     if (cost < best_cost) {
       best_cost = cost;
