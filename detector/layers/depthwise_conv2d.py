@@ -115,6 +115,7 @@ def _setup_forward(ctx, inputs: tuple, output: Tensor) -> None:
 def _backward_forward(ctx, grad: Tensor) -> tuple:
     input, weight = ctx.saved_tensors
     wants_input, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+    grad = grad.contiguous(memory_format=_memory_format(input))  # and so the gradient of the input
     return (
         _grad_input_like(input, grad, weight, ctx.sizes) if wants_input else None,
         _C.depthwise_conv2d_grad_weight(input, grad, weight.shape[2:], *ctx.sizes) if wants_weight else None,
@@ -162,10 +163,16 @@ def _grad_input_like(input: Tensor, grad: Tensor, weight: Tensor, sizes: list) -
 # ---- shapes ----
 
 
-def _empty_in_format_of(tensor: Tensor, shape: tuple) -> Tensor:
+def _memory_format(tensor: Tensor) -> torch.memory_format:
+    """The format that the kernels work in, and of what they return, for this first argument."""
     channels_last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
-    memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, memory_format=memory_format)
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
+def _empty_in_format_of(tensor: Tensor, shape: tuple) -> Tensor:
+    return torch.empty(
+        shape, dtype=tensor.dtype, device=tensor.device, memory_format=_memory_format(tensor)
+    )
 
 
 @torch.library.register_fake("detector::depthwise_conv2d_forward")

@@ -4,6 +4,7 @@
 
 #include "../depthwise_conv2d.h"
 #include "depthwise_conv2d/channels_last.cuh"
+#include "depthwise_conv2d/contiguous.cuh"
 #include "depthwise_conv2d/generic.cuh"
 #include "launch.cuh"
 
@@ -18,7 +19,8 @@ class CudaKernels {
   template <typename T>
   void forward(const Problem& p, bool channels_last, const T* input, const T* weight, const T* bias,
                T* output) const {
-    const bool done = channels_last && forward_channels_last(p, input, weight, bias, output, stream_);
+    const bool done = channels_last ? forward_channels_last(p, input, weight, bias, output, stream_)
+                                    : forward_contiguous(p, input, weight, bias, output, stream_);
     if (!done) {
       forward_generic(p, channels_last, input, weight, bias, output, stream_);
     }
@@ -26,7 +28,8 @@ class CudaKernels {
 
   template <typename T>
   void grad_input(const Problem& p, bool channels_last, const T* grad, const T* weight, T* result) const {
-    const bool done = channels_last && grad_input_channels_last(p, grad, weight, result, stream_);
+    const bool done = channels_last ? grad_input_channels_last(p, grad, weight, result, stream_)
+                                    : grad_input_contiguous(p, grad, weight, result, stream_);
     if (!done) {
       grad_input_generic(p, channels_last, grad, weight, result, stream_);
     }
@@ -40,7 +43,8 @@ class CudaKernels {
       scratch.push_back(torch::stable::new_empty(like_, {count}, accumulate_type(like_.scalar_type())));
       return static_cast<A*>(scratch.back().mutable_data_ptr());
     };
-    const bool done = channels_last && grad_weight_channels_last(p, input, grad, result, allocate, stream_);
+    const bool done = channels_last ? grad_weight_channels_last(p, input, grad, result, allocate, stream_)
+                                    : grad_weight_contiguous(p, input, grad, result, allocate, stream_);
     if (!done) {
       grad_weight_generic(p, channels_last, input, grad, result, stream_);
     }
