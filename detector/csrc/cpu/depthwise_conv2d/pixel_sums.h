@@ -1,5 +1,5 @@
-// The two inner loops of all passes on channels-last tensors: along a run of pixels whose taps are at constant
-// offsets, with the channels in vectors.
+// The two inner loops of all passes on channels-last tensors: along a run of pixels whose taps are at
+// constant offsets, with the channels in vectors.
 #pragma once
 
 #include "../multiversion.h"
@@ -7,13 +7,13 @@
 
 namespace detector::depthwise_conv2d {
 
-// Which channel of the source feeds channel c: the same, c / multiplier (forward) or c * multiplier (the first
-// of several taps, grad_input).
+// Which channel of the source feeds channel c: the same, c / multiplier (forward) or c * multiplier (the
+// first of several taps, grad_input).
 enum class Channels { same, divided, multiplied };
 
 template <Channels kChannels, typename T, typename Vector>
-[[gnu::always_inline]] inline void load_channels(const T* source, int64_t c, int64_t multiplier, int64_t count,
-                                                 Vector& vector) {
+[[gnu::always_inline]] inline void load_channels(const T* source, int64_t c, int64_t multiplier,
+                                                 int64_t count, Vector& vector) {
   using A = std::remove_cvref_t<decltype(vector[0])>;
   constexpr int lanes = Lanes<A>::count;
   if (kChannels == Channels::same && std::is_same_v<T, A> && count >= lanes) {
@@ -29,7 +29,8 @@ template <Channels kChannels, typename T, typename Vector>
   std::memcpy(&vector, values, sizeof(Vector));
 }
 
-// out[x][c] = start[c] + sum over taps t of weights[t][c] * source[x * source_step + offsets[t] + channel of c]
+// out[x][c] = start[c] + sum over taps t of weights[t][c] * source[x * source_step + offsets[t] + channel of
+// c]
 template <typename A>
 struct PixelSum {
   int64_t source_step, out_step;
@@ -77,8 +78,8 @@ DETECTOR_MULTIVERSION void sum_pixels(const PixelSum<A>& p, const T* source, T* 
   }
 }
 
-// sums[t][c] += sum over x of grad[x * grad_step + c] * source[x * source_step + offsets[t] + channel of c], for
-// N taps; sums[t] are rows of whole vectors.
+// sums[t][c] += sum over x of grad[x * grad_step + c] * source[x * source_step + offsets[t] + channel of c],
+// for N taps; sums[t] are rows of whole vectors.
 template <int N, Channels kChannels, typename A, typename T>
 DETECTOR_MULTIVERSION void dot_pixels(const T* grad, int64_t grad_step, const T* source, int64_t source_step,
                                       const int64_t* offsets, int64_t pixels, int64_t channels,
@@ -97,7 +98,8 @@ DETECTOR_MULTIVERSION void dot_pixels(const T* grad, int64_t grad_step, const T*
         load_channels<Channels::same>(grad + x * grad_step, c, multiplier, channels - c, grads);
 #pragma GCC unroll 16
         for (int t = 0; t < N; ++t) {
-          load_channels<kChannels>(source + x * source_step + offsets[t], c, multiplier, channels - c, values);
+          load_channels<kChannels>(source + x * source_step + offsets[t], c, multiplier, channels - c,
+                                   values);
           totals[t] += grads * values;
         }
       }

@@ -1,5 +1,5 @@
-// Depthwise convolution of channels-last tensors. A row of the result falls into segments of pixels that meet the
-// same taps, so the borders need no zeros around them and the inner loops have no test.
+// Depthwise convolution of channels-last tensors. A row of the result falls into segments of pixels that meet
+// the same taps, so the borders need no zeros around them and the inner loops have no test.
 #pragma once
 
 #include <utility>
@@ -128,9 +128,15 @@ void forward_pixels(const Problem& p, const T* input, const T* weight, const T* 
       const Meeting met = down.of_output(line % p.out_height);
       for (const Segment& segment : segments) {
         taps.fill(met, segment.met, p.width, p.channels, p.kernel_w, table.data(), row, 1);
-        const PixelSum<A> sum{p.stride_w * p.channels, channels,     taps.offsets.data(),
-                              taps.rows.data(),        int64_t(taps.rows.size()), start.data(),
-                              segment.count,           channels,     p.multiplier};
+        const PixelSum<A> sum{p.stride_w * p.channels,
+                              channels,
+                              taps.offsets.data(),
+                              taps.rows.data(),
+                              int64_t(taps.rows.size()),
+                              start.data(),
+                              segment.count,
+                              channels,
+                              p.multiplier};
         sum_pixels<kChannels>(sum, image, output + (line * p.out_width + segment.first) * channels);
       }
     }
@@ -158,9 +164,15 @@ void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* resu
       const Meeting met = down.of_input(line % p.height);
       for (const Segment& segment : segments) {
         taps.fill(met, segment.met, p.out_width, p.out_channels(), p.kernel_w, table.data(), row, m);
-        const PixelSum<A> sum{p.out_channels(), p.stride_w * channels, taps.offsets.data(),
-                              taps.rows.data(), int64_t(taps.rows.size()), start.data(),
-                              segment.count,    channels,              m};
+        const PixelSum<A> sum{p.out_channels(),
+                              p.stride_w * channels,
+                              taps.offsets.data(),
+                              taps.rows.data(),
+                              int64_t(taps.rows.size()),
+                              start.data(),
+                              segment.count,
+                              channels,
+                              m};
         sum_pixels<kChannels>(sum, image, result + (line * p.width + segment.first) * channels);
       }
     }
@@ -203,8 +215,8 @@ void grad_weight_pixels(const Problem& p, const T* input, const T* grad, T* resu
         const Meeting met = down.of_output(line % p.out_height);
         for (const Segment& segment : segments) {
           taps.fill(met, segment.met, p.width, p.channels, p.kernel_w, table, row, 1);
-          dot_all_taps<kChannels>(taps, grad + (line * p.out_width + segment.first) * channels, channels, image,
-                                  p.stride_w * p.channels, segment.count, channels, p.multiplier);
+          dot_all_taps<kChannels>(taps, grad + (line * p.out_width + segment.first) * channels, channels,
+                                  image, p.stride_w * p.channels, segment.count, channels, p.multiplier);
         }
       }
     }

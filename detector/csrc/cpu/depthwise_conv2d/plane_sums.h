@@ -1,5 +1,6 @@
-// The two inner loops of all passes on planes. They read rows of planes that PaddedPlane has prepared, so that
-// nothing is outside, every tap is a constant offset, and neighbours in memory are neighbours in the output.
+// The two inner loops of all passes on planes. They read rows of planes that PaddedPlane has prepared, so
+// that nothing is outside, every tap is a constant offset, and neighbours in memory are neighbours in the
+// output.
 #pragma once
 
 #include <vector>
@@ -58,8 +59,8 @@ DETECTOR_MULTIVERSION void sum_plane(const PlaneSum<A>& p, T* out, int64_t out_r
 
 // The same for the K x K taps of stride and dilation 1: kRows outputs below each other share what they read.
 template <int K, int kRows, int kVectors, typename A, typename T>
-[[gnu::always_inline]] inline void sum_square_block(const PlaneSum<A>& p, const A* source, int64_t count, T* out,
-                                                    int64_t out_row) {
+[[gnu::always_inline]] inline void sum_square_block(const PlaneSum<A>& p, const A* source, int64_t count,
+                                                    T* out, int64_t out_row) {
   using Vector = typename Lanes<A>::Vector;
   Vector sums[kRows][kVectors], pixels[kVectors];
 #pragma GCC unroll 8
@@ -98,7 +99,8 @@ template <int K, int kRows, int kVectors, typename A, typename T>
 }
 
 template <int K, int kRows, typename A, typename T>
-[[gnu::always_inline]] inline void sum_square_rows(const PlaneSum<A>& p, const A* source, T* out, int64_t out_row) {
+[[gnu::always_inline]] inline void sum_square_rows(const PlaneSum<A>& p, const A* source, T* out,
+                                                   int64_t out_row) {
   constexpr int64_t lanes = Lanes<A>::count, vectors = K == 3 ? 1 : 2;  // 16 registers hold so much
   int64_t x = 0;
   for (; x + (vectors - 1) * lanes < p.columns; x += vectors * lanes) {
@@ -120,8 +122,8 @@ DETECTOR_MULTIVERSION void sum_square(const PlaneSum<A>& p, T* out, int64_t out_
   }
 }
 
-// sums[t] = sum over y, x of grad[y][x] * source[y * source_row + offsets[t] + x], for N taps. Rows of grad are
-// padded by zeros to whole vectors; what source has there may be NaN, so it is masked out.
+// sums[t] = sum over y, x of grad[y][x] * source[y * source_row + offsets[t] + x], for N taps. Rows of grad
+// are padded by zeros to whole vectors; what source has there may be NaN, so it is masked out.
 template <int N, typename A>
 DETECTOR_MULTIVERSION void dot_planes(const A* grad, int64_t grad_row, const A* source, int64_t source_row,
                                       const int64_t* offsets, int64_t rows, int64_t columns, A* sums) {

@@ -1,5 +1,5 @@
-// Depthwise convolution of contiguous planes. A plane is first copied with zeros around it, in the type that is
-// computed in and with the columns of each phase of the stride together; then a tap is a constant offset.
+// Depthwise convolution of contiguous planes. A plane is first copied with zeros around it, in the type that
+// is computed in and with the columns of each phase of the stride together; then a tap is a constant offset.
 #pragma once
 
 #include <algorithm>
@@ -79,13 +79,14 @@ struct Taps {
   }
 };
 
-// square: the kernel size where the taps are those of a square kernel of stride and dilation 1 in order, else 0
+// square: the kernel size where the taps are those of a square kernel of stride and dilation 1 in order, else
+// 0
 template <typename A, typename T>
 void sum_taps_of_plane(const A* source, int64_t source_row, const Taps<A>& taps, int64_t square, A start,
                        int64_t rows, int64_t columns, T* out, int64_t out_row) {
   const PlaneSum<A> sum{
-      source, source_row, taps.offsets.data(), taps.weights.data(), int64_t(taps.weights.size()), start, rows,
-      columns};
+      source, source_row, taps.offsets.data(), taps.weights.data(), int64_t(taps.weights.size()), start,
+      rows,   columns};
   switch (square) {
     case 3:
       return sum_square<3>(sum, out, out_row);
@@ -131,9 +132,9 @@ void forward_planes(const Problem& p, const T* input, const T* weight, const T* 
   });
 }
 
-// Row h + pad = stride * t + a of the gradient meets the taps i with i * dilation = a modulo the stride, at row
-// t - (i * dilation - a) / stride of grad; columns alike. So each of the stride_h * stride_w phases of the
-// gradient is a plain convolution of grad with some of the taps.
+// Row h + pad = stride * t + a of the gradient meets the taps i with i * dilation = a modulo the stride, at
+// row t - (i * dilation - a) / stride of grad; columns alike. So each of the stride_h * stride_w phases of
+// the gradient is a plain convolution of grad with some of the taps.
 template <typename T>
 struct GradInputPlanes {
   using A = Accumulate<T>;
@@ -189,7 +190,8 @@ struct GradInputPlanes {
       const int64_t h = t * p.stride_h + a - p.pad_h;
       if (0 <= h && h < p.height) {
         const int64_t before = std::max<int64_t>(p.pad_w - b, 0);
-        for (int64_t q = (before + p.stride_w - 1) / p.stride_w; q * p.stride_w + b - p.pad_w < p.width; ++q) {
+        for (int64_t q = (before + p.stride_w - 1) / p.stride_w; q * p.stride_w + b - p.pad_w < p.width;
+             ++q) {
           result[h * p.width + q * p.stride_w + b - p.pad_w] = T(phase[t * columns + q]);
         }
       }

@@ -1,4 +1,5 @@
-// Eight floats or four doubles at a time: GCC's vector type, which every target has an instruction or two for.
+// Eight floats or four doubles at a time: GCC's vector type, which every target has an instruction or two
+// for.
 #pragma once
 
 #include <cstdint>

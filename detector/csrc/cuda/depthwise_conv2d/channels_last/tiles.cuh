@@ -38,7 +38,7 @@ using TransposedTile = decltype(transposed_tile<T, K>());
 template <typename T, int K>
 constexpr auto grad_weight_tile() {
   if constexpr (K == 3 && sizeof(T) == 4) {
-    return Tile<2, 4, 8, 3, 4, 1>{};
+    return Tile<2, 8, 8, 2, 4, 1>{};
   } else if constexpr (K == 3) {
     return Tile<4, 4, 8, 2, 4, 1>{};
   } else {

@@ -65,14 +65,18 @@ __device__ void load_toeplitz(const T* weight, unsigned (&to)[K][2]) {
   }
 }
 
-// The outputs of one channel of a chunk as their definition says, into its plane. `image` and `weight` are
-// the channel's, `row` and `column` where the chunk begins.
+// The outputs of one channel of a chunk that are not finite, again, as their definition says. `image` and
+// `weight` are the channel's, `row` and `column` where the chunk begins.
 template <typename T, int K>
 __device__ __noinline__ void repair(const Walk& walk, const T* image, const T* weight, bool flipped,
                                     float start, int row, int column, unsigned char* planes, int channel,
                                     int plane_row) {
   for (int i = threadIdx.x; i < Chunk::rows * Chunk::columns; i += kWarp) {
     const int h = i / Chunk::columns, w = i % Chunk::columns;
+    T* const output = reinterpret_cast<T*>(planes + Toeplitz::offset(channel, plane_row + h, w / 8)) + w % 8;
+    if (isfinite(static_cast<float>(*output))) {
+      continue;
+    }
     float sum = start;
     for (int k = 0; k < K * K; ++k) {
       const int y = row + h - walk.pad_h + k / K, x = column + w - walk.pad_w + k % K;
@@ -81,8 +85,7 @@ __device__ __noinline__ void repair(const Walk& walk, const T* image, const T* w
         sum += static_cast<float>(value) * static_cast<float>(weight[flipped ? K * K - 1 - k : k]);
       }
     }
-    *(reinterpret_cast<T*>(planes + Toeplitz::offset(channel, plane_row + h, w / 8)) + w % 8) =
-        static_cast<T>(sum);
+    *output = static_cast<T>(sum);
   }
 }
 
