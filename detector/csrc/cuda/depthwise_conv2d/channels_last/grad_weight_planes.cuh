@@ -39,17 +39,30 @@ __device__ void multiply_add(float (&sums)[4], unsigned a0, unsigned a1, unsigne
   }
 }
 
-// The sum of the diagonal n - m = kw of a warp's pairs: sums[2 i + j] is pairs[g, 2 t + j + 8 i] for g = lane
-// / 4 and t = lane % 4.
-__device__ inline float diagonal(const float (&sums)[4], int kw) {
-  const int first =
-      kw + threadIdx.x / 4 - threadIdx.x % 4 * 2;  // index in (0, 1, 8, 9) of the lane's element
-  const float sum = first == 0   ? sums[0]
-                    : first == 1 ? sums[1]
-                    : first == 8 ? sums[2]
-                    : first == 9 ? sums[3]
-                                 : 0;
-  return warp_reduce(sum, Sum{});
+// The K * K sums of one channel's diagonals, from a warp's pairs: pairs[kh][2 i + j] is row g + 8 i and
+// column 2 t + j for g = lane / 4 and t = lane % 4, where rows from 8 on are m for the next eight columns n.
+// `scratch` is the warp's.
+template <int K>
+__device__ void sum_diagonals(const float (&pairs)[K][4], float (*scratch)[16][8], float* to, int stride) {
+  const int lane = threadIdx.x;
+#pragma unroll
+  for (int kh = 0; kh < K; ++kh) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      scratch[kh][lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2] = pairs[kh][i];
+    }
+  }
+  __syncwarp();
+  for (int k = lane; k < K * K; k += kWarp) {
+    float sum = 0;
+#pragma unroll
+    for (int m = 0; m < 8; ++m) {
+      const int n = m + k % K;
+      sum += scratch[k / K][m + n / 8 * 8][n % 8];
+    }
+    to[int64_t(k) * stride] = sum;
+  }
+  __syncwarp();
 }
 
 template <typename T, int K>
@@ -82,7 +95,7 @@ __global__ void __launch_bounds__(Pairs::warps* kWarp, 1)
   reader.fetch();
   commit_copies();
 
-  float sums[kChannels][K][4] = {};
+  float pairs[kChannels][K][4] = {};
   for (int chunk = 0; chunk < chunks; ++chunk) {
     wait_for_copies<0>();
     __syncthreads();  // the chunk of the gradient and the next of the input are there, the last is done
@@ -93,38 +106,42 @@ __global__ void __launch_bounds__(Pairs::warps* kWarp, 1)
     }
     commit_copies();
     const auto load_row = [&](int c, unsigned row, unsigned (&to)[2][4]) {
-      const unsigned plane = planes + c * Pairs::Planes::plane_bytes;
-      load_transposed(plane + Pairs::Planes::offset(warp * kChannels, row, lane / 8), to[0]);
-      load_transposed(plane + Pairs::Planes::offset(warp * kChannels, row, 4 + lane / 8), to[1]);
+      const unsigned address =
+          planes + c * Pairs::Planes::plane_bytes + Pairs::Planes::offset(warp * kChannels, row, lane / 8);
+      load_transposed(address, to[0]);
+      load_transposed(address + 4 * 16, to[1]);
     };
+    unsigned grads[kChannels][2][4], inputs[kChannels][2][4];
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
-      unsigned grads[2][4], inputs[2][4];
-      load_row(c, Pairs::grad_row + lane % 8, grads);
+      load_row(c, Pairs::grad_row + lane % 8, grads[c]);
+    }
 #pragma unroll
-      for (int kh = 0; kh < K; ++kh) {
-        load_row(c, (chunk * kRows + kh + lane % 8) % (2 * kRows), inputs);
+    for (int kh = 0; kh < K; ++kh) {
 #pragma unroll
-        for (int i = 0; i < Chunk::input_columns / 8; ++i) {
-          const unsigned last = i > 0 ? grads[(i - 1) / 4][(i - 1) % 4] : 0;
-          multiply_add<T>(sums[c][kh], grads[i / 4][i % 4], last, inputs[i / 4][i % 4]);
+      for (int c = 0; c < kChannels; ++c) {
+        load_row(c, (chunk * kRows + kh + lane % 8) % (2 * kRows), inputs[c]);
+      }
+#pragma unroll
+      for (int i = 0; i < Chunk::input_columns / 8; ++i) {
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) {  // inside, as a sum waits for its last product
+          const unsigned last = i > 0 ? grads[c][(i - 1) / 4][(i - 1) % 4] : 0;
+          multiply_add<T>(pairs[c][kh], grads[c][i / 4][i % 4], last, inputs[c][i / 4][i % 4]);
         }
       }
     }
   }
 
+  __syncthreads();
+  static_assert(Pairs::warps * sizeof(float) * K * 16 * 8 <= 2 * Chunk::staging_bytes);
+  auto* const scratch = reinterpret_cast<float (*)[16][8]>(shared) + warp * K;
   float* const of_block = partial + int64_t(blockIdx.x / walk.channel_blocks) * (K * K) * walk.channels;
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {
     const int channel = place.channel + int(warp * kChannels) + c;
-#pragma unroll
-    for (int kh = 0; kh < K; ++kh) {
-      for (int kw = 0; kw < K; ++kw) {
-        const float sum = diagonal(sums[c][kh], kw);
-        if (lane == 0 && channel < walk.channels) {
-          of_block[int64_t(kh * K + kw) * walk.channels + channel] = sum;
-        }
-      }
+    if (channel < walk.channels) {
+      sum_diagonals<K>(pairs[c], scratch, of_block + channel, walk.channels);
     }
   }
 }

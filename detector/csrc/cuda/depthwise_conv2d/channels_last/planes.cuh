@@ -23,17 +23,17 @@ __device__ inline unsigned staging_offset(unsigned row, unsigned column, unsigne
   return ((row * Chunk::input_columns + column) * 4 + (octet ^ (column / 2 % 4))) * 16;
 }
 
-// Planes of kRows rows, a multiple of eight.
+// Planes of kRows rows. The padding puts in different banks: the same eight columns of eight rows; of eight
+// channels from a multiple of eight on; of the channels 8 t + i and 8 t + i + 1 for t < 4 and an even i.
 template <int kRows>
 struct Planes {
-  static constexpr int plane_bytes = kRows * Chunk::input_columns * 2 + 16;
+  static constexpr int row_bytes = Chunk::input_columns * 2 + 16;
+  static constexpr int plane_bytes = kRows * row_bytes + 16;
   static constexpr int bytes = Chunk::channels * plane_bytes + Chunk::channels / 8 * 32;
 
-  // Where the 16 bytes of eight columns are. In different banks lie eight rows; eight channels from a
-  // multiple of eight on; the channels 8 t + i and 8 t + i + 1 for t < 4 and an even i.
+  // Where the 16 bytes of eight columns are.
   static __device__ unsigned offset(unsigned channel, unsigned row, unsigned octet) {
-    return channel * plane_bytes + channel / 8 * 32 + row * (Chunk::input_columns * 2) +
-           (octet ^ (row % 8)) * 16;
+    return channel * plane_bytes + channel / 8 * 32 + row * row_bytes + octet * 16;
   }
 };
 

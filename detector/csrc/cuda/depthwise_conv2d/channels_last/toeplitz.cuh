@@ -138,14 +138,11 @@ __global__ void __launch_bounds__(Toeplitz::warps* kWarp, Toeplitz::blocks)
       reader.fetch();
     }
     commit_copies();
-    // Where lanes 8 i ... 8 i + 7 read the octets i and 4 + i of the eight rows from kh on, in the first
-    // plane.
-    unsigned rows[K], rows_right[K];
+    unsigned
+        rows[K];  // where lanes 8 i ... 8 i + 7 read octet i of the eight rows from kh on, in the first plane
 #pragma unroll
     for (int kh = 0; kh < K; ++kh) {
-      const unsigned row = chunk * kRows + kh + lane % 8;
-      rows[kh] = planes + Toeplitz::offset(warp * kChannels, row, lane / 8);
-      rows_right[kh] = planes + Toeplitz::offset(warp * kChannels, row, 4 + lane / 8);
+      rows[kh] = planes + Toeplitz::offset(warp * kChannels, chunk * kRows + kh + lane % 8, lane / 8);
     }
     unsigned broken = 0;
 #pragma unroll
@@ -163,7 +160,7 @@ __global__ void __launch_bounds__(Toeplitz::warps* kWarp, Toeplitz::blocks)
       for (int kh = 0; kh < K; ++kh) {
         unsigned octets[2][4];
         load_matrices(rows[kh] + c * Toeplitz::Planes::plane_bytes, octets[0]);
-        load_matrices(rows_right[kh] + c * Toeplitz::Planes::plane_bytes, octets[1]);
+        load_matrices(rows[kh] + c * Toeplitz::Planes::plane_bytes + 4 * 16, octets[1]);
         const auto at = [&](int i) { return i < 8 ? octets[i / 4][i % 4] : 0u; };
 #pragma unroll
         for (int p = 0; p < kPairs; ++p) {
