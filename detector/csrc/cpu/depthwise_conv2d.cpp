@@ -1,4 +1,5 @@
-// Depthwise convolution on the CPU: by planes where those are contiguous, by pixels where the channels are last.
+// Depthwise convolution on the CPU: by planes where those are contiguous, by pixels where the channels are
+// last.
 #include "../depthwise_conv2d.h"
 
 #include <torch/csrc/stable/library.h>

@@ -1,5 +1,5 @@
-// Depthwise convolution of channels-last tensors. A row of the result falls into segments of pixels that meet the
-// same taps, so the borders need no zeros around them and the inner loops have no test.
+// Depthwise convolution of channels-last tensors. A row of the result falls into segments of pixels that meet
+// the same taps, so the borders need no zeros around them and the inner loops have no test.
 #pragma once
 
 #include <utility>
@@ -128,9 +128,15 @@ void forward_pixels(const Problem& p, const T* input, const T* weight, const T* 
       const Meeting met = down.of_output(line % p.out_height);
       for (const Segment& segment : segments) {
         taps.fill(met, segment.met, p.width, p.channels, p.kernel_w, table.data(), row, 1);
-        const PixelSum<A> sum{p.stride_w * p.channels, channels,     taps.offsets.data(),
-                              taps.rows.data(),        int64_t(taps.rows.size()), start.data(),
-                              segment.count,           channels,     p.multiplier};
+        const PixelSum<A> sum{p.stride_w * p.channels,
+                              channels,
+                              taps.offsets.data(),
+                              taps.rows.data(),
+                              int64_t(taps.rows.size()),
+                              start.data(),
+                              segment.count,
+                              channels,
+                              p.multiplier};
         sum_pixels<kChannels>(sum, image, output + (line * p.out_width + segment.first) * channels);
       }
     }
@@ -158,29 +164,35 @@ void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* resu
       const Meeting met = down.of_input(line % p.height);
       for (const Segment& segment : segments) {
         taps.fill(met, segment.met, p.out_width, p.out_channels(), p.kernel_w, table.data(), row, m);
-        const PixelSum<A> sum{p.out_channels(), p.stride_w * channels, taps.offsets.data(),
-                              taps.rows.data(), int64_t(taps.rows.size()), start.data(),
-                              segment.count,    channels,              m};
+        const PixelSum<A> sum{p.out_channels(),
+                              p.stride_w * channels,
+                              taps.offsets.data(),
+                              taps.rows.data(),
+                              int64_t(taps.rows.size()),
+                              start.data(),
+                              segment.count,
+                              channels,
+                              m};
         sum_pixels<kChannels>(sum, image, result + (line * p.width + segment.first) * channels);
       }
     }
   });
 }
 
+// As many taps at a time as registers hold.
 template <Channels kChannels, typename A, typename T>
-void dot_all_taps(const TapList<A>& taps, const T* grad, int64_t grad_step, const T* source,
-                  int64_t source_step, int64_t pixels, int64_t channels, int64_t multiplier) {
+void dot_all_taps(PixelDot<A> dot, const TapList<A>& taps, const T* grad, const T* source) {
   size_t t = 0;
-  const auto dot = [&](auto count) {
+  const auto dot_some = [&](auto count) {
     for (; t + count <= taps.rows.size(); t += count) {
-      dot_pixels<count, kChannels>(grad, grad_step, source, source_step, &taps.offsets[t], pixels, channels,
-                                   multiplier, &taps.rows[t]);
+      dot.offsets = &taps.offsets[t], dot.sums = &taps.rows[t];
+      dot_pixels<count, kChannels>(dot, grad, source);
     }
   };
-  dot(std::integral_constant<int, 9>{});
-  dot(std::integral_constant<int, 6>{});
-  dot(std::integral_constant<int, 4>{});
-  dot(std::integral_constant<int, 1>{});
+  dot_some(std::integral_constant<int, 9>{});
+  dot_some(std::integral_constant<int, 6>{});
+  dot_some(std::integral_constant<int, 4>{});
+  dot_some(std::integral_constant<int, 1>{});
 }
 
 // Sums for stretches of kLines rows of output first, then over the stretches in order, so that it does not
@@ -203,8 +215,9 @@ void grad_weight_pixels(const Problem& p, const T* input, const T* grad, T* resu
         const Meeting met = down.of_output(line % p.out_height);
         for (const Segment& segment : segments) {
           taps.fill(met, segment.met, p.width, p.channels, p.kernel_w, table, row, 1);
-          dot_all_taps<kChannels>(taps, grad + (line * p.out_width + segment.first) * channels, channels, image,
-                                  p.stride_w * p.channels, segment.count, channels, p.multiplier);
+          const PixelDot<A> dot{
+              channels, p.stride_w * p.channels, nullptr, nullptr, segment.count, channels, p.multiplier};
+          dot_all_taps<kChannels>(dot, taps, grad + (line * p.out_width + segment.first) * channels, image);
         }
       }
     }
