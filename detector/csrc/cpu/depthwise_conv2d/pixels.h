@@ -179,20 +179,20 @@ void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* resu
   });
 }
 
+// As many taps at a time as registers hold.
 template <Channels kChannels, typename A, typename T>
-void dot_all_taps(const TapList<A>& taps, const T* grad, int64_t grad_step, const T* source,
-                  int64_t source_step, int64_t pixels, int64_t channels, int64_t multiplier) {
+void dot_all_taps(PixelDot<A> dot, const TapList<A>& taps, const T* grad, const T* source) {
   size_t t = 0;
-  const auto dot = [&](auto count) {
+  const auto dot_some = [&](auto count) {
     for (; t + count <= taps.rows.size(); t += count) {
-      dot_pixels<count, kChannels>(grad, grad_step, source, source_step, &taps.offsets[t], pixels, channels,
-                                   multiplier, &taps.rows[t]);
+      dot.offsets = &taps.offsets[t], dot.sums = &taps.rows[t];
+      dot_pixels<count, kChannels>(dot, grad, source);
     }
   };
-  dot(std::integral_constant<int, 9>{});
-  dot(std::integral_constant<int, 6>{});
-  dot(std::integral_constant<int, 4>{});
-  dot(std::integral_constant<int, 1>{});
+  dot_some(std::integral_constant<int, 9>{});
+  dot_some(std::integral_constant<int, 6>{});
+  dot_some(std::integral_constant<int, 4>{});
+  dot_some(std::integral_constant<int, 1>{});
 }
 
 // Sums for stretches of kLines rows of output first, then over the stretches in order, so that it does not
@@ -215,8 +215,9 @@ void grad_weight_pixels(const Problem& p, const T* input, const T* grad, T* resu
         const Meeting met = down.of_output(line % p.out_height);
         for (const Segment& segment : segments) {
           taps.fill(met, segment.met, p.width, p.channels, p.kernel_w, table, row, 1);
-          dot_all_taps<kChannels>(taps, grad + (line * p.out_width + segment.first) * channels, channels,
-                                  image, p.stride_w * p.channels, segment.count, channels, p.multiplier);
+          const PixelDot<A> dot{
+              channels, p.stride_w * p.channels, nullptr, nullptr, segment.count, channels, p.multiplier};
+          dot_all_taps<kChannels>(dot, taps, grad + (line * p.out_width + segment.first) * channels, image);
         }
       }
     }

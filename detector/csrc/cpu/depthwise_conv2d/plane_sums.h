@@ -22,7 +22,7 @@ struct PlaneSum {
   int64_t rows, columns;
 };
 
-template <int kVectors, typename A, typename T>
+template <int kVectors, bool kWhole, typename A, typename T>
 [[gnu::always_inline]] inline void sum_taps(const PlaneSum<A>& p, const A* source, int64_t count, T* out) {
   typename Lanes<A>::Vector sums[kVectors], pixels;
 #pragma GCC unroll 8
@@ -38,7 +38,7 @@ template <int kVectors, typename A, typename T>
   }
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
-    store(sums[v], count - v * Lanes<A>::count, out + v * Lanes<A>::count);
+    store<kWhole>(sums[v], count - v * Lanes<A>::count, out + v * Lanes<A>::count);
   }
 }
 
@@ -47,18 +47,24 @@ DETECTOR_MULTIVERSION void sum_plane(const PlaneSum<A>& p, T* out, int64_t out_r
   constexpr int64_t lanes = Lanes<A>::count;
   for (int64_t y = 0; y < p.rows; ++y) {
     const A* source = p.source + y * p.source_row;
+    T* out_at = out + y * out_row;
     int64_t x = 0;
-    for (; x + 3 * lanes < p.columns; x += 4 * lanes) {
-      sum_taps<4>(p, source + x, p.columns - x, out + y * out_row + x);
+    for (; x + 4 * lanes <= p.columns; x += 4 * lanes) {
+      sum_taps<4, true>(p, source + x, 0, out_at + x);
     }
-    for (; x < p.columns; x += lanes) {
-      sum_taps<1>(p, source + x, p.columns - x, out + y * out_row + x);
+    for (; x + lanes <= p.columns; x += lanes) {
+      sum_taps<1, true>(p, source + x, 0, out_at + x);
+    }
+    if (x < p.columns && p.columns >= lanes) {  // once more what the last vector shares with the one before
+      sum_taps<1, true>(p, source + p.columns - lanes, 0, out_at + p.columns - lanes);
+    } else if (x < p.columns) {
+      sum_taps<1, false>(p, source, p.columns, out_at);
     }
   }
 }
 
 // The same for the K x K taps of stride and dilation 1: kRows outputs below each other share what they read.
-template <int K, int kRows, int kVectors, typename A, typename T>
+template <int K, int kRows, int kVectors, bool kWhole, typename A, typename T>
 [[gnu::always_inline]] inline void sum_square_block(const PlaneSum<A>& p, const A* source, int64_t count,
                                                     T* out, int64_t out_row) {
   using Vector = typename Lanes<A>::Vector;
@@ -93,32 +99,35 @@ template <int K, int kRows, int kVectors, typename A, typename T>
   for (int y = 0; y < kRows; ++y) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      store(sums[y][v], count - v * Lanes<A>::count, out + y * out_row + v * Lanes<A>::count);
+      store<kWhole>(sums[y][v], count - v * Lanes<A>::count, out + y * out_row + v * Lanes<A>::count);
     }
   }
 }
 
-template <int K, int kRows, typename A, typename T>
+template <int K, int kRows, int kVectors, typename A, typename T>
 [[gnu::always_inline]] inline void sum_square_rows(const PlaneSum<A>& p, const A* source, T* out,
                                                    int64_t out_row) {
-  constexpr int64_t lanes = Lanes<A>::count, vectors = K == 3 ? 1 : 2;  // 16 registers hold so much
+  constexpr int64_t step = kVectors * Lanes<A>::count;
   int64_t x = 0;
-  for (; x + (vectors - 1) * lanes < p.columns; x += vectors * lanes) {
-    sum_square_block<K, kRows, vectors>(p, source + x, p.columns - x, out + x, out_row);
+  for (; x + step <= p.columns; x += step) {
+    sum_square_block<K, kRows, kVectors, true>(p, source + x, 0, out + x, out_row);
   }
-  for (; x < p.columns; x += lanes) {
-    sum_square_block<K, kRows, 1>(p, source + x, p.columns - x, out + x, out_row);
+  if (x < p.columns && p.columns >= step) {  // once more what the last block shares with the one before
+    const int64_t last = p.columns - step;
+    sum_square_block<K, kRows, kVectors, true>(p, source + last, 0, out + last, out_row);
+  } else if (x < p.columns) {
+    sum_square_block<K, kRows, kVectors, false>(p, source, p.columns, out, out_row);
   }
 }
 
-template <int K, typename A, typename T>
+template <int K, int kVectors, typename A, typename T>
 DETECTOR_MULTIVERSION void sum_square(const PlaneSum<A>& p, T* out, int64_t out_row) {
   int64_t y = 0;
-  for (; y + 3 < p.rows; y += 4) {
-    sum_square_rows<K, 4>(p, p.source + y * p.source_row, out + y * out_row, out_row);
+  for (; y + 4 <= p.rows; y += 4) {
+    sum_square_rows<K, 4, kVectors>(p, p.source + y * p.source_row, out + y * out_row, out_row);
   }
   for (; y < p.rows; ++y) {
-    sum_square_rows<K, 1>(p, p.source + y * p.source_row, out + y * out_row, out_row);
+    sum_square_rows<K, 1, kVectors>(p, p.source + y * p.source_row, out + y * out_row, out_row);
   }
 }
 

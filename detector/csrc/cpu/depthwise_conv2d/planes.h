@@ -11,14 +11,17 @@
 
 namespace detector::depthwise_conv2d {
 
-// Rows and columns -top.., -left.. of a plane. Column stride * q + r is number q of phase r.
+// `rows` rows and `columns` columns that hold a plane from row `top` and column `left` on, zeros elsewhere.
+// Column stride * q + r is number q of phase r.
 template <typename A>
 struct PaddedPlane {
-  int64_t rows, stride, phase, row;  // phase and row: elements from one to the next
+  int64_t rows, top, left, stride, phase, row;  // phase and row: elements from one to the next
   std::vector<A> data;
 
-  PaddedPlane(int64_t rows, int64_t columns, int64_t stride, int64_t planes = 1)
+  PaddedPlane(int64_t rows, int64_t columns, int64_t top, int64_t left, int64_t stride, int64_t planes = 1)
       : rows(rows),
+        top(top),
+        left(left),
         stride(stride),
         phase((columns + stride - 1) / stride),
         row(phase * stride),
@@ -28,54 +31,56 @@ struct PaddedPlane {
 
   A* plane(int64_t number) { return data.data() + number * rows * row; }
 
+  // Planes of one size only: the zeros around them are never written.
   template <typename T>
-  void fill(const T* source, int64_t height, int64_t width, int64_t top, int64_t left, int64_t number = 0) {
-    copy_rows(source, height, width, top, left, rows, stride, phase, plane(number));
+  void fill(const T* source, int64_t height, int64_t width, int64_t number = 0) {
+    copy_rows(*this, source, std::min(height, rows - top), width, plane(number));
   }
 
  private:
   template <typename T>
-  DETECTOR_MULTIVERSION static void copy_rows(const T* source, int64_t height, int64_t width, int64_t top,
-                                              int64_t left, int64_t rows, int64_t stride, int64_t phase,
-                                              A* out) {
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t h = i - top;
-      for (int64_t r = 0; r < stride; ++r, out += phase) {
+  DETECTOR_MULTIVERSION static void copy_rows(const PaddedPlane& p, const T* source, int64_t height,
+                                              int64_t width, A* out) {
+    for (int64_t h = 0; h < height; ++h) {
+      for (int64_t r = 0; r < p.stride; ++r) {
         // columns first <= q < last of the phase are inside
-        const int64_t first = std::clamp((left - r + stride - 1) / stride, int64_t(0), phase);
-        const int64_t last = std::clamp((left + width - r + stride - 1) / stride, first, phase);
-        if (h < 0 || h >= height) {
-          std::fill(out, out + phase, A(0));
-          continue;
-        }
-        std::fill(out, out + first, A(0));
-        const T* from = source + h * width + r - left;
-        if (stride == 1) {
-          std::copy(from + first, from + last, out + first);
-        } else if (stride == 2) {
-          for (int64_t q = first; q < last; ++q) {
-            out[q] = A(from[2 * q]);
+        const int64_t first = std::min((p.left - r + p.stride - 1) / p.stride, p.phase);
+        const int64_t last = std::min((p.left + width - r + p.stride - 1) / p.stride, p.phase);
+        const T* from = source + h * width + first * p.stride + r - p.left;
+        A* to = out + (p.top + h) * p.row + r * p.phase + first;
+        if (p.stride == 1) {
+          convert(from, last - first, to);
+        } else if (p.stride == 2) {
+          for (int64_t q = 0; q < last - first; ++q) {
+            to[q] = A(from[2 * q]);
           }
         } else {
-          for (int64_t q = first; q < last; ++q) {
-            out[q] = A(from[stride * q]);
+          for (int64_t q = 0; q < last - first; ++q) {
+            to[q] = A(from[p.stride * q]);
           }
         }
-        std::fill(out + last, out + phase, A(0));
       }
     }
   }
 };
 
-// The taps of a convolution as offsets into a padded plane.
+// The taps of a convolution as offsets into a padded plane, and the numbers of their weights.
 template <typename A>
 struct Taps {
-  std::vector<int64_t> offsets;
+  std::vector<int64_t> offsets, numbers;
   std::vector<A> weights;
 
-  void add(int64_t offset, A weight) {
+  void add(int64_t offset, int64_t number) {
     offsets.push_back(offset);
-    weights.push_back(weight);
+    numbers.push_back(number);
+    weights.push_back(0);
+  }
+
+  template <typename T>
+  void read_weights(const T* weight) {
+    for (size_t t = 0; t < weights.size(); ++t) {
+      weights[t] = A(weight[numbers[t]]);
+    }
   }
 };
 
@@ -87,13 +92,14 @@ void sum_taps_of_plane(const A* source, int64_t source_row, const Taps<A>& taps,
   const PlaneSum<A> sum{
       source, source_row, taps.offsets.data(), taps.weights.data(), int64_t(taps.weights.size()), start,
       rows,   columns};
+  const bool wide = columns >= 2 * Lanes<A>::count;
   switch (square) {
     case 3:
-      return sum_square<3>(sum, out, out_row);
+      return sum_square<3, 1>(sum, out, out_row);
     case 5:
-      return sum_square<5>(sum, out, out_row);
+      return wide ? sum_square<5, 2>(sum, out, out_row) : sum_square<5, 1>(sum, out, out_row);
     case 7:
-      return sum_square<7>(sum, out, out_row);
+      return wide ? sum_square<7, 2>(sum, out, out_row) : sum_square<7, 1>(sum, out, out_row);
     default:
       return sum_plane(sum, out, out_row);
   }
@@ -111,21 +117,32 @@ inline int64_t planes_of_grain(const Problem& p) {
   return 1 + 65536 / std::max<int64_t>(work, 1);
 }
 
+// The input with zeros, and where the taps of output (0, 0) are in it.
+template <typename A>
+struct PaddedInput {
+  PaddedPlane<A> padded;
+  Taps<A> taps;
+
+  explicit PaddedInput(const Problem& p)
+      : padded((p.out_height - 1) * p.stride_h + reach(p.kernel_h, p.dilation_h),
+               (p.out_width - 1) * p.stride_w + reach(p.kernel_w, p.dilation_w), p.pad_h, p.pad_w,
+               p.stride_w) {
+    for (int64_t t = 0; t < p.taps(); ++t) {
+      taps.add(padded.offset(t / p.kernel_w * p.dilation_h, t % p.kernel_w * p.dilation_w), t);
+    }
+  }
+};
+
 template <typename T>
 void forward_planes(const Problem& p, const T* input, const T* weight, const T* bias, T* output) {
   using A = Accumulate<T>;
   parallel_for(p.batch * p.out_channels(), planes_of_grain(p), [&](int64_t first, int64_t last) {
-    PaddedPlane<A> padded((p.out_height - 1) * p.stride_h + reach(p.kernel_h, p.dilation_h),
-                          (p.out_width - 1) * p.stride_w + reach(p.kernel_w, p.dilation_w), p.stride_w);
+    PaddedInput<A> in(p);
     for (int64_t plane = first; plane < last; ++plane) {
       const int64_t k = plane % p.out_channels();
-      padded.fill(input + plane / p.multiplier * p.height * p.width, p.height, p.width, p.pad_h, p.pad_w);
-      Taps<A> taps;
-      for (int64_t t = 0; t < p.taps(); ++t) {
-        taps.add(padded.offset(t / p.kernel_w * p.dilation_h, t % p.kernel_w * p.dilation_w),
-                 A(weight[k * p.taps() + t]));
-      }
-      sum_taps_of_plane(padded.plane(0), p.stride_h * padded.row, taps, square_of(p),
+      in.padded.fill(input + plane / p.multiplier * p.height * p.width, p.height, p.width);
+      in.taps.read_weights(weight + k * p.taps());
+      sum_taps_of_plane(in.padded.plane(0), p.stride_h * in.padded.row, in.taps, square_of(p),
                         bias ? A(bias[k]) : A(0), p.out_height, p.out_width,
                         output + plane * p.out_height * p.out_width, p.out_width);
     }
@@ -142,7 +159,8 @@ struct GradInputPlanes {
   int64_t top, left;      // zeros around grad: what the taps reach
   int64_t rows, columns;  // of a phase
   PaddedPlane<A> padded;
-  std::vector<A> phase;  // unused where the stride is 1
+  std::vector<Taps<A>> taps;  // of each phase
+  std::vector<A> phases;      // the sums of all phases of columns; unused where the stride is 1
 
   explicit GradInputPlanes(const Problem& p)
       : p(p),
@@ -150,51 +168,68 @@ struct GradInputPlanes {
         left((p.kernel_w - 1) * p.dilation_w / p.stride_w),
         rows((p.height - 1 + p.pad_h) / p.stride_h + 1),
         columns((p.width - 1 + p.pad_w) / p.stride_w + 1),
-        padded(top + rows, left + columns, 1, p.multiplier),
-        phase(p.stride_h * p.stride_w == 1 ? 0 : rows * columns) {}
+        padded(top + rows, left + columns, top, left, 1, p.multiplier),
+        phases(p.stride_h * p.stride_w == 1 ? 0 : p.stride_w * rows * columns) {
+    for (int64_t phase = 0; phase < p.stride_h * p.stride_w; ++phase) {
+      taps.push_back(taps_of_phase(phase / p.stride_w, phase % p.stride_w));
+    }
+  }
 
-  Taps<A> taps_of_phase(const T* weight, int64_t a, int64_t b) const {
-    Taps<A> taps;
+  Taps<A> taps_of_phase(int64_t a, int64_t b) const {
+    Taps<A> met;
     for (int64_t t = p.multiplier * p.taps() - 1; t >= 0; --t) {
       const int64_t i = t / p.kernel_w % p.kernel_h * p.dilation_h - a, j = t % p.kernel_w * p.dilation_w - b;
       if (i % p.stride_h == 0 && j % p.stride_w == 0) {
-        taps.add((t / p.taps() * padded.rows + top - i / p.stride_h) * padded.row + left - j / p.stride_w,
-                 A(weight[t]));
+        met.add((t / p.taps() * padded.rows + top - i / p.stride_h) * padded.row + left - j / p.stride_w, t);
       }
     }
-    return taps;
+    return met;
   }
 
   // grad and weight of the input channel's m output channels
   void run(const T* grad, const T* weight, T* result) {
     for (int64_t m = 0; m < p.multiplier; ++m) {
-      padded.fill(grad + m * p.out_height * p.out_width, p.out_height, p.out_width, top, left, m);
+      padded.fill(grad + m * p.out_height * p.out_width, p.out_height, p.out_width, m);
     }
-    if (phase.empty()) {
+    for (Taps<A>& met : taps) {
+      met.read_weights(weight);
+    }
+    if (phases.empty()) {
       const int64_t square = p.multiplier == 1 ? square_of(p) : 0;
-      sum_taps_of_plane(padded.plane(0) + p.pad_h * padded.row + p.pad_w, padded.row,
-                        taps_of_phase(weight, 0, 0), square, A(0), p.height, p.width, result, p.width);
+      sum_taps_of_plane(padded.plane(0) + p.pad_h * padded.row + p.pad_w, padded.row, taps[0], square, A(0),
+                        p.height, p.width, result, p.width);
       return;
     }
     for (int64_t a = 0; a < p.stride_h; ++a) {
       for (int64_t b = 0; b < p.stride_w; ++b) {
-        sum_taps_of_plane(padded.plane(0), padded.row, taps_of_phase(weight, a, b), 0, A(0), rows, columns,
-                          phase.data(), columns);
-        spread_phase(a, b, result);
+        sum_taps_of_plane(padded.plane(0), padded.row, taps[a * p.stride_w + b], 0, A(0), rows, columns,
+                          &phases[b * rows * columns], columns);
+      }
+      for (int64_t t = 0; t < rows; ++t) {
+        const int64_t h = t * p.stride_h + a - p.pad_h;
+        if (0 <= h && h < p.height) {
+          interleave(p, &phases[t * columns], rows * columns, result + h * p.width);
+        }
       }
     }
   }
 
-  void spread_phase(int64_t a, int64_t b, T* result) const {
-    for (int64_t t = 0; t < rows; ++t) {
-      const int64_t h = t * p.stride_h + a - p.pad_h;
-      if (0 <= h && h < p.height) {
-        const int64_t before = std::max<int64_t>(p.pad_w - b, 0);
-        for (int64_t q = (before + p.stride_w - 1) / p.stride_w; q * p.stride_w + b - p.pad_w < p.width;
-             ++q) {
-          result[h * p.width + q * p.stride_w + b - p.pad_w] = T(phase[t * columns + q]);
-        }
+  // A row of the result from that of each of its phases.
+  DETECTOR_MULTIVERSION static void interleave(const Problem& p, const A* phases, int64_t phase, T* row) {
+    if (p.stride_w != 2) {
+      for (int64_t w = 0; w < p.width; ++w) {
+        row[w] = T(phases[(w + p.pad_w) % p.stride_w * phase + (w + p.pad_w) / p.stride_w]);
       }
+      return;
+    }
+    const A* even = phases + p.pad_w % 2 * phase + p.pad_w / 2;
+    const A* odd = phases + (p.pad_w + 1) % 2 * phase + (p.pad_w + 1) / 2;
+    for (int64_t q = 0; q < p.width / 2; ++q) {
+      row[2 * q] = T(even[q]);
+      row[2 * q + 1] = T(odd[q]);
+    }
+    if (p.width % 2 == 1) {
+      row[p.width - 1] = T(even[p.width / 2]);
     }
   }
 };
@@ -212,9 +247,8 @@ void grad_input_planes(const Problem& p, const T* grad, const T* weight, T* resu
 
 // sums[t] for all taps of one plane, as many at a time as registers hold
 template <typename A>
-void dot_all_taps(const A* grad, int64_t grad_row, const PaddedPlane<A>& padded, int64_t source_row,
+void dot_all_taps(const A* grad, int64_t grad_row, const A* source, int64_t source_row,
                   const std::vector<int64_t>& offsets, int64_t rows, int64_t columns, A* sums) {
-  const A* source = padded.data.data();
   int64_t t = 0;
   const int64_t taps = offsets.size();
   const auto dot = [&](auto count) {
@@ -235,18 +269,13 @@ void grad_weight_planes(const Problem& p, const T* input, const T* grad, T* resu
   const int64_t weights = p.out_channels() * p.taps();
   std::vector<A> partial(p.batch * weights);
   parallel_for(p.batch * p.out_channels(), planes_of_grain(p), [&](int64_t first, int64_t last) {
-    PaddedPlane<A> padded((p.out_height - 1) * p.stride_h + reach(p.kernel_h, p.dilation_h),
-                          (p.out_width - 1) * p.stride_w + reach(p.kernel_w, p.dilation_w), p.stride_w);
-    PaddedPlane<A> grads(p.out_height, round_up(p.out_width, Lanes<A>::count), 1);
-    std::vector<int64_t> offsets;
-    for (int64_t t = 0; t < p.taps(); ++t) {
-      offsets.push_back(padded.offset(t / p.kernel_w * p.dilation_h, t % p.kernel_w * p.dilation_w));
-    }
+    PaddedInput<A> in(p);
+    PaddedPlane<A> grads(p.out_height, round_up(p.out_width, Lanes<A>::count), 0, 0, 1);
     for (int64_t plane = first; plane < last; ++plane) {
-      padded.fill(input + plane / p.multiplier * p.height * p.width, p.height, p.width, p.pad_h, p.pad_w);
-      grads.fill(grad + plane * p.out_height * p.out_width, p.out_height, p.out_width, 0, 0);
-      dot_all_taps(grads.plane(0), grads.row, padded, p.stride_h * padded.row, offsets, p.out_height,
-                   p.out_width, &partial[plane * p.taps()]);
+      in.padded.fill(input + plane / p.multiplier * p.height * p.width, p.height, p.width);
+      grads.fill(grad + plane * p.out_height * p.out_width, p.out_height, p.out_width);
+      dot_all_taps(grads.plane(0), grads.row, in.padded.plane(0), p.stride_h * in.padded.row, in.taps.offsets,
+                   p.out_height, p.out_width, &partial[plane * p.taps()]);
     }
   });
   for (int64_t w = 0; w < weights; ++w) {

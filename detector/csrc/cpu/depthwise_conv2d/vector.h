@@ -22,16 +22,41 @@ template <typename A, typename Vector>
   std::memcpy(&vector, source, sizeof(Vector));
 }
 
-template <typename T, typename Vector>
+// kWhole: all lanes, else the first `count`.
+template <bool kWhole, typename T, typename Vector>
 [[gnu::always_inline]] inline void store(const Vector& vector, int64_t count, T* out) {
   using A = std::remove_cvref_t<decltype(vector[0])>;
-  constexpr int lanes = Lanes<A>::count;
-  if (std::is_same_v<T, A> && count >= lanes) {
+  if constexpr (kWhole && std::is_same_v<T, A>) {
     std::memcpy(out, &vector, sizeof(Vector));
-    return;
+  } else {
+    A values[Lanes<A>::count];
+    std::memcpy(values, &vector, sizeof(Vector));
+    for (int l = 0; l < (kWhole ? Lanes<A>::count : count); ++l) {
+      out[l] = T(values[l]);
+    }
   }
-  for (int l = 0; l < lanes && l < count; ++l) {
-    out[l] = T(vector[l]);
+}
+
+// Inline for rows of a few elements, where a call of memcpy would take most of the time.
+template <typename T, typename A>
+[[gnu::always_inline]] inline void convert(const T* from, int64_t count, A* to) {
+  if constexpr (std::is_same_v<T, A>) {
+    constexpr int64_t lanes = Lanes<A>::count;
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+      std::memcpy(to + i, from + i, sizeof(typename Lanes<A>::Vector));
+    }
+#pragma GCC unroll 4
+    for (int64_t n = lanes / 2; n > 0; n /= 2) {
+      if (count & n) {
+        std::memcpy(to + i, from + i, n * sizeof(A));
+        i += n;
+      }
+    }
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = A(from[i]);
+    }
   }
 }
 

@@ -5,6 +5,8 @@
 #include "contiguous_forward.cuh"
 #include "contiguous_grad_input.cuh"
 #include "contiguous_grad_weight.cuh"
+#include "tensor_cores_forward.cuh"
+#include "tensor_cores_grad_weight.cuh"
 
 namespace detector::depthwise_conv2d {
 
@@ -30,11 +32,22 @@ bool dispatch_contiguous(const Problem& p, const Body& body) {
   return false;
 }
 
+template <int K, int S, typename T>
+void run_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias, T* output,
+                 cudaStream_t stream) {
+  if constexpr (S == 1 && sizeof(T) == 2) {
+    if (launch_tensor_core_forward<K>(p, turned, input, weight, bias, output, stream)) {
+      return;
+    }
+  }
+  launch_contiguous_forward<K, S>(p, turned, input, weight, bias, output, stream);
+}
+
 template <typename T>
 bool forward_contiguous(const Problem& p, const T* input, const T* weight, const T* bias, T* output,
                         cudaStream_t stream) {
   return dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
-    launch_contiguous_forward<kernel, stride>(p, false, input, weight, bias, output, stream);
+    run_forward<kernel, stride>(p, false, input, weight, bias, output, stream);
     return true;
   });
 }
@@ -53,7 +66,7 @@ bool grad_input_contiguous(const Problem& p, const T* grad, const T* weight, T* 
   return p.multiplier == 1 && dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
            if constexpr (stride == 1) {
              const T* no_bias = nullptr;
-             launch_contiguous_forward<kernel, 1>(transposed(p), true, grad, weight, no_bias, result, stream);
+             run_forward<kernel, 1>(transposed(p), true, grad, weight, no_bias, result, stream);
              return true;
            } else {
              if (p.pad_h != kernel / 2 || p.pad_w != kernel / 2) {
@@ -69,6 +82,11 @@ template <typename T, typename Allocate>
 bool grad_weight_contiguous(const Problem& p, const T* input, const T* grad, T* result,
                             const Allocate& allocate, cudaStream_t stream) {
   return dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
+    if constexpr (stride == 1 && sizeof(T) == 2) {
+      if (launch_tensor_core_grad_weight<kernel>(p, input, grad, result, allocate, stream)) {
+        return true;
+      }
+    }
     launch_contiguous_grad_weight<kernel, stride>(p, input, grad, result, allocate, stream);
     return true;
   });
