@@ -26,35 +26,67 @@ bool has_kernel(const Problem& p, const void* a, const void* b) {
   const bool small =
       height < limit && width * p.channels < limit &&
       p.batch * ceil_div(p.channels, kWarp) * width < limit;  // int offsets in a row, and the grid
-  int device = 0, major = 0;
-  return square && known && vectors && small && cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         major >= 8;
+  return square && known && vectors && small && attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 8;
 }
 
-// Whether the matrix units do a stride of 1, for an image of so many columns: in float16 and bfloat16, for
-// the kernels that take longer than the memory by fused multiply-adds, where half of a block's columns are
-// there.
-template <typename T, int K>
+// Whether the matrix units do a stride of 1, for an image of so many columns: for the kernels that take
+// longer than the memory by fused multiply-adds, where half of a block's columns are there.
+template <typename T, int K, int S>
 bool suits_matrix_units(int64_t width) {
-  return sizeof(T) == 2 && K >= 5 && 2 * width >= ceil_div(width, Chunk::columns) * Chunk::columns;
+  return sizeof(T) == 2 && K >= 5 && S == 1 && 2 * width >= ceil_div(width, Chunk::columns) * Chunk::columns;
 }
 
-// A forward pass with stride 1, or the gradient of the input as a forward pass with the kernel turned around.
-template <typename T, int K>
-void launch_same(const Walk& walk, int64_t batch, const T* input, const T* weight, const T* bias,
-                 bool flipped, T* output, cudaStream_t stream) {
-  if constexpr (sizeof(T) == 2 && K >= 5) {
-    if (suits_matrix_units<T, K>(walk.width)) {
-      return launch_toeplitz<T, K>(walk, batch, input, weight, bias, flipped, output, stream);
+// A forward pass, or with stride 1 the gradient of the input as a forward pass with the kernel turned around.
+template <typename T, int K, int S>
+bool convolve(const Walk& walk, int64_t batch, const T* input, const T* weight, const T* bias, bool flipped,
+              T* output, cudaStream_t stream) {
+  if constexpr (sizeof(T) == 2 && K >= 5 && S == 1) {
+    if (suits_matrix_units<T, K, S>(walk.width) &&
+        launch_toeplitz<T, K>(walk, batch, input, weight, bias, flipped, output, stream)) {
+      return true;
     }
   }
-  launch_forward<T, K, 1, ForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
+  return launch_forward<T, K, S, ForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output,
+                                                    stream);
+}
+
+template <typename T, int K, int S>
+bool grad_input(const Problem& p, const T* grad, const T* weight, T* result, cudaStream_t stream) {
+  Walk walk{.channels = int(p.channels),
+            .source_height = int(p.out_height),
+            .source_width = int(p.out_width),
+            .height = int(p.height),
+            .width = int(p.width),
+            .pad_h = int(p.pad_h),
+            .pad_w = int(p.pad_w)};
+  if constexpr (S == 1) {
+    walk.pad_h = K - 1 - walk.pad_h;
+    walk.pad_w = K - 1 - walk.pad_w;
+    const T* no_bias = nullptr;
+    return convolve<T, K, S>(walk, p.batch, grad, weight, no_bias, true, result, stream);
+  } else {
+    walk.height += walk.pad_h;
+    walk.width += walk.pad_w;
+    return launch_transposed<T, K, S, TransposedTile<T, K>>(walk, p.batch, grad, weight, result, stream);
+  }
+}
+
+template <typename T, int K, int S, typename Allocate>
+bool grad_weight(const Walk& walk, int64_t batch, const T* input, const T* grad, T* result,
+                 const Allocate& allocate, cudaStream_t stream) {
+  if constexpr (sizeof(T) == 2 && K >= 5 && S == 1) {
+    if (suits_matrix_units<T, K, S>(walk.width) &&
+        launch_pairs<T, K>(walk, batch, input, grad, result, allocate, stream)) {
+      return true;
+    }
+  }
+  return launch_grad_weight<T, K, S, GradWeightTile<T, K>>(walk, batch, input, grad, result, allocate,
+                                                           stream);
 }
 
 // Calls body with the kernel size and the stride as constants.
 template <typename Body>
-void with_sizes(const Problem& p, const Body& body) {
+bool with_sizes(const Problem& p, const Body& body) {
   const auto with_kernel = [&](auto stride) {
     switch (p.kernel_h) {
       case 3:
@@ -66,10 +98,9 @@ void with_sizes(const Problem& p, const Body& body) {
     }
   };
   if (p.stride_h == 1) {
-    with_kernel(std::integral_constant<int, 1>{});
-  } else {
-    with_kernel(std::integral_constant<int, 2>{});
+    return with_kernel(std::integral_constant<int, 1>{});
   }
+  return with_kernel(std::integral_constant<int, 2>{});
 }
 
 // From the input to the output, or over both for the gradient of the weight.
@@ -83,65 +114,34 @@ inline Walk walk_output(const Problem& p) {
           .pad_w = int(p.pad_w)};
 }
 
-// From the gradient of the output to that of the input.
-inline Walk walk_input(const Problem& p) {
-  return {.channels = int(p.channels),
-          .source_height = int(p.out_height),
-          .source_width = int(p.out_width),
-          .height = int(p.height),
-          .width = int(p.width),
-          .pad_h = int(p.pad_h),
-          .pad_w = int(p.pad_w)};
-}
-
 }  // namespace channels_last
 
 template <typename T>
 bool forward_channels_last(const Problem& p, const T* input, const T* weight, const T* bias, T* output,
                            cudaStream_t stream) {
-  using namespace channels_last;
   if constexpr (std::is_same_v<T, double>) {
     return false;
   } else {
-    if (!has_kernel<T>(p, input, output) || (bias != nullptr && !is_aligned(bias))) {
-      return false;
-    }
-    with_sizes(p, [&](auto k, auto s) {
-      constexpr int K = decltype(k)::value, S = decltype(s)::value;
-      if constexpr (S == 1) {
-        launch_same<T, K>(walk_output(p), p.batch, input, weight, bias, false, output, stream);
-      } else {
-        launch_forward<T, K, S, ForwardTile<T, K>>(walk_output(p), p.batch, input, weight, bias, false,
-                                                   output, stream);
-      }
-    });
-    return true;
+    const bool aligned = channels_last::is_aligned(bias);  // so is null
+    return aligned && channels_last::has_kernel<T>(p, input, output) &&
+           channels_last::with_sizes(p, [&](auto k, auto s) {
+             return channels_last::convolve<T, decltype(k)::value, decltype(s)::value>(
+                 channels_last::walk_output(p), p.batch, input, weight, bias, false, output, stream);
+           });
   }
 }
 
 template <typename T>
 bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, T* grad_input,
                               cudaStream_t stream) {
-  using namespace channels_last;
   if constexpr (std::is_same_v<T, double>) {
     return false;
   } else {
-    if (!has_kernel<T>(p, grad, grad_input)) {
-      return false;
-    }
-    with_sizes(p, [&](auto k, auto s) {
-      constexpr int K = decltype(k)::value, S = decltype(s)::value;
-      Walk walk = walk_input(p);
-      if constexpr (S == 1) {
-        walk.pad_h = K - 1 - walk.pad_h;
-        walk.pad_w = K - 1 - walk.pad_w;
-        const T* no_bias = nullptr;
-        launch_same<T, K>(walk, p.batch, grad, weight, no_bias, true, grad_input, stream);
-      } else {
-        launch_transposed<T, K, S, TransposedTile<T, K>>(walk, p.batch, grad, weight, grad_input, stream);
-      }
-    });
-    return true;
+    return channels_last::has_kernel<T>(p, grad, grad_input) &&
+           channels_last::with_sizes(p, [&](auto k, auto s) {
+             return channels_last::grad_input<T, decltype(k)::value, decltype(s)::value>(p, grad, weight,
+                                                                                         grad_input, stream);
+           });
   }
 }
 
@@ -149,24 +149,13 @@ bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, 
 template <typename T, typename Allocate>
 bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, T* grad_weight,
                                const Allocate& allocate, cudaStream_t stream) {
-  using namespace channels_last;
   if constexpr (std::is_same_v<T, double>) {
     return false;
   } else {
-    if (!has_kernel<T>(p, input, grad)) {
-      return false;
-    }
-    with_sizes(p, [&](auto k, auto s) {
-      constexpr int K = decltype(k)::value, S = decltype(s)::value;
-      if constexpr (S == 1 && sizeof(T) == 2 && K >= 5) {
-        if (suits_matrix_units<T, K>(p.out_width)) {
-          return launch_pairs<T, K>(walk_output(p), p.batch, input, grad, grad_weight, allocate, stream);
-        }
-      }
-      launch_grad_weight<T, K, S, GradWeightTile<T, K>>(walk_output(p), p.batch, input, grad, grad_weight,
-                                                        allocate, stream);
-    });
-    return true;
+    return channels_last::has_kernel<T>(p, input, grad) && channels_last::with_sizes(p, [&](auto k, auto s) {
+             return channels_last::grad_weight<T, decltype(k)::value, decltype(s)::value>(
+                 channels_last::walk_output(p), p.batch, input, grad, grad_weight, allocate, stream);
+           });
   }
 }
 

@@ -150,17 +150,21 @@ __global__ void __launch_bounds__(Pairs::warps* kWarp, 1)
 }
 
 template <typename T, int K, typename Allocate>
-void launch_pairs(Walk walk, int64_t batch, const T* input, const T* grad, T* grad_weight,
+bool launch_pairs(Walk walk, int64_t batch, const T* input, const T* grad, T* grad_weight,
                   const Allocate& allocate, cudaStream_t stream) {
   walk.channel_blocks = ceil_div(walk.channels, Chunk::channels);
   walk.column_blocks = ceil_div(walk.width, Chunk::columns);
   const auto kernel = pairs_kernel<T, K>;
   const Launch launch = cut_rows(kernel, batch, Pairs::warps, 1, Pairs::shared_bytes, Chunk::rows, 1, walk);
+  if (launch.grid == 0) {
+    return false;
+  }
   const int64_t blocks = launch.grid / walk.channel_blocks;
   float* partial = allocate(blocks * K * K * walk.channels);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   add_partials<K>(partial, blocks, walk.channels, grad_weight, stream);
+  return true;
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

@@ -199,15 +199,19 @@ __global__ void __launch_bounds__(Toeplitz::warps* kWarp, Toeplitz::blocks)
 }
 
 template <typename T, int K>
-void launch_toeplitz(Walk walk, int64_t batch, const T* input, const T* weight, const T* bias, bool flipped,
+bool launch_toeplitz(Walk walk, int64_t batch, const T* input, const T* weight, const T* bias, bool flipped,
                      T* output, cudaStream_t stream) {
   walk.channel_blocks = ceil_div(walk.channels, Chunk::channels);
   walk.column_blocks = ceil_div(walk.width, Chunk::columns);
   const auto kernel = toeplitz_kernel<T, K>;
   const Launch launch = cut_rows(kernel, batch, Toeplitz::warps, Toeplitz::blocks, Toeplitz::shared_bytes,
                                  Chunk::rows, 1, walk);
+  if (launch.grid == 0) {
+    return false;
+  }
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, weight, bias, flipped, output);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
+  return true;
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
 
 // The walk's height and width are those of the padded input.
 template <typename T, int K, int S, typename Tile>
-void launch_transposed(Walk walk, int64_t batch, const T* grad, const T* weight, T* grad_input,
+bool launch_transposed(Walk walk, int64_t batch, const T* grad, const T* weight, T* grad_input,
                        cudaStream_t stream) {
   constexpr int J = (K + S - 1) / S;
   const int warps = cut_columns<Tile>(walk);
@@ -126,8 +126,12 @@ void launch_transposed(Walk walk, int64_t batch, const T* grad, const T* weight,
   const auto kernel = transposed_kernel<T, K, S, Tile>;
   const Launch launch =
       cut_rows(kernel, batch, warps, Tile::blocks * Tile::warps / warps, bytes, S, J - 1, walk);
+  if (launch.grid == 0) {
+    return false;
+  }
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, grad, weight, grad_input);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
+  return true;
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

@@ -201,22 +201,34 @@ int cut_columns(Walk& walk) {
   return ceil_div(tiles, walk.column_blocks);
 }
 
-// As many rows a block as give every multiprocessor, where `resident` blocks fit, the same to do: `step` rows
-// are walked at once, and a block walks `halo` steps besides its own.
-template <typename Kernel>
-Launch cut_rows(Kernel kernel, int64_t batch, int warps, int resident, size_t shared, int step, int halo,
-                Walk& walk) {
-  int device = 0, processors = 0;
+inline int64_t attribute_of_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
   STD_CUDA_CHECK(cudaGetDevice(&device));
-  STD_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  STD_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
+// As many rows a block as give every multiprocessor, where at most `resident` blocks fit, the same to do:
+// `step` rows are walked at once, and a block walks `halo` steps besides its own. No blocks where one has too
+// little shared memory.
+template <typename Kernel>
+Launch cut_rows(Kernel kernel, int64_t batch, int warps, int64_t resident, size_t shared, int step, int halo,
+                Walk& walk) {
+  if (int64_t(shared) > attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
+    return {dim3(kWarp, warps), 0, shared};
+  }
   if (shared > 48 * 1024) {
     STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   }
+  const int64_t processors = attribute_of_device(cudaDevAttrMultiProcessorCount);
+  const int64_t reserved = 1024;  // of each block, by the system
+  const int64_t all_shared = attribute_of_device(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  resident = std::clamp<int64_t>(all_shared / (shared + reserved), 1, resident);
   const int64_t steps = ceil_div(walk.height, step);
   const int64_t columns = batch * walk.column_blocks * walk.channel_blocks;
   int64_t best_cost = INT64_MAX, best = 1;
   for (int64_t parts = 1; parts <= std::min<int64_t>(steps, 64); ++parts) {
-    const int64_t rounds = ceil_div(columns * parts, int64_t(processors) * resident);
+    const int64_t rounds = ceil_div(columns * parts, processors * resident);
     const int64_t cost = rounds * (ceil_div(steps, parts) + halo);
     if (cost < best_cost) {
       best_cost = cost;
