@@ -60,8 +60,8 @@ bool tensor_cores_fit(const Problem& p, const T* a, const T* b) {
          major >= 8;
 }
 
-// Copies rows first_row.. and columns first_column - kShift.. of a plane to shared memory, zeros outside. Four
-// vectors a thread are under way at a time.
+// Copies rows first_row.. and columns first_column - kShift.. of a plane to shared memory, zeros outside.
+// Four vectors a thread are under way at a time.
 template <int kShift, typename T>
 __device__ void stage(const T* __restrict__ plane, int height, int width, int first_row, int first_column,
                       int rows, int columns, int pitch, T* tile) {
