@@ -170,9 +170,7 @@ def _memory_format(tensor: Tensor) -> torch.memory_format:
 
 
 def _empty_in_format_of(tensor: Tensor, shape: tuple) -> Tensor:
-    return torch.empty(
-        shape, dtype=tensor.dtype, device=tensor.device, memory_format=_memory_format(tensor)
-    )
+    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, memory_format=_memory_format(tensor))
 
 
 @torch.library.register_fake("detector::depthwise_conv2d_forward")

@@ -5,6 +5,8 @@
 #include "contiguous_forward.cuh"
 #include "contiguous_grad_input.cuh"
 #include "contiguous_grad_weight.cuh"
+#include "float_tiles_forward.cuh"
+#include "float_tiles_grad_weight.cuh"
 #include "tensor_cores_forward.cuh"
 #include "tensor_cores_grad_weight.cuh"
 
@@ -32,12 +34,23 @@ bool dispatch_contiguous(const Problem& p, const Body& body) {
   return false;
 }
 
+// Where the strips straight from global memory are slower.
+template <int K>
+bool tiles_pay(const Problem& p) {
+  return float_tiles_fit(p) && (K > 3 || p.width % kColumns != 0 || p.width <= 32);
+}
+
 template <int K, int S, typename T>
 void run_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias, T* output,
                  cudaStream_t stream) {
   if constexpr (S == 1 && sizeof(T) == 2) {
     if (launch_tensor_core_forward<K>(p, turned, input, weight, bias, output, stream)) {
       return;
+    }
+  }
+  if constexpr (S == 1 && std::is_same_v<T, float>) {
+    if (tiles_pay<K>(p) && !getenv("DW_STRIPS")) {
+      return launch_float_tiles_forward<K>(p, turned, input, weight, bias, output, stream);
     }
   }
   launch_contiguous_forward<K, S>(p, turned, input, weight, bias, output, stream);
@@ -84,6 +97,12 @@ bool grad_weight_contiguous(const Problem& p, const T* input, const T* grad, T* 
   return dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
     if constexpr (stride == 1 && sizeof(T) == 2) {
       if (launch_tensor_core_grad_weight<kernel>(p, input, grad, result, allocate, stream)) {
+        return true;
+      }
+    }
+    if constexpr (stride == 1 && std::is_same_v<T, float>) {
+      if (tiles_pay<kernel>(p) && !getenv("DW_STRIPS")) {
+        launch_float_tiles_grad_weight<kernel>(p, input, grad, result, allocate, stream);
         return true;
       }
     }

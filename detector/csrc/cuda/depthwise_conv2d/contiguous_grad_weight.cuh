@@ -55,13 +55,34 @@ __device__ void add_strip(const GradWeightSizes& p, const Plane<T>& input, const
   }
 }
 
+// totals[i] = the sum of all threads' sums[i]; of_warp is (warps, N) of shared memory that nobody reads any
+// more.
+template <int N, typename A>
+__device__ void add_threads(const A (&sums)[N], A* of_warp, A* totals) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const A sum = warp_reduce(sums[i], Sum{});
+    if (lane_of_thread() == 0) {
+      of_warp[warp_of_thread() * N + i] = sum;
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < N; i += blockDim.x) {
+    A sum = 0;
+    for (int warp = 0; warp < blockDim.x / kWarp; ++warp) {
+      sum += of_warp[warp * N + i];
+    }
+    totals[i] = sum;
+  }
+}
+
 // Block (k, s) takes stretch s of the strips of output channel k; partial is (blocks of a channel, C m, K,
 // K).
 template <typename T, typename A, int K, int S, bool kVector>
 __global__ void __launch_bounds__(kGradWeightThreads)
     contiguous_grad_weight_kernel(GradWeightSizes p, const T* __restrict__ input, const T* __restrict__ grad,
                                   A* __restrict__ partial) {
-  __shared__ A of_warp[kGradWeightWarps][K * K];
+  __shared__ A of_warp[kGradWeightWarps * K * K];
   const unsigned k = blockIdx.x, out_channels = p.channels * p.multiplier;
   const unsigned begin = blockIdx.y * p.strips_of_block, end = min(begin + p.strips_of_block, p.num_strips);
   A sums[K * K] = {};
@@ -74,21 +95,7 @@ __global__ void __launch_bounds__(kGradWeightThreads)
         Plane<T>{grad + out_plane * p.out_height * p.out_width, p.out_height, p.out_width}, at.row, at.column,
         sums);
   }
-#pragma unroll
-  for (int t = 0; t < K * K; ++t) {
-    const A sum = warp_reduce(sums[t], Sum{});
-    if (lane_of_thread() == 0) {
-      of_warp[warp_of_thread()][t] = sum;
-    }
-  }
-  __syncthreads();
-  for (int t = threadIdx.x; t < K * K; t += kGradWeightThreads) {
-    A sum = 0;
-    for (int warp = 0; warp < kGradWeightWarps; ++warp) {
-      sum += of_warp[warp][t];
-    }
-    partial[(int64_t(blockIdx.y) * out_channels + k) * (K * K) + t] = sum;
-  }
+  add_threads<K * K>(sums, of_warp, partial + (int64_t(blockIdx.y) * out_channels + k) * (K * K));
 }
 
 template <typename T, typename A>
@@ -102,6 +109,14 @@ __global__ void add_partial_sums_kernel(const A* __restrict__ partial, int64_t w
     }
     result[i] = T(sum);
   }
+}
+
+// result[i] = the sum over blocks b of partial[b][i]
+template <typename T, typename A>
+void add_partial_sums(const A* partial, int64_t weights, int64_t blocks, T* result, cudaStream_t stream) {
+  add_partial_sums_kernel<<<blocks_for(weights, 128), 128, 0, stream>>>(partial, weights, int(blocks),
+                                                                        result);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 template <int K, int S, typename T, typename Allocate>
@@ -133,9 +148,7 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
   const dim3 grid(p.out_channels(), stretches);
   kernel<<<grid, kGradWeightThreads, 0, stream>>>(sizes, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  add_partial_sums_kernel<<<blocks_for(weights, 128), 128, 0, stream>>>(partial, weights, int(stretches),
-                                                                        result);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  add_partial_sums(partial, weights, stretches, result, stream);
 }
 
 }  // namespace detector::depthwise_conv2d

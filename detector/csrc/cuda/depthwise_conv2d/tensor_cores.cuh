@@ -61,30 +61,39 @@ bool tensor_cores_fit(const Problem& p, const T* a, const T* b) {
 }
 
 // Copies rows first_row.. and columns first_column - kShift.. of a plane to shared memory, zeros outside.
+// Four vectors a thread are under way at a time.
 template <int kShift, typename T>
-__device__ void stage(const T* plane, int height, int width, int first_row, int first_column, int rows,
-                      int columns, int pitch, T* tile) {
-  const int vectors = columns / kVector;
-  for (int e = threadIdx.x; e < rows * vectors; e += blockDim.x) {
-    const int r = e / vectors, v = e - r * vectors, row = first_row + r, column = first_column + v * kVector;
-    alignas(16) uint32_t words[8] = {};  // the 8 elements before `column`, then the 8 from there
-    if (0 <= row && row < height) {
-      const T* source = plane + int64_t(row) * width + column;
-      if (kShift > 0 && column > 0) {
-        *reinterpret_cast<uint4*>(words) = *reinterpret_cast<const uint4*>(source - kVector);
-      }
-      if (column < width) {
-        *reinterpret_cast<uint4*>(words + 4) = *reinterpret_cast<const uint4*>(source);
-      }
-    }
-    constexpr int start = kVector - kShift;
-    alignas(16) uint32_t shifted[4];
+__device__ void stage(const T* __restrict__ plane, int height, int width, int first_row, int first_column,
+                      int rows, int columns, int pitch, T* tile) {
+  constexpr int kBatch = 4, start = kVector - kShift;
+  const int vectors = columns / kVector, all = rows * vectors;
+  for (int first = threadIdx.x; first < all; first += kBatch * blockDim.x) {
+    uint4 before[kBatch], at[kBatch];
+    int place[kBatch];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      shifted[i] = start % 2 == 0 ? words[start / 2 + i]
-                                  : __funnelshift_r(words[start / 2 + i], words[start / 2 + i + 1], 16);
+    for (int b = 0; b < kBatch; ++b) {
+      const int e = first + b * blockDim.x, r = e / vectors, v = e - r * vectors;
+      const int row = first_row + r, column = first_column + v * kVector;
+      const bool inside = e < all && 0 <= row && row < height;
+      const uint4* source = reinterpret_cast<const uint4*>(plane + int64_t(row) * width + column);
+      place[b] = e < all ? r * pitch + v * kVector : -1;
+      before[b] = kShift > 0 && inside && column > 0 ? __ldg(source - 1) : uint4{};
+      at[b] = inside && column < width ? __ldg(source) : uint4{};
     }
-    *reinterpret_cast<uint4*>(tile + r * pitch + v * kVector) = *reinterpret_cast<const uint4*>(shifted);
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const uint32_t words[8] = {before[b].x, before[b].y, before[b].z, before[b].w,
+                                 at[b].x,     at[b].y,     at[b].z,     at[b].w};
+      uint32_t shifted[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        shifted[i] = start % 2 == 0 ? words[start / 2 + i]
+                                    : __funnelshift_r(words[start / 2 + i], words[start / 2 + i + 1], 16);
+      }
+      if (place[b] >= 0) {
+        *reinterpret_cast<uint4*>(tile + place[b]) = uint4{shifted[0], shifted[1], shifted[2], shifted[3]};
+      }
+    }
   }
 }
 

@@ -51,7 +51,7 @@ template <int K, typename T>
 __device__ void convolve_rows(const T* tile, int pitch, int columns, const uint32_t (&bands)[K][2],
                               const T* weight, bool turned, float start, T* out) {
   const T* lane_row = tile + lane_of_thread() % kTileRows * pitch;
-  uint32_t left[K][2], right[2];
+  uint32_t left[K][2], right[K][2];
 #pragma unroll
   for (int i = 0; i < K; ++i) {
     load_matrices<false>(left[i][0], left[i][1], lane_row + i * pitch);
@@ -60,9 +60,12 @@ __device__ void convolve_rows(const T* tile, int pitch, int columns, const uint3
     float sums[4] = {start, start, start, start};
 #pragma unroll
     for (int i = 0; i < K; ++i) {
-      load_matrices<false>(right[0], right[1], lane_row + i * pitch + x + kVector);
-      multiply_add<T>(sums, left[i][0], left[i][1], right[0], right[1], bands[i][0], bands[i][1]);
-      left[i][0] = right[0], left[i][1] = right[1];
+      load_matrices<false>(right[i][0], right[i][1], lane_row + i * pitch + x + kVector);
+    }
+#pragma unroll
+    for (int i = 0; i < K; ++i) {
+      multiply_add<T>(sums, left[i][0], left[i][1], right[i][0], right[i][1], bands[i][0], bands[i][1]);
+      left[i][0] = right[i][0], left[i][1] = right[i][1];
     }
     const float total = sums[0] + sums[1] + sums[2] + sums[3];
     if (__any_sync(0xffffffffu, isnan(total))) {
@@ -76,7 +79,7 @@ __device__ void convolve_rows(const T* tile, int pitch, int columns, const uint3
 
 // Block (k, tile, z): output channel k of every gridDim.z-th image.
 template <typename T, int K>
-__global__ void __launch_bounds__(kMostWarps* kWarp, 3)
+__global__ void __launch_bounds__(kMostWarps* kWarp, 2)
     tensor_core_forward_kernel(TileSizes s, bool turned, const T* __restrict__ input,
                                const T* __restrict__ weight, const T* __restrict__ bias,
                                T* __restrict__ output) {

@@ -16,7 +16,7 @@ __device__ void correlate_rows(const T* input, int input_pitch, const T* grad, i
                                float (&sums)[K][4]) {
   const T* input_row = input + lane_of_thread() % kTileRows * input_pitch;
   const T* grad_row = grad + lane_of_thread() % kTileRows * grad_pitch;
-  uint32_t left[K][2], right[2], grads[2];
+  uint32_t left[K][2], right[K][2], grads[2];
 #pragma unroll
   for (int i = 0; i < K; ++i) {
     load_matrices<true>(left[i][0], left[i][1], input_row + i * input_pitch);
@@ -25,37 +25,19 @@ __device__ void correlate_rows(const T* input, int input_pitch, const T* grad, i
     load_matrices<true>(grads[0], grads[1], grad_row + x);
 #pragma unroll
     for (int i = 0; i < K; ++i) {
-      load_matrices<true>(right[0], right[1], input_row + i * input_pitch + x + kVector);
-      multiply_add<T>(sums[i], left[i][0], right[0], left[i][1], right[1], grads[0], grads[1]);
-      left[i][0] = right[0], left[i][1] = right[1];
+      load_matrices<true>(right[i][0], right[i][1], input_row + i * input_pitch + x + kVector);
+    }
+#pragma unroll
+    for (int i = 0; i < K; ++i) {
+      multiply_add<T>(sums[i], left[i][0], right[i][0], left[i][1], right[i][1], grads[0], grads[1]);
+      left[i][0] = right[i][0], left[i][1] = right[i][1];
     }
   }
-}
-
-// The sum for one tap of the rows and columns of a block, without matrices.
-template <int K, typename T>
-__device__ __noinline__ float correlate_directly(const TileSizes& s, int tap, const T* input, const T* grad,
-                                                 int k) {
-  const int row = s.first_row(), column = s.first_column();
-  float sum = 0;
-  for (int n = blockIdx.z; n < s.batch; n += gridDim.z) {
-    const T* in = input + (int64_t(n) * s.channels + k / s.multiplier) * s.height * s.width;
-    const T* out = grad + (int64_t(n) * s.channels * s.multiplier + k) * s.height * s.width;
-    for (int y = row; y < min(row + s.warps * kTileRows, s.height); ++y) {
-      for (int x = column; x < min(column + s.columns, s.width); ++x) {
-        const int h = y + tap / K - K / 2, w = x + tap % K - K / 2;
-        if (0 <= h && h < s.height && 0 <= w && w < s.width) {
-          sum += float(in[int64_t(h) * s.width + w]) * float(out[int64_t(y) * s.width + x]);
-        }
-      }
-    }
-  }
-  return sum;
 }
 
 // Block (k, tile, z) writes its sums for output channel k to partial (tiles * z, C m, K, K).
 template <typename T, int K>
-__global__ void __launch_bounds__(kMostWarps* kWarp, 3)
+__global__ void __launch_bounds__(kMostWarps* kWarp, 2)
     tensor_core_grad_weight_kernel(TileSizes s, const T* __restrict__ input, const T* __restrict__ grad,
                                    float* __restrict__ partial) {
   extern __shared__ uint4 shared[];
@@ -92,9 +74,6 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
         sum += of_warp[(warp * K + tap / K) * 128 + (n + tap % K) * 8 + n];
       }
     }
-    if (isnan(sum)) {  // a NaN or Inf may have met the zeros around a plane
-      sum = correlate_directly<K>(s, tap, input, grad, k);
-    }
     const int64_t block = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
     partial[(block * out_channels + k) * (K * K) + tap] = sum;
   }
@@ -119,9 +98,7 @@ bool launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* g
   float* partial = allocate(groups * tiles * weights);
   kernel<<<tile_grid(p, sizes, groups), sizes.warps * kWarp, bytes, stream>>>(sizes, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  add_partial_sums_kernel<<<blocks_for(weights, 128), 128, 0, stream>>>(partial, weights, int(groups * tiles),
-                                                                        result);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  add_partial_sums(partial, weights, groups * tiles, result, stream);
   return true;
 }
 
