@@ -80,8 +80,8 @@ bool grad_weight(const Walk& walk, int64_t batch, const T* input, const T* grad,
       return true;
     }
   }
-  return launch_grad_weight<T, K, S, GradWeightTile<T, K>>(walk, batch, input, grad, result, allocate,
-                                                           stream);
+  return launch_grad_weight<T, K, S, GradWeightTile<T, K, S>>(walk, batch, input, grad, result, allocate,
+                                                              stream);
 }
 
 // Calls body with the kernel size and the stride as constants.

@@ -1,4 +1,5 @@
-// What the kernels are compiled for.
+// What the kernels are compiled for. With eight warps the rings of each must fit the 227 KB of shared memory
+// that a block may have.
 //
 // Measured on an H200 with 32 x 256 x 112 x 112 (3 x 3) and 32 x 256 x 56 x 56 (5 x 5, 7 x 7), microseconds:
 //   3 x 3 float32, forward     2 x 4: 219   4 x 4: 228   2 x 8: 223   1 x 8: 249   1 x 4: 233 (vector x
@@ -39,10 +40,12 @@ constexpr auto transposed_tile() {
   }
 }
 
-template <typename T, int K>
+template <typename T, int K, int S>
 constexpr auto grad_weight_tile() {
-  if constexpr (K == 3 && sizeof(T) == 4) {
+  if constexpr (K == 3 && S == 1) {
     return Tile<2, 8, 8, 2, 4, 1>{};
+  } else if constexpr (K == 3 && sizeof(T) == 4) {
+    return Tile<2, 4, 8, 3, 4, 1>{};
   } else if constexpr (K == 3) {
     return Tile<4, 4, 8, 2, 4, 1>{};
   } else {
@@ -54,7 +57,7 @@ template <typename T, int K>
 using ForwardTile = decltype(forward_tile<T, K>());
 template <typename T, int K>
 using TransposedTile = decltype(transposed_tile<T, K>());
-template <typename T, int K>
-using GradWeightTile = decltype(grad_weight_tile<T, K>());
+template <typename T, int K, int S>
+using GradWeightTile = decltype(grad_weight_tile<T, K, S>());
 
 }  // namespace detector::depthwise_conv2d::channels_last
