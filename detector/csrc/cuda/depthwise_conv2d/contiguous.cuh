@@ -5,8 +5,7 @@
 #include "contiguous_forward.cuh"
 #include "contiguous_grad_input.cuh"
 #include "contiguous_grad_weight.cuh"
-#include "float_tiles_forward.cuh"
-#include "float_tiles_grad_weight.cuh"
+#include "small_planes.cuh"
 #include "tensor_cores_forward.cuh"
 #include "tensor_cores_grad_weight.cuh"
 
@@ -34,12 +33,6 @@ bool dispatch_contiguous(const Problem& p, const Body& body) {
   return false;
 }
 
-// Where the strips straight from global memory are slower.
-template <int K>
-bool tiles_pay(const Problem& p) {
-  return float_tiles_fit(p) && (K > 3 || p.width % kColumns != 0 || p.width <= 32);
-}
-
 template <int K, int S, typename T>
 void run_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias, T* output,
                  cudaStream_t stream) {
@@ -48,10 +41,8 @@ void run_forward(const Problem& p, bool turned, const T* input, const T* weight,
       return;
     }
   }
-  if constexpr (S == 1 && std::is_same_v<T, float>) {
-    if (tiles_pay<K>(p) && !getenv("DW_STRIPS")) {
-      return launch_float_tiles_forward<K>(p, turned, input, weight, bias, output, stream);
-    }
+  if (launch_small_planes_forward<K, S>(p, turned, input, weight, bias, output, stream)) {
+    return;
   }
   launch_contiguous_forward<K, S>(p, turned, input, weight, bias, output, stream);
 }
@@ -100,11 +91,8 @@ bool grad_weight_contiguous(const Problem& p, const T* input, const T* grad, T* 
         return true;
       }
     }
-    if constexpr (stride == 1 && std::is_same_v<T, float>) {
-      if (tiles_pay<kernel>(p) && !getenv("DW_STRIPS")) {
-        launch_float_tiles_grad_weight<kernel>(p, input, grad, result, allocate, stream);
-        return true;
-      }
+    if (launch_small_planes_grad_weight<kernel, stride>(p, input, grad, result, allocate, stream)) {
+      return true;
     }
     launch_contiguous_grad_weight<kernel, stride>(p, input, grad, result, allocate, stream);
     return true;

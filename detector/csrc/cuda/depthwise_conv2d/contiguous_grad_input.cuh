@@ -37,11 +37,13 @@ __global__ void __launch_bounds__(kGradInputThreads)
     taps[t] = A(weight[at.plane % p.channels * (K * K) + t]);
   }
   A sums[kGradInputRows][kColumns] = {};
-  const Plane<T> plane{grad + int64_t(at.plane) * p.out_height * p.out_width, p.out_height, p.out_width};
+  RowReader<T, kVector ? kColumns / 2 : 1, kBefore, kWindow> reader(
+      grad + int64_t(at.plane) * p.out_height * p.out_width, p.out_height, p.out_width, at.row / 2 - kBefore,
+      at.column / 2);
 #pragma unroll
   for (int b = 0; b < kWindowRows; ++b) {
     A window[kWindow];
-    plane.template load<kVector, kColumns / 2, kBefore>(at.row / 2 + b - kBefore, at.column / 2, window);
+    reader.read(window);
 #pragma unroll
     for (int h = 0; h < kGradInputRows; ++h) {
       const int i = h + kPad - 2 * (b - kBefore);
