@@ -17,6 +17,10 @@ CASES = [
     lltm,
     trilinear_interpolate,
 ]
+from cases import depthwise_conv2d
+from measure import run_cases
+
+CASES = [depthwise_conv2d]
 
 if __name__ == "__main__":
     run_cases("layers", __doc__, CASES)

@@ -1,5 +1,7 @@
 """The compiled ops, as csrc/vision.h lists them; `import torch` comes first. Use them by detector.layers."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 def pcl_loss_forward(
@@ -88,4 +90,28 @@ def roi_align_backward(
     sampling_ratio: int,
     aligned: bool,
     channels_last: bool,
+def depthwise_conv2d_forward(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor: ...
+def depthwise_conv2d_grad_input(
+    grad: Tensor,
+    weight: Tensor,
+    channels: int,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor: ...
+def depthwise_conv2d_grad_weight(
+    input: Tensor,
+    grad: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
 ) -> Tensor: ...

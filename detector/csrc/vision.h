@@ -61,5 +61,17 @@
   /* -> gradient of input */ \
   OP(roi_align_backward, \
      "(Tensor grad, Tensor boxes, SymInt images, SymInt height, SymInt width, float spatial_scale, " \
-     "int sampling_ratio, bool aligned, bool channels_last) -> Tensor")
+     "int sampling_ratio, bool aligned, bool channels_last) -> Tensor") \
+  /* (N, C, H, W), (C m, 1, kh, kw), (C m,), pairs of sizes -> (N, C m, OH, OW) */ \
+  OP(depthwise_conv2d_forward, \
+     "(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation) " \
+     "-> Tensor") \
+  /* (N, C m, OH, OW), (C m, 1, kh, kw), C, (H, W) -> gradient of input (N, C, H, W) */ \
+  OP(depthwise_conv2d_grad_input, \
+     "(Tensor grad, Tensor weight, SymInt channels, SymInt[] size, SymInt[] stride, SymInt[] padding, " \
+     "SymInt[] dilation) -> Tensor") \
+  /* (N, C, H, W), (N, C m, OH, OW), (kh, kw) -> gradient of weight (C m, 1, kh, kw) */ \
+  OP(depthwise_conv2d_grad_weight, \
+     "(Tensor input, Tensor grad, SymInt[] kernel, SymInt[] stride, SymInt[] padding, SymInt[] dilation) " \
+     "-> Tensor")
 // clang-format on

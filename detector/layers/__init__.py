@@ -12,6 +12,7 @@ from torchvision.ops import (
 from torchvision.ops import batched_nms, deform_conv2d, nms, sigmoid_focal_loss
 
 from detector.layers.nms import batched_nms, nms, nms_mask
+from detector.layers.depthwise_conv2d import DepthwiseConv2d, depthwise_conv2d
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
 from detector.layers.quick_gelu import QuickGELU, quick_gelu
@@ -29,6 +30,7 @@ ROIPool = RoIPool
 __all__ = [
     "LLTM",
     "LLTMSequence",
+    "DepthwiseConv2d",
     "PCLLoss",
     "ProposalClusters",
     "QuickGELU",
@@ -42,6 +44,7 @@ __all__ = [
     "deform_conv2d",
     "lltm",
     "lltm_sequence",
+    "depthwise_conv2d",
     "nms",
     "nms_mask",
     "pcl_loss",

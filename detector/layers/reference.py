@@ -20,6 +20,9 @@ __all__ = ["lltm", "lltm_sequence", "pcl_loss", "proposal_clusters", "trilinear_
 from detector.layers.reference_roi import roi_align, roi_pool
 
 __all__ = ["pcl_loss", "proposal_clusters", "roi_align", "roi_pool"]
+from detector.layers.reference_depthwise_conv2d import depthwise_conv2d
+
+__all__ = ["depthwise_conv2d", "pcl_loss", "proposal_clusters"]
 
 
 def pcl_loss(

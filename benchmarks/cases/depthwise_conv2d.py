@@ -1,0 +1,139 @@
+"""depthwise_conv2d beside torch's conv2d(groups=C), each of its three passes alone.
+
+On a GPU the peer is the fastest of torch's own kernels and cuDNN's.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from measure import Row, time_calls
+from torch import Tensor
+
+from detector import _C
+
+NUM_INPUTS = 4  # rotated
+
+
+class Case(NamedTuple):
+    kernel: int
+    stride: int
+    shape: tuple[int, int, int, int]
+    dtype: torch.dtype
+    layout: str
+    targets: tuple[int, int, int]  # percent of the copy bandwidth: forward, grad_input, grad_weight
+
+
+K3, K5 = (32, 256, 112, 112), (32, 256, 56, 56)
+GPU_CASES = [
+    *(Case(3, 1, K3, torch.float32, layout, targets)
+      for layout, targets in (("NCHW", (85, 85, 70)), ("NHWC", (85, 85, 90)))),
+    *(Case(3, 2, K3, dtype, layout, (70, 70, 70))
+      for dtype in (torch.float32, torch.float16) for layout in ("NCHW", "NHWC")),
+    *(Case(5, 1, K5, torch.float32, layout, (80, 80, 60)) for layout in ("NCHW", "NHWC")),
+    *(Case(7, 1, K5, torch.float32, layout, (60, 60, 40)) for layout in ("NCHW", "NHWC")),
+    *(Case(k, 1, K5, dtype, layout, (45, 45, 35))
+      for k in (3, 5, 7) for dtype in (torch.float16, torch.bfloat16) for layout in ("NCHW", "NHWC")),
+    *(Case(3, 1, (256, 512, size, size), torch.float32, layout, (70, 70, 50))
+      for size in (7, 14) for layout in ("NCHW", "NHWC")),
+]  # fmt: skip
+CPU_CASES = [
+    Case(kernel, stride, shape, torch.float32, layout, (0, 0, 0))
+    for kernel, stride, shape in [
+        (3, 1, (8, 64, 112, 112)), (3, 2, (8, 64, 112, 112)), (5, 1, (8, 96, 56, 56)),
+        (7, 1, (4, 192, 28, 28)), (3, 1, (8, 512, 14, 14)),
+    ]
+    for layout in ("NCHW", "NHWC")
+]  # fmt: skip
+
+
+def torch_passes(case: Case, input: Tensor, weight: Tensor, grad: Tensor) -> dict[str, Callable[[], object]]:
+    """torch's op for each pass, as its autograd calls it."""
+    pad, stride, groups = (case.kernel // 2,) * 2, (case.stride,) * 2, input.shape[1]
+    backward = partial(
+        torch.ops.aten.convolution_backward,
+        grad,
+        input,
+        weight,
+        None,
+        stride,
+        pad,
+        (1, 1),
+        False,
+        (0, 0),
+        groups,
+    )
+    return {
+        "forward": partial(torch.nn.functional.conv2d, input, weight, None, stride, pad, 1, groups),
+        "grad_input": partial(backward, output_mask=[True, False, False]),
+        "grad_weight": partial(backward, output_mask=[False, True, False]),
+    }
+
+
+def our_passes(case: Case, input: Tensor, weight: Tensor, grad: Tensor) -> dict[str, Callable[[], object]]:
+    sizes = ((case.stride,) * 2, (case.kernel // 2,) * 2, (1, 1))
+    return {
+        "forward": partial(_C.depthwise_conv2d_forward, input, weight, None, *sizes),
+        "grad_input": partial(
+            _C.depthwise_conv2d_grad_input, grad, weight, input.shape[1], input.shape[2:], *sizes
+        ),
+        "grad_weight": partial(_C.depthwise_conv2d_grad_weight, input, grad, weight.shape[2:], *sizes),
+    }
+
+
+def make_tensors(case: Case, device: torch.device, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator(device).manual_seed(seed)
+    size = (case.shape[2] - 1) // case.stride + 1
+    shapes = [case.shape, (case.shape[1], 1, case.kernel, case.kernel), (*case.shape[:2], size, size)]
+    input, weight, grad = (
+        torch.randn(shape, generator=generator, device=device).to(case.dtype) for shape in shapes
+    )
+    if case.layout == "NHWC":
+        input, grad = (t.contiguous(memory_format=torch.channels_last) for t in (input, grad))
+    return input, weight, grad
+
+
+def time_peers(case: Case, tensors: list, device: torch.device) -> dict[str, dict[str, float]]:
+    """Milliseconds of each pass of each peer."""
+    peers = {"torch": False, "torch, cuDNN": True} if device.type == "cuda" else {"torch": True}
+    times: dict[str, dict[str, float]] = {}
+    for name, cudnn in peers.items():
+        with torch.backends.cudnn.flags(enabled=cudnn, benchmark=True, allow_tf32=False):
+            passes = [torch_passes(case, *t) for t in tensors]
+            for pass_ in passes[0]:
+                times.setdefault(pass_, {})[name] = time_calls([p[pass_] for p in passes], device, repeats=12)
+    return times
+
+
+def bench(case: Case, device: torch.device, bandwidth: float) -> list[Row]:
+    tensors = [make_tensors(case, device, seed) for seed in range(NUM_INPUTS)]
+    ours = [our_passes(case, *t) for t in tensors]
+    peers = time_peers(case, tensors, device)
+    threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
+    moved = sum(tensor.nbytes for tensor in tensors[0])  # input, weight, grad: each pass moves all three
+    rows = []
+    for pass_, percent in zip(ours[0], case.targets, strict=True):
+        ours_ms = time_calls([o[pass_] for o in ours], device, repeats=24)
+        peer = min(peers[pass_], key=peers[pass_].__getitem__)
+        copy_percent = 100 * moved / bandwidth / ours_ms
+        reached = ours_ms <= peers[pass_][peer] and copy_percent >= percent
+        row = Row(
+            case=f"k{case.kernel} s{case.stride} {'x'.join(map(str, case.shape))}{threads}",
+            pass_=pass_,
+            dtype=str(case.dtype).removeprefix("torch."),
+            layout=case.layout,
+            ours_ms=ours_ms,
+            peer=peer,
+            peer_ms=peers[pass_][peer],
+            copy_percent=copy_percent,
+            target=f"{percent} %" if percent else "peer_ms",
+            reached=reached,
+        )
+        rows.append(row)
+    return rows
+
+
+def rows(device: torch.device, bandwidth: float) -> list[Row]:
+    cases = GPU_CASES if device.type == "cuda" else CPU_CASES
+    return [row for case in cases for row in bench(case, device, bandwidth)]

@@ -1,0 +1,234 @@
+// Depthwise convolution of channels-last tensors. A row of the result falls into segments of pixels that meet
+// the same taps, so the borders need no zeros around them and the inner loops have no test.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "../../depthwise_conv2d.h"
+#include "../parallel.h"
+#include "pixel_sums.h"
+
+namespace detector::depthwise_conv2d {
+
+// The taps that a coordinate of the result meets, each with the coordinate of the source it reads.
+struct Meeting {
+  std::vector<int64_t> taps, sources;
+};
+
+// Along rows or columns.
+struct Axis {
+  int64_t in, out, kernel, stride, pad, dilation;
+
+  Meeting of_output(int64_t o) const {
+    Meeting met;
+    for (int64_t i = 0; i < kernel; ++i) {
+      const int64_t source = o * stride - pad + i * dilation;
+      if (0 <= source && source < in) {
+        met.taps.push_back(i), met.sources.push_back(source);
+      }
+    }
+    return met;
+  }
+
+  Meeting of_input(int64_t h) const {
+    Meeting met;
+    for (int64_t i = 0; i < kernel; ++i) {
+      const int64_t scaled = h + pad - i * dilation;
+      if (scaled >= 0 && scaled % stride == 0 && scaled / stride < out) {
+        met.taps.push_back(i), met.sources.push_back(scaled / stride);
+      }
+    }
+    return met;
+  }
+};
+
+inline Axis rows_of(const Problem& p) {
+  return {p.height, p.out_height, p.kernel_h, p.stride_h, p.pad_h, p.dilation_h};
+}
+
+inline Axis columns_of(const Problem& p) {
+  return {p.width, p.out_width, p.kernel_w, p.stride_w, p.pad_w, p.dilation_w};
+}
+
+// Columns first, first + step, ... of the result; each next one reads the source a constant further.
+struct Segment {
+  int64_t first, count;
+  Meeting met;  // at the first
+};
+
+template <typename MeetingAt>
+std::vector<Segment> make_segments(int64_t size, int64_t step, const MeetingAt& meeting_at) {
+  std::vector<Segment> segments;
+  for (int64_t phase = 0; phase < step; ++phase) {
+    for (int64_t o = phase; o < size; o += step) {
+      Meeting met = meeting_at(o);
+      if (o != phase && segments.back().met.taps == met.taps) {
+        segments.back().count += 1;
+      } else {
+        segments.push_back({o, 1, std::move(met)});
+      }
+    }
+  }
+  return segments;
+}
+
+// weight (channels, taps) as (taps, channels), each row filled up to whole vectors
+template <typename T, typename A = Accumulate<T>>
+std::vector<A> weights_by_tap(const T* weight, int64_t channels, int64_t taps, int64_t row) {
+  std::vector<A> by_tap(taps * row);
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t t = 0; t < taps; ++t) {
+      by_tap[t * row + c] = A(weight[c * taps + t]);
+    }
+  }
+  return by_tap;
+}
+
+// What the taps of a row and of a segment of its columns come to; run() calls body with the offsets into the
+// source from its pixel (0, 0) and the rows of a table of taps that belong to them.
+template <typename A>
+struct TapList {
+  std::vector<int64_t> offsets;
+  std::vector<A*> rows;
+
+  void fill(const Meeting& row, const Meeting& column, int64_t source_width, int64_t source_channels,
+            int64_t kernel_w, A* table, int64_t table_row, int64_t multiplier) {
+    offsets.clear(), rows.clear();
+    for (size_t i = 0; i < row.taps.size(); ++i) {
+      for (size_t j = 0; j < column.taps.size(); ++j) {
+        const int64_t pixel = row.sources[i] * source_width + column.sources[j];
+        for (int64_t m = 0; m < multiplier; ++m) {
+          offsets.push_back(pixel * source_channels + m);
+          rows.push_back(table + ((row.taps[i] * kernel_w + column.taps[j]) * multiplier + m) * table_row);
+        }
+      }
+    }
+  }
+};
+
+inline int64_t rows_of_grain(const Problem& p) {
+  return 1 + 65536 / std::max<int64_t>(p.out_channels() * p.taps() * std::max(p.width, p.out_width), 1);
+}
+
+template <Channels kChannels, typename T>
+void forward_pixels(const Problem& p, const T* input, const T* weight, const T* bias, T* output) {
+  using A = Accumulate<T>;
+  const int64_t channels = p.out_channels(), row = round_up(channels, Lanes<A>::count);
+  std::vector<A> table = weights_by_tap(weight, channels, p.taps(), row), start(row);
+  for (int64_t c = 0; bias && c < channels; ++c) {
+    start[c] = A(bias[c]);
+  }
+  const Axis down = rows_of(p), across = columns_of(p);
+  const auto segments = make_segments(p.out_width, 1, [&](int64_t x) { return across.of_output(x); });
+  parallel_for(p.batch * p.out_height, rows_of_grain(p), [&](int64_t first, int64_t last) {
+    TapList<A> taps;
+    for (int64_t line = first; line < last; ++line) {
+      const T* image = input + line / p.out_height * p.height * p.width * p.channels;
+      const Meeting met = down.of_output(line % p.out_height);
+      for (const Segment& segment : segments) {
+        taps.fill(met, segment.met, p.width, p.channels, p.kernel_w, table.data(), row, 1);
+        const PixelSum<A> sum{p.stride_w * p.channels,
+                              channels,
+                              taps.offsets.data(),
+                              taps.rows.data(),
+                              int64_t(taps.rows.size()),
+                              start.data(),
+                              segment.count,
+                              channels,
+                              p.multiplier};
+        sum_pixels<kChannels>(sum, image, output + (line * p.out_width + segment.first) * channels);
+      }
+    }
+  });
+}
+
+template <Channels kChannels, typename T>
+void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* result) {
+  using A = Accumulate<T>;
+  const int64_t channels = p.channels, row = round_up(channels, Lanes<A>::count), m = p.multiplier;
+  std::vector<A> table(p.taps() * m * row), start(row);
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t k = 0; k < m; ++k) {
+      for (int64_t t = 0; t < p.taps(); ++t) {
+        table[(t * m + k) * row + c] = A(weight[(c * m + k) * p.taps() + t]);
+      }
+    }
+  }
+  const Axis down = rows_of(p), across = columns_of(p);
+  const auto segments = make_segments(p.width, p.stride_w, [&](int64_t w) { return across.of_input(w); });
+  parallel_for(p.batch * p.height, rows_of_grain(p), [&](int64_t first, int64_t last) {
+    TapList<A> taps;
+    for (int64_t line = first; line < last; ++line) {
+      const T* image = grad + line / p.height * p.out_height * p.out_width * p.out_channels();
+      const Meeting met = down.of_input(line % p.height);
+      for (const Segment& segment : segments) {
+        taps.fill(met, segment.met, p.out_width, p.out_channels(), p.kernel_w, table.data(), row, m);
+        const PixelSum<A> sum{p.out_channels(),
+                              p.stride_w * channels,
+                              taps.offsets.data(),
+                              taps.rows.data(),
+                              int64_t(taps.rows.size()),
+                              start.data(),
+                              segment.count,
+                              channels,
+                              m};
+        sum_pixels<kChannels>(sum, image, result + (line * p.width + segment.first) * channels);
+      }
+    }
+  });
+}
+
+// As many taps at a time as registers hold.
+template <Channels kChannels, typename A, typename T>
+void dot_all_taps(PixelDot<A> dot, const TapList<A>& taps, const T* grad, const T* source) {
+  size_t t = 0;
+  const auto dot_some = [&](auto count) {
+    for (; t + count <= taps.rows.size(); t += count) {
+      dot.offsets = &taps.offsets[t], dot.sums = &taps.rows[t];
+      dot_pixels<count, kChannels>(dot, grad, source);
+    }
+  };
+  dot_some(std::integral_constant<int, 9>{});
+  dot_some(std::integral_constant<int, 6>{});
+  dot_some(std::integral_constant<int, 4>{});
+  dot_some(std::integral_constant<int, 1>{});
+}
+
+// Sums for stretches of kLines rows of output first, then over the stretches in order, so that it does not
+// matter who adds which.
+template <Channels kChannels, typename T>
+void grad_weight_pixels(const Problem& p, const T* input, const T* grad, T* result) {
+  using A = Accumulate<T>;
+  const int64_t channels = p.out_channels(), row = round_up(channels, Lanes<A>::count);
+  const int64_t lines = p.batch * p.out_height, of_stretch = (lines + 15) / 16;
+  const int64_t stretches = (lines + of_stretch - 1) / of_stretch;
+  std::vector<A> partial(stretches * p.taps() * row);
+  const Axis down = rows_of(p), across = columns_of(p);
+  const auto segments = make_segments(p.out_width, 1, [&](int64_t x) { return across.of_output(x); });
+  parallel_for(stretches, 1, [&](int64_t first, int64_t last) {
+    TapList<A> taps;
+    for (int64_t s = first; s < last; ++s) {
+      A* table = &partial[s * p.taps() * row];
+      for (int64_t line = s * of_stretch; line < std::min(lines, (s + 1) * of_stretch); ++line) {
+        const T* image = input + line / p.out_height * p.height * p.width * p.channels;
+        const Meeting met = down.of_output(line % p.out_height);
+        for (const Segment& segment : segments) {
+          taps.fill(met, segment.met, p.width, p.channels, p.kernel_w, table, row, 1);
+          const PixelDot<A> dot{
+              channels, p.stride_w * p.channels, nullptr, nullptr, segment.count, channels, p.multiplier};
+          dot_all_taps<kChannels>(dot, taps, grad + (line * p.out_width + segment.first) * channels, image);
+        }
+      }
+    }
+  });
+  for (int64_t w = 0; w < channels * p.taps(); ++w) {
+    A sum = 0;
+    for (int64_t s = 0; s < stretches; ++s) {
+      sum += partial[(s * p.taps() + w % p.taps()) * row + w / p.taps()];
+    }
+    result[w] = T(sum);
+  }
+}
+
+}  // namespace detector::depthwise_conv2d

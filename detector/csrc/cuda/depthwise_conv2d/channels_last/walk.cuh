@@ -1,0 +1,244 @@
+// How the channels_last kernels go through an image: a block takes 32 * vector channels of some columns and
+// walks down the rows. The rows that it reads pass through a ring in shared memory, filled a few steps ahead
+// by asynchronous copies of 16 bytes; a warp has its channels in its lanes and a few columns in its
+// registers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "../../../depthwise_conv2d.h"
+#include "../../launch.cuh"
+#include "../../reduce.cuh"
+
+namespace detector::depthwise_conv2d::channels_last {
+
+// What a kernel is compiled for: a warp computes `columns` columns of 32 * vector channels; at most `warps`
+// warps are a block, and `blocks` blocks must fit on a multiprocessor, which limits the registers; the rows
+// come in `stages` groups of `rows` steps, with a barrier for each group.
+template <int kVector, int kColumns, int kWarps, int kBlocks, int kStages, int kRows>
+struct Tile {
+  static constexpr int vector = kVector;
+  static constexpr int channels = kWarp * kVector;
+  static constexpr int columns = kColumns;
+  static constexpr int warps = kWarps;
+  static constexpr int blocks = kBlocks;
+  static constexpr int stages = kStages;
+  static constexpr int rows = kRows;
+  static constexpr int slots = kStages * kRows;  // steps in the ring
+};
+
+// The sizes of one launch. The image that is walked is the output of a forward pass or what takes its place.
+struct Walk {
+  int channels;
+  int source_height, source_width;  // of the image behind the ring
+  int height, width;                // of the image that is walked
+  int pad_h, pad_w;
+  int channel_blocks, column_blocks, row_blocks;
+  int rows;  // that a block walks
+};
+
+struct Place {
+  int64_t sample;
+  int channel, column, row;  // where the block begins
+};
+
+__device__ inline Place place_of_block(const Walk& walk, int channels, int columns) {
+  unsigned i = blockIdx.x;
+  const auto digit = [&](unsigned base) {
+    const unsigned remainder = i % base;
+    i /= base;
+    return int(remainder);
+  };
+  Place place;
+  place.channel = digit(walk.channel_blocks) * channels;
+  place.column = digit(walk.column_blocks) * columns;
+  place.row = digit(walk.row_blocks) * walk.rows;
+  place.sample = i;
+  return place;
+}
+
+template <typename T, int kVector>
+struct alignas(sizeof(T) * kVector) Pack {
+  T values[kVector];
+};
+
+template <int kVector, typename T>
+__device__ void load(const T* from, float (&to)[kVector]) {
+  const auto pack = *reinterpret_cast<const Pack<T, kVector>*>(from);
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) {
+    to[v] = static_cast<float>(pack.values[v]);
+  }
+}
+
+template <int kVector, typename T>
+__device__ void store(const float (&from)[kVector], T* to) {
+  Pack<T, kVector> pack;
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) {
+    pack.values[v] = static_cast<T>(from[v]);
+  }
+  *reinterpret_cast<Pack<T, kVector>*>(to) = pack;
+}
+
+// Asynchronous copies need compute capability 8, which the host checks.
+
+// Sixteen bytes from global to shared memory, or zeros: then nothing is read.
+__device__ inline void copy_async(void* to, const void* from, bool inside) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(to))),
+               "l"(from), "r"(inside ? 16 : 0)
+               : "memory");
+#endif
+}
+
+__device__ inline void commit_copies() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+#endif
+}
+
+// Until all but the newest kPending groups have come.
+template <int kPending>
+__device__ void wait_for_copies() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+#endif
+}
+
+// The part of one sample that a block reads: a window of columns of its channels. Columns and channels
+// outside of the image are zeros. Each thread copies the same vector of channels of every so many columns.
+template <typename T, int kChannels>
+class Window {
+ public:
+  __device__ Window(const T* image, int height, int width, int channels, const Place& place, int first_row,
+                    int first_column, int columns)
+      : columns(columns), height_(height), row_stride_(width * channels), row_(first_row) {
+    const int thread = threadIdx.y * kWarp + threadIdx.x;
+    const int channel = place.channel + thread % kVectors * kVector;
+    begin_ = first_column + thread / kVectors;
+    end_ = first_column + columns;
+    width_ = channel < channels ? width : 0;
+    source_ =
+        image + (place.sample * height + first_row) * row_stride_ + int64_t(begin_) * channels + channel;
+    source_stride_ = blockDim.y * kWarp / kVectors * channels;
+    target_ = thread * kVector;
+  }
+
+  __device__ bool has_row(int y) const { return unsigned(y) < unsigned(height_); }
+
+  // Row after row, from the first: into shared memory, unless it is outside of the image.
+  __device__ void fetch_next(T* slot) {
+    if (has_row(row_)) {
+      const int step = blockDim.y * kWarp / kVectors;
+      const T* source = source_;
+      T* target = slot + target_;
+      for (int column = begin_; column < end_; column += step) {
+        copy_async(target, source, unsigned(column) < unsigned(width_));
+        source += source_stride_;
+        target += step * kChannels;
+      }
+    }
+    row_ += 1;
+    source_ += row_stride_;
+  }
+
+  const int columns;
+
+ private:
+  static constexpr int kVector = 16 / sizeof(T);  // of an asynchronous copy
+  static constexpr int kVectors = kChannels / kVector;
+  int height_, width_, row_stride_, row_;
+  int begin_, end_;
+  int source_stride_, target_;
+  const T* source_;
+};
+
+// Calls body(0), body(1), ... with constants for as long as it returns true: what they index stays in
+// registers.
+template <int kCount, typename Body>
+__device__ void unrolled_while(const Body& body) {
+  [&]<int... I>(std::integer_sequence<int, I...>) {
+    (void)(body(std::integral_constant<int, I>{}) && ...);
+  }(std::make_integer_sequence<int, kCount>{});
+}
+
+// A window's weights (K * K values a channel), from global memory, each once, to the registers of the lanes.
+template <int kWeights, int kVector, typename T>
+__device__ void load_weights(const T* weight, int channel, int channels, bool flipped, T* shared,
+                             float (&to)[kWeights][kVector]) {
+  const int count = min(kWarp * kVector, channels - channel) * kWeights;
+  const T* from = weight + int64_t(channel) * kWeights;
+  for (int i = threadIdx.y * kWarp + threadIdx.x; i < count; i += blockDim.y * kWarp) {
+    shared[i] = from[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < kWeights; ++k) {
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) {
+      const int offset = (threadIdx.x * kVector + v) * kWeights;
+      to[k][v] = static_cast<float>(shared[offset + (flipped ? kWeights - 1 - k : k)]);
+    }
+  }
+}
+
+struct Launch {
+  dim3 block;
+  unsigned grid;
+  size_t shared;
+};
+
+// The warps of a block, so many that no block has much less to do than another.
+template <typename Tile>
+int cut_columns(Walk& walk) {
+  const int64_t tiles = ceil_div(walk.width, Tile::columns);
+  walk.channel_blocks = ceil_div(walk.channels, Tile::channels);
+  walk.column_blocks = ceil_div(tiles, Tile::warps);
+  return ceil_div(tiles, walk.column_blocks);
+}
+
+inline int64_t attribute_of_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  STD_CUDA_CHECK(cudaGetDevice(&device));
+  STD_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
+// As many rows a block as give every multiprocessor, where at most `resident` blocks fit, the same to do:
+// `step` rows are walked at once, and a block walks `halo` steps besides its own. No blocks where one has too
+// little shared memory.
+template <typename Kernel>
+Launch cut_rows(Kernel kernel, int64_t batch, int warps, int64_t resident, size_t shared, int step, int halo,
+                Walk& walk) {
+  if (int64_t(shared) > attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
+    return {dim3(kWarp, warps), 0, shared};
+  }
+  if (shared > 48 * 1024) {
+    STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
+  }
+  const int64_t processors = attribute_of_device(cudaDevAttrMultiProcessorCount);
+  const int64_t reserved = 1024;  // of each block, by the system
+  const int64_t all_shared = attribute_of_device(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  resident = std::clamp<int64_t>(all_shared / (shared + reserved), 1, resident);
+  const int64_t steps = ceil_div(walk.height, step);
+  const int64_t columns = batch * walk.column_blocks * walk.channel_blocks;
+  int64_t best_cost = INT64_MAX, best = 1;
+  for (int64_t parts = 1; parts <= std::min<int64_t>(steps, 64); ++parts) {
+    const int64_t rounds = ceil_div(columns * parts, processors * resident);
+    const int64_t cost = rounds * (ceil_div(steps, parts) + halo);
+    if (cost < best_cost) {
+      best_cost = cost;
+      best = parts;
+    }
+  }
+  const int64_t steps_of_block = ceil_div(steps, best);
+  walk.rows = steps_of_block * step;
+  walk.row_blocks = ceil_div(steps, steps_of_block);
+  return {dim3(kWarp, warps), static_cast<unsigned>(columns * walk.row_blocks), shared};
+}
+
+}  // namespace detector::depthwise_conv2d::channels_last

@@ -1,0 +1,102 @@
+// The fast kernels for contiguous tensors. Each returns false where it has none for a problem: other kernels
+// than 3, 5 or 7 square, strides other than 1 or 2, dilation, double precision.
+#pragma once
+
+#include "contiguous_forward.cuh"
+#include "contiguous_grad_input.cuh"
+#include "contiguous_grad_weight.cuh"
+#include "small_planes.cuh"
+#include "tensor_cores_forward.cuh"
+#include "tensor_cores_grad_weight.cuh"
+
+namespace detector::depthwise_conv2d {
+
+// Calls body(kernel, stride), both std::integral_constant, where there are fast kernels.
+template <typename T, typename Body>
+bool dispatch_contiguous(const Problem& p, const Body& body) {
+  const bool regular = p.kernel_h == p.kernel_w && p.stride_h == p.stride_w && p.stride_h <= 2 &&
+                       p.dilation_h == 1 && p.dilation_w == 1 && p.height > 0 && p.width > 0 && strips_fit(p);
+  const auto with_kernel = [&](auto kernel) {
+    return p.stride_h == 1 ? body(kernel, std::integral_constant<int, 1>{})
+                           : body(kernel, std::integral_constant<int, 2>{});
+  };
+  if constexpr (!std::is_same_v<T, double>) {
+    switch (regular ? p.kernel_h : 0) {
+      case 3:
+        return with_kernel(std::integral_constant<int, 3>{});
+      case 5:
+        return with_kernel(std::integral_constant<int, 5>{});
+      case 7:
+        return with_kernel(std::integral_constant<int, 7>{});
+    }
+  }
+  return false;
+}
+
+template <int K, int S, typename T>
+void run_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias, T* output,
+                 cudaStream_t stream) {
+  if constexpr (S == 1 && sizeof(T) == 2) {
+    if (launch_tensor_core_forward<K>(p, turned, input, weight, bias, output, stream)) {
+      return;
+    }
+  }
+  if (launch_small_planes_forward<K, S>(p, turned, input, weight, bias, output, stream)) {
+    return;
+  }
+  launch_contiguous_forward<K, S>(p, turned, input, weight, bias, output, stream);
+}
+
+template <typename T>
+bool forward_contiguous(const Problem& p, const T* input, const T* weight, const T* bias, T* output,
+                        cudaStream_t stream) {
+  return dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
+    run_forward<kernel, stride>(p, false, input, weight, bias, output, stream);
+    return true;
+  });
+}
+
+// The problem whose forward pass with the turned kernel is grad_input of p, where the stride is 1.
+inline Problem transposed(const Problem& p) {
+  Problem t = p;
+  t.height = p.out_height, t.width = p.out_width;
+  t.out_height = p.height, t.out_width = p.width;
+  t.pad_h = p.kernel_h - 1 - p.pad_h, t.pad_w = p.kernel_w - 1 - p.pad_w;
+  return t;
+}
+
+template <typename T>
+bool grad_input_contiguous(const Problem& p, const T* grad, const T* weight, T* result, cudaStream_t stream) {
+  return p.multiplier == 1 && dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
+           if constexpr (stride == 1) {
+             const T* no_bias = nullptr;
+             run_forward<kernel, 1>(transposed(p), true, grad, weight, no_bias, result, stream);
+             return true;
+           } else {
+             if (p.pad_h != kernel / 2 || p.pad_w != kernel / 2) {
+               return false;
+             }
+             launch_contiguous_grad_input<kernel>(p, grad, weight, result, stream);
+             return true;
+           }
+         });
+}
+
+template <typename T, typename Allocate>
+bool grad_weight_contiguous(const Problem& p, const T* input, const T* grad, T* result,
+                            const Allocate& allocate, cudaStream_t stream) {
+  return dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
+    if constexpr (stride == 1 && sizeof(T) == 2) {
+      if (launch_tensor_core_grad_weight<kernel>(p, input, grad, result, allocate, stream)) {
+        return true;
+      }
+    }
+    if (launch_small_planes_grad_weight<kernel, stride>(p, input, grad, result, allocate, stream)) {
+      return true;
+    }
+    launch_contiguous_grad_weight<kernel, stride>(p, input, grad, result, allocate, stream);
+    return true;
+  });
+}
+
+}  // namespace detector::depthwise_conv2d

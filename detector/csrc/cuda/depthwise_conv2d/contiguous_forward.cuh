@@ -1,0 +1,93 @@
+// The forward pass on contiguous planes and, with the kernel turned by 180 degrees, grad_input of stride 1.
+#pragma once
+
+#include "strips.cuh"
+
+namespace detector::depthwise_conv2d {
+
+constexpr int kForwardRows = 8;
+constexpr int kForwardThreads = 128;
+
+struct ForwardSizes {
+  Strips strips;
+  unsigned num_strips, out_channels, multiplier;
+  int height, width, out_height, out_width, pad_h, pad_w;
+  bool turned;  // read the kernel from its last tap to its first
+};
+
+// kVector: pad_w is K / 2, and rows are aligned; else any.
+template <typename T, int K, int S, bool kVector>
+__global__ void __launch_bounds__(kForwardThreads, K == 7 ? 4 : 1)
+    contiguous_forward_kernel(ForwardSizes p, const T* __restrict__ input, const T* __restrict__ weight,
+                              const T* __restrict__ bias, T* __restrict__ output) {
+  using A = Accumulate<T>;
+  constexpr int kWindow = (kColumns - 1) * S + K;
+  const unsigned strip = blockIdx.x * kForwardThreads + threadIdx.x;
+  if (strip >= p.num_strips) {
+    return;
+  }
+  const auto at = p.strips.place(strip);
+  const unsigned channel = at.plane % p.out_channels;
+  A taps[K * K];
+#pragma unroll
+  for (int t = 0; t < K * K; ++t) {
+    taps[t] = A(weight[channel * (K * K) + (p.turned ? K * K - 1 - t : t)]);
+  }
+  A sums[kForwardRows][kColumns];
+  const A start = bias != nullptr ? A(bias[channel]) : A(0);
+#pragma unroll
+  for (int y = 0; y < kForwardRows; ++y) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      sums[y][c] = start;
+    }
+  }
+  const T* plane = input + int64_t(at.plane / p.multiplier) * p.height * p.width;
+  RowReader<T, kVector ? kColumns : 1, kVector ? K / 2 : 0, kWindow> reader(
+      plane, p.height, p.width, at.row * S - p.pad_h, at.column * S - (kVector ? 0 : p.pad_w));
+#pragma unroll
+  for (int r = 0; r < (kForwardRows - 1) * S + K; ++r) {
+    A window[kWindow];
+    reader.read(window);
+#pragma unroll
+    for (int y = 0; y < kForwardRows; ++y) {
+      const int i = r - y * S;
+      if (0 <= i && i < K) {
+#pragma unroll
+        for (int j = 0; j < K; ++j) {
+#pragma unroll
+          for (int c = 0; c < kColumns; ++c) {
+            sums[y][c] += taps[i * K + j] * window[c * S + j];
+          }
+        }
+      }
+    }
+  }
+  T* rows = output + (int64_t(at.plane) * p.out_height + at.row) * p.out_width;
+#pragma unroll
+  for (int y = 0; y < kForwardRows; ++y) {
+    if (at.row + y < p.out_height) {
+      store_row<kVector>(rows + y * p.out_width, at.column, p.out_width, sums[y]);
+    }
+  }
+}
+
+template <int K, int S, typename T>
+void launch_contiguous_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias,
+                               T* output, cudaStream_t stream) {
+  const Strips strips(p.out_height, p.out_width, kForwardRows);
+  const unsigned num_strips = unsigned(p.batch * p.out_channels()) * strips.of_plane();
+  const ForwardSizes sizes{
+      strips,       num_strips,        unsigned(p.out_channels()), unsigned(p.multiplier), int(p.height),
+      int(p.width), int(p.out_height), int(p.out_width),           int(p.pad_h),           int(p.pad_w),
+      turned};
+  const bool vector = p.pad_w == K / 2 && p.width % kColumns == 0 && p.out_width % kColumns == 0 &&
+                      aligned(input) && aligned(output);
+  const auto kernel =
+      vector ? contiguous_forward_kernel<T, K, S, true> : contiguous_forward_kernel<T, K, S, false>;
+  kernel<<<blocks_for(num_strips, kForwardThreads), kForwardThreads, 0, stream>>>(sizes, input, weight, bias,
+                                                                                  output);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+}  // namespace detector::depthwise_conv2d

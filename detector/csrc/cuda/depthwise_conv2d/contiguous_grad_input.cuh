@@ -1,0 +1,88 @@
+// grad_input of stride 2 on contiguous planes. Row h of it meets row y of grad at tap i = h + pad - 2 y:
+// which taps those are follows from the parity of h, so a strip that starts at an even row and column knows
+// them at compile time, and no product is with a zero between the pixels.
+#pragma once
+
+#include "strips.cuh"
+
+namespace detector::depthwise_conv2d {
+
+constexpr int kGradInputRows = 8;
+constexpr int kGradInputThreads = 128;
+
+struct GradInputSizes {
+  Strips strips;
+  unsigned num_strips, channels;
+  int height, width, out_height, out_width;
+};
+
+// The padding is K / 2. kVector: rows of both tensors are aligned.
+template <typename T, int K, bool kVector>
+__global__ void __launch_bounds__(kGradInputThreads)
+    contiguous_grad_input_kernel(GradInputSizes p, const T* __restrict__ grad, const T* __restrict__ weight,
+                                 T* __restrict__ result) {
+  using A = Accumulate<T>;
+  constexpr int kPad = K / 2;
+  constexpr int kBefore = (K - 1 - kPad) / 2;                       // rows of grad above the strip's half
+  constexpr int kWindow = (kColumns - 1 + kPad) / 2 + kBefore + 1;  // columns of grad that it meets
+  constexpr int kWindowRows = (kGradInputRows - 1 + kPad) / 2 + kBefore + 1;
+  const unsigned strip = blockIdx.x * kGradInputThreads + threadIdx.x;
+  if (strip >= p.num_strips) {
+    return;
+  }
+  const auto at = p.strips.place(strip);
+  A taps[K * K];
+#pragma unroll
+  for (int t = 0; t < K * K; ++t) {
+    taps[t] = A(weight[at.plane % p.channels * (K * K) + t]);
+  }
+  A sums[kGradInputRows][kColumns] = {};
+  RowReader<T, kVector ? kColumns / 2 : 1, kBefore, kWindow> reader(
+      grad + int64_t(at.plane) * p.out_height * p.out_width, p.out_height, p.out_width, at.row / 2 - kBefore,
+      at.column / 2);
+#pragma unroll
+  for (int b = 0; b < kWindowRows; ++b) {
+    A window[kWindow];
+    reader.read(window);
+#pragma unroll
+    for (int h = 0; h < kGradInputRows; ++h) {
+      const int i = h + kPad - 2 * (b - kBefore);
+      if (0 <= i && i < K) {
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+          for (int d = 0; d < kWindow; ++d) {
+            const int j = c + kPad - 2 * (d - kBefore);
+            if (0 <= j && j < K) {
+              sums[h][c] += taps[i * K + j] * window[d];
+            }
+          }
+        }
+      }
+    }
+  }
+  T* rows = result + (int64_t(at.plane) * p.height + at.row) * p.width;
+#pragma unroll
+  for (int h = 0; h < kGradInputRows; ++h) {
+    if (at.row + h < p.height) {
+      store_row<kVector>(rows + h * p.width, at.column, p.width, sums[h]);
+    }
+  }
+}
+
+template <int K, typename T>
+void launch_contiguous_grad_input(const Problem& p, const T* grad, const T* weight, T* result,
+                                  cudaStream_t stream) {
+  const Strips strips(p.height, p.width, kGradInputRows);
+  const unsigned num_strips = unsigned(p.batch * p.channels) * strips.of_plane();
+  const GradInputSizes sizes{strips,       num_strips,        unsigned(p.channels), int(p.height),
+                             int(p.width), int(p.out_height), int(p.out_width)};
+  const bool vector = p.width % kColumns == 0 && p.out_width % 2 == 0 && aligned(grad) && aligned(result);
+  const auto kernel =
+      vector ? contiguous_grad_input_kernel<T, K, true> : contiguous_grad_input_kernel<T, K, false>;
+  kernel<<<blocks_for(num_strips, kGradInputThreads), kGradInputThreads, 0, stream>>>(sizes, grad, weight,
+                                                                                      result);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+}  // namespace detector::depthwise_conv2d

@@ -1,0 +1,114 @@
+// How the fast kernels for contiguous planes share out their work: a thread owns a strip, kColumns columns
+// wide and a compile-time number of rows high, of one plane. It reads the rows that the strip touches from
+// global memory, where its neighbours' overlapping reads hit the L1 cache, and keeps all sums in registers.
+#pragma once
+
+#include "../../depthwise_conv2d.h"
+#include "../launch.cuh"
+
+namespace detector::depthwise_conv2d {
+
+constexpr int kColumns = 4;
+
+constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T values[N];
+};
+
+// Goes down the rows of a contiguous plane and reads N columns of each, zeros outside: from `base` - kBefore
+// on. kAlign > 1: `base`, the width and the address of every row are multiples of it, so that vectors are
+// read.
+template <typename T, int kAlign, int kBefore, int N>
+class RowReader {
+ public:
+  __device__ RowReader(const T* plane, int height, int width, int row, int base)
+      : next_(plane + int64_t(row) * width + base), row_(row), height_(height), width_(width) {
+#pragma unroll
+    for (int v = kFirst; v <= kLast; ++v) {
+      inside_[v - kFirst] = 0 <= base + v * kAlign && base + v * kAlign < width;
+    }
+  }
+
+  template <typename A>
+  __device__ void read(A (&values)[N]) {
+    const bool row_inside = unsigned(row_) < unsigned(height_);
+#pragma unroll
+    for (int v = kFirst; v <= kLast; ++v) {
+      Pack<T, kAlign> pack{};
+      if (row_inside && inside_[v - kFirst]) {
+        pack = *reinterpret_cast<const Pack<T, kAlign>*>(next_ + v * kAlign);
+      }
+#pragma unroll
+      for (int c = 0; c < kAlign; ++c) {
+        const int i = v * kAlign + c + kBefore;
+        if (0 <= i && i < N) {
+          values[i] = A(pack.values[c]);
+        }
+      }
+    }
+    next_ += width_;
+    ++row_;
+  }
+
+ private:
+  static constexpr int kFirst = floor_div(-kBefore, kAlign), kLast = floor_div(N - 1 - kBefore, kAlign);
+  const T* __restrict__ next_;
+  int row_, height_, width_;
+  bool inside_[kLast - kFirst + 1];
+};
+
+template <bool kVector, typename T, typename A>
+__device__ void store_row(T* row, int column, int width, const A (&values)[kColumns]) {
+  if constexpr (kVector) {
+    Pack<T, kColumns> pack;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      pack.values[c] = T(values[c]);
+    }
+    *reinterpret_cast<Pack<T, kColumns>*>(row + column) = pack;
+  } else {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      if (column + c < width) {
+        row[column + c] = T(values[c]);
+      }
+    }
+  }
+}
+
+// The strips of planes of a size, numbered with the columns fastest.
+struct Strips {
+  unsigned across, down, rows;  // strips of a plane, rows of a strip
+
+  Strips(int64_t height, int64_t width, int rows_of_strip)
+      : across(ceil_div(width, kColumns)), down(ceil_div(height, rows_of_strip)), rows(rows_of_strip) {}
+
+  unsigned of_plane() const { return across * down; }
+
+  struct Place {
+    unsigned plane;
+    int row, column;  // the first of the strip
+  };
+
+  __device__ Place place(unsigned strip) const {
+    const unsigned line = strip / across, plane = line / down;
+    return {plane, int((line - plane * down) * rows), int((strip - line * across) * kColumns)};
+  }
+};
+
+// Whether the number of a strip fits 31 bits, and the coordinates in a plane do with room to spare.
+inline bool strips_fit(const Problem& p) {
+  const int64_t side = 1 << 14;
+  const int64_t strips = p.batch * p.out_channels() * ceil_div(std::max(p.width, p.out_width), kColumns) *
+                         std::max(p.height, p.out_height);
+  return p.height < side && p.width < side && strips < (int64_t(1) << 31);
+}
+
+template <typename T>
+bool aligned(const T* data) {
+  return reinterpret_cast<uintptr_t>(data) % sizeof(Pack<T, kColumns>) == 0;
+}
+
+}  // namespace detector::depthwise_conv2d

@@ -1,0 +1,214 @@
+// Depthwise 2-D convolution, for both devices: output channel c * multiplier + k reads input channel c alone,
+//
+//   output[n, c m + k, y, x] = bias[c m + k]
+//     + sum over i, j of weight[c m + k, 0, i, j] input[n, c, y stride_h - pad_h + i dilation_h, ...]
+//
+// with zeros around the input. It is linear in the input and in the weight: grad_input is its transpose in
+// the one, grad_weight in the other. Here are the sizes, the checks and the memory formats; a device adds
+// kernels.
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+#include <torch/headeronly/core/MemoryFormat.h>
+
+#include <optional>
+#include <vector>
+
+#include "tensor.h"
+
+namespace detector::depthwise_conv2d {
+
+using torch::headeronly::MemoryFormat;
+
+struct Problem {
+  int64_t batch, channels /* of the input */, multiplier, height, width;
+  int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  int64_t out_height, out_width;
+
+  C10_HOST_DEVICE int64_t out_channels() const { return channels * multiplier; }
+  C10_HOST_DEVICE int64_t taps() const { return kernel_h * kernel_w; }
+};
+
+using Sizes = std::vector<int64_t>;  // (height, width) of something
+
+inline void check_pair(const char* op, const char* name, const Sizes& pair, int64_t least) {
+  const auto fits = [least](int64_t n) { return least <= n && n < (int64_t(1) << 31); };
+  if (pair.size() != 2 || !fits(pair[0]) || !fits(pair[1])) {
+    std::ostringstream text;
+    for (size_t i = 0; i < pair.size(); ++i) {
+      text << (i ? ", " : "") << pair[i];
+    }
+    fail(op, ": ", name, " is (", text.str(), "), expected two numbers of at least ", least);
+  }
+}
+
+// All sizes from those of the input (N, C, H, W), the channels of the output and the kernel.
+inline Problem make_problem(const char* op, const Sizes& input, int64_t out_channels, const Sizes& kernel,
+                            const Sizes& stride, const Sizes& padding, const Sizes& dilation) {
+  check_pair(op, "kernel", kernel, 1);
+  check_pair(op, "stride", stride, 1);
+  check_pair(op, "padding", padding, 0);
+  check_pair(op, "dilation", dilation, 1);
+  int64_t out[2];
+  for (int i = 0; i < 2; ++i) {
+    const int64_t padded = input[2 + i] + 2 * padding[i], reach = (kernel[i] - 1) * dilation[i] + 1;
+    if (reach > padded) {
+      fail(op, ": the kernel spans ", reach, (i ? " columns" : " rows"), ", expected at most the ", padded,
+           " of the padded input");
+    }
+    out[i] = (padded - reach) / stride[i] + 1;
+  }
+  const int64_t multiplier = input[1] > 0 ? out_channels / input[1] : 1;
+  return {input[0],  input[1],   multiplier, input[2],    input[3],    kernel[0], kernel[1], stride[0],
+          stride[1], padding[0], padding[1], dilation[0], dilation[1], out[0],    out[1]};
+}
+
+// `other` must be like `first`, the argument that chose the kernel.
+inline void check_like(const char* op, const char* name, const Tensor& other, const char* first_name,
+                       const Tensor& first) {
+  check_device(op, name, other, first_name, first);
+  check_dtype(op, name, other, first.scalar_type());
+}
+
+inline void check_weight(const char* op, const Tensor& weight) {
+  check_rank(op, "weight", weight, 4);
+  if (weight.size(1) != 1 || weight.size(2) < 1 || weight.size(3) < 1) {
+    fail(op, ": weight has shape ", shape_text(weight), ", expected (C * multiplier, 1, kh, kw)");
+  }
+}
+
+inline void check_out_channels(const char* op, const char* name, const Tensor& tensor, int64_t out_channels,
+                               int64_t channels) {
+  const bool fits = channels > 0 ? out_channels > 0 && out_channels % channels == 0 : out_channels == 0;
+  if (!fits) {
+    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected a multiple of the ", channels,
+         " channels of the input, but found ", out_channels);
+  }
+}
+
+inline void check_grad(const char* op, const Tensor& grad, const Problem& p) {
+  if (grad.size(0) != p.batch || grad.size(1) != p.out_channels() || grad.size(2) != p.out_height ||
+      grad.size(3) != p.out_width) {
+    fail(op, ": grad has shape ", shape_text(grad), ", expected (", p.batch, ", ", p.out_channels(), ", ",
+         p.out_height, ", ", p.out_width, ")");
+  }
+}
+
+// ---- memory formats: a pass works in the format of its first tensor, and its result has that format ----
+
+// Channels last where the strides say so and nothing else; layouts that are neither are taken as contiguous.
+inline MemoryFormat format_of(const Tensor& tensor) {
+  int64_t expected = 1;
+  for (const int i : {1, 3, 2, 0}) {
+    if (tensor.size(i) != 1 && tensor.stride(i) != expected) {
+      return MemoryFormat::Contiguous;
+    }
+    expected *= tensor.size(i);
+  }
+  return tensor.is_contiguous() ? MemoryFormat::Contiguous : MemoryFormat::ChannelsLast;
+}
+
+// Copies only what has other strides.
+inline Tensor in_format(const Tensor& tensor, MemoryFormat format) {
+  return torch::stable::contiguous(tensor, format);
+}
+
+inline Tensor new_in_format(const Tensor& like, const Sizes& sizes, MemoryFormat format) {
+  return torch::stable::empty(sizes, like.scalar_type(), std::nullopt, like.device(), std::nullopt, format);
+}
+
+// ---- the three passes: checks and tensors here, the kernels in Kernels, which a device provides ----
+
+template <typename T>
+const T* data_of(const Tensor& tensor) {
+  return static_cast<const T*>(tensor.const_data_ptr());
+}
+
+template <typename Kernels>
+Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+               const Sizes& stride, const Sizes& padding, const Sizes& dilation) {
+  constexpr const char* op = "depthwise_conv2d";
+  check_rank(op, "input", input, 4);
+  check_weight(op, weight);
+  check_like(op, "weight", weight, "input", input);
+  check_out_channels(op, "weight", weight, weight.size(0), input.size(1));
+  const Sizes kernel{weight.size(2), weight.size(3)};
+  const Sizes input_sizes{input.size(0), input.size(1), input.size(2), input.size(3)};
+  const Problem p = make_problem(op, input_sizes, weight.size(0), kernel, stride, padding, dilation);
+  if (bias) {
+    check_vector(op, "bias", *bias, p.out_channels());
+    check_like(op, "bias", *bias, "input", input);
+  }
+  const MemoryFormat format = format_of(input);
+  const Tensor output = new_in_format(input, {p.batch, p.out_channels(), p.out_height, p.out_width}, format);
+  dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    if (output.numel() == 0) {
+      return;
+    }
+    const Tensor dense_input = in_format(input, format), dense_weight = torch::stable::contiguous(weight);
+    const auto dense_bias = bias ? std::make_optional(torch::stable::contiguous(*bias)) : std::nullopt;
+    Kernels(input).forward(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_input),
+                           data_of<T>(dense_weight), dense_bias ? data_of<T>(*dense_bias) : nullptr,
+                           static_cast<T*>(output.mutable_data_ptr()));
+  });
+  return output;
+}
+
+// grad (N, C m, OH, OW), weight (C m, 1, kh, kw) -> (N, C, H, W) in the format of grad; channels is C, size
+// (H, W)
+template <typename Kernels>
+Tensor grad_input(const Tensor& grad, const Tensor& weight, int64_t channels, const Sizes& size,
+                  const Sizes& stride, const Sizes& padding, const Sizes& dilation) {
+  constexpr const char* op = "depthwise_conv2d_grad_input";
+  check_rank(op, "grad", grad, 4);
+  check_weight(op, weight);
+  check_like(op, "weight", weight, "grad", grad);
+  check_pair(op, "size", size, 0);
+  check_out_channels(op, "weight", weight, weight.size(0), channels);
+  const Sizes input_sizes{grad.size(0), channels, size[0], size[1]};
+  const Sizes kernel{weight.size(2), weight.size(3)};
+  const Problem p = make_problem(op, input_sizes, weight.size(0), kernel, stride, padding, dilation);
+  check_grad(op, grad, p);
+  const MemoryFormat format = format_of(grad);
+  const Tensor result = new_in_format(grad, input_sizes, format);
+  dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    if (result.numel() == 0) {
+      return;
+    }
+    const Tensor dense_grad = in_format(grad, format), dense_weight = torch::stable::contiguous(weight);
+    Kernels(grad).grad_input(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_grad),
+                             data_of<T>(dense_weight), static_cast<T*>(result.mutable_data_ptr()));
+  });
+  return result;
+}
+
+// input (N, C, H, W), grad (N, C m, OH, OW) -> (C m, 1, kh, kw); kernel is (kh, kw)
+template <typename Kernels>
+Tensor grad_weight(const Tensor& input, const Tensor& grad, const Sizes& kernel, const Sizes& stride,
+                   const Sizes& padding, const Sizes& dilation) {
+  constexpr const char* op = "depthwise_conv2d_grad_weight";
+  check_rank(op, "input", input, 4);
+  check_rank(op, "grad", grad, 4);
+  check_like(op, "grad", grad, "input", input);
+  check_out_channels(op, "grad", grad, grad.size(1), input.size(1));
+  const Sizes input_sizes{input.size(0), input.size(1), input.size(2), input.size(3)};
+  const Problem p = make_problem(op, input_sizes, grad.size(1), kernel, stride, padding, dilation);
+  check_grad(op, grad, p);
+  const MemoryFormat format = format_of(input);
+  Tensor result = torch::stable::new_empty(input, {p.out_channels(), 1, p.kernel_h, p.kernel_w});
+  dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    if (input.numel() == 0) {
+      torch::stable::zero_(result);
+      return;
+    }
+    const Tensor dense_input = in_format(input, format), dense_grad = in_format(grad, format);
+    Kernels(input).grad_weight(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_input),
+                               data_of<T>(dense_grad), static_cast<T*>(result.mutable_data_ptr()));
+  });
+  return result;
+}
+
+}  // namespace detector::depthwise_conv2d

@@ -1,0 +1,202 @@
+"""Depthwise convolution. Kernels: csrc/cpu/depthwise_conv2d.cpp, csrc/cuda/depthwise_conv2d.cu."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from detector.layers._extension import load_extension
+
+_C = load_extension()
+
+Pair = int | tuple[int, int]
+
+
+def depthwise_conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+) -> Tensor:
+    r"""A 2-D convolution whose every output channel reads one input channel.
+
+    .. math::
+        output_{n, c m + k, y, x} = b_{c m + k} + \sum_{i, j} w_{c m + k, 0, i, j}
+            \, input_{n, c, \, y s_h - p_h + i d_h, \, x s_w - p_w + j d_w}
+
+    with zeros around the input. It equals ``torch.nn.functional.conv2d(..., groups=C)``, and the output has
+    (H + 2 p_h - d_h (kh - 1) - 1) // s_h + 1 rows, columns alike. Source: Chollet, "Xception: Deep Learning
+    with Depthwise Separable Convolutions", https://arxiv.org/abs/1610.02357.
+
+    The gradient goes to `input`, `weight` and `bias`, and may be differentiated again, any number of times.
+    Equal inputs give equal bits, in the gradients too. On a GPU the host never waits, and the call can be
+    captured in a CUDA graph. Half types compute in float32; under autocast everything does, and the output
+    has the dtype of `input`.
+
+    Args:
+        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. A channels-last input
+            gives a channels-last output, without a copy; any other gives a contiguous one.
+        weight (Tensor[C * m, 1, kh, kw]): the m filters of channel 0, then those of channel 1, ...
+        bias (Tensor[C * m], optional): added to the output.
+        stride, padding, dilation: one number, or (rows, columns).
+
+    Returns:
+        Tensor[N, C * m, OH, OW]
+
+    Raises:
+        RuntimeError: on a wrong shape, dtype or device, a stride, dilation or kernel below 1, a negative
+            padding, or a kernel that is larger than the padded input.
+        ValueError: if stride, padding or dilation is neither an integer nor a pair of them.
+    """
+    sizes = (_pair("stride", stride), _pair("padding", padding), _pair("dilation", dilation))
+    output = _C.depthwise_conv2d_forward(input, weight, bias, *sizes)
+    return output.to(input.dtype)  # under autocast the op computes in float32
+
+
+class DepthwiseConv2d(nn.Module):
+    """See :func:`depthwise_conv2d`. Parameters, their names and first values are those of ``nn.Conv2d``."""
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Pair,
+        stride: Pair = 1,
+        padding: Pair = 0,
+        dilation: Pair = 1,
+        multiplier: int = 1,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.channels, self.multiplier = channels, multiplier
+        self.kernel_size = _pair("kernel_size", kernel_size)
+        self.stride = _pair("stride", stride)
+        self.padding = _pair("padding", padding)
+        self.dilation = _pair("dilation", dilation)
+        shape = (channels * multiplier, 1, *self.kernel_size)
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(shape[:1], device=device, dtype=dtype)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(math.prod(self.kernel_size))
+        nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return depthwise_conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.channels}, kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, multiplier={self.multiplier}, bias={self.bias is not None}"
+        )
+
+
+def _pair(name: str, value: Pair) -> tuple[int, int]:
+    pair = value if isinstance(value, tuple | list) else (value, value)
+    if len(pair) != 2 or not all(isinstance(n, int | torch.SymInt) for n in pair):
+        raise ValueError(f"depthwise_conv2d: {name} is {value!r}, expected an integer or a pair of them")
+    return pair[0], pair[1]
+
+
+# ---- autograd: each of the three ops is linear in its two tensors, and its gradients are the other two ----
+
+
+def _setup_forward(ctx, inputs: tuple, output: Tensor) -> None:
+    input, weight, _, *ctx.sizes = inputs
+    ctx.save_for_backward(input, weight)
+
+
+def _backward_forward(ctx, grad: Tensor) -> tuple:
+    input, weight = ctx.saved_tensors
+    wants_input, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+    grad = grad.contiguous(memory_format=_memory_format(input))  # and so the gradient of the input
+    return (
+        _grad_input_like(input, grad, weight, ctx.sizes) if wants_input else None,
+        _C.depthwise_conv2d_grad_weight(input, grad, weight.shape[2:], *ctx.sizes) if wants_weight else None,
+        grad.sum((0, 2, 3)) if wants_bias else None,
+        *(None for _ in ctx.sizes),
+    )
+
+
+def _setup_grad_input(ctx, inputs: tuple, output: Tensor) -> None:
+    grad, weight, _, _, *ctx.sizes = inputs
+    ctx.save_for_backward(grad, weight)
+
+
+def _backward_grad_input(ctx, upstream: Tensor) -> tuple:
+    grad, weight = ctx.saved_tensors
+    wants_grad, wants_weight = ctx.needs_input_grad[:2]
+    return (
+        _C.depthwise_conv2d_forward(upstream, weight, None, *ctx.sizes) if wants_grad else None,
+        _C.depthwise_conv2d_grad_weight(upstream, grad, weight.shape[2:], *ctx.sizes)
+        if wants_weight
+        else None,
+        *(None for _ in range(2 + len(ctx.sizes))),
+    )
+
+
+def _setup_grad_weight(ctx, inputs: tuple, output: Tensor) -> None:
+    input, grad, _, *ctx.sizes = inputs
+    ctx.save_for_backward(input, grad)
+
+
+def _backward_grad_weight(ctx, upstream: Tensor) -> tuple:
+    input, grad = ctx.saved_tensors
+    wants_input, wants_grad = ctx.needs_input_grad[:2]
+    return (
+        _grad_input_like(input, grad, upstream, ctx.sizes) if wants_input else None,
+        _C.depthwise_conv2d_forward(input, upstream, None, *ctx.sizes) if wants_grad else None,
+        *(None for _ in range(1 + len(ctx.sizes))),
+    )
+
+
+def _grad_input_like(input: Tensor, grad: Tensor, weight: Tensor, sizes: list) -> Tensor:
+    return _C.depthwise_conv2d_grad_input(grad, weight, input.shape[1], input.shape[2:], *sizes)
+
+
+# ---- shapes ----
+
+
+def _memory_format(tensor: Tensor) -> torch.memory_format:
+    """The format that the kernels work in, and of what they return, for this first argument."""
+    channels_last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
+def _empty_in_format_of(tensor: Tensor, shape: tuple) -> Tensor:
+    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, memory_format=_memory_format(tensor))
+
+
+@torch.library.register_fake("detector::depthwise_conv2d_forward")
+def _fake_forward(input, weight, bias, stride, padding, dilation):
+    out = [
+        (input.shape[2 + i] + 2 * padding[i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1
+        for i in range(2)
+    ]
+    return _empty_in_format_of(input, (input.shape[0], weight.shape[0], *out))
+
+
+@torch.library.register_fake("detector::depthwise_conv2d_grad_input")
+def _fake_grad_input(grad, weight, channels, size, stride, padding, dilation):
+    return _empty_in_format_of(grad, (grad.shape[0], channels, *size))
+
+
+@torch.library.register_fake("detector::depthwise_conv2d_grad_weight")
+def _fake_grad_weight(input, grad, kernel, stride, padding, dilation):
+    return input.new_empty((grad.shape[1], 1, *kernel))
+
+
+for _name, _backward, _setup in (
+    ("forward", _backward_forward, _setup_forward),
+    ("grad_input", _backward_grad_input, _setup_grad_input),
+    ("grad_weight", _backward_grad_weight, _setup_grad_weight),
+):
+    torch.library.register_autograd(f"detector::depthwise_conv2d_{_name}", _backward, setup_context=_setup)
+    for _device_type in ("cpu", "cuda"):
+        torch.library.register_autocast(f"detector::depthwise_conv2d_{_name}", _device_type, torch.float32)

@@ -1,0 +1,380 @@
+"""depthwise_conv2d against its plain twin in float64 and torch's conv2d, and all that every op promises."""
+
+from functools import partial
+from typing import NamedTuple
+
+import op_contract
+import pytest
+import torch
+from op_contract import DTYPES, random
+from torch import Tensor, nn
+from torch.nn.functional import conv2d
+
+from detector import _C
+from detector.layers import DepthwiseConv2d, depthwise_conv2d, reference
+
+CHANNELS_LAST = torch.channels_last
+FORMATS = pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+FORWARD = torch.ops.detector.depthwise_conv2d_forward.default
+GRAD_INPUT = torch.ops.detector.depthwise_conv2d_grad_input.default
+GRAD_WEIGHT = torch.ops.detector.depthwise_conv2d_grad_weight.default
+
+
+class Case(NamedTuple):
+    """Sizes of one convolution."""
+
+    kernel: tuple[int, int] = (3, 3)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    batch: int = 2
+    channels: int = 8
+    multiplier: int = 1
+    size: tuple[int, int] = (16, 24)
+
+    def function(self):
+        return partial(depthwise_conv2d, stride=self.stride, padding=self.padding, dilation=self.dilation)
+
+    def twin(self):
+        return partial(
+            reference.depthwise_conv2d, stride=self.stride, padding=self.padding, dilation=self.dilation
+        )
+
+    def inputs(self, device, dtype=torch.float64, channels_last=False, seed=0) -> list[Tensor]:
+        """input, weight, bias"""
+        input = random(self.batch, self.channels, *self.size, dtype=dtype, device=device, seed=seed)
+        if channels_last:
+            input = input.detach().contiguous(memory_format=CHANNELS_LAST).requires_grad_()
+        out_channels = self.channels * self.multiplier
+        weight = random(out_channels, 1, *self.kernel, dtype=dtype, device=device, seed=seed + 1)
+        return [input, weight, random(out_channels, dtype=dtype, device=device, seed=seed + 2)]
+
+
+SQUARE = [Case((k, k), padding=(k // 2, k // 2)) for k in (1, 3, 5, 7, 9)]
+STRIDED = [Case((k, k), (2, 2), (k // 2, k // 2)) for k in (3, 5, 7)]
+OTHERS = [
+    Case(padding=(0, 0)),
+    Case(padding=(2, 2)),
+    Case(padding=(5, 4)),  # more than the kernel reaches
+    Case((3, 5), padding=(1, 2)),
+    Case((5, 5), padding=(2, 0)),
+    Case((4, 2), padding=(1, 1)),
+    Case((3, 3), (2, 2), (0, 0)),
+    Case((3, 3), (2, 1), (1, 1)),
+    Case((3, 3), (1, 3), (0, 1)),
+    Case((2, 2), (3, 3), (0, 0)),  # some pixels touch no output
+    Case(dilation=(2, 2), padding=(2, 2)),
+    Case((3, 2), (2, 1), (1, 3), (1, 3)),
+    Case(multiplier=3),
+    Case((5, 5), (2, 2), (2, 2), multiplier=2),
+]
+SIZES = [
+    Case(size=(1, 1)),
+    Case(size=(7, 7), channels=20),
+    Case((5, 5), padding=(2, 2), size=(14, 14), channels=3),
+    Case((7, 7), padding=(3, 3), size=(7, 7), channels=33, batch=3),
+    Case(size=(33, 61), channels=5),
+    Case((3, 3), (2, 2), size=(15, 17), channels=6),
+    Case((7, 7), (2, 2), (3, 3), size=(28, 31), channels=4),
+    Case(size=(3, 200), channels=1),
+    Case(size=(130, 4), batch=1),
+    Case(size=(2, 2), padding=(0, 0), kernel=(2, 2)),
+    Case((3, 3), size=(12, 16), channels=64),
+    Case((3, 3), (2, 2), size=(12, 16), channels=72),
+]
+CASES = SQUARE + STRIDED + OTHERS + SIZES
+
+
+def assert_matches_twin(case: Case, inputs: list[Tensor | None], **tolerance: float) -> None:
+    if inputs[0].dtype == torch.float32:  # the gradient of a weight is a sum over all images and outputs
+        tolerance = {"rtol": 2e-5, "atol": 5e-5}
+    op_contract.assert_matches_twin(case.function(), case.twin(), inputs, **tolerance)
+
+
+# ---- what it computes ----
+
+
+def test_by_hand(device: torch.device) -> None:
+    input = torch.arange(1.0, 7, device=device).view(1, 1, 2, 3)
+    weight = torch.tensor([[1.0, 10], [100, 1000]], device=device).view(1, 1, 2, 2)
+    output = depthwise_conv2d(input, weight, torch.tensor([0.5], device=device))
+    expected = [1 + 20 + 400 + 5000.5, 2 + 30 + 500 + 6000.5]
+    assert output.flatten().tolist() == expected
+
+
+@FORMATS
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_matches_twin(case: Case, channels_last: bool, device: torch.device) -> None:
+    for dtype in (torch.float64, torch.float32):
+        assert_matches_twin(case, case.inputs(device, dtype, channels_last))
+
+
+@FORMATS
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("case", SQUARE + STRIDED + SIZES + OTHERS[-2:], ids=str)
+def test_half_types_match_twin(
+    case: Case, dtype: torch.dtype, channels_last: bool, device: torch.device
+) -> None:
+    assert_matches_twin(case, case.inputs(device, dtype, channels_last))
+
+
+@FORMATS
+@pytest.mark.parametrize("case", SQUARE[1:3] + STRIDED[:1] + OTHERS[-3:], ids=str)
+def test_equals_torch(case: Case, channels_last: bool, device: torch.device) -> None:
+    inputs = case.inputs(device, channels_last=channels_last)
+    peer = partial(conv2d, stride=case.stride, padding=case.padding, dilation=case.dilation,
+                   groups=case.channels)  # fmt: skip
+    actual = op_contract.outputs_and_gradients(case.function(), inputs)
+    op_contract.assert_equal(actual, op_contract.outputs_and_gradients(peer, inputs), rtol=1e-9, atol=1e-9)
+
+
+def test_without_bias(device: torch.device) -> None:
+    case = Case()
+    assert_matches_twin(case, [*case.inputs(device)[:2], None])
+
+
+def test_one_number_stands_for_two(device: torch.device) -> None:
+    input, weight, bias = Case().inputs(device)
+    expected = depthwise_conv2d(input, weight, bias, (2, 2), (3, 3), (2, 2))
+    assert torch.equal(depthwise_conv2d(input, weight, bias, 2, 3, 2), expected)
+
+
+SMALL = [
+    Case((3, 3), channels=2, size=(4, 5)),
+    Case((3, 2), (2, 1), (1, 0), (1, 2), channels=2, multiplier=2, size=(5, 6)),
+]
+
+
+@FORMATS
+@pytest.mark.parametrize("case", SMALL, ids=str)
+def test_gradcheck_twice(case: Case, channels_last: bool, device: torch.device) -> None:
+    inputs = tuple(case.inputs(device, channels_last=channels_last))
+    assert torch.autograd.gradcheck(case.function(), inputs, nondet_tol=0.0)
+    assert torch.autograd.gradgradcheck(case.function(), inputs, nondet_tol=0.0)
+
+
+def test_only_what_requires_a_gradient_gets_one(device: torch.device, monkeypatch) -> None:
+    case = Case()
+    for wanted in range(3):
+        inputs = [tensor.detach().requires_grad_(i == wanted) for i, tensor in enumerate(case.inputs(device))]
+        output = case.function()(*inputs)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            output.sum().backward()
+        called = {event.key for event in profile.key_averages()}
+        assert ("detector::depthwise_conv2d_grad_input" in called) == (wanted == 0)
+        assert ("detector::depthwise_conv2d_grad_weight" in called) == (wanted == 1)
+        assert [tensor.grad is not None for tensor in inputs] == [i == wanted for i in range(3)]
+
+
+@FORMATS
+def test_nan_and_inf_spread_to_their_neighbours_only(channels_last: bool, device: torch.device) -> None:
+    case = Case((3, 3), channels=4)
+    input, weight, bias = case.inputs(device, torch.float32, channels_last)
+    expected = depthwise_conv2d(input, weight, bias, padding=1).detach()
+    broken = input.detach().clone(memory_format=torch.preserve_format)
+    broken[0, 1, 5, 7], broken[1, 2, 0, 0] = torch.nan, torch.inf
+    output = depthwise_conv2d(broken, weight, bias, padding=1)
+    reached = torch.zeros_like(output, dtype=torch.bool)
+    reached[0, 1, 4:7, 6:9] = reached[1, 2, 0:2, 0:2] = True
+    assert torch.equal(~output.isfinite(), reached)
+    assert torch.equal(output[~reached], expected[~reached])
+
+
+# ---- layouts and empty tensors ----
+
+
+@FORMATS
+@pytest.mark.parametrize("case", [Case(), STRIDED[0], OTHERS[-1]], ids=str)
+def test_output_keeps_the_memory_format(case: Case, channels_last: bool, device: torch.device) -> None:
+    input, weight, bias = case.inputs(device, channels_last=channels_last)
+    output = case.function()(input, weight, bias)
+    memory_format = CHANNELS_LAST if channels_last else torch.contiguous_format
+    assert output.is_contiguous(memory_format=memory_format)
+    for arriving in (torch.contiguous_format, CHANNELS_LAST):
+        upstream = torch.ones_like(output, memory_format=arriving)
+        (grad,) = torch.autograd.grad(output, input, upstream, retain_graph=True)
+        assert grad.is_contiguous(memory_format=memory_format)
+
+
+@FORMATS
+@pytest.mark.parametrize("case", [Case(), STRIDED[1]], ids=str)
+def test_any_layout(case: Case, channels_last: bool, device: torch.device) -> None:
+    inputs = case.inputs(device, channels_last=channels_last)
+    op_contract.assert_any_layout(case.function(), inputs, rtol=1e-12, atol=1e-12)
+
+
+def test_expanded_input(device: torch.device) -> None:
+    case = Case()
+    input, weight, bias = case.inputs(device)
+    assert_matches_twin(case, [input.detach()[:1].expand_as(input), weight, bias])
+    assert_matches_twin(case, [input, weight.detach()[:1].expand_as(weight), bias.detach()[:1].expand(8)])
+
+
+@pytest.mark.parametrize("changes", [{"batch": 0}, {"channels": 0}, {"size": (0, 5)}, {"size": (4, 0)}])
+def test_empty(changes: dict, device: torch.device) -> None:
+    case = Case((2, 2))._replace(**changes)
+    inputs = case.inputs(device)
+    output, grad_input, grad_weight, grad_bias = op_contract.outputs_and_gradients(case.function(), inputs)
+    height, width = case.size
+    assert output.shape == (case.batch, case.channels, height + 1, width + 1)
+    assert torch.equal(output, inputs[2].detach()[:, None, None].expand(output.shape))
+    assert grad_input.shape == inputs[0].shape
+    assert not grad_weight.any()
+    torch.testing.assert_close(grad_bias, op_contract.upstreams_of([output])[0].sum((0, 2, 3)))
+
+
+# ---- the same bits ----
+
+
+@FORMATS
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", [Case(size=(40, 40)), STRIDED[0], SQUARE[3], OTHERS[-1]], ids=str)
+def test_ten_repeats_are_bitwise_equal(
+    case: Case, dtype: torch.dtype, channels_last: bool, device: torch.device
+) -> None:
+    op_contract.assert_repeats_bitwise(case.function(), case.inputs(device, dtype, channels_last))
+
+
+@FORMATS
+@pytest.mark.parametrize("case", [Case(size=(60, 60)), Case((5, 5), (2, 2), size=(80, 80))], ids=str)
+def test_bits_do_not_depend_on_threads(case: Case, channels_last: bool) -> None:
+    inputs = case._replace(channels=32).inputs("cpu", torch.float32, channels_last)
+    op_contract.assert_bits_do_not_depend_on_threads(case.function(), inputs)
+
+
+# ---- torch's machinery ----
+
+
+@FORMATS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_opcheck(dtype: torch.dtype, channels_last: bool, device: torch.device) -> None:
+    case = Case((3, 2), (2, 1), (1, 1), (1, 2), channels=3, multiplier=2, size=(7, 9))
+    input, weight, bias = case.inputs(device, dtype, channels_last)
+    sizes = (case.stride, case.padding, case.dilation)
+    grad = FORWARD(input, weight, bias, *sizes).detach().requires_grad_()
+    torch.library.opcheck(FORWARD, (input, weight, bias, *sizes))
+    torch.library.opcheck(FORWARD, (input, weight, None, *sizes))
+    torch.library.opcheck(GRAD_INPUT, (grad, weight, 3, (7, 9), *sizes))
+    torch.library.opcheck(GRAD_WEIGHT, (input, grad, (3, 2), *sizes))
+
+
+def test_compile_full_graph(device: torch.device) -> None:
+    case = Case((3, 3), (2, 2), channels=3, size=(8, 9))
+    other = case._replace(batch=3, size=(11, 12))
+    all_inputs = [c.inputs(device, torch.float32) for c in (case, other)]
+    all_inputs.append(case.inputs(device, torch.float32, channels_last=True))
+    for _, _, bias in all_inputs:
+        bias.requires_grad_(False)  # its gradient is torch's own sum, which a compiler may reorder
+    op_contract.assert_compiles(case.function(), *all_inputs)
+
+
+def test_export(device: torch.device) -> None:
+    module = DepthwiseConv2d(3, 3, padding=1).to(device)
+    batch, height, width = (torch.export.Dim(name, min=2, max=512) for name in ("batch", "height", "width"))
+    input = random(2, 3, 8, 9, dtype=torch.float32, device=device, requires_grad=False)
+    shapes = {"input": {0: batch, 2: height, 3: width}}
+    program = torch.export.export(module, (input,), dynamic_shapes=shapes)
+    other = random(5, 3, 12, 7, dtype=torch.float32, device=device, requires_grad=False)
+    assert torch.equal(program.module()(other), module(other))
+
+
+def test_autocast(device: torch.device) -> None:
+    case = Case()
+    op_contract.assert_autocast_keeps_dtype(case.function(), case.inputs(device), device)
+    input, weight, bias = case.inputs(device, torch.float32)
+    with torch.autocast(device.type, torch.bfloat16):  # a half-precision input beside float32 weights
+        output = case.function()(input.half(), weight, bias)
+    assert torch.equal(output, case.function()(input.half().float(), weight, bias).half())
+
+
+def test_module_is_conv2d(device: torch.device) -> None:
+    arguments = {"stride": 2, "padding": (1, 2), "dilation": (2, 1), "device": device}
+    torch.manual_seed(0)
+    module = DepthwiseConv2d(4, (3, 5), multiplier=2, **arguments)
+    torch.manual_seed(0)
+    peer = nn.Conv2d(4, 8, (3, 5), groups=4, **arguments)
+    input = random(2, 4, 11, 12, dtype=torch.float32, device=device)
+    assert all(map(torch.equal, module.parameters(), peer.parameters()))  # the same first values
+    peer.load_state_dict(module.state_dict())
+    torch.testing.assert_close(module(input), peer(input))
+    assert DepthwiseConv2d(4, 3, bias=False).bias is None
+    assert repr(DepthwiseConv2d(4, (3, 5), 2, padding=1)) == (
+        "DepthwiseConv2d(4, kernel_size=(3, 5), stride=(2, 2), padding=(1, 1), dilation=(1, 1), "
+        "multiplier=1, bias=True)"
+    )
+
+
+# ---- bad input ----
+
+CPU_INT = torch.zeros(1, 2, 5, 5, dtype=torch.int32)
+BAD_ARGUMENTS = [
+    ({"input": torch.zeros(2, 5, 5)}, r"input has shape \(2, 5, 5\), expected 4 dimensions"),
+    ({"weight": torch.zeros(2, 3, 3)}, r"weight has shape \(2, 3, 3\), expected 4 dimensions"),
+    ({"weight": torch.zeros(2, 2, 3, 3)}, r"weight has shape \(2, 2, 3, 3\), expected \(C \* multiplier"),
+    ({"weight": torch.zeros(2, 1, 0, 3)}, r"weight has shape \(2, 1, 0, 3\), expected \(C \* multiplier"),
+    ({"weight": torch.zeros(3, 1, 3, 3)}, r"weight has shape .* multiple of the 2 channels .* but found 3"),
+    ({"weight": torch.zeros(0, 1, 3, 3)}, r"weight has shape .* multiple of the 2 channels .* but found 0"),
+    ({"input": torch.zeros(1, 0, 5, 5)}, r"weight has shape .* multiple of the 0 channels .* but found 2"),
+    ({"bias": torch.zeros(3)}, r"bias has shape \(3,\), expected \(2,\)"),
+    ({"bias": torch.zeros(2, 1)}, r"bias has shape \(2, 1\), expected \(2,\)"),
+    ({"weight": torch.zeros(2, 1, 3, 3).double()}, "weight is Double, expected Float"),
+    ({"bias": torch.zeros(2).half()}, "bias is Half, expected Float"),
+    ({"input": CPU_INT, "weight": torch.zeros(2, 1, 3, 3).int(), "bias": torch.zeros(2).int()},
+     "input is Int, expected Double, Float, Half or BFloat16"),
+    ({"stride": 0}, r"stride is \(0, 0\), expected two numbers of at least 1"),
+    ({"stride": (1, -2)}, r"stride is \(1, -2\), expected two numbers of at least 1"),
+    ({"stride": 2**31}, r"stride is \(2147483648, 2147483648\), expected two numbers"),
+    ({"padding": (-1, 0)}, r"padding is \(-1, 0\), expected two numbers of at least 0"),
+    ({"dilation": (1, 0)}, r"dilation is \(1, 0\), expected two numbers of at least 1"),
+    ({"weight": torch.zeros(2, 1, 6, 3)}, "the kernel spans 6 rows, expected at most the 5 of the padded"),
+    ({"dilation": (1, 4), "padding": (0, 1)}, "the kernel spans 9 columns, expected at most the 7 of"),
+    ({"input": torch.zeros(1, 2, 0, 5)}, "the kernel spans 3 rows, expected at most the 0 of the padded"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS)
+def test_bad_arguments(changes: dict, message: str, device: torch.device) -> None:
+    arguments = {"input": torch.zeros(1, 2, 5, 5), "weight": torch.zeros(2, 1, 3, 3), "bias": torch.zeros(2)}
+    arguments = {
+        name: value.to(device) if isinstance(value, Tensor) else value
+        for name, value in (arguments | changes).items()
+    }
+    with pytest.raises(RuntimeError, match=f"^depthwise_conv2d: {message}"):
+        depthwise_conv2d(**arguments)
+
+
+@pytest.mark.parametrize("value", ["same", 1.5, (1, 2, 3), (1,), None])
+@pytest.mark.parametrize("name", ["stride", "padding", "dilation"])
+def test_bad_pairs(name: str, value: object) -> None:
+    input, weight, bias = Case().inputs("cpu")
+    with pytest.raises(ValueError, match=f"^depthwise_conv2d: {name} is .*, expected an integer or a pair"):
+        depthwise_conv2d(input, weight, bias, **{name: value})
+
+
+def test_bad_gradient_arguments(device: torch.device) -> None:
+    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    grad, weight, input, ones = zeros(1, 2, 3, 3), zeros(2, 1, 3, 3), zeros(1, 2, 5, 5), (1, 1)
+    sizes = (ones, (0, 0), ones)
+    for arguments, message in [
+        ((grad[0], weight, 2, (5, 5), *sizes), r"grad has shape \(2, 3, 3\), expected 4 dimensions"),
+        ((grad, weight, 2, (6, 5), *sizes), r"grad has shape \(1, 2, 3, 3\), expected \(1, 2, 4, 3\)"),
+        ((grad, weight.double(), 2, (5, 5), *sizes), "weight is Double, expected Float"),
+        ((grad, weight, 3, (5, 5), *sizes), "weight has shape .* multiple of the 3 channels"),
+        ((grad, weight, 2, (5,), *sizes), r"size is \(5\), expected two numbers of at least 0"),
+        ((grad.int(), weight.int(), 2, (5, 5), *sizes), "grad is Int, expected Double"),
+    ]:
+        with pytest.raises(RuntimeError, match=f"^depthwise_conv2d_grad_input: {message}"):
+            _C.depthwise_conv2d_grad_input(*arguments)
+    for arguments, message in [
+        ((input[0], grad, (3, 3), *sizes), r"input has shape \(2, 5, 5\), expected 4 dimensions"),
+        ((input, grad[0], (3, 3), *sizes), r"grad has shape \(2, 3, 3\), expected 4 dimensions"),
+        ((input, grad.double(), (3, 3), *sizes), "grad is Double, expected Float"),
+        ((input, zeros(1, 3, 3, 3), (3, 3), *sizes), "grad has shape .* multiple of the 2 channels"),
+        ((input, grad, (0, 3), *sizes), r"kernel is \(0, 3\), expected two numbers of at least 1"),
+        ((input, grad, (3, 2), *sizes), r"grad has shape \(1, 2, 3, 3\), expected \(1, 2, 3, 4\)"),
+        ((input.int(), grad.int(), (3, 3), *sizes), "input is Int, expected Double"),
+    ]:
+        with pytest.raises(RuntimeError, match=f"^depthwise_conv2d_grad_weight: {message}"):
+            _C.depthwise_conv2d_grad_weight(*arguments)

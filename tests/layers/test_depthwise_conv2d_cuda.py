@@ -1,0 +1,103 @@
+"""depthwise_conv2d on a GPU: every kernel for contiguous planes, streams, graphs, sizes past 2^31."""
+
+import op_contract
+import pytest
+import torch
+from op_contract import random
+from torch import Tensor
+
+from detector.layers import depthwise_conv2d, reference
+
+pytestmark = pytest.mark.cuda
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+# Kernel, stride, padding and input shape for each kernel that csrc/cuda/depthwise_conv2d has for planes.
+VARIANTS = {
+    "strips, aligned": (3, 1, 1, (2, 3, 9, 64)),
+    "strips, any padding": (3, 1, 2, (2, 3, 9, 66)),
+    "strips of stride 2": (3, 2, 1, (2, 3, 17, 20)),
+    "strips of stride 2, odd width": (5, 2, 2, (2, 3, 9, 13)),
+    "strips of stride 2, 7 x 7": (7, 2, 3, (2, 3, 18, 16)),
+    "tiles, small planes": (3, 1, 1, (5, 3, 7, 7)),
+    "tiles, several images of a block": (5, 1, 2, (7, 3, 14, 14)),
+    "tiles, several bands": (7, 1, 3, (1, 2, 130, 60)),
+    "tiles, other padding": (5, 1, 0, (3, 2, 16, 24)),
+    "tensor cores": (7, 1, 3, (5, 3, 24, 24)),
+    "tensor cores, bands and stretches": (5, 1, 2, (1, 2, 140, 136)),
+    "tensor cores, 3 x 3": (3, 1, 1, (2, 3, 20, 16)),
+    "any kernel": (4, 3, 1, (2, 3, 11, 12)),
+}
+
+
+def inputs_and_functions(variant: str, dtype: torch.dtype) -> tuple[list[Tensor], dict]:
+    kernel, stride, padding, shape = VARIANTS[variant]
+    inputs = [
+        random(*shape, dtype=dtype, device="cuda"),
+        random(shape[1], 1, kernel, kernel, dtype=dtype, device="cuda", seed=1),
+        random(shape[1], dtype=dtype, device="cuda", seed=2),
+    ]
+    return inputs, {"stride": stride, "padding": padding}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_cuda_small_enough_for_the_sanitizer(variant: str, dtype: torch.dtype) -> None:
+    inputs, sizes = inputs_and_functions(variant, dtype)
+    op_contract.assert_matches_twin(
+        lambda *tensors: depthwise_conv2d(*tensors, **sizes),
+        lambda *tensors: reference.depthwise_conv2d(*tensors, **{k: (v, v) for k, v in sizes.items()}),
+        inputs,
+        **({"rtol": 2e-5, "atol": 1e-4} if dtype == torch.float32 else {}),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", ["strips, aligned", "tiles, several bands", "tensor cores"])
+def test_same_bits_streams_and_graphs(variant: str, dtype: torch.dtype) -> None:
+    inputs, sizes = inputs_and_functions(variant, dtype)
+
+    def function(*tensors: Tensor) -> Tensor:
+        return depthwise_conv2d(*tensors, **sizes)
+
+    op_contract.assert_repeats_bitwise(function, inputs)
+    op_contract.assert_host_never_waits(function, inputs)
+    op_contract.assert_runs_on_a_second_stream(function, inputs)
+    op_contract.assert_graph_capture(function, inputs, [torch.randn_like(tensor) for tensor in inputs])
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_tensor_cores_keep_nan_and_inf_where_they_belong(broken: float) -> None:
+    inputs, sizes = inputs_and_functions("tensor cores", torch.float16)
+    input, weight, bias = (tensor.detach() for tensor in inputs)
+    expected = depthwise_conv2d(input, weight, bias, **sizes)
+    input[1, 2, 10, 12] = broken
+    output = depthwise_conv2d(input, weight, bias, **sizes)
+    reached = torch.zeros_like(output, dtype=torch.bool)
+    reached[1, 2, 7:14, 9:16] = True
+    assert torch.equal(~output.isfinite(), reached)
+    torch.testing.assert_close(output[~reached], expected[~reached])
+
+
+@pytest.mark.parametrize("kernel", [2, 3])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_more_than_2_to_31_elements(kernel: int, memory_format: torch.memory_format) -> None:
+    shape = (2**11 + 1, 4, 512, 512)
+    if torch.cuda.mem_get_info()[0] < 5 * 2 * 2**31:
+        pytest.skip("needs 20 GiB of GPU memory")
+    input = torch.empty(shape, device="cuda", dtype=torch.float16, memory_format=memory_format)
+    input[:-1].zero_()
+    input[-1].normal_()
+    input.requires_grad_()
+    weight = random(4, 1, kernel, kernel, dtype=torch.float16, device="cuda")
+    output = depthwise_conv2d(input, weight, padding=kernel // 2)
+    last = input.detach()[-1:].clone(memory_format=torch.preserve_format).requires_grad_()
+    expected = depthwise_conv2d(last, weight, padding=kernel // 2)
+    torch.testing.assert_close(output[-1:], expected)
+    assert not output[:-1].detach().any()
+    upstream = torch.zeros_like(output)
+    upstream[-1].normal_()
+    actual = torch.autograd.grad(output, (input, weight), upstream)
+    wanted = torch.autograd.grad(expected, (last, weight), upstream[-1:])
+    torch.testing.assert_close(actual[0][-1:], wanted[0])
+    assert not actual[0][:-1].any()
+    torch.testing.assert_close(actual[1], wanted[1])

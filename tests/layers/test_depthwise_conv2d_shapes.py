@@ -1,0 +1,47 @@
+"""depthwise_conv2d against its twin on shapes that hypothesis draws."""
+
+import op_contract
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from op_contract import random
+
+from detector.layers import depthwise_conv2d, reference
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[dict, list[int], list[int]]:
+    """Stride, padding and dilation; shape of the input; shape of the weight."""
+
+    def pair(least: int, most: int) -> tuple[int, int]:
+        return draw(st.integers(least, most)), draw(st.integers(least, most))
+
+    sizes = {"stride": pair(1, 3), "padding": pair(0, 4), "dilation": pair(1, 3)}
+    kernel = pair(1, 7)
+    shape = [draw(st.integers(1, 3)), draw(st.integers(1, 9))]
+    for i in range(2):
+        reach = (kernel[i] - 1) * sizes["dilation"][i] + 1
+        shape.append(draw(st.integers(max(1, reach - 2 * sizes["padding"][i]), 20)))
+    return sizes, shape, [shape[1] * draw(st.integers(1, 3)), 1, *kernel]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=convolutions(), channels_last=st.booleans())
+def test_matches_twin_on_drawn_shapes(drawn: tuple, channels_last: bool, device: torch.device) -> None:
+    sizes, shape, weight_shape = drawn
+    input = random(*shape, device=device).detach()
+    if channels_last:
+        input = input.contiguous(memory_format=torch.channels_last)
+    inputs = [
+        input.requires_grad_(),
+        random(*weight_shape, device=device, seed=1),
+        random(weight_shape[0], device=device, seed=2),
+    ]
+
+    def function(*tensors: torch.Tensor) -> torch.Tensor:
+        return depthwise_conv2d(*tensors, **sizes)
+
+    def twin(*tensors: torch.Tensor) -> torch.Tensor:
+        return reference.depthwise_conv2d(*tensors, **sizes)
+
+    op_contract.assert_matches_twin(function, twin, inputs)
