@@ -68,26 +68,87 @@ template <int kPixels, Channels kChannels, bool kWhole, typename A, typename T>
   }
 }
 
-template <int kPixels, Channels kChannels, typename A, typename T>
+// The same where the taps come in runs of K that read pixels next to each other: outputs share what they
+// read.
+template <int K, int kPixels, typename A, typename T>
+[[gnu::always_inline]] inline void sum_runs_of_channels(const PixelSum<A>& p, const T* source, int64_t c,
+                                                        T* out) {
+  using Vector = typename Lanes<A>::Vector;
+  Vector sums[kPixels], weights[K], pixel;
+  load(p.start + c, pixel);
+#pragma GCC unroll 8
+  for (int x = 0; x < kPixels; ++x) {
+    sums[x] = pixel;
+  }
+  for (int64_t t = 0; t < p.taps; t += K) {
+#pragma GCC unroll 8
+    for (int j = 0; j < K; ++j) {
+      load(p.weights[t + j] + c, weights[j]);
+    }
+    const T* tap = source + p.offsets[t];
+#pragma GCC unroll 16
+    for (int i = 0; i < kPixels + K - 1; ++i) {
+      load_channels<Channels::same, true>(tap + i * p.source_step, c, 1, 0, pixel);
+#pragma GCC unroll 8
+      for (int j = 0; j < K; ++j) {
+        if (0 <= i - j && i - j < kPixels) {
+          sums[i - j] += weights[j] * pixel;
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int x = 0; x < kPixels; ++x) {
+    store<true>(sums[x], 0, out + x * p.out_step + c);
+  }
+}
+
+// K: the length of the runs, 1 where there are none.
+template <int K, int kPixels, Channels kChannels, typename A, typename T>
 [[gnu::always_inline]] inline void sum_taps_of_pixels(const PixelSum<A>& p, const T* source, T* out) {
   int64_t c = 0;
   for (; c + Lanes<A>::count <= p.channels; c += Lanes<A>::count) {
-    sum_taps_of_channels<kPixels, kChannels, true>(p, source, c, out);
+    if constexpr (K > 1) {
+      sum_runs_of_channels<K, kPixels>(p, source, c, out);
+    } else {
+      sum_taps_of_channels<kPixels, kChannels, true>(p, source, c, out);
+    }
   }
   if (c < p.channels) {
     sum_taps_of_channels<kPixels, kChannels, false>(p, source, c, out);
   }
 }
 
-template <Channels kChannels, typename A, typename T>
+template <int K, Channels kChannels, typename A, typename T>
 DETECTOR_MULTIVERSION void sum_pixels(const PixelSum<A>& p, const T* source, T* out) {
   int64_t x = 0;
-  for (; x + 3 < p.pixels; x += 4) {
-    sum_taps_of_pixels<4, kChannels>(p, source + x * p.source_step, out + x * p.out_step);
+  for (; x + 4 <= p.pixels; x += 4) {
+    sum_taps_of_pixels<K, 4, kChannels>(p, source + x * p.source_step, out + x * p.out_step);
+  }
+  if (x < p.pixels && p.pixels >= 4) {  // once more what the last four share with those before
+    x = p.pixels - 4;
+    sum_taps_of_pixels<K, 4, kChannels>(p, source + x * p.source_step, out + x * p.out_step);
+    return;
   }
   for (; x < p.pixels; ++x) {
-    sum_taps_of_pixels<1, kChannels>(p, source + x * p.source_step, out + x * p.out_step);
+    sum_taps_of_pixels<1, 1, kChannels>(p, source + x * p.source_step, out + x * p.out_step);
   }
+}
+
+// run: how many taps read pixels next to each other.
+template <Channels kChannels, typename A, typename T>
+void sum_pixels_of_segment(const PixelSum<A>& p, int64_t run, const T* source, T* out) {
+  if constexpr (kChannels == Channels::same) {
+    switch (run) {
+      case 3:
+        return sum_pixels<3, kChannels>(p, source, out);
+      case 5:
+        return sum_pixels<5, kChannels>(p, source, out);
+      case 7:
+        return sum_pixels<7, kChannels>(p, source, out);
+    }
+  }
+  sum_pixels<1, kChannels>(p, source, out);
 }
 
 // sums[t][c] += sum over x of grad[x * grad_step + c] * source[x * source_step + offsets[t] + channel of c]

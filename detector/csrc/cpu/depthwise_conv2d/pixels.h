@@ -11,7 +11,8 @@
 
 namespace detector::depthwise_conv2d {
 
-// The taps that a coordinate of the result meets, each with the coordinate of the source it reads.
+// The taps that a coordinate of the result meets, each with the coordinate of the source it reads, in the
+// order of the latter.
 struct Meeting {
   std::vector<int64_t> taps, sources;
 };
@@ -33,7 +34,7 @@ struct Axis {
 
   Meeting of_input(int64_t h) const {
     Meeting met;
-    for (int64_t i = 0; i < kernel; ++i) {
+    for (int64_t i = kernel - 1; i >= 0; --i) {
       const int64_t scaled = h + pad - i * dilation;
       if (scaled >= 0 && scaled % stride == 0 && scaled / stride < out) {
         met.taps.push_back(i), met.sources.push_back(scaled / stride);
@@ -85,8 +86,8 @@ std::vector<A> weights_by_tap(const T* weight, int64_t channels, int64_t taps, i
   return by_tap;
 }
 
-// What the taps of a row and of a segment of its columns come to; run() calls body with the offsets into the
-// source from its pixel (0, 0) and the rows of a table of taps that belong to them.
+// What the taps of a row and of a segment of its columns come to: the offsets into the source from its pixel
+// (0, 0), and the rows of a table of taps that belong to them.
 template <typename A>
 struct TapList {
   std::vector<int64_t> offsets;
@@ -121,6 +122,7 @@ void forward_pixels(const Problem& p, const T* input, const T* weight, const T* 
   }
   const Axis down = rows_of(p), across = columns_of(p);
   const auto segments = make_segments(p.out_width, 1, [&](int64_t x) { return across.of_output(x); });
+  const bool next_to_each_other = p.stride_w == 1 && p.dilation_w == 1;
   parallel_for(p.batch * p.out_height, rows_of_grain(p), [&](int64_t first, int64_t last) {
     TapList<A> taps;
     for (int64_t line = first; line < last; ++line) {
@@ -137,7 +139,9 @@ void forward_pixels(const Problem& p, const T* input, const T* weight, const T* 
                               segment.count,
                               channels,
                               p.multiplier};
-        sum_pixels<kChannels>(sum, image, output + (line * p.out_width + segment.first) * channels);
+        const int64_t run = next_to_each_other ? int64_t(segment.met.taps.size()) : 1;
+        sum_pixels_of_segment<kChannels>(sum, run, image,
+                                         output + (line * p.out_width + segment.first) * channels);
       }
     }
   });
@@ -157,6 +161,7 @@ void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* resu
   }
   const Axis down = rows_of(p), across = columns_of(p);
   const auto segments = make_segments(p.width, p.stride_w, [&](int64_t w) { return across.of_input(w); });
+  const bool next_to_each_other = p.stride_w == 1 && p.dilation_w == 1;
   parallel_for(p.batch * p.height, rows_of_grain(p), [&](int64_t first, int64_t last) {
     TapList<A> taps;
     for (int64_t line = first; line < last; ++line) {
@@ -173,7 +178,9 @@ void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* resu
                               segment.count,
                               channels,
                               m};
-        sum_pixels<kChannels>(sum, image, result + (line * p.width + segment.first) * channels);
+        const int64_t run = next_to_each_other ? int64_t(segment.met.taps.size()) : 1;
+        sum_pixels_of_segment<kChannels>(sum, run, image,
+                                         result + (line * p.width + segment.first) * channels);
       }
     }
   });
