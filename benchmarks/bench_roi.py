@@ -3,14 +3,10 @@
 python benchmarks/bench_roi.py --device cuda
 """
 
-from cases import nms
+from cases import nms, roi_align, roi_pool
 from measure import run_cases
 
-CASES = [nms]
-from cases import roi_align, roi_pool
-from measure import run_cases
-
-CASES = [roi_pool, roi_align]
+CASES = [roi_pool, roi_align, nms]
 
 if __name__ == "__main__":
     run_cases("roi", __doc__, CASES)

@@ -1,36 +1,26 @@
 """The layers: our own ops, each with its gradient, and those that torch and torchvision already have."""
 
 from torch.nn.functional import smooth_l1_loss
-from torchvision.ops import (
-    RoIAlign,
-    RoIPool,
-    deform_conv2d,
-    roi_align,
-    roi_pool,
-    sigmoid_focal_loss,
-)
-from torchvision.ops import batched_nms, deform_conv2d, nms, sigmoid_focal_loss
+from torchvision.ops import deform_conv2d, sigmoid_focal_loss
 
-from detector.layers.nms import batched_nms, nms, nms_mask
 from detector.layers.depthwise_conv2d import DepthwiseConv2d, depthwise_conv2d
+from detector.layers.lltm import LLTM, LLTMSequence, lltm, lltm_sequence
+from detector.layers.nms import batched_nms, nms, nms_mask
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
 from detector.layers.quick_gelu import QuickGELU, quick_gelu
-from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
-from detector.layers.lltm import LLTM, LLTMSequence, lltm, lltm_sequence
-from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
-from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
-from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
 from detector.layers.roi_align import RoIAlign, roi_align
 from detector.layers.roi_pool import RoIPool, roi_pool
+from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
+from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
 
 ROIAlign = RoIAlign
 ROIPool = RoIPool
 
 __all__ = [
     "LLTM",
-    "LLTMSequence",
     "DepthwiseConv2d",
+    "LLTMSequence",
     "PCLLoss",
     "ProposalClusters",
     "QuickGELU",
@@ -38,13 +28,13 @@ __all__ = [
     "ROIPool",
     "RoIAlign",
     "RoIPool",
-    "UpsampleBilinear2d",
     "TrilinearInterpolate",
+    "UpsampleBilinear2d",
     "batched_nms",
     "deform_conv2d",
+    "depthwise_conv2d",
     "lltm",
     "lltm_sequence",
-    "depthwise_conv2d",
     "nms",
     "nms_mask",
     "pcl_loss",
@@ -55,6 +45,6 @@ __all__ = [
     "roi_pool",
     "sigmoid_focal_loss",
     "smooth_l1_loss",
-    "upsample_bilinear2d",
     "trilinear_interpolate",
+    "upsample_bilinear2d",
 ]

@@ -5,24 +5,25 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from detector.layers.reference_clusters import proposal_clusters
+from detector.layers.reference_depthwise_conv2d import depthwise_conv2d
+from detector.layers.reference_roi import roi_align, roi_pool
 from detector.layers.reference_upsample import upsample_bilinear2d
 
 __all__ = [
     "batched_nms",
+    "depthwise_conv2d",
+    "lltm",
+    "lltm_sequence",
     "nms",
     "nms_mask",
     "pcl_loss",
     "proposal_clusters",
     "quick_gelu",
+    "roi_align",
+    "roi_pool",
+    "trilinear_interpolate",
     "upsample_bilinear2d",
 ]
-__all__ = ["lltm", "lltm_sequence", "pcl_loss", "proposal_clusters", "trilinear_interpolate"]
-from detector.layers.reference_roi import roi_align, roi_pool
-
-__all__ = ["pcl_loss", "proposal_clusters", "roi_align", "roi_pool"]
-from detector.layers.reference_depthwise_conv2d import depthwise_conv2d
-
-__all__ = ["depthwise_conv2d", "pcl_loss", "proposal_clusters"]
 
 
 def pcl_loss(

@@ -1,31 +1,7 @@
-// Sixteen bytes at a time: the widest load and store of a thread.
-#pragma once
-
-#include <cstdint>
-
-namespace detector {
-
-template <typename T, int size>
-struct alignas(sizeof(T) * size) Pack {
-  T values[size];
-};
-
-template <typename T>
-constexpr int kPackSize = 16 / sizeof(T);
-
-inline bool fits_packs(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
-template <int size, typename T>
-__device__ Pack<T, size> load_pack(const T* data) {
-  return *reinterpret_cast<const Pack<T, size>*>(data);
-}
-
-template <int size, typename T>
-__device__ void store_pack(T* data, const Pack<T, size>& pack) {
-  *reinterpret_cast<Pack<T, size>*>(data) = pack;
 // Packs of V elements that one instruction loads or stores, 16 bytes at most.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -36,6 +12,12 @@ struct alignas(sizeof(T) * V) Pack {
   T values[V];
 };
 
+// Elements in sixteen bytes, the widest load and store of a thread.
+template <typename T>
+constexpr int kPackSize = 16 / sizeof(T);
+
+inline bool fits_packs(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
 // The register type that a pack travels in.
 template <int kBytes>
 using Word = std::conditional_t<
@@ -43,8 +25,13 @@ using Word = std::conditional_t<
     std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, unsigned, unsigned short>>>;
 
 template <int V, typename T>
-__device__ Pack<T, V> load(const T* data) {
+__device__ Pack<T, V> load_pack(const T* data) {
   return *reinterpret_cast<const Pack<T, V>*>(data);
+}
+
+template <typename T, int V>
+__device__ void store_pack(T* data, const Pack<T, V>& pack) {
+  *reinterpret_cast<Pack<T, V>*>(data) = pack;
 }
 
 // Data that this kernel does not write, so that a load may move past stores.

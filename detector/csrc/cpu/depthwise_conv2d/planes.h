@@ -92,17 +92,18 @@ void sum_taps_of_plane(const A* source, int64_t source_row, const Taps<A>& taps,
   const PlaneSum<A> sum{
       source, source_row, taps.offsets.data(), taps.weights.data(), int64_t(taps.weights.size()), start,
       rows,   columns};
-  const bool wide = columns >= 2 * Lanes<A>::count;
-  switch (square) {
-    case 3:
-      return sum_square<3, 1>(sum, out, out_row);
-    case 5:
-      return wide ? sum_square<5, 2>(sum, out, out_row) : sum_square<5, 1>(sum, out, out_row);
-    case 7:
-      return wide ? sum_square<7, 2>(sum, out, out_row) : sum_square<7, 1>(sum, out, out_row);
-    default:
-      return sum_plane(sum, out, out_row);
+  if constexpr (std::is_same_v<T, float>) {  // for every type they would take minutes to compile
+    const bool wide = columns >= 2 * Lanes<A>::count;
+    switch (square) {
+      case 3:
+        return sum_square<3, 1>(sum, out, out_row);
+      case 5:
+        return wide ? sum_square<5, 2>(sum, out, out_row) : sum_square<5, 1>(sum, out, out_row);
+      case 7:
+        return wide ? sum_square<7, 2>(sum, out, out_row) : sum_square<7, 1>(sum, out, out_row);
+    }
   }
+  sum_plane(sum, out, out_row);
 }
 
 inline int64_t square_of(const Problem& p) {
