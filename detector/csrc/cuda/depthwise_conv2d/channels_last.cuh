@@ -1,6 +1,6 @@
 // The fast kernels for channels-last tensors. Each returns false where it has none for a problem: they are
-// for square kernels of 3, 5 and 7 with stride 1 or 2, no dilation, one filter a channel, and channels in
-// whole vectors of 16 bytes.
+// for square kernels of 3, 5 and 7 with stride 1, no dilation, one filter a channel, and channels in whole
+// vectors of 16 bytes.
 #pragma once
 
 #include "channels_last/forward.cuh"
@@ -8,7 +8,6 @@
 #include "channels_last/grad_weight_planes.cuh"
 #include "channels_last/tiles.cuh"
 #include "channels_last/toeplitz.cuh"
-#include "channels_last/transposed.cuh"
 
 namespace detector::depthwise_conv2d {
 namespace channels_last {
@@ -17,9 +16,8 @@ inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(da
 
 template <typename T>
 bool has_kernel(const Problem& p, const void* a, const void* b) {
-  const bool square =
-      p.kernel_h == p.kernel_w && p.stride_h == p.stride_w && p.dilation_h * p.dilation_w == 1;
-  const bool known = (p.kernel_h == 3 || p.kernel_h == 5 || p.kernel_h == 7) && p.stride_h <= 2;
+  const bool square = p.kernel_h == p.kernel_w && p.stride_h * p.stride_w * p.dilation_h * p.dilation_w == 1;
+  const bool known = p.kernel_h == 3 || p.kernel_h == 5 || p.kernel_h == 7;
   const bool vectors =
       p.multiplier == 1 && p.channels % (16 / sizeof(T)) == 0 && is_aligned(a) && is_aligned(b);
   const int64_t height = p.height + 2 * p.pad_h, width = p.width + 2 * p.pad_w, limit = int64_t(1) << 30;
@@ -29,15 +27,14 @@ bool has_kernel(const Problem& p, const void* a, const void* b) {
   return !std::is_same_v<T, double> && square && known && vectors && small;
 }
 
-// Whether the matrix units do a stride of 1, for an image of so many columns: in float16 and bfloat16, for
-// the kernels that take longer than the memory by fused multiply-adds, where half of a block's columns are
-// there.
+// Whether the matrix units do it, for an image of so many columns: in float16 and bfloat16, for the kernels
+// that take longer than the memory by fused multiply-adds, where half of a block's columns are there.
 template <typename T, int K>
 bool suits_matrix_units(int64_t width) {
   return sizeof(T) == 2 && K >= 5 && 2 * width >= ceil_div(width, Chunk::columns) * Chunk::columns;
 }
 
-// A forward pass with stride 1, or the gradient of the input as a forward pass with the kernel turned around.
+// A forward pass, or the gradient of the input as a forward pass with the kernel turned around.
 template <typename T, int K>
 void launch_same(const Walk& walk, int64_t batch, const T* input, const T* weight, const T* bias,
                  bool flipped, T* output, cudaStream_t stream) {
@@ -49,23 +46,16 @@ void launch_same(const Walk& walk, int64_t batch, const T* input, const T* weigh
   launch_forward<T, K, 1, ForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
 }
 
-// Calls body with the kernel size and the stride as constants.
+// Calls body with the kernel size as a constant.
 template <typename Body>
-void with_sizes(const Problem& p, const Body& body) {
-  const auto with_kernel = [&](auto stride) {
-    switch (p.kernel_h) {
-      case 3:
-        return body(std::integral_constant<int, 3>{}, stride);
-      case 5:
-        return body(std::integral_constant<int, 5>{}, stride);
-      default:
-        return body(std::integral_constant<int, 7>{}, stride);
-    }
-  };
-  if (p.stride_h == 1) {
-    with_kernel(std::integral_constant<int, 1>{});
-  } else {
-    with_kernel(std::integral_constant<int, 2>{});
+void with_kernel(const Problem& p, const Body& body) {
+  switch (p.kernel_h) {
+    case 3:
+      return body(std::integral_constant<int, 3>{});
+    case 5:
+      return body(std::integral_constant<int, 5>{});
+    default:
+      return body(std::integral_constant<int, 7>{});
   }
 }
 
@@ -103,14 +93,8 @@ bool forward_channels_last(const Problem& p, const T* input, const T* weight, co
     if (!has_kernel<T>(p, input, output) || (bias != nullptr && !is_aligned(bias))) {
       return false;
     }
-    with_sizes(p, [&](auto k, auto s) {
-      constexpr int K = decltype(k)::value, S = decltype(s)::value;
-      if constexpr (S == 1) {
-        launch_same<T, K>(walk_output(p), p.batch, input, weight, bias, false, output, stream);
-      } else {
-        launch_forward<T, K, S, ForwardTile<T, K>>(walk_output(p), p.batch, input, weight, bias, false,
-                                                   output, stream);
-      }
+    with_kernel(p, [&](auto k) {
+      launch_same<T, decltype(k)::value>(walk_output(p), p.batch, input, weight, bias, false, output, stream);
     });
     return true;
   }
@@ -126,17 +110,13 @@ bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, 
     if (!has_kernel<T>(p, grad, grad_input)) {
       return false;
     }
-    with_sizes(p, [&](auto k, auto s) {
-      constexpr int K = decltype(k)::value, S = decltype(s)::value;
+    with_kernel(p, [&](auto k) {
+      constexpr int K = decltype(k)::value;
       Walk walk = walk_input(p);
-      if constexpr (S == 1) {
-        walk.pad_h = K - 1 - walk.pad_h;
-        walk.pad_w = K - 1 - walk.pad_w;
-        const T* no_bias = nullptr;
-        launch_same<T, K>(walk, p.batch, grad, weight, no_bias, true, grad_input, stream);
-      } else {
-        launch_transposed<T, K, S, TransposedTile<T, K>>(walk, p.batch, grad, weight, grad_input, stream);
-      }
+      walk.pad_h = K - 1 - walk.pad_h;
+      walk.pad_w = K - 1 - walk.pad_w;
+      const T* no_bias = nullptr;
+      launch_same<T, K>(walk, p.batch, grad, weight, no_bias, true, grad_input, stream);
     });
     return true;
   }
@@ -153,14 +133,14 @@ bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, 
     if (!has_kernel<T>(p, input, grad)) {
       return false;
     }
-    with_sizes(p, [&](auto k, auto s) {
-      constexpr int K = decltype(k)::value, S = decltype(s)::value;
-      if constexpr (S == 1 && sizeof(T) == 2 && K >= 5) {
+    with_kernel(p, [&](auto k) {
+      constexpr int K = decltype(k)::value;
+      if constexpr (sizeof(T) == 2 && K >= 5) {
         if (suits_matrix_units<T, K>(p.out_width)) {
           return launch_pairs<T, K>(walk_output(p), p.batch, input, grad, grad_weight, allocate, stream);
         }
       }
-      launch_grad_weight<T, K, S, GradWeightTile<T, K>>(walk_output(p), p.batch, input, grad, grad_weight,
+      launch_grad_weight<T, K, 1, GradWeightTile<T, K>>(walk_output(p), p.batch, input, grad, grad_weight,
                                                         allocate, stream);
     });
     return true;
