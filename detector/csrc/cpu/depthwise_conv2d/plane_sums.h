@@ -3,7 +3,7 @@
 // output.
 #pragma once
 
-#include <vector>
+#include <algorithm>
 
 #include "../multiversion.h"
 #include "vector.h"
@@ -165,9 +165,9 @@ DETECTOR_MULTIVERSION void dot_planes(const A* grad, int64_t grad_row, const A* 
       }
     }
   }
-  for (int t = 0; t < N; ++t) {
-    sums[t] = 0;
-    for (int l = 0; l < lanes; ++l) {
+  std::fill(sums, sums + N, A(0));
+  for (int l = 0; l < lanes; ++l) {
+    for (int t = 0; t < N; ++t) {  // inside, so that no sum waits for the one before
       sums[t] += totals[t][l];
     }
   }

@@ -17,7 +17,7 @@ struct ForwardSizes {
 
 // kVector: pad_w is K / 2, and rows are aligned; else any.
 template <typename T, int K, int S, bool kVector>
-__global__ void __launch_bounds__(kForwardThreads, K == 7 ? 4 : 1)
+__global__ void __launch_bounds__(kForwardThreads)
     contiguous_forward_kernel(ForwardSizes p, const T* __restrict__ input, const T* __restrict__ weight,
                               const T* __restrict__ bias, T* __restrict__ output) {
   using A = Accumulate<T>;
@@ -42,13 +42,16 @@ __global__ void __launch_bounds__(kForwardThreads, K == 7 ? 4 : 1)
       sums[y][c] = start;
     }
   }
-  const T* plane = input + int64_t(at.plane / p.multiplier) * p.height * p.width;
-  RowReader<T, kVector ? kColumns : 1, kVector ? K / 2 : 0, kWindow> reader(
-      plane, p.height, p.width, at.row * S - p.pad_h, at.column * S - (kVector ? 0 : p.pad_w));
+  const Plane<T> plane{input + int64_t(at.plane / p.multiplier) * p.height * p.width, p.height, p.width};
 #pragma unroll
   for (int r = 0; r < (kForwardRows - 1) * S + K; ++r) {
     A window[kWindow];
-    reader.read(window);
+    const int row = at.row * S + r - p.pad_h;
+    if constexpr (kVector) {
+      plane.template load<true, kColumns, K / 2>(row, at.column * S, window);
+    } else {
+      plane.template load<false, 1, 0>(row, at.column * S - p.pad_w, window);
+    }
 #pragma unroll
     for (int y = 0; y < kForwardRows; ++y) {
       const int i = r - y * S;

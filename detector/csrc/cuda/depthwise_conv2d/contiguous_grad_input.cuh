@@ -37,13 +37,11 @@ __global__ void __launch_bounds__(kGradInputThreads)
     taps[t] = A(weight[at.plane % p.channels * (K * K) + t]);
   }
   A sums[kGradInputRows][kColumns] = {};
-  RowReader<T, kVector ? kColumns / 2 : 1, kBefore, kWindow> reader(
-      grad + int64_t(at.plane) * p.out_height * p.out_width, p.out_height, p.out_width, at.row / 2 - kBefore,
-      at.column / 2);
+  const Plane<T> plane{grad + int64_t(at.plane) * p.out_height * p.out_width, p.out_height, p.out_width};
 #pragma unroll
   for (int b = 0; b < kWindowRows; ++b) {
     A window[kWindow];
-    reader.read(window);
+    plane.template load<kVector, kColumns / 2, kBefore>(at.row / 2 + b - kBefore, at.column / 2, window);
 #pragma unroll
     for (int h = 0; h < kGradInputRows; ++h) {
       const int i = h + kPad - 2 * (b - kBefore);

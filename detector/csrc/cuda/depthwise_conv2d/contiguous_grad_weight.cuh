@@ -20,23 +20,25 @@ struct GradWeightSizes {
   int height, width, out_height, out_width, pad_h, pad_w;
 };
 
-// The products of one strip of a plane of grad with the input it meets.
+// The products of one strip of grad with the input it meets.
 template <int K, int S, bool kVector, typename T, typename A>
-__device__ void add_strip(const GradWeightSizes& p, const T* input, const T* grad, int row, int column,
-                          A (&sums)[K * K]) {
+__device__ void add_strip(const GradWeightSizes& p, const Plane<T>& input, const Plane<T>& grad, int row,
+                          int column, A (&sums)[K * K]) {
   constexpr int kWindow = (kColumns - 1) * S + K;
-  RowReader<T, kVector ? kColumns : 1, 0, kColumns> grad_reader(grad, p.out_height, p.out_width, row, column);
-  RowReader<T, kVector ? kColumns : 1, kVector ? K / 2 : 0, kWindow> reader(
-      input, p.height, p.width, row * S - p.pad_h, column * S - (kVector ? 0 : p.pad_w));
   A grads[kGradWeightRows][kColumns];
 #pragma unroll
   for (int y = 0; y < kGradWeightRows; ++y) {
-    grad_reader.read(grads[y]);
+    grad.template load<kVector, kVector ? kColumns : 1, 0>(row + y, column, grads[y]);
   }
 #pragma unroll
   for (int r = 0; r < (kGradWeightRows - 1) * S + K; ++r) {
     A window[kWindow];
-    reader.read(window);
+    const int input_row = row * S + r - p.pad_h;
+    if constexpr (kVector) {
+      input.template load<true, kColumns, K / 2>(input_row, column * S, window);
+    } else {
+      input.template load<false, 1, 0>(input_row, column * S - p.pad_w, window);
+    }
 #pragma unroll
     for (int y = 0; y < kGradWeightRows; ++y) {
       const int i = r - y * S;
@@ -88,8 +90,10 @@ __global__ void __launch_bounds__(kGradWeightThreads)
     const auto at = p.strips.place(strip);  // the plane is the image
     const int64_t in_plane = int64_t(at.plane) * p.channels + k / p.multiplier;
     const int64_t out_plane = int64_t(at.plane) * out_channels + k;
-    add_strip<K, S, kVector>(p, input + in_plane * p.height * p.width,
-                             grad + out_plane * p.out_height * p.out_width, at.row, at.column, sums);
+    add_strip<K, S, kVector>(
+        p, Plane<T>{input + in_plane * p.height * p.width, p.height, p.width},
+        Plane<T>{grad + out_plane * p.out_height * p.out_width, p.out_height, p.out_width}, at.row, at.column,
+        sums);
   }
   add_threads<K * K>(sums, of_warp, partial + (int64_t(blockIdx.y) * out_channels + k) * (K * K));
 }

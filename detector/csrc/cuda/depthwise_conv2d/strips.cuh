@@ -17,46 +17,42 @@ struct alignas(sizeof(T) * N) Pack {
   T values[N];
 };
 
-// Goes down the rows of a contiguous plane and reads N columns of each, zeros outside: from `base` - kBefore
-// on. kAlign > 1: `base`, the width and the address of every row are multiples of it, so that vectors are
-// read.
-template <typename T, int kAlign, int kBefore, int N>
-class RowReader {
- public:
-  __device__ RowReader(const T* plane, int height, int width, int row, int base)
-      : next_(plane + int64_t(row) * width + base), row_(row), height_(height), width_(width) {
-#pragma unroll
-    for (int v = kFirst; v <= kLast; ++v) {
-      inside_[v - kFirst] = 0 <= base + v * kAlign && base + v * kAlign < width;
-    }
-  }
+// A plane of a contiguous tensor, zero outside.
+template <typename T>
+struct Plane {
+  const T* __restrict__ data;
+  int height, width;
 
-  template <typename A>
-  __device__ void read(A (&values)[N]) {
-    const bool row_inside = unsigned(row_) < unsigned(height_);
+  // values[i] = column first + i of a row, i < N. kVector: `base`, at or right of `first` by kBefore columns,
+  // is a multiple of kAlign, and so are the width and the address of every row.
+  template <bool kVector, int kAlign, int kBefore, int N, typename A>
+  __device__ void load(int row, int base, A (&values)[N]) const {
+    const bool inside = 0 <= row && row < height;
+    const T* source = data + int64_t(row) * width + base;
+    if constexpr (kVector) {
+      constexpr int first = floor_div(-kBefore, kAlign), last = floor_div(N - 1 - kBefore, kAlign);
 #pragma unroll
-    for (int v = kFirst; v <= kLast; ++v) {
-      Pack<T, kAlign> pack{};
-      if (row_inside && inside_[v - kFirst]) {
-        pack = *reinterpret_cast<const Pack<T, kAlign>*>(next_ + v * kAlign);
-      }
+      for (int v = first; v <= last; ++v) {
+        Pack<T, kAlign> pack{};
+        if (inside && 0 <= base + v * kAlign && base + v * kAlign < width) {
+          pack = *reinterpret_cast<const Pack<T, kAlign>*>(source + v * kAlign);
+        }
 #pragma unroll
-      for (int c = 0; c < kAlign; ++c) {
-        const int i = v * kAlign + c + kBefore;
-        if (0 <= i && i < N) {
-          values[i] = A(pack.values[c]);
+        for (int c = 0; c < kAlign; ++c) {
+          const int i = v * kAlign + c + kBefore;
+          if (0 <= i && i < N) {
+            values[i] = A(pack.values[c]);
+          }
         }
       }
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const int column = base - kBefore + i;
+        values[i] = inside && 0 <= column && column < width ? A(source[i - kBefore]) : A(0);
+      }
     }
-    next_ += width_;
-    ++row_;
   }
-
- private:
-  static constexpr int kFirst = floor_div(-kBefore, kAlign), kLast = floor_div(N - 1 - kBefore, kAlign);
-  const T* __restrict__ next_;
-  int row_, height_, width_;
-  bool inside_[kLast - kFirst + 1];
 };
 
 template <bool kVector, typename T, typename A>

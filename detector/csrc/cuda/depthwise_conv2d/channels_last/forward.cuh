@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
 }
 
 template <typename T, int K, int S, typename Tile>
-bool launch_forward(Walk walk, int64_t batch, const T* input, const T* weight, const T* bias, bool flipped,
+void launch_forward(Walk walk, int64_t batch, const T* input, const T* weight, const T* bias, bool flipped,
                     T* output, cudaStream_t stream) {
   const int warps = cut_columns<Tile>(walk);
   const int columns = (warps * Tile::columns - 1) * S + K;
@@ -128,12 +128,8 @@ bool launch_forward(Walk walk, int64_t batch, const T* input, const T* weight, c
   const auto kernel = forward_kernel<T, K, S, Tile>;
   const Launch launch =
       cut_rows(kernel, batch, warps, Tile::blocks * Tile::warps / warps, bytes, 1, (K - 1) / S, walk);
-  if (launch.grid == 0) {
-    return false;
-  }
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, weight, bias, flipped, output);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  return true;
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

@@ -174,7 +174,7 @@ void add_partials(const float* partial, int64_t blocks, int channels, T* grad_we
 }
 
 template <typename T, int K, int S, typename Tile, typename Allocate>
-bool launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad, T* grad_weight,
+void launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad, T* grad_weight,
                         const Allocate& allocate, cudaStream_t stream) {
   const int warps = cut_columns<Tile>(walk);
   const int inputs = (warps * Tile::columns - 1) * S + K, grads = warps * Tile::columns;
@@ -183,15 +183,11 @@ bool launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad,
   const auto kernel = grad_weight_kernel<T, K, S, Tile>;
   const Launch launch =
       cut_rows(kernel, batch, warps, Tile::blocks * Tile::warps / warps, bytes, 1, (K - 1) / S, walk);
-  if (launch.grid == 0) {
-    return false;
-  }
   const int64_t blocks = launch.grid / walk.channel_blocks;
   float* partial = allocate(blocks * K * K * walk.channels);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   add_partials<K>(partial, blocks, walk.channels, grad_weight, stream);
-  return true;
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

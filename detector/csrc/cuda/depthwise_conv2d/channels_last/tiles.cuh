@@ -1,14 +1,16 @@
-// What the kernels are compiled for. With eight warps the rings of each must fit the 227 KB of shared memory
-// that a block may have.
+// What the kernels are compiled for.
 //
-// Measured on an H200 with 32 x 256 x 112 x 112 (3 x 3) and 32 x 256 x 56 x 56 (5 x 5, 7 x 7), microseconds:
-//   3 x 3 float32, forward     2 x 4: 219   4 x 4: 228   2 x 8: 223   1 x 8: 249   1 x 4: 233 (vector x
-//   columns) 3 x 3 float32, grad_weight 2 x 4: 205-225   4 x 4: 195   2 x 8: 190   1 x 8: 201 3 x 3 float16,
-//   forward     2 x 4: 139   4 x 4: 115   2 x 8: 120 3 x 3 stride 2, transposed 2 x 4: 145   4 x 4: 152   1 x
-//   8: 170   2 x 8: 150 5 x 5 float32, forward     1 x 8: 64   1 x 7: 67-69   1 x 14: 68   2 x 4: 72   2 x 7:
-//   70   1 x 4: 85 5 x 5 float32, grad_weight 1 x 7: 65   1 x 8: 70   2 x 4: 82   1 x 4: 110 7 x 7 float32,
-//   forward     1 x 7: 81   1 x 8: 104   1 x 4: 102 7 x 7 float32, grad_weight 1 x 7: 97   1 x 8: 115   1 x
-//   4: 120
+// Measured on an H200 with 32 x 256 x 112 x 112 (3 x 3) and 32 x 256 x 56 x 56 (5 x 5, 7 x 7), microseconds
+// for vector x columns:
+//
+//   3 x 3 float32, forward      2 x 4: 219   4 x 4: 228   2 x 8: 223   1 x 8: 249   1 x 4: 233
+//   3 x 3 float32, grad_weight  2 x 4: 205-225   4 x 4: 195   2 x 8: 190   1 x 8: 201
+//   3 x 3 float16, forward      2 x 4: 139   4 x 4: 115   2 x 8: 120
+//   5 x 5 float32, forward      1 x 8: 64   1 x 7: 67-69   1 x 14: 68   2 x 4: 72   1 x 4: 85
+//   5 x 5 float32, grad_weight  1 x 7: 65   1 x 8: 70   2 x 4: 82   1 x 4: 110
+//   7 x 7 float32, forward      1 x 7: 81   1 x 8: 104   1 x 4: 102
+//   7 x 7 float32, grad_weight  1 x 7: 97   1 x 8: 115   1 x 4: 120
+//
 // Blocks of four warps instead of eight, and a barrier every two rows instead of each: 0-5 % slower.
 #pragma once
 
@@ -30,22 +32,9 @@ constexpr auto forward_tile() {
 }
 
 template <typename T, int K>
-constexpr auto transposed_tile() {
-  if constexpr (K == 3 && sizeof(T) == 4) {
-    return Tile<2, 4, 8, 3, 4, 1>{};
-  } else if constexpr (K == 3) {
-    return Tile<4, 4, 8, 2, 4, 1>{};
-  } else {
-    return Tile<1, 6, 8, 2, 4, 1>{};
-  }
-}
-
-template <typename T, int K, int S>
 constexpr auto grad_weight_tile() {
-  if constexpr (K == 3 && S == 1) {
+  if constexpr (K == 3 && sizeof(T) == 4) {
     return Tile<2, 8, 8, 2, 4, 1>{};
-  } else if constexpr (K == 3 && sizeof(T) == 4) {
-    return Tile<2, 4, 8, 3, 4, 1>{};
   } else if constexpr (K == 3) {
     return Tile<4, 4, 8, 2, 4, 1>{};
   } else {
@@ -56,8 +45,6 @@ constexpr auto grad_weight_tile() {
 template <typename T, int K>
 using ForwardTile = decltype(forward_tile<T, K>());
 template <typename T, int K>
-using TransposedTile = decltype(transposed_tile<T, K>());
-template <typename T, int K, int S>
-using GradWeightTile = decltype(grad_weight_tile<T, K, S>());
+using GradWeightTile = decltype(grad_weight_tile<T, K>());
 
 }  // namespace detector::depthwise_conv2d::channels_last

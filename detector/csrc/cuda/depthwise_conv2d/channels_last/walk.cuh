@@ -83,30 +83,20 @@ __device__ void store(const float (&from)[kVector], T* to) {
   *reinterpret_cast<Pack<T, kVector>*>(to) = pack;
 }
 
-// Asynchronous copies need compute capability 8, which the host checks.
-
 // Sixteen bytes from global to shared memory, or zeros: then nothing is read.
 __device__ inline void copy_async(void* to, const void* from, bool inside) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(to))),
                "l"(from), "r"(inside ? 16 : 0)
                : "memory");
-#endif
 }
 
-__device__ inline void commit_copies() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;\n" ::: "memory");
-#endif
-}
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
 // Until all but the newest kPending groups have come.
 template <int kPending>
 __device__ void wait_for_copies() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
-#endif
 }
 
 // The part of one sample that a block reads: a window of columns of its channels. Columns and channels
@@ -201,34 +191,22 @@ int cut_columns(Walk& walk) {
   return ceil_div(tiles, walk.column_blocks);
 }
 
-inline int64_t attribute_of_device(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  STD_CUDA_CHECK(cudaGetDevice(&device));
-  STD_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
-  return value;
-}
-
-// As many rows a block as give every multiprocessor, where at most `resident` blocks fit, the same to do:
-// `step` rows are walked at once, and a block walks `halo` steps besides its own. No blocks where one has too
-// little shared memory.
+// As many rows a block as give every multiprocessor, where `resident` blocks fit, the same to do: `step` rows
+// are walked at once, and a block walks `halo` steps besides its own.
 template <typename Kernel>
-Launch cut_rows(Kernel kernel, int64_t batch, int warps, int64_t resident, size_t shared, int step, int halo,
+Launch cut_rows(Kernel kernel, int64_t batch, int warps, int resident, size_t shared, int step, int halo,
                 Walk& walk) {
-  if (int64_t(shared) > attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
-    return {dim3(kWarp, warps), 0, shared};
-  }
+  int device = 0, processors = 0;
+  STD_CUDA_CHECK(cudaGetDevice(&device));
+  STD_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   if (shared > 48 * 1024) {
     STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   }
-  const int64_t processors = attribute_of_device(cudaDevAttrMultiProcessorCount);
-  const int64_t reserved = 1024;  // of each block, by the system
-  const int64_t all_shared = attribute_of_device(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-  resident = std::clamp<int64_t>(all_shared / (shared + reserved), 1, resident);
   const int64_t steps = ceil_div(walk.height, step);
   const int64_t columns = batch * walk.column_blocks * walk.channel_blocks;
   int64_t best_cost = INT64_MAX, best = 1;
   for (int64_t parts = 1; parts <= std::min<int64_t>(steps, 64); ++parts) {
-    const int64_t rounds = ceil_div(columns * parts, processors * resident);
+    const int64_t rounds = ceil_div(columns * parts, int64_t(processors) * resident);
     const int64_t cost = rounds * (ceil_div(steps, parts) + halo);
     if (cost < best_cost) {
       best_cost = cost;
