@@ -11,8 +11,8 @@
 //   same time: not memory but latency within a warp is what limits it.
 // - Forward of planes: packs of 8 bytes for 16: 78 % (float32), 63 % (float16), against 88 and 75 %. With
 //   strips of 64 rows float16 has 77 %, and float32 up to 4 less.
-// - Backward of channels, float16: strips of 16 columns 64 to 67 %; of 64, in one run, 70 %, but kEnough keeps
-//   them from this size.
+// - Backward of channels, float16: strips of 16 columns 64 to 67 %; of 64, in one run, 70 %, but kEnough
+//   keeps them from this size.
 #include <torch/csrc/stable/library.h>
 
 #include "launch.cuh"
