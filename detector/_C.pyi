@@ -90,6 +90,7 @@ def roi_align_backward(
     sampling_ratio: int,
     aligned: bool,
     channels_last: bool,
+) -> Tensor: ...
 def depthwise_conv2d_forward(
     input: Tensor,
     weight: Tensor,

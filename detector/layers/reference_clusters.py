@@ -28,11 +28,6 @@ def proposal_clusters(
     ignore_iou: float = 0.1,
 ) -> ProposalClusters:
     """See :func:`detector.layers.proposal_clusters`."""
-    if scores.dim() == 3:
-        options = {"method": method, "graph_iou": graph_iou, "max_centres": max_centres, "nms_iou": nms_iou}
-        options |= {"top_share": top_share, "member_iou": member_iou, "ignore_iou": ignore_iou}
-        streams = [proposal_clusters(boxes, stream, image_labels, counts, **options) for stream in scores]
-        return ProposalClusters(*(torch.stack(field) for field in zip(*streams, strict=True)))
     find = {
         "pcl": lambda b, s, limits: pcl_centres(b, s, limits, graph_iou, max_centres),
         "oicr": lambda b, s, limits: ([int(s.argmax())], [float(s.max())]),
@@ -40,13 +35,20 @@ def proposal_clusters(
     }[method]
     computed = scores.float() if scores.dtype.itemsize < 4 else scores
     computed = computed.clamp(1e-9, 1 - 1e-9)
+
+    def of_stream(stream: Tensor) -> ProposalClusters:
+        images = zip(boxes.split(sizes), stream.split(sizes), image_labels, strict=True)
+        parts = [cluster_image(b, s, y, find, member_iou, ignore_iou) for b, s, y in images]
+        empty = boxes.new_zeros(0, dtype=torch.int64)
+        parts.append(ProposalClusters(empty, stream.new_zeros(0), empty, empty))  # also of no images
+        found = ProposalClusters(*(torch.cat(field) for field in zip(*parts, strict=True)))
+        return found._replace(weights=found.weights.to(scores.dtype))
+
     sizes = counts.tolist()
-    images = zip(boxes.split(sizes), computed.split(sizes), image_labels, strict=True)
-    parts = [cluster_image(b, s, y, find, member_iou, ignore_iou) for b, s, y in images]
-    empty = boxes.new_zeros(0, dtype=torch.int64)
-    parts.append(ProposalClusters(empty, computed.new_zeros(0), empty, empty))  # also of a batch of no images
-    found = ProposalClusters(*(torch.cat(field) for field in zip(*parts, strict=True)))
-    return found._replace(weights=found.weights.to(scores.dtype))
+    if scores.dim() == 2:
+        return of_stream(computed)
+    streams = [of_stream(stream) for stream in computed]
+    return ProposalClusters(*(torch.stack(field) for field in zip(*streams, strict=True)))
 
 
 def cluster_image(

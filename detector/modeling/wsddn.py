@@ -67,6 +67,6 @@ class Criterion:
 
 
 def mean_per_image(values: Tensor, counts: Tensor) -> Tensor:
-    """Means over images (K,) of the means of values (K, sum R) over their proposals, 0 where there are none."""
+    """Means over images (K,) of means of values (K, sum R) over their proposals, 0 where there are none."""
     sums = sum_per_image(values.t(), counts)  # (B, K)
     return (sums / counts.clamp(min=1).to(values.device, non_blocking=True)[:, None]).mean(dim=0)
