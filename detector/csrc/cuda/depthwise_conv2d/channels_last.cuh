@@ -24,7 +24,10 @@ bool has_kernel(const Problem& p, const void* a, const void* b) {
   const bool small =
       height < limit && width * p.channels < limit &&
       p.batch * ceil_div(p.channels, kWarp) * width < limit;  // int offsets in a row, and the grid
-  return !std::is_same_v<T, double> && square && known && vectors && small;
+  int device = 0, major = 0;
+  return square && known && vectors && small && cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         major >= 8;
 }
 
 // Whether the matrix units do it, for an image of so many columns: in float16 and bfloat16, for the kernels

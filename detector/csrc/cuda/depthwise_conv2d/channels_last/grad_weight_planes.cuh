@@ -26,6 +26,7 @@ struct Pairs {
 // sums (16 x 8) += a (16 x 8) b (8 x 8)
 template <typename T>
 __device__ void multiply_add(float (&sums)[4], unsigned a0, unsigned a1, unsigned b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   if constexpr (std::is_same_v<T, Half>) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
         "%3};\n"
@@ -37,6 +38,7 @@ __device__ void multiply_add(float (&sums)[4], unsigned a0, unsigned a1, unsigne
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a0), "r"(a1), "r"(b));
   }
+#endif
 }
 
 // The K * K sums of one channel's diagonals, from a warp's pairs: pairs[kh][2 i + j] is row g + 8 i and
@@ -70,7 +72,8 @@ __global__ void __launch_bounds__(Pairs::warps* kWarp, 1)
     pairs_kernel(Walk walk, const T* input, const T* grad, float* partial) {
   constexpr int kRows = Chunk::rows, kChannels = Chunk::channels / Pairs::warps;
   extern __shared__ __align__(16) unsigned char shared[];
-  const unsigned planes = shared_address(shared) + 2 * Chunk::staging_bytes;
+  unsigned char* const planes_data = shared + 2 * Chunk::staging_bytes;
+  const unsigned planes = shared_address(planes_data);
   const unsigned lane = threadIdx.x, warp = threadIdx.y;
   const Place place = place_of_block(walk, Chunk::channels, Chunk::columns);
   const int chunks = (min(walk.rows, walk.height - place.row) + kRows - 1) / kRows;
@@ -89,7 +92,7 @@ __global__ void __launch_bounds__(Pairs::warps* kWarp, 1)
   wait_for_copies<0>();
   __syncthreads();
   if (brings_input) {
-    reader.transpose(planes, 0);
+    reader.transpose(planes_data, 0);
   }
   __syncthreads();
   reader.fetch();
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(Pairs::warps* kWarp, 1)
   for (int chunk = 0; chunk < chunks; ++chunk) {
     wait_for_copies<0>();
     __syncthreads();  // the chunk of the gradient and the next of the input are there, the last is done
-    reader.transpose(planes, brings_input ? (chunk + 1) % 2 * kRows : Pairs::grad_row);
+    reader.transpose(planes_data, brings_input ? (chunk + 1) % 2 * kRows : Pairs::grad_row);
     __syncthreads();
     if (chunk + 1 < chunks) {
       reader.fetch();

@@ -43,23 +43,21 @@ __device__ inline unsigned shared_address(const void* data) {
 
 // Four matrices of 8 x 8; lanes 8 i ... 8 i + 7 give the addresses of the rows of matrix i.
 __device__ inline void load_matrices(unsigned address, unsigned (&to)[4]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address)
                : "memory");
+#endif
 }
 
 __device__ inline void load_transposed(unsigned address, unsigned (&to)[4]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address)
                : "memory");
-}
-
-__device__ inline void store_matrices(unsigned address, const unsigned (&from)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
-               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
-               : "memory");
+#endif
 }
 
 // The chunks of one sample, one after the other; zeros outside of the image and of the first `columns`
@@ -90,13 +88,17 @@ class ChunkReader {
   }
 
   // A warp transposes one row, eight columns of all channels at a time, to the row `to` of the planes.
-  __device__ void transpose(unsigned planes, unsigned to) const {
+  __device__ void transpose(unsigned char* planes, unsigned to) const {
     const unsigned row = threadIdx.y % Chunk::warps, lane = threadIdx.x;
 #pragma unroll
     for (unsigned i = 0; i < Chunk::input_columns / 8; ++i) {
       unsigned matrices[4];
       load_transposed(shared_address(staging_) + staging_offset(row, i * 8 + lane % 8, lane / 8), matrices);
-      store_matrices(planes + Planes::offset(lane, to + row, i), matrices);
+#pragma unroll
+      for (unsigned m = 0; m < 4; ++m) {  // channel 8 m + lane / 4, columns lane % 4 * 2 and the next
+        const unsigned offset = Planes::offset(m * 8 + lane / 4, to + row, i) + lane % 4 * 4;
+        *reinterpret_cast<unsigned*>(planes + offset) = matrices[m];
+      }
     }
   }
 

@@ -9,6 +9,7 @@
 // the kernel from the speed of memory. Products are exact and sums float32, as everywhere.
 #pragma once
 
+#include "../tensor_cores.cuh"
 #include "planes.cuh"
 
 namespace detector::depthwise_conv2d::channels_last {
@@ -24,23 +25,6 @@ struct Toeplitz {
     return Planes::offset(channel, row % (2 * Chunk::rows), octet);
   }
 };
-
-// sums (16 x 8) += a (16 x 16) b (16 x 8)
-template <typename T>
-__device__ void multiply_add(float (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3,
-                             const unsigned (&b)[2]) {
-  if constexpr (std::is_same_v<T, Half>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};\n"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b[0]), "r"(b[1]));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};\n"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b[0]), "r"(b[1]));
-  }
-}
 
 template <typename T>
 __device__ unsigned pair_of(T first, T second) {
@@ -124,7 +108,7 @@ __global__ void __launch_bounds__(Toeplitz::warps* kWarp, Toeplitz::blocks)
   }
   wait_for_copies<0>();
   __syncthreads();
-  reader.transpose(planes, 0);
+  reader.transpose(planes_data, 0);
   __syncthreads();
   reader.fetch();
   commit_copies();
@@ -132,14 +116,14 @@ __global__ void __launch_bounds__(Toeplitz::warps* kWarp, Toeplitz::blocks)
   for (int chunk = 0; chunk < chunks; ++chunk) {
     wait_for_copies<0>();
     __syncthreads();  // the next chunk is there, and the outputs of the last one have left
-    reader.transpose(planes, (chunk + 1) % 2 * kRows);
+    reader.transpose(planes_data, (chunk + 1) % 2 * kRows);
     __syncthreads();
     if (chunk + 1 < chunks) {
       reader.fetch();
     }
     commit_copies();
-    unsigned
-        rows[K];  // where lanes 8 i ... 8 i + 7 read octet i of the eight rows from kh on, in the first plane
+    // Where lanes 8 i ... 8 i + 7 read octet i of the eight rows from kh on, in the first plane
+    unsigned rows[K];
 #pragma unroll
     for (int kh = 0; kh < K; ++kh) {
       rows[kh] = planes + Toeplitz::offset(warp * kChannels, chunk * kRows + kh + lane % 8, lane / 8);
@@ -164,7 +148,8 @@ __global__ void __launch_bounds__(Toeplitz::warps* kWarp, Toeplitz::blocks)
         const auto at = [&](int i) { return i < 8 ? octets[i / 4][i % 4] : 0u; };
 #pragma unroll
         for (int p = 0; p < kPairs; ++p) {
-          multiply_add<T>(sums[p], at(2 * p), at(2 * p + 1), at(2 * p + 1), at(2 * p + 2), toeplitz[c][kh]);
+          multiply_add<T>(sums[p], at(2 * p), at(2 * p + 1), at(2 * p + 1), at(2 * p + 2), toeplitz[c][kh][0],
+                          toeplitz[c][kh][1]);
         }
       }
       __syncwarp();  // the rows have been read

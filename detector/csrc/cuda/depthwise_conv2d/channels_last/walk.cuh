@@ -83,20 +83,30 @@ __device__ void store(const float (&from)[kVector], T* to) {
   *reinterpret_cast<Pack<T, kVector>*>(to) = pack;
 }
 
+// Asynchronous copies need compute capability 8, which the host checks.
+
 // Sixteen bytes from global to shared memory, or zeros: then nothing is read.
 __device__ inline void copy_async(void* to, const void* from, bool inside) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(to))),
                "l"(from), "r"(inside ? 16 : 0)
                : "memory");
+#endif
 }
 
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+__device__ inline void commit_copies() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+#endif
+}
 
 // Until all but the newest kPending groups have come.
 template <int kPending>
 __device__ void wait_for_copies() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+#endif
 }
 
 // The part of one sample that a block reads: a window of columns of its channels. Columns and channels
