@@ -4,7 +4,8 @@ On a GPU the peer is the fastest of torch's own kernels and cuDNN's.
 
 Contiguous planes on an H200; what was tried, in microseconds of forward / grad_weight:
 * Strips of 8 x 4 outputs a thread, with rows straight from global memory: 3 x 3 float32 runs at 90 / 86 %
-  of the copy bandwidth. At 5 x 5 (76 / 89) and 7 x 7 (104 / 125) 56 and 66 % of the instructions multiply and add.
+  of the copy bandwidth. At 5 x 5 (76 / 89) and 7 x 7 (104 / 125) 56 and 66 % of the instructions are
+  fused multiply-adds.
 * float32 by tiles that cp.async copies to shared memory, 4 bytes at a time: 137 / 227 for 5 x 5, 192 / 274
   for 7 x 7, 418 / 750 for planes of 14 x 14 (strips: 173 / 92). Dropped.
 * Half types by tensor cores: csrc/cuda/depthwise_conv2d/contiguous.cuh has the figures. They hardly depend on

@@ -24,10 +24,11 @@ bool has_kernel(const Problem& p, const void* a, const void* b) {
   const bool small =
       height < limit && width * p.channels < limit &&
       p.batch * ceil_div(p.channels, kWarp) * width < limit;  // int offsets in a row, and the grid
-  int device = 0, major = 0;
+  constexpr int shared_of_largest = 220 << 10;                // which Hopper has and Ampere has not
+  int device = 0, shared = 0;
   return square && known && vectors && small && cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         major >= 8;
+         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+         shared >= shared_of_largest;
 }
 
 // Whether the matrix units do it, for an image of so many columns: in float16 and bfloat16, for the kernels

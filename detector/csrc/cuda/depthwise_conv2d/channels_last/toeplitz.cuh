@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(Toeplitz::warps* kWarp, Toeplitz::blocks)
         const auto at = [&](int i) { return i < 8 ? octets[i / 4][i % 4] : 0u; };
 #pragma unroll
         for (int p = 0; p < kPairs; ++p) {
-          multiply_add<T>(sums[p], at(2 * p), at(2 * p + 1), at(2 * p + 1), at(2 * p + 2), toeplitz[c][kh][0],
-                          toeplitz[c][kh][1]);
+          depthwise_conv2d::multiply_add<T>(sums[p], at(2 * p), at(2 * p + 1), at(2 * p + 1), at(2 * p + 2),
+                                            toeplitz[c][kh][0], toeplitz[c][kh][1]);
         }
       }
       __syncwarp();  // the rows have been read
