@@ -1,6 +1,7 @@
 """proposal_clusters against its plain twin, bit for bit, and all that every op promises."""
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -216,6 +217,18 @@ def test_equals_twin_at_a_real_size(scores: str, method: str, device: torch.devi
     case = make_case([700, 1300], 3, boxes="on a grid", scores=scores, positive=1)
     expected = reference.proposal_clusters(*case, method=method)
     assert_same(proposal_clusters(*case.to(device), method=method), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_equals_twin_on_recorded_score_maps(method: str, device: torch.device) -> None:
+    """What a detector trained on Toybox gives: recorded by data/record_score_maps.py."""
+    with np.load(Path(__file__).with_name("data") / "score_maps.npz") as file:
+        maps = {name: torch.from_numpy(file[name]) for name in file.files}
+    scores = torch.cat([maps["mil"][None], maps["refinements"][:-1, :, 1:]])  # (S, sum R, C)
+    case = Case(maps["boxes"], scores, maps["image_labels"], maps["counts"])
+    found = proposal_clusters(*case.to(device), method=method)
+    assert (found.clusters >= 0).any()
+    assert_same(found, reference.proposal_clusters(*case, method=method))
 
 
 # ---- the 3-means ----

@@ -14,7 +14,7 @@ from detector.config import load_cfg
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.structures import Batch
 
-IMAGES = 6
+IMAGES = 4
 
 
 @torch.no_grad()
