@@ -95,8 +95,8 @@ def predict_all(
 
 def best_proposals(scores: Scores) -> Scores:
     """Only the proposals that are the best of some class: CorLoc reads no others, and all fill the memory."""
-    rows = scores.scores.argmax(dim=0).unique() if len(scores.proposals) else slice(0)
-    return Scores(scores.image_id, scores.proposals[rows], scores.scores[rows])
+    rows = scores.scores.argmax(dim=0).unique() if len(scores.scores) else slice(0)
+    return Scores(scores.image_id, scores.boxes[rows], scores.scores[rows])
 
 
 if __name__ == "__main__":

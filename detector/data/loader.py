@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from detector.data.proposals import clean_proposals
 from detector.data.transforms import TestTransform, TrainTransform
-from detector.structures import Batch, Sample, boxes_to_rois
+from detector.structures import Batch, Sample, Views, boxes_to_rois
 
 
 class Source(Protocol):
@@ -69,7 +69,7 @@ class WeakDataset(Dataset):
 
 
 class TestDataset(Dataset):
-    """Test passes: `dataset[i]` is (image id, proposals (R, 4) of the image as read, a Sample a transform).
+    """Test passes: `dataset[i]` is image i by each transform.
 
     Row r of every pass is the same proposal, so that scores can be averaged over the passes; nothing is
     merged on the feature grid, which differs from pass to pass.
@@ -92,9 +92,11 @@ class TestDataset(Dataset):
     def __len__(self) -> int:
         return len(self.source.image_ids)
 
-    def __getitem__(self, index: int) -> tuple[str, Tensor, list[Sample]]:
+    def __getitem__(self, index: int) -> Views:
         sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
-        return sample.image_id, sample.proposals, [transform(sample) for transform in self.transforms]
+        height, width = sample.image.shape[1:]
+        samples = tuple(transform(sample) for transform in self.transforms)
+        return Views(sample.image_id, (height, width), sample.proposals, samples)
 
 
 class SeededBatches:

@@ -44,7 +44,8 @@ def resize(sample: Sample, size: int, side: str, max_size: int) -> Sample:
 def flip(sample: Sample) -> Sample:
     """The sample mirrored left to right."""
     width = sample.image.shape[2]
-    return replace(sample, image=sample.image.flip(2), proposals=flip_boxes(sample.proposals, width))
+    boxes = flip_boxes(sample.proposals, width)
+    return replace(sample, image=sample.image.flip(2), proposals=boxes, mirrored=not sample.mirrored)
 
 
 def normalize(image: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:

@@ -70,7 +70,7 @@ def corloc(
 ) -> np.ndarray:
     """Correct localisation of each class (C,), float64 in [0, 1]; nan for a class that no image shows.
 
-    Of the images that show the class, the share whose best proposal for it (equal scores: the first) has an
+    Of the images that show the class, the share whose best box for it (equal scores: the first) has an
     IoU above `iou_threshold` with any object of the class, difficult ones included. Deselaers et al., IJCV
     2012.
 
@@ -84,9 +84,9 @@ def corloc(
     for image, annotation in zip(_in_order_of(annotations, scores), annotations, strict=True):
         labels = annotation.labels.unique()  # (L,)
         shown[labels.numpy()] += 1
-        if len(labels) == 0 or len(image.proposals) == 0:
+        if len(labels) == 0 or len(image.scores) == 0:
             continue
-        best = image.proposals[image.scores[:, labels].argmax(dim=0)].double()  # (L, 4)
+        best = image.boxes[image.scores[:, labels].argmax(dim=0), labels].double()  # (L, 4)
         overlap = box_iou(best, annotation.boxes.double()) > iou_threshold  # (L, G)
         same_class = labels[:, None] == annotation.labels[None, :]  # (L, G)
         hit[labels.numpy()] += (overlap & same_class).any(dim=1).numpy()

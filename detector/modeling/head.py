@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from detector.modeling.per_image import softmax_per_image
+from detector.modeling.regression import RegressionOutputs
 
 
 @dataclass(frozen=True)
@@ -15,10 +16,21 @@ class HeadOutputs:
     mil: Tensor  # (sum R, C): class softmax times proposal softmax; sums to the image score
     refinements: Tensor  # (K, sum R, C + 1): softmax over the background (column 0) and the classes
     image_logits: Tensor | None = None  # (B, C) of the image as a whole, where the model has an ImageHead
+    regression: RegressionOutputs | None = None  # where the model has a RegressionBranch
 
     def scores(self) -> Tensor:
-        """Foreground scores (sum R, C) to detect with: the mean of the streams, the MIL scores when K = 0."""
-        return self.refinements.mean(dim=0)[:, 1:] if len(self.refinements) else self.mil
+        """Foreground scores (sum R, C) to detect with: the mean of the streams and of the regression branch's
+        classes; the MIL scores where there is neither.
+        """
+        probs = self.refinements  # (K, sum R, C + 1)
+        if self.regression is not None:
+            probs = torch.cat([probs, self.regression.logits.softmax(dim=1)[None]])
+        return probs.mean(dim=0)[:, 1:] if len(probs) else self.mil
+
+    @property
+    def deltas(self) -> Tensor | None:
+        """What moves the proposals to the boxes, (sum R, C, 4) or (sum R, 1, 4); None: nothing does."""
+        return None if self.regression is None else self.regression.deltas
 
 
 class ImageHead(nn.Module):
@@ -64,6 +76,6 @@ class Head(nn.Module):
         by_class = class_logits.softmax(dim=1) if class_logits.shape[1] > 1 else class_logits.sigmoid()
         by_proposal = softmax_per_image(self.proposals(features).float(), counts)  # (sum R, C)
         logits = [layer(features).float() for layer in self.refinements]
-        none = class_logits.new_empty(0, *class_logits.shape)
+        none = class_logits.new_empty(0, len(class_logits), class_logits.shape[1] + 1)
         refinements = torch.stack(logits).softmax(dim=2) if logits else none  # (K, sum R, C + 1)
         return HeadOutputs(by_class * by_proposal, refinements)

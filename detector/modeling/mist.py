@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from torch import Tensor
 
 from detector.layers import proposal_clusters
+from detector.layers.proposal_clusters import ProposalClusters
 from detector.modeling.oicr import oicr_loss
-from detector.modeling.wsddn import mean_per_image
+from detector.modeling.per_image import mean_per_image
 from detector.structures import Batch
 
 
@@ -19,8 +20,12 @@ class MIST:
     member_iou: float = 0.5
     ignore_iou: float = 0.1
 
-    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
-        found = proposal_clusters(
+    def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:
+        """Pseudo labels of the proposals from scores (sum R, C), or of each stream from (K, sum R, C)."""
+        return proposal_clusters(
             batch.rois[:, 1:], sources, batch.labels, batch.counts, method="mist", **asdict(self)
         )
+
+    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
+        found = self.clusters(sources, batch)
         return mean_per_image(oicr_loss(probs, found.labels, found.weights), batch.counts)

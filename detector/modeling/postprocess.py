@@ -15,7 +15,7 @@ def postprocess(
         max_detections: most boxes an image.
     """
     rows, labels = (scores.scores > score_threshold).nonzero().unbind(dim=1)  # (D,), (D,)
-    boxes, values = scores.proposals[rows], scores.scores[rows, labels]  # (D, 4), (D,)
+    boxes, values = scores.boxes[rows, labels], scores.scores[rows, labels]  # (D, 4), (D,)
     keep = batched_nms(boxes, values, labels, nms_threshold)  # best first
     keep = keep[:max_detections]
     return Detections(scores.image_id, boxes[keep], values[keep], labels[keep])

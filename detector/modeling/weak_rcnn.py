@@ -8,7 +8,9 @@ from detector.modeling.head import HeadOutputs
 
 
 class WeakRCNN(nn.Module):
-    """A Fast R-CNN without box regression that scores given proposals; takes its parts ready made."""
+    """A Fast R-CNN that scores given proposals, and moves them if it has a regression branch; takes its parts
+    ready made.
+    """
 
     def __init__(
         self,
@@ -16,12 +18,14 @@ class WeakRCNN(nn.Module):
         box_features: nn.Module,
         head: nn.Module,
         image_head: nn.Module | None = None,
+        regression: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.box_features = box_features
         self.head = head
         self.image_head = image_head
+        self.regression = regression
 
     def forward(self, images: Tensor, rois: Tensor, counts: Tensor) -> HeadOutputs:
         """Score the proposals of a batch.
@@ -32,7 +36,9 @@ class WeakRCNN(nn.Module):
             counts (Tensor[B]): proposals per image, int64, on the CPU.
         """
         features = self.backbone(images)  # (B, D, H / stride, W / stride)
-        outputs = self.head(self.box_features(features, rois), counts)
-        if self.image_head is None:
-            return outputs
-        return replace(outputs, image_logits=self.image_head(features))
+        box_features = self.box_features(features, rois)  # (sum R, F)
+        return replace(
+            self.head(box_features, counts),
+            image_logits=self.image_head(features) if self.image_head is not None else None,
+            regression=self.regression(box_features) if self.regression is not None else None,
+        )

@@ -9,6 +9,7 @@ from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_
 
 from detector.modeling.head import HeadOutputs
 from detector.modeling.per_image import sum_per_image
+from detector.modeling.regression import RegressionLoss
 from detector.structures import Batch
 
 # Probabilities (K, sum R, C + 1) of the streams, their detached source scores (K, sum R, C), the batch ->
@@ -36,11 +37,13 @@ def mil_loss(
 
 
 class Criterion:
-    """Losses of a batch by name: "mil"; "refine_1" to "refine_K" when a refinement is given; "image" when the
-    model classifies the image as a whole.
+    """Losses of a batch by name: "mil"; "refine_1" to "refine_K" when a refinement is given;
+    "regress_classes" and "regress_boxes" when the loss of a regression branch is; "image" when the model
+    classifies the image as a whole.
 
     Stream k learns from pseudo labels made of the scores of stream k - 1, the first from those of the MIL
-    scores. The losses are already weighted: the total is their plain sum.
+    scores; the regression branch learns from those of the last stream, without streams from the MIL scores.
+    The losses are already weighted: the total is their plain sum.
     """
 
     def __init__(
@@ -49,24 +52,23 @@ class Criterion:
         *,
         mil_reduction: Literal["mean", "sum"] = "mean",
         stream_weights: Sequence[float] = (1.0, 1.0, 1.0),
+        regression: RegressionLoss | None = None,
     ) -> None:
         self.refinement = refinement
         self.mil_reduction = mil_reduction
         self.stream_weights = tuple(stream_weights) if refinement else ()
+        self.regression = regression
 
     def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
         losses = {"mil": mil_loss(outputs.mil, batch.labels, batch.counts, self.mil_reduction)}
+        probs = outputs.refinements
         if self.refinement is not None:
-            probs = outputs.refinements
             sources = torch.cat([outputs.mil[None], probs[:-1, :, 1:]]).detach()  # (K, sum R, C)
             streams = zip(self.refinement(probs, sources, batch), self.stream_weights, strict=True)
             losses |= {f"refine_{k}": weight * loss for k, (loss, weight) in enumerate(streams, start=1)}
+        if self.regression is not None and outputs.regression is not None:
+            last = probs[-1, :, 1:] if len(probs) else outputs.mil  # (sum R, C)
+            losses |= self.regression(outputs.regression, last.detach(), batch)
         if outputs.image_logits is not None:
             losses["image"] = binary_cross_entropy_with_logits(outputs.image_logits.float(), batch.labels)
         return losses
-
-
-def mean_per_image(values: Tensor, counts: Tensor) -> Tensor:
-    """Means over images (K,) of means of values (K, sum R) over their proposals, 0 where there are none."""
-    sums = sum_per_image(values.t(), counts)  # (B, K)
-    return (sums / counts.clamp(min=1).to(values.device, non_blocking=True)[:, None]).mean(dim=0)

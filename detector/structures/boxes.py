@@ -4,8 +4,15 @@ Coordinates are continuous and half-open: width = x2 - x1. Readers of inclusive 
 convert at the door, after which the plain IoU equals the "+1" IoU of the VOC development kit.
 """
 
+import math
+
 import torch
 from torch import Tensor
+
+# Units of box deltas: a tenth of the box's size for its centre, a fifth of the logarithm for its size.
+_DELTA_UNITS = (0.1, 0.1, 0.2, 0.2)
+_MAX_LOG_SCALE = math.log(1000 / 16)  # no predicted box is larger than its proposal by more
+_MIN_SIZE = 1e-3  # pixels; keeps the deltas of boxes without area finite
 
 
 def box_area(boxes: Tensor) -> Tensor:
@@ -41,3 +48,35 @@ def flip_boxes(boxes: Tensor, width: float) -> Tensor:
 def boxes_to_rois(boxes: list[Tensor]) -> Tensor:
     """RoIs (sum R, 5) of (image index, x1, y1, x2, y2), from the boxes (R_i, 4) of each image of a batch."""
     return torch.cat([torch.cat([b.new_full((len(b), 1), i), b], dim=1) for i, b in enumerate(boxes)])
+
+
+def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
+    """Boxes (..., 4) cut off at the borders of an image of that size."""
+    limit = boxes.new_tensor([width, height, width, height])
+    return boxes.clamp(min=0).minimum(limit)
+
+
+def box_deltas(boxes: Tensor, others: Tensor) -> Tensor:
+    """What moves boxes (..., 4) onto others (..., 4), as Fast R-CNN learns it (arXiv 1504.08083).
+
+    (dx, dy, dw, dh): the way of the centre in tenths of the box's width and height, and the natural
+    logarithms of the ratios of width and height in fifths.
+    """
+    (centre, size), (other_centre, other_size) = _centre_and_size(boxes), _centre_and_size(others)
+    deltas = torch.cat([(other_centre - centre) / size, (other_size / size).log()], dim=-1)
+    return deltas / boxes.new_tensor(_DELTA_UNITS)
+
+
+def apply_deltas(boxes: Tensor, deltas: Tensor) -> Tensor:
+    """Boxes (..., 4) moved by deltas (..., 4) of :func:`box_deltas`, whose inverse it is."""
+    centre, size = _centre_and_size(boxes)
+    way, log_scale = (deltas * boxes.new_tensor(_DELTA_UNITS)).split(2, dim=-1)
+    centre = centre + way * size
+    half = size * log_scale.clamp(max=_MAX_LOG_SCALE).exp() / 2
+    return torch.cat([centre - half, centre + half], dim=-1)
+
+
+def _centre_and_size(boxes: Tensor) -> tuple[Tensor, Tensor]:
+    """Centres (..., 2) and sizes (..., 2) of boxes (..., 4), x before y."""
+    first, last = boxes.split(2, dim=-1)
+    return (first + last) / 2, (last - first).clamp(min=_MIN_SIZE)

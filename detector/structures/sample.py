@@ -1,4 +1,4 @@
-"""What flows through training: Sample -> Batch; and what comes out: Scores -> Detections.
+"""What flows through training: Sample -> Batch, or Sample -> Views; and what comes out: Scores -> Detections.
 
 Weak supervision is a type here: neither Sample nor Batch has a field for ground-truth boxes, so training
 cannot see them. Annotation, which has them, is made by a data set's reader and taken by evaluation alone.
@@ -17,6 +17,17 @@ class Sample:
     proposals: Tensor  # (R, 4) float32 xyxy in pixels of `image`
     labels: Tensor  # (C,) float32, 1 where the image shows the class, else 0
     image_id: str
+    mirrored: bool = False  # is `image` flipped left to right?
+
+
+@dataclass(frozen=True)
+class Views:
+    """One image as the test passes see it: resized, mirrored or not."""
+
+    image_id: str
+    size: tuple[int, int]  # (height, width) of the original image
+    proposals: Tensor  # (R, 4) float32 xyxy in pixels of the original image
+    samples: tuple[Sample, ...]  # one a pass; row r of its proposals is proposal r
 
 
 @dataclass(frozen=True)
@@ -45,10 +56,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Scores:
-    """What the detector believes of every proposal of one image, averaged over test passes."""
+    """What the detector believes of every proposal of one image, averaged over test passes.
+
+    Without a regression branch the boxes of a proposal are the proposal itself, expanded and not copied.
+    """
 
     image_id: str
-    proposals: Tensor  # (R, 4) float32 xyxy in pixels of the original image
+    boxes: Tensor  # (R, C, 4) float32 xyxy in pixels of the original image: a box for each class
     scores: Tensor  # (R, C) float32 probabilities of the foreground classes
 
 

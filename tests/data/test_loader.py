@@ -203,12 +203,14 @@ def test_passes(source, proposals):
     dataset = TestDataset(source, proposals, transforms, min_size=2, max_count=7)
     for workers in (0, 2):
         items = list(test_loader(dataset, workers=workers))
-        assert [image_id for image_id, _, _ in items] == list(source.image_ids)
-        for index, (image_id, boxes, samples) in enumerate(items):
-            height, width = source.image_size(index)
-            assert torch.equal(boxes, proposals[image_id][:7])
-            assert len(samples) == 4
-            for sample, transform in zip(samples, transforms, strict=True):
+        assert [views.image_id for views in items] == list(source.image_ids)
+        for index, views in enumerate(items):
+            boxes = views.proposals
+            height, width = views.size
+            assert views.size == source.image_size(index)
+            assert torch.equal(boxes, proposals[views.image_id][:7])
+            for sample, transform in zip(views.samples, transforms, strict=True):
+                assert sample.mirrored == transform.flip
                 new_height, new_width = sample.image.shape[1:]
                 assert min(new_height, new_width) == transform.size
                 back = sample.proposals / torch.tensor([new_width / width, new_height / height] * 2)

@@ -1,4 +1,4 @@
-"""detector.engine.inference: scores averaged over test passes."""
+"""detector.engine.inference: scores and boxes averaged over test passes."""
 
 from types import SimpleNamespace
 
@@ -6,45 +6,83 @@ import torch
 from torch import nn
 
 from detector.engine.inference import predict
-from detector.structures import Sample
+from detector.structures import Sample, Views, flip_boxes
+
+CPU = torch.device("cpu")
 
 
 class Echo(nn.Module):
-    """Scores (R, 2): the x1 of each RoI, and the mean of the image; notes how it was called."""
+    """Scores (R, 2): the x1 of each RoI, and the mean of the image; notes how it was called.
 
-    def __init__(self):
+    Its deltas (R, 2, 4) move class 0 by `shift` tenths of the box's width to the right.
+    """
+
+    def __init__(self, shift=None):
         super().__init__()
         self.dropout = nn.Dropout(0.9)
+        self.shift = shift
 
     def forward(self, images, rois, counts):
         assert images.shape[0] == 1
         assert counts.tolist() == [len(rois)]
         assert not torch.is_grad_enabled()
         scores = torch.stack([self.dropout(rois[:, 1]), images.mean().expand(len(rois))], dim=1)
-        return SimpleNamespace(scores=lambda: scores)
+        deltas = None
+        if self.shift is not None:
+            deltas = torch.zeros(len(rois), 2, 4)
+            deltas[:, 0, 0] = self.shift * images.mean()
+        return SimpleNamespace(scores=lambda: scores, deltas=deltas)
 
 
-def sample(value, boxes):
-    return Sample(torch.full((3, 4, 6), value), boxes, torch.zeros(2), "a")
+def sample(value, boxes, mirrored=False):
+    return Sample(torch.full((3, 4, 6), value), boxes, torch.zeros(2), "a", mirrored)
+
+
+def views(boxes, *samples):
+    return Views("a", (40, 60), boxes, samples)
 
 
 def test_the_mean_over_the_passes():
     boxes = torch.tensor([[1.0, 0, 2, 2], [3, 0, 4, 4]])
-    loader = [("a", boxes, [sample(0.0, boxes), sample(1.0, boxes * 3)])]
-    (result,) = predict(Echo().train(), loader, device=torch.device("cpu"))
+    loader = [views(boxes, sample(0.0, boxes), sample(1.0, boxes * 3))]
+    (result,) = predict(Echo().train(), loader, device=CPU)
     assert result.image_id == "a"
-    assert result.proposals.equal(boxes)
+    assert result.boxes.equal(torch.stack([boxes, boxes], dim=1))
     assert result.scores.equal(torch.tensor([[2.0, 0.5], [6.0, 0.5]]))
+
+
+def test_boxes_move_by_the_mean_of_the_passes():
+    boxes = torch.tensor([[10.0, 0, 20, 10], [30, 0, 34, 4]])
+    loader = [views(boxes, sample(1.0, boxes), sample(0.5, boxes * 3))]
+    (result,) = predict(Echo(shift=2.0), loader, device=CPU)
+    torch.testing.assert_close(result.boxes[:, 0], boxes + torch.tensor([[1.5, 0, 1.5, 0], [0.6, 0, 0.6, 0]]))
+    torch.testing.assert_close(result.boxes[:, 1], boxes)
+
+
+def test_what_moves_right_in_a_mirrored_image_moves_left():
+    boxes = torch.tensor([[10.0, 0, 20, 10]])
+    mirrored = sample(1.0, flip_boxes(boxes, 60), mirrored=True)
+    (result,) = predict(Echo(shift=2.0), [views(boxes, mirrored)], device=CPU)
+    torch.testing.assert_close(result.boxes[:, 0], boxes - torch.tensor([[2.0, 0, 2, 0]]))
+    (result,) = predict(Echo(shift=2.0), [views(boxes, sample(1.0, boxes), mirrored)], device=CPU)
+    torch.testing.assert_close(result.boxes[:, 0], boxes)
+
+
+def test_moved_boxes_stay_in_the_image():
+    boxes = torch.tensor([[50.0, 30, 60, 40]])
+    (result,) = predict(Echo(shift=5.0), [views(boxes, sample(1.0, boxes))], device=CPU)
+    assert result.boxes[0, 0].tolist() == [55, 30, 60, 40]
 
 
 def test_an_image_without_proposals_has_no_scores():
     boxes = torch.zeros(0, 4)
-    (result,) = predict(Echo(), [("a", boxes, [sample(0.0, boxes)])], device=torch.device("cpu"))
+    (result,) = predict(Echo(shift=1.0), [views(boxes, sample(0.0, boxes))], device=CPU)
     assert result.scores.shape == (0, 2)
+    assert result.boxes.shape == (0, 2, 4)
 
 
 def test_gradients_are_on_again_between_images():
     boxes = torch.ones(1, 4)
-    results = predict(Echo(), [("a", boxes, [sample(0.0, boxes)])] * 2, device=torch.device("cpu"))
+    results = predict(Echo(), [views(boxes, sample(0.0, boxes))] * 2, device=CPU)
     next(results)
     assert torch.is_grad_enabled()

@@ -3,11 +3,16 @@ import torch
 from detector.modeling.postprocess import postprocess
 from detector.structures import Scores
 
+
+def scored(image_id, proposals, scores):
+    return Scores(image_id, proposals[:, None].expand(-1, scores.shape[1], 4), scores)
+
+
 BOXES = torch.tensor([[0.0, 0, 10, 10], [1, 1, 11, 11], [30, 30, 40, 40]])
 
 
 def test_suppression_is_within_a_class():
-    scores = Scores("a", BOXES, torch.tensor([[0.9, 0.1], [0.8, 0.7], [0.3, 0.0]]))
+    scores = scored("a", BOXES, torch.tensor([[0.9, 0.1], [0.8, 0.7], [0.3, 0.0]]))
     found = postprocess(scores)
     assert found.image_id == "a"
     assert found.labels.tolist() == [0, 1, 0]
@@ -16,7 +21,7 @@ def test_suppression_is_within_a_class():
 
 
 def test_threshold_and_limit():
-    scores = Scores("a", BOXES, torch.tensor([[0.9], [0.8], [0.25]]))
+    scores = scored("a", BOXES, torch.tensor([[0.9], [0.8], [0.25]]))
     assert len(postprocess(scores, nms_threshold=0.9).boxes) == 3
     best = postprocess(scores, nms_threshold=0.9, max_detections=2)
     torch.testing.assert_close(best.scores, torch.tensor([0.9, 0.8]))
@@ -24,6 +29,13 @@ def test_threshold_and_limit():
 
 
 def test_no_proposals():
-    found = postprocess(Scores("a", torch.zeros(0, 4), torch.zeros(0, 3)))
+    found = postprocess(scored("a", torch.zeros(0, 4), torch.zeros(0, 3)))
     assert found.boxes.shape == (0, 4)
     assert found.labels.dtype == torch.int64
+
+
+def test_each_class_has_its_own_boxes():
+    moved = torch.stack([BOXES, BOXES + 100], dim=1)  # (3, 2, 4)
+    found = postprocess(Scores("a", moved, torch.tensor([[0.9, 0.0], [0.0, 0.8], [0.3, 0.0]])))
+    assert found.labels.tolist() == [0, 1, 0]
+    assert torch.equal(found.boxes, torch.stack([BOXES[0], BOXES[1] + 100, BOXES[2]]))

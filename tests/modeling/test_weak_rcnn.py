@@ -1,9 +1,13 @@
+import pytest
 import torch
 
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.head import Head, ImageHead
+from detector.modeling.mist import MIST
+from detector.modeling.oicr import OICR
 from detector.modeling.pcl import PCL
+from detector.modeling.regression import RegressionBranch, RegressionLoss
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.modeling.wsddn import Criterion
 
@@ -60,3 +64,47 @@ def test_an_image_without_proposals_beside_one_with(make_batch):
     losses = Criterion(PCL())(model(batch.images, batch.rois, batch.counts), batch)
     sum(losses.values()).backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("refinement", [None, OICR(), PCL(), MIST()])
+def test_one_class_can_be_learnt(refinement, make_batch):
+    torch.manual_seed(0)
+    batch = make_batch([[1], [0]], [30, 40])
+    backbone = SmallBackbone((8, 16))
+    box_features = BoxFeatures(16, backbone.stride, output_size=3, widths=(20,), dropout=0.0)
+    streams = 0 if refinement is None else 2
+    head = Head(20, 1, streams, init_std=0.1)
+    model = WeakRCNN(backbone, box_features, head, regression=RegressionBranch(20, 1))
+    criterion = Criterion(refinement, stream_weights=(3, 1), regression=RegressionLoss(OICR()))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        outputs = model(batch.images, batch.rois, batch.counts)
+        losses = criterion(outputs, batch)
+        sum(losses.values()).backward()
+        assert [name for name, p in model.named_parameters() if p.grad is None] == []
+        optimizer.step()
+    assert losses["mil"] < 0.1
+    if refinement:
+        assert outputs.scores()[:30].max() > outputs.scores()[30:].max()
+
+
+def test_the_regression_branch_joins_the_mean_of_the_streams(make_batch):
+    model, batch = make_model(), make_batch([[1, 0], [0, 1]], [5, 7])
+    alone = model(batch.images, batch.rois, batch.counts)
+    assert alone.deltas is None
+    model.regression = RegressionBranch(20, 2)
+    outputs = model(batch.images, batch.rois, batch.counts)
+    assert outputs.deltas.shape == (12, 2, 4)
+    probs = [*outputs.refinements, outputs.regression.logits.softmax(dim=1)]
+    torch.testing.assert_close(outputs.scores(), sum(probs)[:, 1:] / 4)
+    losses = Criterion(PCL(), regression=RegressionLoss(PCL()))(outputs, batch)
+    assert list(losses) == ["mil", "refine_1", "refine_2", "refine_3", "regress_classes", "regress_boxes"]
+
+
+def test_without_streams_the_regression_branch_scores_alone(make_batch):
+    batch, backbone = make_batch([[1, 0]], [5]), SmallBackbone((8, 16))
+    box_features = BoxFeatures(16, backbone.stride, output_size=3, widths=(20,))
+    model = WeakRCNN(backbone, box_features, Head(20, 2, 0), regression=RegressionBranch(20, 2)).eval()
+    outputs = model(batch.images, batch.rois, batch.counts)
+    torch.testing.assert_close(outputs.scores(), outputs.regression.logits.softmax(dim=1)[:, 1:])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from detector.modeling.head import HeadOutputs
-from detector.modeling.wsddn import Criterion, mean_per_image, mil_loss
+from detector.modeling.wsddn import Criterion, mil_loss
 
 
 def test_mil_loss_by_hand():
@@ -27,12 +27,6 @@ def test_an_image_without_proposals_adds_nothing():
     mil, labels = torch.tensor([[0.3, 0.1]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     both = mil_loss(mil, labels, torch.tensor([1, 0]))
     torch.testing.assert_close(both, mil_loss(mil, labels[:1], torch.tensor([1])) / 2)
-
-
-def test_mean_per_image():
-    values = torch.tensor([[1.0, 3.0, 5.0], [0.0, 2.0, 4.0]])
-    means = mean_per_image(values, torch.tensor([2, 0, 1]))
-    torch.testing.assert_close(means, torch.tensor([(2 + 0 + 5) / 3, (1 + 0 + 4) / 3]))
 
 
 def test_each_stream_learns_from_the_one_before(make_batch):

@@ -17,7 +17,13 @@ def batch():
 
 
 def test_training_types_hold_no_true_boxes():
-    assert {field.name for field in fields(Sample)} == {"image", "proposals", "labels", "image_id"}
+    assert {field.name for field in fields(Sample)} == {
+        "image",
+        "proposals",
+        "labels",
+        "image_id",
+        "mirrored",
+    }
     assert {field.name for field in fields(Batch)} == {"images", "rois", "labels", "counts", "image_ids"}
 
 

@@ -58,9 +58,9 @@ def test_without_weights_the_error_says_what_to_do(commands, capsys):
 def test_best_proposals_keep_what_corloc_reads(load_tool):
     import torch
 
-    scores = Scores("a", torch.rand(5, 4), torch.tensor([[0, 1.0], [3, 1], [3, 0], [1, 0], [0, 0]]))
+    scores = Scores("a", torch.rand(5, 2, 4), torch.tensor([[0, 1.0], [3, 1], [3, 0], [1, 0], [0, 0]]))
     best = load_tool("test_net").best_proposals(scores)
-    assert best.proposals.equal(scores.proposals[[0, 1]])
+    assert best.boxes.equal(scores.boxes[[0, 1]])
     assert best.scores.equal(scores.scores[[0, 1]])
-    empty = load_tool("test_net").best_proposals(Scores("a", torch.zeros(0, 4), torch.zeros(0, 2)))
+    empty = load_tool("test_net").best_proposals(Scores("a", torch.zeros(0, 2, 4), torch.zeros(0, 2)))
     assert empty.scores.shape == (0, 2)

@@ -1,0 +1,98 @@
+"""The regression branch: what it learns from, its losses, and what they lead to."""
+
+import pytest
+import torch
+from torch.nn.functional import log_softmax, smooth_l1_loss
+
+from detector.layers import proposal_clusters
+from detector.modeling.mist import MIST
+from detector.modeling.oicr import OICR
+from detector.modeling.pcl import PCL
+from detector.modeling.regression import RegressionBranch, RegressionLoss, RegressionOutputs, centre_boxes
+from detector.structures import apply_deltas, box_deltas
+
+
+def outputs_of(rows, classes=3, seed=0, boxes=None):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, classes + 1, generator=generator)
+    return RegressionOutputs(logits, torch.randn(rows, boxes or classes, 4, generator=generator))
+
+
+@pytest.mark.parametrize("class_agnostic", [False, True])
+def test_shapes_and_initial_weights(class_agnostic):
+    branch = RegressionBranch(500, 20, class_agnostic=class_agnostic)
+    outputs = branch(torch.randn(7, 500))
+    assert outputs.logits.shape == (7, 21)
+    assert outputs.deltas.shape == (7, 1 if class_agnostic else 20, 4)
+    assert branch.classes.weight.std().item() == pytest.approx(0.01, rel=0.05)
+    assert branch.boxes.weight.std().item() == pytest.approx(0.001, rel=0.05)
+
+
+@pytest.mark.parametrize("labels", [OICR(), PCL(), MIST()])
+@pytest.mark.parametrize("boxes", [3, 1])
+def test_the_losses_are_those_of_loops_over_proposals(labels, boxes, make_batch):
+    batch, sources = make_batch([[1, 0, 1], [0, 1, 0], [1, 1, 1]], [20, 30, 0]), torch.rand(50, 3)
+    outputs = outputs_of(50, boxes=boxes)
+    found = proposal_clusters(
+        batch.rois[:, 1:],
+        sources,
+        batch.labels,
+        batch.counts,
+        method=type(labels).__name__.lower(),
+    )
+    classes, moves = [], []
+    for rows in (range(20), range(20, 50)):
+        entropy = box_loss = counted = 0.0
+        for r in rows:
+            label, weight = int(found.labels[r]), float(found.weights[r])
+            entropy -= weight * float(log_softmax(outputs.logits[r], dim=0)[label])
+            counted += weight > 0
+            if label > 0:
+                (centre,) = [c for c in rows if found.centres[c] == found.clusters[r]]
+                expected = box_deltas(batch.rois[r, 1:], batch.rois[centre, 1:])
+                deltas = outputs.deltas[r, label - 1 if boxes == 3 else 0]
+                box_loss += weight * float(smooth_l1_loss(deltas, expected, reduction="sum"))
+        classes.append(entropy / len(rows))
+        moves.append(box_loss / counted)
+    losses = RegressionLoss(labels, weight=2.0)(outputs, sources, batch)
+    assert losses["regress_classes"].item() == pytest.approx(2 * sum(classes) / 3, rel=1e-4)
+    assert losses["regress_boxes"].item() == pytest.approx(2 * sum(moves) / 3, rel=1e-4)
+
+
+def test_no_positive_class_no_loss_and_a_zero_gradient(make_batch):
+    batch, outputs = make_batch([[0, 0, 0]], [20]), outputs_of(20)
+    outputs.logits.requires_grad_()
+    outputs.deltas.requires_grad_()
+    losses = RegressionLoss(OICR())(outputs, torch.rand(20, 3), batch)
+    sum(losses.values()).backward()
+    assert [loss.item() for loss in losses.values()] == [0, 0]
+    assert (outputs.logits.grad == 0).all()
+    assert (outputs.deltas.grad == 0).all()
+
+
+def test_boxes_without_area_keep_the_loss_finite(make_batch):
+    batch, outputs = make_batch([[1, 0, 1]], [20]), outputs_of(20)
+    batch.rois[3:6, 3:] = batch.rois[3:6, 1:3]
+    outputs.deltas.requires_grad_()
+    losses = RegressionLoss(OICR())(outputs, torch.rand(20, 3), batch)
+    losses["regress_boxes"].backward()
+    assert torch.isfinite(outputs.deltas.grad).all()
+
+
+def test_descent_moves_members_onto_their_centre(make_batch):
+    batch, sources = make_batch([[1, 0, 1]], [40]), torch.rand(40, 3)
+    labels = OICR(member_iou=0.3)
+    found = labels.clusters(sources, batch)
+    members = found.labels > 0
+    assert members.sum() > 2
+    deltas = torch.zeros(40, 3, 4, requires_grad=True)
+    optimizer = torch.optim.Adam([deltas], lr=0.3)
+    for _ in range(200):
+        optimizer.zero_grad()
+        outputs = RegressionOutputs(torch.zeros(40, 4), deltas)
+        RegressionLoss(labels)(outputs, sources, batch)["regress_boxes"].backward()
+        optimizer.step()
+    moved = apply_deltas(batch.rois[members, 1:], deltas.detach()[members, found.labels[members] - 1])
+    centres = centre_boxes(batch.rois[:, 1:], found, batch.counts)[members]
+    torch.testing.assert_close(moved, centres, rtol=0, atol=0.1)
+    assert (deltas[~members] == 0).all()
