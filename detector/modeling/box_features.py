@@ -18,6 +18,7 @@ class BoxFeatures(nn.Module):
         dropout: share of those units that training silences.
         drop_cells: share of the grid's cells that training silences, so that the most telling part of an
             object is at times not to be seen and the rest must be learnt as well.
+        drop_block: (N, D, S, S) to the same, as :class:`ConcreteDropBlock`, which learns what to silence.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class BoxFeatures(nn.Module):
         widths: Sequence[int] = (4096, 4096),
         dropout: float = 0.5,
         drop_cells: float = 0.0,
+        drop_block: nn.Module | None = None,
     ) -> None:
         super().__init__()
         if pool == "roi_pool":
@@ -39,6 +41,7 @@ class BoxFeatures(nn.Module):
         else:
             raise ValueError(f"pool is {pool!r}, expected 'roi_pool' or 'roi_align'")
         self.drop_cells = DropCells(drop_cells)
+        self.drop_block = drop_block
         layers: list[nn.Module] = []
         features = in_channels * output_size**2
         for width in widths:
@@ -48,14 +51,16 @@ class BoxFeatures(nn.Module):
         self.out_features = features
 
     def forward(self, features: Tensor, rois: Tensor) -> Tensor:
-        pooled = self.pool(features, rois)  # (sum R, D, size, size)
-        return self.layers(self.drop_cells(pooled).flatten(start_dim=1))  # (sum R, F)
+        pooled = self.drop_cells(self.pool(features, rois))  # (sum R, D, size, size)
+        if self.drop_block is not None:
+            pooled = self.drop_block(pooled)
+        return self.layers(pooled.flatten(start_dim=1))  # (sum R, F)
 
 
 class DropCells(nn.Module):
     """Silences cells of the grid (N, D, S, S) in training, all channels of a cell at once; keeps the mean.
 
-    DropBlock (arXiv 1810.12890) with blocks of one cell; MIST (arXiv 2004.04725) drops them to the same end.
+    DropBlock (arXiv 1810.12890) with blocks of one cell; ConcreteDropBlock learns which cells to take.
     """
 
     def __init__(self, share: float) -> None:
