@@ -1,9 +1,10 @@
-"""VGG16 as weakly supervised detectors use it: pool4 gone, conv5 dilated, stride 8."""
+"""VGG16 as weakly supervised detectors use it: without pool4 and with a dilated conv5, or as it was."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from torch import Tensor, nn
-from torchvision.models import vgg16
+from torchvision.models.vgg import cfgs, make_layers
 
 # Positions in torchvision's vgg16().features.
 POOL4, POOL5 = 23, 30
@@ -12,23 +13,32 @@ STAGE_ENDS = (5, 10, 17)  # first layer after conv1, conv2, conv3
 
 
 class VGG16(nn.Module):
-    """Images (B, 3, H, W) to features (B, 512, H / 8, W / 8) (arXiv 1409.1556; dilation: arXiv 1511.07122).
+    """Images (B, 3, H, W) to features (B, 512, H / stride, W / stride) (arXiv 1409.1556).
 
     Args:
+        stride: pixels a feature: 16, or 8 without pool4 and with conv5 dilated by 2, so that it sees as much
+            (arXiv 1511.07122).
         frozen_stages: how many of conv1 to conv3 keep their weights (2 in the published recipes).
     """
 
     out_channels = 512
-    stride = 8
 
-    def __init__(self, *, frozen_stages: int = 2) -> None:
+    def __init__(self, *, stride: Literal[8, 16] = 8, frozen_stages: int = 2) -> None:
         super().__init__()
+        self.stride = stride
         # The names of torchvision's layers are kept, so that its state dict loads: pool4 becomes an identity.
-        self.features = vgg16(weights=None).features[:POOL5]
-        self.features[POOL4] = nn.Identity()
-        for position in CONV5:
-            self.features[position].dilation = (2, 2)
-            self.features[position].padding = (2, 2)
+        self.features = make_layers(cfgs["D"], batch_norm=False)[:POOL5]
+        for layer in self.features:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.zeros_(layer.bias)
+        if stride == 8:
+            self.features[POOL4] = nn.Identity()
+            for position in CONV5:
+                self.features[position].dilation = (2, 2)
+                self.features[position].padding = (2, 2)
+        elif stride != 16:
+            raise ValueError(f"stride is {stride}, expected 8 or 16")
         if frozen_stages:
             self.features[: STAGE_ENDS[frozen_stages - 1]].requires_grad_(False)
 

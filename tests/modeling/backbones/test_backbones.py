@@ -17,9 +17,26 @@ def test_vgg16_has_stride_8_and_an_undiminished_view():
     backbone = VGG16().eval()
     assert backbone(torch.randn(1, 3, 48, 64)).shape == (1, backbone.out_channels, 6, 8)
     # A feature of VGG16's conv5 sees 196 pixels. With pool4 gone, dilation keeps conv5's share of that.
-    assert [layer.dilation for layer in backbone.features if hasattr(layer, "out_channels")][-3:] == [
-        (2, 2)
-    ] * 3
+    dilations = [layer.dilation for layer in backbone.features if hasattr(layer, "out_channels")]
+    assert dilations == [(1, 1)] * 10 + [(2, 2)] * 3
+
+
+def test_vgg16_keeps_pool4_at_stride_16():
+    backbone = VGG16(stride=16).eval()
+    assert backbone.stride == 16
+    images = torch.randn(1, 3, 48, 64)
+    features = backbone(images)
+    assert features.shape == (1, 512, 3, 4)
+    with torch.device("meta"):
+        whole = vgg16(weights=None).features
+    whole = whole.to_empty(device="cpu").eval()
+    whole.load_state_dict({k.removeprefix("features."): v for k, v in backbone.state_dict().items()})
+    torch.testing.assert_close(whole(images), torch.nn.functional.max_pool2d(features, 2))
+
+
+def test_vgg16_has_no_other_stride():
+    with pytest.raises(ValueError, match="stride is 4, expected 8 or 16"):
+        VGG16(stride=4)
 
 
 @pytest.mark.parametrize(("stages", "frozen"), [(0, 0), (1, 2), (2, 4), (3, 7)])
@@ -29,9 +46,12 @@ def test_vgg16_freezes_whole_stages(stages, frozen):
 
 
 def test_vgg16_takes_torchvisions_weights():
-    weights = vgg16(weights=None).state_dict()
+    with torch.device("meta"):
+        shapes = {name: tensor.shape for name, tensor in vgg16(weights=None).state_dict().items()}
+    width = {4096: 6, 25088: 512 * 4}  # fc6 and fc7 made small: a hundred million numbers take seconds
+    weights = {name: torch.randn([width.get(n, n) for n in shape]) for name, shape in shapes.items()}
     backbone = VGG16()
-    box_features = BoxFeatures(512, 8, output_size=7, widths=(4096, 4096))
+    box_features = BoxFeatures(512, 8, output_size=2, widths=(6, 6))
     load_vgg16_weights(backbone, box_features.layers, weights)
     assert torch.equal(backbone.features[28].weight, weights["features.28.weight"])
     assert torch.equal(box_features.layers[3].weight, weights["classifier.3.weight"])

@@ -1,0 +1,72 @@
+"""ResNet with its last stages dilated, so that features stay dense; batch norm is frozen."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torchvision
+from torch import Tensor, nn
+from torchvision.ops import FrozenBatchNorm2d
+
+LAYERS = ("layer1", "layer2", "layer3", "layer4")  # C2 to C5
+
+
+class ResNet(nn.Module):
+    """Images (B, 3, H, W) to C5 (B, D, H / stride, W / stride) (He et al., arXiv 1512.03385).
+
+    Where a stage gives up its stride, its later convolutions are dilated instead (arXiv 1511.07122): every
+    second feature of every second row is then what the strided network computes.
+
+    Batch norm is a fixed scale and shift, also in training: a detector's batches are too small for its
+    statistics.
+
+    Args:
+        name: "resnet18", "resnet34" or "resnet50".
+        stride: pixels a feature: 32 as published; 16 dilates C5, 8 dilates C4 too.
+        frozen_stages: how many of the 5 stages keep their weights; the stem is the first, C2 the second.
+    """
+
+    def __init__(
+        self,
+        name: Literal["resnet18", "resnet34", "resnet50"],
+        *,
+        stride: Literal[8, 16, 32] = 16,
+        frozen_stages: int = 2,
+    ) -> None:
+        super().__init__()
+        if stride not in (8, 16, 32):
+            raise ValueError(f"stride is {stride}, expected 8, 16 or 32")
+        network = torchvision.models.get_model(name, weights=None, norm_layer=FrozenBatchNorm2d)
+        self.out_channels = network.fc.in_features
+        self.stride = stride
+        # The names of torchvision's layers are kept, so that its state dict loads.
+        for layer in ("conv1", "bn1", "relu", "maxpool", *LAYERS):
+            self.add_module(layer, getattr(network, layer))
+        if stride <= 16:
+            _dilate(self.layer4, 16 // stride)
+        if stride == 8:
+            _dilate(self.layer3, 1)
+        for stage in (self.conv1, *(getattr(self, layer) for layer in LAYERS))[:frozen_stages]:
+            stage.requires_grad_(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))  # (B, 64, H / 4, W / 4)
+        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
+
+
+def _dilate(stage: nn.Sequential, before: int) -> None:
+    """Take the stride of 2 from a stage; `before` is how far the features that enter it are dilated."""
+    dilation = before  # of the convolution that had the stride; those behind it see twice as many features
+    for convolution in (module for module in stage.modules() if isinstance(module, nn.Conv2d)):
+        if convolution.kernel_size == (3, 3):
+            convolution.dilation = convolution.padding = (dilation, dilation)
+            dilation = 2 * before
+        convolution.stride = (1, 1)
+
+
+def load_resnet_weights(backbone: ResNet, weights: Mapping[str, Tensor]) -> None:
+    """Load torchvision's ImageNet state dict, all but the layer of the ImageNet classes.
+
+    Raises:
+        RuntimeError: a weight is missing or of another shape (names it).
+    """
+    backbone.load_state_dict({k: v for k, v in weights.items() if not k.startswith("fc.")})

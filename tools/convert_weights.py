@@ -1,0 +1,58 @@
+"""Make a file of ImageNet weights that says which pre-processing they want, as MODEL.WEIGHTS asks for.
+
+    python tools/convert_weights.py vgg16-397923af.pth datasets/vgg16.pth                  # torchvision's
+    python tools/convert_weights.py vgg16_caffe.pth datasets/vgg16_caffe.pth --caffe-vgg16
+    python tools/convert_weights.py model.pth datasets/model.pth --mean 0.5 0.5 0.5 --std 0.5 0.5 0.5
+
+INPUT is a state dict of any classifier, bare or within a checkpoint; no code in it is run. The pre-processing
+that its weights want is torchvision's unless it is given. Caffe's VGG16 wants blue, green, red in 0 to 255
+less the mean colour: --caffe-vgg16 changes the first convolution so that the output wants torchvision's.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from detector.modeling.weights import (
+    TORCHVISION,
+    Preprocessing,
+    convert_caffe_vgg16,
+    convert_weights,
+    load_tensors,
+    save_weights,
+)
+from detector.utils.command_line import run_command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="Make a file of ImageNet weights that MODEL.WEIGHTS can name."
+    )
+    parser.add_argument("input", help="a .pth file: torchvision's, timm's or Caffe's, of a classifier")
+    parser.add_argument("output", help="the file to write")
+    parser.add_argument("--caffe-vgg16", action="store_true", help="the weights are those of Caffe's VGG16")
+    for name, default in (("mean", TORCHVISION.mean), ("std", TORCHVISION.std)):
+        parser.add_argument(
+            f"--{name}",
+            type=float,
+            nargs=3,
+            default=default,
+            metavar=("RED", "GREEN", "BLUE"),
+            help=f"of values in [0, 1], that the weights want; torchvision's: {' '.join(map(str, default))}",
+        )
+    options = parser.parse_args(arguments)
+    return run_command(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> None:
+    content = load_tensors(options.input)
+    if options.caffe_vgg16:
+        weights = convert_caffe_vgg16(content)
+    else:
+        weights = convert_weights(content, Preprocessing(tuple(options.mean), tuple(options.std)))
+    save_weights(options.output, weights)
+    print(f"{options.output}: {len(weights.tensors)} tensors that want {weights.preprocessing}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
