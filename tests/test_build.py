@@ -1,10 +1,17 @@
 """detector.build: each key reaches the object that it is about."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from detector import build
 from detector.config import load_cfg
+from detector.modeling.drop_block import ConcreteDropBlock
+from detector.modeling.mist import MIST
+from detector.modeling.oicr import OICR
+from detector.modeling.pcl import PCL
+from detector.modeling.weights import TORCHVISION, Weights, save_weights
 
 
 @pytest.fixture
@@ -41,6 +48,35 @@ def test_refinements_take_the_keys_of_clusters(make_cfg):
     assert (pcl.graph_iou, pcl.max_centres, pcl.member_iou, pcl.ignore_iou) == (0.3, 4, 0.6, 0)
     oicr = build.build_refinement(make_cfg(*words, "MODEL.METHOD", "oicr"))
     assert (oicr.member_iou, oicr.ignore_iou) == (0.6, 0)
+    words += ["CLUSTERS.TOP_SHARE", "0.3", "CLUSTERS.NMS_IOU", "0.1", "MODEL.METHOD", "mist"]
+    assert build.build_refinement(make_cfg(*words)) == MIST(0.3, 0.1, 0.6, 0)
+
+
+def test_the_drop_block_takes_its_keys(make_cfg):
+    assert build.build_model(make_cfg()).box_features.drop_block is None
+    words = ["ENABLED", "True", "SHARE", "0.9", "SIZE", "1", "TEMPERATURE", "0.5", "GRADIENT_FACTOR", "2"]
+    keys = [f"MODEL.DROP_BLOCK.{word}" if i % 2 == 0 else word for i, word in enumerate(words)]
+    drop = build.build_model(make_cfg(*keys)).box_features.drop_block
+    assert isinstance(drop, ConcreteDropBlock)
+    assert (drop.limit, drop.size, drop.temperature, drop.gradient_factor) == (0.9, 1, 0.5, 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "labels", "kind"),
+    [("wsddn", "top1", OICR), ("pcl", "top1", OICR), ("pcl", "clusters", PCL), ("mist", "clusters", MIST)],
+)
+def test_any_method_can_have_a_regression_branch(make_cfg, method, labels, kind):
+    words = ["MODEL.METHOD", method, "MODEL.REGRESSION.LABELS", labels, "MODEL.REGRESSION.WEIGHT", "0.5"]
+    assert build.build_criterion(make_cfg(*words)).regression is None
+    assert build.build_model(make_cfg(*words)).regression is None
+    words += ["MODEL.REGRESSION.ENABLED", "True", "CLUSTERS.MEMBER_IOU", "0.6"]
+    loss = build.build_criterion(make_cfg(*words)).regression
+    assert isinstance(loss.labels, kind)
+    assert (loss.labels.member_iou, loss.weight) == (0.6, 0.5)
+    branch = build.build_model(make_cfg(*words)).regression
+    assert branch.boxes.out_features == 80
+    words += ["MODEL.REGRESSION.CLASS_AGNOSTIC", "True"]
+    assert build.build_model(make_cfg(*words)).regression.boxes.out_features == 4
 
 
 def test_optimizers(make_cfg):
@@ -68,9 +104,9 @@ def test_test_passes_are_sizes_times_flips(make_cfg, monkeypatch):
 def test_pretrained_weights_that_are_missing_or_do_not_fit_are_named(make_cfg, tmp_path):
     cfg = make_cfg("MODEL.BACKBONE.NAME", "vgg16", "MODEL.WEIGHTS", str(tmp_path / "w.pth"))
     model = build.build_model(cfg)
-    with pytest.raises(FileNotFoundError, match=r"MODEL.WEIGHTS is '.*w.pth', which does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"MODEL.WEIGHTS: .*w.pth does not exist; download it"):
         build.load_pretrained(cfg, model)
-    torch.save({"features.0.weight": torch.zeros(1)}, tmp_path / "w.pth")
+    save_weights(tmp_path / "w.pth", Weights({"features.0.weight": torch.zeros(1)}, TORCHVISION))
     with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which does not fit: .*features"):
         build.load_pretrained(cfg, model)
     (tmp_path / "w.pth").write_bytes(b"words")
@@ -85,16 +121,37 @@ def test_pretrained_weights_of_vgg16_reach_the_model(make_cfg, tmp_path):
     layers = model.box_features.layers.state_dict()
     weights |= {f"classifier.{k}": torch.full_like(v, 0.25) for k, v in layers.items()}
     weights["classifier.6.weight"] = torch.zeros(1000, 8)
-    torch.save(weights, tmp_path / "w.pth")
+    save_weights(tmp_path / "w.pth", Weights(weights, TORCHVISION))
     build.load_pretrained(cfg, model)
     assert all((p == 0.5).all() for p in model.backbone.parameters())
     assert all((p == 0.25).all() for p in model.box_features.parameters())
 
 
+def test_weights_that_want_another_preprocessing_are_refused(make_cfg, tmp_path):
+    cfg = make_cfg("MODEL.BACKBONE.NAME", "resnet18", "MODEL.WEIGHTS", str(tmp_path / "w.pth"))
+    model = build.build_model(cfg)
+    weights = {k: torch.full_like(v, 0.5) for k, v in model.backbone.state_dict().items()}
+    save_weights(tmp_path / "w.pth", Weights(weights, replace(TORCHVISION, std=(0.5, 0.5, 0.5))))
+    with pytest.raises(ValueError, match=r"want mean .* std \[0.5, .*, but INPUT has mean .* std \[0.229, "):
+        build.load_pretrained(cfg, model)
+    save_weights(tmp_path / "w.pth", Weights(weights, TORCHVISION))
+    build.load_pretrained(cfg, model)
+    assert all((p == 0.5).all() for p in model.backbone.parameters())
+
+
+@pytest.mark.parametrize(("name", "stride"), [("vgg16", 16), ("resnet18", 16), ("resnet34", 8)])
+def test_backbones_take_stride_and_frozen_stages(make_cfg, name, stride):
+    words = ["MODEL.BACKBONE.NAME", name, "MODEL.BACKBONE.STRIDE", str(stride)]
+    backbone = build.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
+    assert backbone.stride == stride
+    assert all(p.requires_grad for p in backbone.parameters())
+    assert not all(p.requires_grad for p in build.build_backbone(make_cfg(*words)).parameters())
+
+
 def test_timm_takes_name_stride_and_frozen_stages(make_cfg):
     pytest.importorskip("timm")
     words = ["MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t"]
-    backbone = build.build_backbone(make_cfg(*words, "MODEL.BACKBONE.TIMM_STRIDE", "8"))
+    backbone = build.build_backbone(make_cfg(*words, "MODEL.BACKBONE.STRIDE", "8"))
     assert backbone.stride == 8
     assert any(not p.requires_grad for p in backbone.parameters())
     free = build.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))

@@ -7,6 +7,7 @@ import pytest
 
 from detector import config
 from detector.config import differences, get_cfg, load_cfg
+from detector.config_reader import flatten
 
 
 @pytest.fixture
@@ -100,6 +101,10 @@ def test_an_unknown_key_of_a_file_names_the_file_too(write):
         ("SOLVER.STEPS", "(20, 10)", "ascending"),
         ("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME"),
         ("MODEL.BACKBONE.FROZEN_STAGES", "4", "expected 0 to 3, as MODEL.BACKBONE.NAME is 'vgg16'"),
+        ("MODEL.BACKBONE.STRIDE", "32", "MODEL.BACKBONE.STRIDE is 32, expected 8 or 16, as .* 'vgg16'"),
+        ("MODEL.DROP_BLOCK.SIZE", "2", "MODEL.DROP_BLOCK.SIZE is 2, expected an odd number"),
+        ("MODEL.REGRESSION.LABELS", "top2", "expected one of 'top1', 'clusters'"),
+        ("CLUSTERS.TOP_SHARE", "0", "CLUSTERS.TOP_SHARE is 0.0, expected more than 0"),
         ("SOLVER", "3", "SOLVER is a group of keys.*SOLVER.MAX_ITER"),
     ],
 )
@@ -111,6 +116,13 @@ def test_bad_values_are_refused_naming_the_key(write, key, value, message):
 def test_the_small_backbone_has_no_pretrained_weights(write):
     with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is 'a.pth', expected ''"):
         load_cfg(write(""), ["MODEL.BACKBONE.NAME", "small", "MODEL.WEIGHTS", "a.pth"])
+
+
+def test_clusters_to_regress_to_need_a_method_that_makes_them(write):
+    words = ["MODEL.REGRESSION.LABELS", "clusters", "MODEL.METHOD"]
+    load_cfg(write(""), [*words, "mist"])
+    with pytest.raises(ValueError, match=r"LABELS is 'clusters', expected 'top1', as MODEL\.METHOD"):
+        load_cfg(write(""), [*words, "wsddn"])
 
 
 def test_overrides_come_in_pairs(write):
@@ -133,5 +145,5 @@ def test_every_key_has_a_comment_and_every_check_names_a_key():
     source = Path(config.__file__).read_text().splitlines()
     bare = [line for line in source if re.match(r"    cfg\.\S+ = (?!CfgNode)", line) and "  # " not in line]
     assert bare == []
-    keys = dict(config._flatten(get_cfg()))
+    keys = dict(flatten(get_cfg()))
     assert {*config._CHOICES, *config._POSITIVE, *config._AT_MOST_ONE} <= set(keys)
