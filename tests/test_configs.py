@@ -1,19 +1,27 @@
-"""Every file of configs/: it loads, builds what its name says, and takes a step on made-up data."""
+"""Every file of configs/: it loads, builds what its name says, trains a step and tests on made-up data."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
-from detector.build import build_criterion, build_lr_factor, build_model, build_optimizer
+from detector.build import (
+    build_criterion,
+    build_lr_factor,
+    build_model,
+    build_optimizer,
+    build_postprocess,
+)
 from detector.config import load_cfg
+from detector.config_reader import flatten, read_yaml_chain
 from detector.data.toybox import CLASSES
-from detector.structures import Batch, boxes_to_rois
+from detector.engine.inference import predict
+from detector.structures import Batch, Sample, Views, boxes_to_rois
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 
-# Weights that no test machine has, and layers of which a hundred million parameters would take seconds.
-SMALL = ["MODEL.WEIGHTS", "", "MODEL.BOX_FEATURES.WIDTHS", "(64, 64)"]
+# Weights that no test machine has, and layers whose hundred million parameters would take seconds.
+SMALL = ["MODEL.WEIGHTS", "", "MODEL.BOX_FEATURES.WIDTHS", "(16, 16)"]
 
 
 @pytest.fixture(params=CONFIGS, ids=lambda path: path.stem)
@@ -39,10 +47,10 @@ def made_up_batch(num_classes):
 
 
 def test_there_are_configs():
-    assert len(CONFIGS) >= 6
+    assert len(CONFIGS) >= 20
 
 
-def test_it_takes_a_step(path):
+def test_it_takes_a_step_and_a_test_pass(path):
     cfg = load_cfg(path, SMALL)
     torch.manual_seed(0)
     model = build_model(cfg).train()
@@ -50,8 +58,9 @@ def test_it_takes_a_step(path):
     batch = made_up_batch(len(cfg.DATASETS.CLASSES))
     losses = build_criterion(cfg)(model(batch.images, batch.rois, batch.counts), batch)
     streams = 0 if "wsddn" in path.stem else cfg.MODEL.STREAMS
+    boxes = ["regress_classes", "regress_boxes"] if "_reg_" in path.stem else []
     image = ["image"] if cfg.MODEL.IMAGE_HEAD else []
-    assert list(losses) == ["mil", *(f"refine_{k + 1}" for k in range(streams)), *image]
+    assert list(losses) == ["mil", *(f"refine_{k + 1}" for k in range(streams)), *boxes, *image]
     assert all(torch.isfinite(loss) for loss in losses.values())
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     torch.stack(list(losses.values())).sum().backward()
@@ -62,6 +71,17 @@ def test_it_takes_a_step(path):
             assert not p.equal(before[name]), f"{name} has not moved"
         if not p.requires_grad:
             assert p.equal(before[name]), f"{name} is frozen but moved"
+    check_a_test_pass(cfg, model, batch)
+
+
+def check_a_test_pass(cfg, model, batch):
+    boxes = batch.rois[:8, 1:]
+    sample = Sample(batch.images[0], boxes, batch.labels[0], "a", mirrored=True)
+    (scores,) = predict(model, [Views("a", (64, 64), boxes, (sample,))], device=torch.device("cpu"))
+    assert scores.scores.shape == (8, len(cfg.DATASETS.CLASSES))
+    moved = not scores.boxes.equal(boxes[:, None].expand_as(scores.boxes))
+    assert moved == cfg.MODEL.REGRESSION.ENABLED
+    assert build_postprocess(cfg)(scores).boxes.isfinite().all()
 
 
 @pytest.mark.cuda
@@ -89,8 +109,24 @@ def test_the_host_never_waits_in_a_step(path):
     assert not [name for name in names if "DtoH" in name]
 
 
-def test_the_name_says_the_method(path):
-    assert load_cfg(path).MODEL.METHOD in path.stem.split("_")
+def test_the_name_says_what_is_built(path):
+    cfg, words = load_cfg(path), path.stem.split("_")
+    assert cfg.MODEL.METHOD in words
+    assert ("reg" in words) == cfg.MODEL.REGRESSION.ENABLED
+    if words[0] not in ("toybox", "photos"):
+        assert words[-1] == cfg.MODEL.BACKBONE.NAME
+
+
+def test_a_file_says_only_what_differs_from_the_one_it_builds_on(path):
+    (*_, (base, _), (_, content)) = [(None, None), *read_yaml_chain(path)]
+    if base is not None:
+        inherited = dict(flatten(load_cfg(base)))
+        repeated = [key for key, value in flatten(content) if inherited[key] == _as_config(value)]
+        assert set(repeated) <= {"MODEL.METHOD"}  # which the default may be: said where one looks for it
+
+
+def _as_config(value):
+    return tuple(value) if isinstance(value, list) else value
 
 
 def test_it_opens_with_its_command(path):
