@@ -1,6 +1,6 @@
 """WSDDN, OICR and PCL on photographs with a pretrained EfficientNet-lite0, three seeds each.
 
-python benchmarks/methods_photos.py [--seeds 3] [--jobs 1] MODEL.WEIGHTS FILE [KEY VALUE ...]
+python benchmarks/methods_photos.py [--seeds 3] [--jobs 1] [KEY VALUE ...]
 
 configs/photos_pcl_lite0.yaml says where the photographs, their proposals and the weights come from.
 """

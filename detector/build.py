@@ -192,7 +192,7 @@ def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
         raise FileNotFoundError(f"MODEL.WEIGHTS: {error}; download it, or use ''") from None
     except (RuntimeError, ValueError) as error:
         reason = shorten(str(error), 300)  # torch lists every key on lines of their own
-        raise ValueError(f"MODEL.WEIGHTS is {source!r}, which does not fit: {reason}") from error
+        raise ValueError(f"MODEL.WEIGHTS is {source!r}, which cannot be used: {reason}") from error
 
 
 def build_criterion(cfg: CfgNode) -> Criterion:

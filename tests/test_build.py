@@ -107,10 +107,10 @@ def test_pretrained_weights_that_are_missing_or_do_not_fit_are_named(make_cfg, t
     with pytest.raises(FileNotFoundError, match=r"MODEL.WEIGHTS: .*w.pth does not exist; download it"):
         build.load_pretrained(cfg, model)
     save_weights(tmp_path / "w.pth", Weights({"features.0.weight": torch.zeros(1)}, TORCHVISION))
-    with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which does not fit: .*features"):
+    with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which cannot be used: .*features"):
         build.load_pretrained(cfg, model)
     (tmp_path / "w.pth").write_bytes(b"words")
-    with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which does not fit"):
+    with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which cannot be used"):
         build.load_pretrained(cfg, model)
 
 

@@ -115,13 +115,15 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
 def describe(cfg: CfgNode, dataset: VOCDataset, model: torch.nn.Module, device: torch.device) -> None:
     """Log what will run, so that nobody has to guess what a config amounts to."""
     solver, method = cfg.SOLVER, cfg.MODEL.METHOD
-    streams = "" if method == "wsddn" else f", {cfg.MODEL.STREAMS} refinement streams"
+    parts = [] if method == "wsddn" else [f"{cfg.MODEL.STREAMS} refinement streams"]
+    parts += ["regression branch"] if cfg.MODEL.REGRESSION.ENABLED else []
+    parts += ["concrete drop block"] if cfg.MODEL.DROP_BLOCK.ENABLED else []
     images = solver.IMAGES_PER_BATCH * solver.ACCUMULATE
     epochs = solver.MAX_ITER * images / len(dataset)
     parameters = sum(p.numel() for p in model.parameters())
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     origin = cfg.MODEL.WEIGHTS or "random weights"
-    logger.info("method      %s%s", method, streams)
+    logger.info("method      %s", ", ".join([method, *parts]))
     logger.info("data        %s: %d images, %d classes", dataset.name, len(dataset), len(dataset.class_names))
     logger.info("proposals   %s", cfg.DATASETS.PROPOSALS)
     logger.info("model       %s from %s", cfg.MODEL.BACKBONE.TIMM_NAME or cfg.MODEL.BACKBONE.NAME, origin)
