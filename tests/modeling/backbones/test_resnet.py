@@ -18,7 +18,7 @@ def randomize_norms(network):
     return network.eval()
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])  # of each kind of block
 @torch.no_grad()
 def test_dilated_features_contain_those_of_the_strided_network(name):
     strided = randomize_norms(ResNet(name, stride=32))
