@@ -22,11 +22,12 @@ def commands(load_tool, overrides):
     return run(train), run(test)
 
 
-def test_figures_pictures_and_table(commands, tmp_path, capsys):
+@pytest.mark.parametrize("words", [(), ("MODEL.REGRESSION.ENABLED", "True")])
+def test_figures_pictures_and_table(commands, tmp_path, capsys, words):
     train, test = commands
-    assert train("SOLVER.MAX_ITER", "1") == 0
+    assert train("SOLVER.MAX_ITER", "1", *words) == 0
     capsys.readouterr()
-    assert test("TEST.PICTURES", "2") == 0
+    assert test("TEST.PICTURES", "2", *words) == 0
     folder = tmp_path / "run"
     metrics = json.loads((folder / "metrics.json").read_text())
     for name in ("mAP50", "mAP50_11point", "CorLoc"):

@@ -43,15 +43,22 @@ def test_the_run_folder_says_what_ran(train_net, tmp_path, overrides, capsys):
         assert f"weights in {folder / 'model_final.pt'}" in text
 
 
-@pytest.mark.parametrize("method", ["pcl", "oicr"])
-def test_resuming_continues_to_the_same_bits(train_net, tmp_path, method, capsys):
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "MODEL.METHOD pcl",
+        "MODEL.METHOD oicr MODEL.REGRESSION.ENABLED True",
+        "MODEL.METHOD mist MODEL.DROP_BLOCK.ENABLED True",
+    ],
+)
+def test_resuming_continues_to_the_same_bits(train_net, tmp_path, keys, capsys):
     folder = tmp_path / "run"
-    assert train_net("MODEL.METHOD", method) == 0
+    assert train_net(*keys.split()) == 0
     whole = final_weights(folder)
     (folder / "model_final.pt").unlink()
     (folder / "checkpoints" / "000004.pt").unlink()
     # Other processes read the images: that must not matter either.
-    assert train_net("MODEL.METHOD", method, "DATASETS.WORKERS", "1", "--resume") == 0
+    assert train_net(*keys.split(), "DATASETS.WORKERS", "1", "--resume") == 0
     assert "going on from" in capsys.readouterr().err
     resumed = final_weights(folder)
     assert resumed.keys() == whole.keys()
