@@ -33,6 +33,7 @@ def get_cfg() -> CfgNode:
 
     # ---- What to learn from
     cfg.DATASETS = CfgNode()
+    cfg.DATASETS.FORMAT = "voc"  # "voc" or "coco": how the files lie in ROOT, see docs/data_sets.md
     cfg.DATASETS.ROOT = "datasets/VOC2007"  # folder that holds JPEGImages, Annotations, ImageSets/Main
     cfg.DATASETS.CLASSES = VOC_CLASSES  # names of the classes; their order is the order of the scores
     cfg.DATASETS.TRAIN_SPLIT = "trainval"  # of ImageSets/Main/<split>.txt; CorLoc is measured on it too
@@ -140,6 +141,7 @@ def get_cfg() -> CfgNode:
 
 _CHOICES = {
     "DEVICE": ("auto", "cpu", "cuda"),
+    "DATASETS.FORMAT": ("voc", "coco"),
     "INPUT.SIDE": ("shortest", "longest"),
     "MODEL.METHOD": ("wsddn", "oicr", "pcl", "mist"),
     "MODEL.MIL_REDUCTION": ("mean", "sum"),
