@@ -102,7 +102,7 @@ class COCODataset(AnnotatedImages):
 
 
 def _describe(objects: Objects, ids: np.ndarray, file_names: Sequence[str], path: Path, index: int) -> str:
-    x1, y1, x2, y2 = objects.boxes[index]
+    x1, y1, x2, y2 = objects.boxes[index].tolist()
     bbox = f"[{x1:g}, {y1:g}, {x2 - x1:g}, {y2 - y1:g}]"
     return f"{path}: annotation {ids[index]} of {file_names[objects.images[index]]} has the bbox {bbox}"
 
