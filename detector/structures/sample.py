@@ -74,9 +74,7 @@ class Annotation:
     labels: Tensor  # (G,) int64, foreground class index in [0, C)
     difficult: Tensor  # (G,) bool: in AP neither to be found nor wrong to find
     crowd: Tensor = None  # (G,) bool: around many objects, and so around none; default: no box is
-    areas: Tensor = (
-        None  # (G,) float64, square pixels, of the outlines where they are known; default: of the boxes
-    )
+    areas: Tensor = None  # (G,) float64 square pixels, of the outlines where known; default: of the boxes
 
     def __post_init__(self):
         if self.crowd is None:

@@ -53,7 +53,8 @@ def words(toybox, overrides, tmp_path):
         "DATASETS.CLASSES": "[]",
         "DATASETS.TRAIN_SPLIT": "train",
         "DATASETS.TEST_SPLIT": "val",
-        "SOLVER.MAX_ITER": 2,
+        "SOLVER.MAX_ITER": 1,
+        "TEST.PICTURES": 1,
     }
     changes = [str(word) for pair in values.items() for word in pair]
     return ["--config-file", CONFIG, *overrides, *changes]
@@ -74,8 +75,6 @@ def test_a_coco_set_trains_and_tests(load_tool, words, tmp_path, capsys):
     table = capsys.readouterr().out
     assert "on coco_val, CorLoc on coco_train" in table
     assert "COCO: AP " in table
-    assert load_tool("test_net").main([*words, "TEST.METRICS", "voc"]) == 0
-    assert "AP75" not in json.loads((folder / "metrics.json").read_text())
 
 
 def test_a_missing_package_is_said_before_the_work(load_tool, words, monkeypatch, capsys):
