@@ -10,11 +10,14 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
+from detector.data.annotated import AnnotatedImages
+from detector.data.coco import COCODataset
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
 from detector.data.proposals import Proposals, load_proposals
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.engine.schedule import lr_factor, parameter_groups
+from detector.evaluation.coco import find_engine
 from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
@@ -40,20 +43,46 @@ def build_device(cfg: CfgNode) -> torch.device:
     return torch.device("cuda" if available and cfg.DEVICE != "cpu" else "cpu")
 
 
-def build_dataset(cfg: CfgNode, split: str) -> VOCDataset:
+def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
     """The images, labels and annotations of one split."""
     data = cfg.DATASETS
+    if data.FORMAT == "coco":
+        return COCODataset(
+            data.ROOT,
+            split,
+            data.CLASSES,
+            annotations=data.COCO_JSON,
+            images=data.COCO_IMAGES,
+            crowd_labels=data.DIFFICULT_LABELS,
+        )
     return VOCDataset(data.ROOT, split, data.CLASSES, difficult_labels=data.DIFFICULT_LABELS)
 
 
-def build_proposals(cfg: CfgNode, dataset: VOCDataset) -> Proposals:
+def name_classes(cfg: CfgNode, dataset: AnnotatedImages) -> CfgNode:
+    """The config with the classes of the data set to learn from, if DATASETS.CLASSES is empty."""
+    if cfg.DATASETS.CLASSES:
+        return cfg
+    named = cfg.clone()
+    named.defrost()
+    named.DATASETS.CLASSES = dataset.class_names
+    named.freeze()
+    return named
+
+
+def build_coco_engine(cfg: CfgNode) -> str | None:
+    """The package that reckons COCO's figures, None where TEST.METRICS asks for none."""
+    asked = cfg.TEST.METRICS == "coco" or (cfg.TEST.METRICS == "auto" and cfg.DATASETS.FORMAT == "coco")
+    return find_engine() if asked else None
+
+
+def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
     """The proposals, checked against the images of the data set."""
     proposals = load_proposals(cfg.DATASETS.PROPOSALS)
     proposals.check(dataset)
     return proposals
 
 
-def build_train_loader(cfg: CfgNode, dataset: VOCDataset, *, stride: int, start: int = 0) -> DataLoader:
+def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
     """Endless training batches; the first is the one after `start` batches. `stride` is the backbone's."""
     inputs = cfg.INPUT
     transform = TrainTransform(
@@ -81,7 +110,7 @@ def build_train_loader(cfg: CfgNode, dataset: VOCDataset, *, stride: int, start:
     )
 
 
-def build_test_loader(cfg: CfgNode, dataset: VOCDataset) -> DataLoader:
+def build_test_loader(cfg: CfgNode, dataset: AnnotatedImages) -> DataLoader:
     """Every image once, in order, with a sample for a test pass: each of INPUT.TEST_SIZES, and mirrored."""
     inputs = cfg.INPUT
     transforms = [

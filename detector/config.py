@@ -34,12 +34,14 @@ def get_cfg() -> CfgNode:
     # ---- What to learn from
     cfg.DATASETS = CfgNode()
     cfg.DATASETS.FORMAT = "voc"  # "voc" or "coco": how the files lie in ROOT, see docs/data_sets.md
-    cfg.DATASETS.ROOT = "datasets/VOC2007"  # folder that holds JPEGImages, Annotations, ImageSets/Main
-    cfg.DATASETS.CLASSES = VOC_CLASSES  # names of the classes; their order is the order of the scores
-    cfg.DATASETS.TRAIN_SPLIT = "trainval"  # of ImageSets/Main/<split>.txt; CorLoc is measured on it too
+    cfg.DATASETS.ROOT = "datasets/VOC2007"  # folder of the data set
+    cfg.DATASETS.CLASSES = VOC_CLASSES  # in the order of the scores; [], not for voc: those of TRAIN_SPLIT
+    cfg.DATASETS.TRAIN_SPLIT = "trainval"  # the split to learn from; CorLoc is measured on it too
     cfg.DATASETS.TEST_SPLIT = "test"  # the split that AP is measured on
     cfg.DATASETS.PROPOSALS = "datasets/VOC2007/proposals.npz"  # of both splits (tools/make_proposals.py)
-    cfg.DATASETS.DIFFICULT_LABELS = True  # does a difficult object give its image the label of its class?
+    cfg.DATASETS.DIFFICULT_LABELS = True  # does a difficult object (coco: a crowd) label its image?
+    cfg.DATASETS.COCO_JSON = "annotations/instances_{split}.json"  # of coco: the split's file below ROOT
+    cfg.DATASETS.COCO_IMAGES = "{split}"  # of coco: the split's folder of images below ROOT
     cfg.DATASETS.WORKERS = 2  # processes that read images; 0: the main process reads
 
     # ---- Which proposals to keep
@@ -131,6 +133,7 @@ def get_cfg() -> CfgNode:
 
     # ---- From scores to detections, and what to show of them
     cfg.TEST = CfgNode()
+    cfg.TEST.METRICS = "auto"  # "voc": AP50 and CorLoc; "coco": COCO's AP too; "auto": as DATASETS.FORMAT
     cfg.TEST.SCORE_THRESHOLD = 1e-5  # a detection scores more
     cfg.TEST.NMS = 0.3  # of two detections of a class that overlap more, the lower-scored one goes
     cfg.TEST.MAX_DETECTIONS = 100  # most detections an image
@@ -150,6 +153,7 @@ _CHOICES = {
     "MODEL.BOX_FEATURES.POOL": ("roi_pool", "roi_align"),
     "SOLVER.OPTIMIZER": ("sgd", "adamw"),
     "SOLVER.SCHEDULE": ("step", "cosine"),
+    "TEST.METRICS": ("auto", "voc", "coco"),
 }
 
 # Of each backbone but timm's: the strides it can have, and how many of its stages can be frozen.
@@ -219,7 +223,9 @@ def _check(cfg: CfgNode) -> None:
     _require(len(inputs.TEST_SIZES) > 0, "INPUT.TEST_SIZES", inputs.TEST_SIZES, "at least one size")
     _require(len(inputs.MEAN) == 3, "INPUT.MEAN", inputs.MEAN, "3 numbers: red, green, blue")
     _require(len(inputs.STD) == 3, "INPUT.STD", inputs.STD, "3 numbers: red, green, blue")
-    _require(0 < len(set(classes)) == len(classes), "DATASETS.CLASSES", classes, "names, each once")
+    _require(len(set(classes)) == len(classes), "DATASETS.CLASSES", classes, "names, each once")
+    if cfg.DATASETS.FORMAT == "voc":
+        _require(len(classes) > 0, "DATASETS.CLASSES", classes, "names, as DATASETS.FORMAT is 'voc'")
     weights, streams = cfg.MODEL.STREAM_WEIGHTS, cfg.MODEL.STREAMS
     expected = f"as many numbers as MODEL.STREAMS, which is {streams}"
     _require(len(weights) == streams, "MODEL.STREAM_WEIGHTS", weights, expected)

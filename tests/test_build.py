@@ -1,5 +1,6 @@
 """detector.build: each key reaches the object that it is about."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -162,3 +163,37 @@ def test_timm_missing_is_said(make_cfg, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "detector.modeling.backbones.timm", None)
     with pytest.raises(ValueError, match="not installed: pip install timm"):
         build.build_backbone(make_cfg("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t"))
+
+
+def test_coco_sets_take_their_paths_and_crowds_from_the_config(make_cfg, tmp_path):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.jpg").touch()
+    crowd = {"id": 1, "image_id": 1, "category_id": 7, "bbox": [1, 1, 4, 4], "iscrowd": 1}
+    content = {
+        "images": [{"id": 1, "file_name": "a.jpg", "height": 9, "width": 9}],
+        "annotations": [crowd],
+        "categories": [{"id": 7, "name": "cat"}],
+    }
+    (tmp_path / "train.json").write_text(json.dumps(content))
+    words = ["DATASETS.FORMAT", "coco", "DATASETS.ROOT", str(tmp_path), "DATASETS.CLASSES", "[]"]
+    words += ["DATASETS.COCO_JSON", "{split}.json", "DATASETS.COCO_IMAGES", "pictures"]
+    cfg = make_cfg(*words)
+    dataset = build.build_dataset(cfg, "train")
+    assert dataset.labels(0).tolist() == [1]
+    named = build.name_classes(cfg, dataset)
+    assert named.DATASETS.CLASSES == ("cat",)
+    assert cfg.DATASETS.CLASSES == ()
+    assert build.name_classes(named, None) is named
+    without = make_cfg(*words, "DATASETS.DIFFICULT_LABELS", "False")
+    with pytest.warns(UserWarning, match="have no object"):
+        assert build.build_dataset(without, "train").labels(0).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "format_", "asked"),
+    [("auto", "voc", False), ("auto", "coco", True), ("voc", "coco", False), ("coco", "voc", True)],
+)
+def test_coco_figures_are_for_coco_sets_or_on_request(make_cfg, metrics, format_, asked):
+    pytest.importorskip("pycocotools")
+    engine = build.build_coco_engine(make_cfg("TEST.METRICS", metrics, "DATASETS.FORMAT", format_))
+    assert (engine is not None) == asked

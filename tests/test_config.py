@@ -97,6 +97,8 @@ def test_an_unknown_key_of_a_file_names_the_file_too(write):
         ("INPUT.STD", "(0.5, 0.5)", "INPUT.STD is .* expected 3 numbers"),
         ("TEST.NMS", "1.5", "TEST.NMS is 1.5, expected from 0 to 1"),
         ("DATASETS.CLASSES", "('cat', 'cat')", "names, each once"),
+        ("DATASETS.CLASSES", "[]", "names, as DATASETS.FORMAT is 'voc'"),
+        ("DATASETS.FORMAT", "COCO", "did you mean 'coco'"),
         ("MODEL.STREAMS", "2", "MODEL.STREAM_WEIGHTS is .*as many numbers as MODEL.STREAMS, which is 2"),
         ("SOLVER.STEPS", "(20, 10)", "ascending"),
         ("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME"),

@@ -17,8 +17,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from detector.data.images import IMAGE_SUFFIXES
 from detector.data.propose import propose
-from detector.data.voc import IMAGE_SUFFIXES
 
 
 def find_images(folder: Path) -> dict[str, Path]:

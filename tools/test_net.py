@@ -15,11 +15,20 @@ from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.build import build_dataset, build_device, build_model, build_postprocess, build_test_loader
+from detector.build import (
+    build_coco_engine,
+    build_dataset,
+    build_device,
+    build_model,
+    build_postprocess,
+    build_test_loader,
+    name_classes,
+)
 from detector.config import load_cfg
-from detector.data.voc import VOCDataset
+from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.inference import predict
+from detector.evaluation.coco import coco_ap
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import metrics_table, summarize, write_json
 from detector.evaluation.voc import corloc, voc_ap
@@ -49,6 +58,9 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
     if cfg.THREADS:
         torch.set_num_threads(cfg.THREADS)
     seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+    coco_engine = build_coco_engine(cfg)
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    cfg = name_classes(cfg, train_set)
     model = build_model(cfg)
     restore_model(model, checkpoint, path)
     model.to(device)
@@ -59,7 +71,6 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
     postprocess = build_postprocess(cfg)
     detections = [postprocess(scores) for scores in predict_all(cfg, model, test_set, device)]
     truth = [test_set.annotation(i) for i in range(len(test_set))]
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     best = [best_proposals(scores) for scores in predict_all(cfg, model, train_set, device)]
     train_truth = [train_set.annotation(i) for i in range(len(train_set))]
 
@@ -68,6 +79,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
         voc_ap(detections, truth, len(class_names)),
         voc_ap(detections, truth, len(class_names), eleven_point=True),
         corloc(best, train_truth, len(class_names)),
+        coco_ap(detections, truth, len(class_names), engine=coco_engine) if coco_engine else {},
     )
     metrics |= {
         "method": cfg.MODEL.METHOD,
@@ -85,7 +97,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
 
 
 def predict_all(
-    cfg: CfgNode, model: nn.Module, dataset: VOCDataset, device: torch.device
+    cfg: CfgNode, model: nn.Module, dataset: AnnotatedImages, device: torch.device
 ) -> Iterator[Scores]:
     """The scores of every image of a data set, behind a progress bar."""
     loader = build_test_loader(cfg, dataset)

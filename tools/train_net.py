@@ -24,9 +24,10 @@ from detector.build import (
     build_optimizer,
     build_train_loader,
     load_pretrained,
+    name_classes,
 )
 from detector.config import differences, load_cfg
-from detector.data.voc import VOCDataset
+from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import list_checkpoints, load_checkpoint, restore_model, restore_optimizer
 from detector.engine.train import train
 from detector.evaluation.report import write_json
@@ -62,6 +63,8 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     setup_logging(folder / "log.txt")
 
+    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    cfg = name_classes(cfg, dataset)
     model = build_model(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
     start, seconds = 0, 0.0
@@ -75,7 +78,6 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
             logger.warning("warning: this run began with another config: %s", line)
     else:
         load_pretrained(cfg, model)
-    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     loader = build_train_loader(
         cfg, dataset, stride=model.backbone.stride, start=start * cfg.SOLVER.ACCUMULATE
     )
@@ -112,7 +114,7 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
     logger.info("to test them: python tools/test_net.py --config-file %s", folder / "config.yaml")
 
 
-def describe(cfg: CfgNode, dataset: VOCDataset, model: torch.nn.Module, device: torch.device) -> None:
+def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, device: torch.device) -> None:
     """Log what will run, so that nobody has to guess what a config amounts to."""
     solver, method = cfg.SOLVER, cfg.MODEL.METHOD
     parts = [] if method == "wsddn" else [f"{cfg.MODEL.STREAMS} refinement streams"]

@@ -12,9 +12,9 @@ import cv2
 import numpy as np
 from tqdm import tqdm
 
+from detector.data.images import read_image
 from detector.data.proposals import save_proposals
 from detector.data.selective_search import Mode, require_ximgproc, selective_search
-from detector.data.voc import read_image
 
 Found = tuple[tuple[int, int], np.ndarray]  # size (height, width) of an image and its boxes (R, 4) float32
 

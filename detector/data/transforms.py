@@ -12,6 +12,8 @@ from torch import Tensor
 
 from detector.structures import Sample, flip_boxes, scale_boxes
 
+_LEAST_SIDE = 16  # VGG16 halves an image up to four times, and fails where nothing is left
+
 
 def resized_size(height: int, width: int, size: int, side: str, max_size: int) -> tuple[int, int]:
     """(height, width) once the shortest or longest side is `size`; smaller where one would pass `max_size`.
@@ -55,6 +57,12 @@ def normalize(image: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) ->
     return image.float().contiguous().div_(scale).sub_(shift)
 
 
+def pad(image: Tensor) -> Tensor:
+    """Image (3, H, W) with zeros, the mean colour, at the bottom and the right of one that is a mere line."""
+    height, width = image.shape[1:]
+    return F.pad(image, (0, max(0, _LEAST_SIDE - width), 0, max(0, _LEAST_SIDE - height)))
+
+
 @dataclass(frozen=True)
 class TrainTransform:
     """A random one of `sizes`, mirrored every second time on average, normalised."""
@@ -73,7 +81,7 @@ class TrainTransform:
         sample = resize(sample, size, self.side, self.max_size)
         if self.flip and mirrored:
             sample = flip(sample)
-        return replace(sample, image=normalize(sample.image, self.mean, self.std))
+        return replace(sample, image=pad(normalize(sample.image, self.mean, self.std)))
 
 
 @dataclass(frozen=True)
@@ -93,4 +101,4 @@ class TestTransform:
         sample = resize(sample, self.size, self.side, self.max_size)
         if self.flip:
             sample = flip(sample)
-        return replace(sample, image=normalize(sample.image, self.mean, self.std))
+        return replace(sample, image=pad(normalize(sample.image, self.mean, self.std)))

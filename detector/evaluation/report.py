@@ -2,44 +2,64 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from detector.utils.files import atomic_write
 
 _COLUMNS = {"AP50": "mAP50", "AP50_11point": "mAP50_11point", "CorLoc": "CorLoc"}  # of a class: their mean
+_COCO = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
 
 
-def summarize(class_names: Sequence[str], ap: np.ndarray, ap_11point: np.ndarray, corloc: np.ndarray) -> dict:
+def summarize(
+    class_names: Sequence[str],
+    ap: np.ndarray,
+    ap_11point: np.ndarray,
+    corloc: np.ndarray,
+    coco: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> dict:
     """Metrics in percent: mAP50, mAP50_11point, CorLoc, and per_class {name: {AP50, AP50_11point, CorLoc}}.
+
+    With COCO's figures also AP, AP50, AP75, AP_small, AP_medium and AP_large, the means over the classes, and
+    the AP of each class.
 
     Args:
         ap, ap_11point, corloc: (C,) in [0, 1]; nan, where there was nothing to find, becomes None and is left
             out of the mean.
+        coco: what `coco_ap` returned, or nothing.
     """
     columns = {
         name: [_percent(value) for value in values]
         for name, values in zip(_COLUMNS, (ap, ap_11point, corloc), strict=True)
     }
     means: dict = {_COLUMNS[name]: _mean(values) for name, values in columns.items()}
+    means |= {name: _mean(map(_percent, values)) for name, values in coco.items()}
+    if coco:
+        columns["AP"] = [_percent(value) for value in coco["AP"]]
     rows = zip(class_names, *columns.values(), strict=True)
-    return means | {"per_class": {name: dict(zip(_COLUMNS, values, strict=True)) for name, *values in rows}}
+    return means | {"per_class": {name: dict(zip(columns, values, strict=True)) for name, *values in rows}}
 
 
 def metrics_table(metrics: dict) -> str:
-    """The dict of :func:`summarize` as text: a class a line, the means last; "-" stands for None."""
-    rows = [["class", "AP50", "AP50 11-point", "CorLoc"]]
+    """The dict of :func:`summarize` as text: a class a line, the means last; "-" stands for None.
+
+    COCO's figures add a column, AP, and a line below.
+    """
+    coco = [name for name in _COCO if name in metrics]
+    rows = [["class", "AP50", "AP50 11-point", "CorLoc", *coco[:1]]]
     rows += [[name, *map(_cell, values.values())] for name, values in metrics["per_class"].items()]
-    rows += [["mean", *(_cell(metrics[name]) for name in _COLUMNS.values())]]
+    rows += [["mean", *(_cell(metrics[name]) for name in [*_COLUMNS.values(), *coco[:1]])]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip()
         for name, *cells in rows
     ]
     rule = "-" * max(map(len, lines))
-    return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+    below = ["", "COCO: " + "  ".join(f"{name} {_cell(metrics[name])}" for name in coco)] if coco else []
+    return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], *below])
 
 
 def write_json(path: str | Path, content: dict) -> None:

@@ -4,7 +4,7 @@ AP is one pass over flat arrays: a row is a box, and a detection meets the true 
 and class.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -26,7 +26,8 @@ def voc_ap(
     scores: images in the order of `annotations`, then as given). Each is assigned to the object of its image
     and class that it overlaps most (equal overlaps: the first object). It is wrong where their IoU is below
     `iou_threshold` or the object is taken already. One assigned to a difficult object is neither right nor
-    wrong, and difficult objects need not be found.
+    wrong, and difficult objects need not be found. A crowd is no object; as in COCO, what would be wrong does
+    not count where a share of `iou_threshold` or more of its area lies in a crowd of its class.
 
     Args:
         detections, annotations: one of each for every image, in any order.
@@ -36,19 +37,24 @@ def voc_ap(
     Raises:
         ValueError: the two do not speak of the same images, or a label is not in [0, C).
     """
-    detections = _in_order_of(annotations, detections)
-    found_group, found_boxes = _flatten(detections, num_classes)  # (D,), (D, 4)
-    true_group, true_boxes = _flatten(annotations, num_classes)  # (G,), (G, 4)
-    difficult = _concatenate([annotation.difficult for annotation in annotations]).astype(bool)  # (G,)
+    detections = in_order_of(annotations, detections)
     scores = _concatenate([image.scores for image in detections])  # (D,)
-
     ranking = np.argsort(-scores, kind="stable")
-    match = _best_match(found_boxes, found_group, true_boxes, true_group, iou_threshold)[ranking]  # (D,)
+    found_group, found_boxes = (rows[ranking] for rows in _flatten(detections, num_classes))  # (D,), (D, 4)
+    true_group, true_boxes = _flatten(annotations, num_classes)  # (G,), (G, 4)
+    crowd = _concatenate([annotation.crowd for annotation in annotations]).astype(bool)  # (G,)
+    crowd_group, crowd_boxes = true_group[crowd], true_boxes[crowd]
+    true_group, true_boxes = true_group[~crowd], true_boxes[~crowd]
+    difficult = _concatenate([annotation.difficult for annotation in annotations]).astype(bool)[~crowd]
+
+    match = _best_match(found_boxes, found_group, true_boxes, true_group, iou_threshold, _paired_iou)  # (D,)
+    in_crowd = _best_match(found_boxes, found_group, crowd_boxes, crowd_group, iou_threshold, _paired_share)
     right = np.zeros(len(match), dtype=bool)
     taken, first = np.unique(match, return_index=True)  # the highest-ranked detection of each object
     right[first[taken >= 0]] = True
     counts = np.append(~difficult, True)[match]  # index -1, no match: it counts, as wrong
-    found_label, true_label = found_group[ranking] % num_classes, true_group % num_classes
+    counts &= right | (in_crowd < 0)
+    found_label, true_label = found_group % num_classes, true_group % num_classes
     return np.array(
         [
             _average_precision(
@@ -71,8 +77,8 @@ def corloc(
     """Correct localisation of each class (C,), float64 in [0, 1]; nan for a class that no image shows.
 
     Of the images that show the class, the share whose best box for it (equal scores: the first) has an
-    IoU above `iou_threshold` with any object of the class, difficult ones included. Deselaers et al., IJCV
-    2012.
+    IoU above `iou_threshold` with any object of the class, difficult ones included, crowds not. Deselaers et
+    al., IJCV 2012.
 
     Args:
         scores, annotations: one of each for every image, in any order.
@@ -81,20 +87,21 @@ def corloc(
         ValueError: the two do not speak of the same images.
     """
     shown, hit = np.zeros(num_classes), np.zeros(num_classes)
-    for image, annotation in zip(_in_order_of(annotations, scores), annotations, strict=True):
-        labels = annotation.labels.unique()  # (L,)
+    for image, annotation in zip(in_order_of(annotations, scores), annotations, strict=True):
+        boxes, classes = annotation.boxes[~annotation.crowd], annotation.labels[~annotation.crowd]
+        labels = classes.unique()  # (L,)
         shown[labels.numpy()] += 1
         if len(labels) == 0 or len(image.scores) == 0:
             continue
         best = image.boxes[image.scores[:, labels].argmax(dim=0), labels].double()  # (L, 4)
-        overlap = box_iou(best, annotation.boxes.double()) > iou_threshold  # (L, G)
-        same_class = labels[:, None] == annotation.labels[None, :]  # (L, G)
+        overlap = box_iou(best, boxes.double()) > iou_threshold  # (L, G)
+        same_class = labels[:, None] == classes[None, :]  # (L, G)
         hit[labels.numpy()] += (overlap & same_class).any(dim=1).numpy()
     with np.errstate(invalid="ignore"):
         return hit / shown  # 0 / 0 is nan: no image shows the class
 
 
-def _in_order_of(annotations: Sequence[Annotation], results: Sequence) -> list:
+def in_order_of(annotations: Sequence[Annotation], results: Sequence) -> list:
     """`results`, the one of each annotation's image in the order of the annotations."""
     by_id = {result.image_id: result for result in results}
     wanted = [annotation.image_id for annotation in annotations]
@@ -120,7 +127,12 @@ def _concatenate(tensors: list[torch.Tensor]) -> np.ndarray:
 
 
 def _best_match(
-    boxes: np.ndarray, groups: np.ndarray, others: np.ndarray, other_groups: np.ndarray, iou_threshold: float
+    boxes: np.ndarray,
+    groups: np.ndarray,
+    others: np.ndarray,
+    other_groups: np.ndarray,
+    threshold: float,
+    overlap: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """For each of boxes (D, 4), which of others (G, 4) in its group it overlaps most; -1: none enough."""
     order = np.argsort(other_groups, kind="stable")
@@ -130,22 +142,37 @@ def _best_match(
     box = np.repeat(np.arange(len(boxes)), count)  # (P,)
     place = np.arange(len(box)) - np.repeat(np.cumsum(count) - count, count)  # 0, 1, ... within each box
     other = order[np.repeat(start, count) + place]  # (P,)
-    iou = _paired_iou(boxes[box], others[other])
-    best_first = np.lexsort((-iou, box))  # stable: of equal IoUs the first object comes first
+    overlaps = overlap(boxes[box], others[other])  # (P,)
+    best_first = np.lexsort((-overlaps, box))  # stable: of equal overlaps the first object comes first
     matched, first = np.unique(box[best_first], return_index=True)
     best = best_first[first]  # the best pair of each box that has any
     match = np.full(len(boxes), -1)
-    match[matched] = np.where(iou[best] >= iou_threshold, other[best], -1)
+    match[matched] = np.where(overlaps[best] >= threshold, other[best], -1)
     return match
 
 
 def _paired_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """IoU (P,) of boxes (P, 4) and others (P, 4), row by row; 0 where the union is empty."""
+    intersection = _paired_intersection(boxes, others)
+    return _ratio(intersection, _areas(boxes) + _areas(others) - intersection)
+
+
+def _paired_share(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Share (P,) of boxes (P, 4) that lies in others (P, 4), row by row; 0 of an empty box."""
+    return _ratio(_paired_intersection(boxes, others), _areas(boxes))
+
+
+def _paired_intersection(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     sides = np.minimum(boxes[:, 2:], others[:, 2:]) - np.maximum(boxes[:, :2], others[:, :2])  # (P, 2)
-    intersection = sides.clip(min=0).prod(axis=1)
-    areas = [(corners[:, 2:] - corners[:, :2]).prod(axis=1) for corners in (boxes, others)]
-    union = areas[0] + areas[1] - intersection
-    return np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
+    return sides.clip(min=0).prod(axis=1)
+
+
+def _areas(boxes: np.ndarray) -> np.ndarray:
+    return (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 def _average_precision(right: np.ndarray, num_objects: int, eleven_point: bool) -> float:

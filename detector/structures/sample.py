@@ -6,7 +6,10 @@ cannot see them. Annotation, which has them, is made by a data set's reader and 
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from detector.structures.boxes import box_area
 
 
 @dataclass(frozen=True)
@@ -83,4 +86,12 @@ class Annotation:
     image_id: str
     boxes: Tensor  # (G, 4) float32 xyxy
     labels: Tensor  # (G,) int64, foreground class index in [0, C)
-    difficult: Tensor  # (G,) bool
+    difficult: Tensor  # (G,) bool: in AP neither to be found nor wrong to find
+    crowd: Tensor = None  # (G,) bool: around many objects, and so around none; default: no box is
+    areas: Tensor = None  # (G,) float64 square pixels, of the outlines where known; default: of the boxes
+
+    def __post_init__(self):
+        if self.crowd is None:
+            object.__setattr__(self, "crowd", torch.zeros(len(self.boxes), dtype=torch.bool))
+        if self.areas is None:
+            object.__setattr__(self, "areas", box_area(self.boxes.double()))

@@ -161,3 +161,15 @@ def test_test_transform_is_the_pass_it_names():
     assert torch.equal(plain.image, normalize(resize(original, 20, "shortest", 200).image, MEAN, STD))
     assert torch.equal(mirrored.image, plain.image.flip(2))
     assert mirrored.proposals.tolist() == [[0, 0, 30, 20], [15, 2.5, 25, 10]]
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_an_image_that_is_a_mere_line_is_padded_with_the_mean(flipped):
+    line = sample(1, 60, [(0, 0, 15, 1)])
+    result = TestTransform(480, "shortest", 120, flipped, MEAN, STD)(line)
+    assert result.image.shape == (3, 16, 120)
+    assert result.image[:, :2].count_nonzero() > 0
+    assert result.image[:, 2:].count_nonzero() == 0
+    assert result.proposals.tolist() == [[90, 0, 120, 2] if flipped else [0, 0, 30, 2]]
+    trained = train_transform(max_size=120)(line, torch.Generator())
+    assert trained.image.shape == (3, 16, 120)

@@ -6,9 +6,9 @@ import pytest
 from detector.evaluation.report import metrics_table, summarize, write_json
 
 NAN = float("nan")
-METRICS = summarize(
-    ("cat", "dog", "elephant"), np.array([0.5, NAN, 0.25]), np.array([0.25, NAN, 1]), np.array([1, 0, NAN])
-)
+CLASSES = ("cat", "dog", "elephant")
+FIGURES = np.array([0.5, NAN, 0.25]), np.array([0.25, NAN, 1]), np.array([1, 0, NAN])
+METRICS = summarize(CLASSES, *FIGURES)
 
 
 def test_metrics_are_in_percent_and_null_where_nothing_was_to_find():
@@ -31,6 +31,30 @@ def test_no_class_at_all_has_objects():
 def test_every_class_needs_its_figures():
     with pytest.raises(ValueError, match="zip"):
         summarize(("cat", "dog"), *[np.array([0.5])] * 3)
+
+
+def test_coco_figures_stand_beside_the_others():
+    means = {name: np.array([0.5, NAN, 0.3]) for name in ("AP", "AP50", "AP75", "AP_small", "AP_medium")}
+    metrics = summarize(CLASSES, *FIGURES, means | {"AP_large": np.full(3, NAN)})
+    assert list(metrics) == ["mAP50", "mAP50_11point", "CorLoc", *means, "AP_large", "per_class"]
+    assert metrics["AP75"] == pytest.approx(40)
+    assert metrics["AP_large"] is None
+    assert {name: row["AP"] for name, row in metrics["per_class"].items()} == {
+        "cat": 50.0,
+        "dog": None,
+        "elephant": 30.0,
+    }
+    assert metrics_table(metrics).splitlines() == [
+        "class     AP50  AP50 11-point  CorLoc    AP",
+        "-------------------------------------------",
+        "cat       50.0           25.0   100.0  50.0",
+        "dog          -              -     0.0     -",
+        "elephant  25.0          100.0       -  30.0",
+        "-------------------------------------------",
+        "mean      37.5           62.5    50.0  40.0",
+        "",
+        "COCO: AP 40.0  AP50 40.0  AP75 40.0  AP_small 40.0  AP_medium 40.0  AP_large -",
+    ]
 
 
 def test_table():

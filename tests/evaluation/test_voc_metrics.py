@@ -1,4 +1,4 @@
-"""AP and CorLoc against cases worked out by hand, a brute-force twin and pycocotools."""
+"""VOC's AP and CorLoc against cases worked out by hand, a brute-force twin and pycocotools."""
 
 import contextlib
 import io
@@ -13,12 +13,13 @@ from detector.evaluation.voc import corloc, voc_ap
 from detector.structures import Annotation, Detections, Scores
 
 
-def annotation(image_id, boxes=(), labels=(), difficult=()):
+def annotation(image_id, boxes=(), labels=(), difficult=(), crowd=()):
     return Annotation(
         image_id,
         torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4),
         torch.tensor(labels, dtype=torch.int64),
         torch.tensor(difficult or [False] * len(labels), dtype=torch.bool),
+        torch.tensor(crowd or [False] * len(labels), dtype=torch.bool),
     )
 
 
@@ -117,6 +118,20 @@ def test_empty_boxes_match_nothing():
     assert voc_ap([found("a", [(5, 5, 5, 5)], [0.9], [0])], truth, 1)[0] == 0
 
 
+def test_a_crowd_is_no_object_and_excuses_what_is_half_inside():
+    crowd = annotation("a", [(0, 0, 100, 100), FAR], [0, 0], crowd=[True, False])
+    inside, half, less = (10, 10, 30, 30), (90, 0, 110, 10), (91, 0, 111, 10)
+    for box, expected in ((inside, 1), (half, 1), (less, 0.5)):
+        assert voc_ap([found("a", [box, FAR], [0.9, 0.8], [0, 0])], [crowd], 1)[0] == expected
+    # A second detection of an object is excused too, one of another class is not.
+    twice = annotation("a", [(0, 0, 100, 100), BOX, FAR], [0, 0, 0], crowd=[True, False, False])
+    assert voc_ap([found("a", [BOX, BOX, FAR], [0.9, 0.8, 0.7], [0] * 3)], [twice], 1)[0] == 1
+    other = annotation("a", [(0, 0, 100, 100), FAR], [1, 0], crowd=[True, False])
+    result = voc_ap([found("a", [inside, FAR], [0.9, 0.8], [0, 0])], [other], 2)
+    assert result[0] == 0.5
+    assert np.isnan(result[1])
+
+
 def test_images_must_agree():
     with pytest.raises(ValueError, match="image b has an annotation but no results"):
         voc_ap([found("a")], [annotation("a"), annotation("b")], 1)
@@ -156,6 +171,14 @@ def test_corloc_takes_the_first_of_equal_scores():
     boxes = torch.tensor([BOX, FAR], dtype=torch.float32)
     assert corloc([scored("a", boxes, torch.ones(2, 1))], truth, 1)[0] == 1
     assert corloc([scored("a", boxes.flip(0), torch.ones(2, 1))], truth, 1)[0] == 0
+
+
+def test_corloc_passes_over_crowds():
+    scores = [scored("a", torch.tensor([BOX, FAR]), torch.tensor([[0.9, 0.1], [0, 0]]))]
+    truth = [annotation("a", [BOX, FAR, BOX], [0, 0, 1], crowd=[True, False, True])]
+    result = corloc(scores, truth, 2)
+    assert result[0] == 0
+    assert np.isnan(result[1])
 
 
 def test_corloc_needs_scores_of_every_image():
@@ -298,7 +321,16 @@ def separate_case(seed):
         difficult = rng.random(len(boxes)) < (1.0 if seed % 20 == 7 else 0.3)
         if seed % 20 == 11:
             boxes, labels, difficult = boxes[:0], labels[:0], difficult[:0]
-        annotations.append(annotation(f"{i}", boxes.tolist(), labels.tolist(), difficult.tolist()))
+        crowds = [[0, 0, int(rng.integers(50, 400)), 100], [200, 100, 350, 400]][: rng.integers(0, 3)]
+        annotations.append(
+            annotation(
+                f"{i}",
+                boxes.tolist() + crowds,
+                labels.tolist() + rng.integers(0, 2, len(crowds)).tolist(),
+                difficult.tolist() + [False] * len(crowds),
+                [False] * len(boxes) + [True] * len(crowds),
+            )
+        )
         repeats = np.where(difficult, rng.integers(0, 2, len(boxes)), rng.integers(0, 4, len(boxes)))
         near = np.repeat(boxes, repeats, axis=0).astype(float)
         near += rng.integers(-8, 9, near.shape)
@@ -320,12 +352,14 @@ def coco_ap(coco_module, cocoeval_module, detections, annotations, label, eleven
     xywh = lambda box: [float(v) for v in (box[0], box[1], box[2] - box[0], box[3] - box[1])]  # noqa: E731
     truth = [
         # An area out of range is how COCO marks an object that does not count, besides crowds.
-        {"bbox": xywh(box), "area": 1e9 if difficult else 1.0, "image_id": i}
+        {"bbox": xywh(box), "area": 1e9 if difficult else 1.0, "iscrowd": int(crowd), "image_id": i}
         for i, image in enumerate(annotations)
-        for box, c, difficult in zip(image.boxes, image.labels, image.difficult, strict=True)
+        for box, c, difficult, crowd in zip(
+            image.boxes, image.labels, image.difficult, image.crowd, strict=True
+        )
         if c == label
     ]
-    total = sum(row["area"] == 1.0 for row in truth)
+    total = sum(row["area"] == 1.0 and not row["iscrowd"] for row in truth)
     if total == 0:
         return None
     results = [
@@ -341,7 +375,7 @@ def coco_ap(coco_module, cocoeval_module, detections, annotations, label, eleven
         "info": {},
         "images": [{"id": i} for i in range(len(annotations))],
         "categories": [{"id": 1}],
-        "annotations": [{**row, "id": n + 1, "category_id": 1, "iscrowd": 0} for n, row in enumerate(truth)],
+        "annotations": [{**row, "id": n + 1, "category_id": 1} for n, row in enumerate(truth)],
     }
     coco.createIndex()
     evaluation = cocoeval_module.COCOeval(coco, coco.loadRes(results), "bbox")

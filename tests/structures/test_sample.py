@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 import torch
 
-from detector.structures import Batch, Sample
+from detector.structures import Annotation, Batch, Sample
 
 
 def batch():
@@ -44,3 +44,11 @@ def test_pinned_batches():
     pinned = batch().pin_memory()
     assert all(tensor.is_pinned() for tensor in (pinned.images, pinned.rois, pinned.labels))
     assert torch.equal(pinned.images, batch().images)
+
+
+def test_annotations_without_outlines_and_crowds():
+    boxes = torch.tensor([[0.0, 0, 2, 3], [1, 1, 5, 5]])
+    annotation = Annotation("a", boxes, torch.tensor([0, 1]), torch.zeros(2, dtype=torch.bool))
+    assert annotation.crowd.tolist() == [False, False]
+    assert annotation.areas.tolist() == [6, 16]
+    assert annotation.areas.dtype == torch.float64

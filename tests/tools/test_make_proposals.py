@@ -11,10 +11,11 @@ import pytest
 from PIL import Image
 
 from detector.data import propose as module
+from detector.data.images import read_image
 from detector.data.proposals import load_proposals
 from detector.data.selective_search import selective_search
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset, read_image
+from detector.data.voc import VOCDataset
 
 SEARCH = ("--mode", "fast", "--longest-side", 100)
 

@@ -1,0 +1,142 @@
+"""Times what a data set takes to be read and checked at the start of a run, on one core.
+
+python benchmarks/bench_reading.py --device cpu
+
+The files are made up, of the form and size of real ones: a VOC folder of 500 x 375 pixels and 3 objects an
+image, and a COCO file of as many images and objects as COCO 2017's train has, with polygons. The seconds are
+CPU time, files in the page cache: a quiet machine takes no longer. The peers check nothing of what they read.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import BytesIO, StringIO
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import torch
+from measure import report
+from PIL import Image
+from pycocotools.coco import COCO
+
+from detector.data.coco import COCODataset
+from detector.data.toybox import CLASSES
+from detector.data.toybox.folder import annotation
+from detector.data.toybox.scene import SceneObject
+from detector.data.voc import VOCDataset
+
+VOC_IMAGES = 10_000
+COCO_IMAGES, COCO_OBJECTS, COCO_CATEGORIES = 118_287, 860_001, 80
+TARGET_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One line of the table."""
+
+    case: str
+    seconds: float
+    peer: str
+    peer_seconds: float
+    target_seconds: float
+    reached: bool
+
+
+def write_voc(root: Path, images: int) -> None:
+    """A folder in VOC layout, its split "train"; all its images and all its annotations are the same."""
+    objects = [SceneObject("bird", (9, 9, 99 + i, 99), truncated=False, difficult=False) for i in range(3)]
+    for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (root / folder).mkdir(parents=True)
+    picture, xml = BytesIO(), BytesIO()
+    Image.new("RGB", (500, 375)).save(picture, format="jpeg")
+    annotation("a", (375, 500, 3), objects).write(xml)
+    for index in range(images):
+        (root / "JPEGImages" / f"{index:06d}.jpg").write_bytes(picture.getvalue())
+        (root / "Annotations" / f"{index:06d}.xml").write_bytes(xml.getvalue())
+    names = "".join(f"{index:06d}\n" for index in range(images))
+    (root / "ImageSets" / "Main" / "train.txt").write_text(names)
+
+
+def write_coco(root: Path) -> Path:
+    """A set in COCO's layout whose images are empty files; returns the path of its JSON file."""
+    rng = np.random.default_rng(0)
+    (root / "train").mkdir(parents=True)
+    (root / "annotations").mkdir()
+    images = []
+    for index in range(COCO_IMAGES):
+        name = f"{index:012d}.jpg"
+        (root / "train" / name).touch()
+        url = f"http://images.cocodataset.org/train2017/{name}"
+        images.append({"file_name": name, "coco_url": url, "height": 480, "width": 640, "id": index})
+    polygons = [rng.uniform(0, 480, 2 * rng.integers(10, 40)).round(2).tolist() for _ in range(1000)]
+    boxes = rng.uniform(1, 240, (COCO_OBJECTS, 4)).round(2)
+    of_image = rng.integers(COCO_IMAGES, size=COCO_OBJECTS)
+    of_category = rng.integers(COCO_CATEGORIES, size=COCO_OBJECTS)
+    objects = [
+        {
+            "segmentation": [polygons[index % len(polygons)]],
+            "area": box[2] * box[3],
+            "iscrowd": 0,
+            "image_id": image,
+            "bbox": box,
+            "category_id": category,
+            "id": index,
+        }
+        for index, (box, image, category) in enumerate(
+            zip(boxes.tolist(), of_image.tolist(), of_category.tolist(), strict=True)
+        )
+    ]
+    categories = [{"id": index, "name": f"class {index}"} for index in range(COCO_CATEGORIES)]
+    path = root / "annotations" / "instances_train.json"
+    path.write_text(json.dumps({"images": images, "annotations": objects, "categories": categories}))
+    return path
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    begin = time.process_time()
+    call()
+    return time.process_time() - begin
+
+
+def bench_voc(root: Path) -> Reading:
+    write_voc(root, VOC_IMAGES)
+    paths = sorted((root / "Annotations").glob("*.xml"))
+    ours = cpu_seconds(lambda: VOCDataset(root, "train", CLASSES))
+    peer = cpu_seconds(lambda: deque(map(ElementTree.parse, paths), maxlen=0))
+    case = f"VOC, {VOC_IMAGES:,} images: XML and sizes"
+    return Reading(case, ours, "ElementTree.parse", peer, TARGET_SECONDS, ours < TARGET_SECONDS)
+
+
+def bench_coco(root: Path) -> Reading:
+    path = write_coco(root)
+    ours = cpu_seconds(lambda: COCODataset(root, "train"))
+    with redirect_stdout(StringIO()):
+        peer = cpu_seconds(lambda: COCO(str(path)))
+    megabytes = path.stat().st_size / 1e6
+    case = f"COCO, {COCO_IMAGES:,} images, {COCO_OBJECTS:,} objects, {megabytes:.0f} MB"
+    return Reading(case, ours, "pycocotools.COCO", peer, TARGET_SECONDS, ours < TARGET_SECONDS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], required=True, help="cuda: nothing to time")
+    if parser.parse_args().device == "cuda":
+        return
+    warnings.simplefilter("ignore")  # of images without objects
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [bench_voc(Path(folder, "voc")), bench_coco(Path(folder, "coco"))]
+    report("reading", torch.device("cpu"), rows)
+
+
+if __name__ == "__main__":
+    main()

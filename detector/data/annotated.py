@@ -1,0 +1,158 @@
+"""What the data sets with true boxes have in common, whatever file the boxes came from."""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from detector.data.images import read_image
+from detector.structures import Annotation
+
+# Published VOC and COCO boxes reach up to a pixel outside their image here and there: not worth a warning.
+_OUTSIDE_TOLERANCE = 1.0
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The M objects of all images as flat arrays, image after image.
+
+    Arrays, as a tensor costs a file handle on its way to a worker process, and flat, as a million small ones
+    would cost seconds and gigabytes.
+    """
+
+    images: np.ndarray  # (M,) int64, the index of the object's image, ascending
+    boxes: np.ndarray  # (M, 4) half-open xyxy in pixels
+    labels: np.ndarray  # (M,) int64, foreground class index in [0, C)
+    difficult: np.ndarray  # (M,) bool
+    crowd: np.ndarray  # (M,) bool
+    areas: np.ndarray  # (M,) float64, square pixels; nan: that of the box
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "Objects":
+        fields = self.images, self.boxes, self.labels, self.difficult, self.crowd, self.areas
+        return Objects(*(field[rows] for field in fields))
+
+
+class AnnotatedImages:
+    """The images of one split, their image-level labels and, for evaluation, their true boxes.
+
+    Boxes are clipped to their image; one of which nothing is left is dropped, but its image keeps the label.
+    One warning counts such boxes, another the images without any label, which are allowed.
+
+    Args:
+        name: what messages call the data set.
+        class_names: the C foreground classes; their order is the order of the labels.
+        image_ids, paths: of the N images.
+        sizes: (N, 2) int64, (height, width) in pixels.
+        objects: their boxes as the file has them, in float64.
+        labelling: (M,) bool, the objects that give their image the label of their class.
+        describe: what messages call object m.
+
+    Raises:
+        ValueError: a box that is not finite or is turned inside out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        class_names: Sequence[str],
+        image_ids: Sequence[str],
+        paths: Sequence[str],
+        sizes: np.ndarray,
+        objects: Objects,
+        *,
+        labelling: np.ndarray,
+        describe: Callable[[int], str],
+    ):
+        self.name = name
+        self.class_names, self.image_ids = tuple(class_names), tuple(image_ids)
+        self._paths, self._sizes = tuple(paths), sizes
+        self._labels = np.zeros((len(image_ids), len(class_names)), dtype=bool)
+        self._labels[objects.images[labelling], objects.labels[labelling]] = True
+        boxes = _clip(objects.boxes, sizes[objects.images], describe, name)
+        sides = boxes[:, 2:] - boxes[:, :2]  # (M, 2)
+        areas = np.where(np.isnan(objects.areas), sides.prod(axis=1), objects.areas)
+        whole = replace(objects, boxes=boxes.astype(np.float32), areas=areas)
+        self._objects = whole[(sides > 0).all(axis=1)]
+        self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
+        unlabelled = int((~self._labels.any(axis=1)).sum())
+        if unlabelled:
+            warnings.warn(
+                f"{name}: {unlabelled} of {len(self)} images have no object; their labels are all 0",
+                stacklevel=3,
+            )
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def image_path(self, index: int) -> Path:
+        return Path(self._paths[index])
+
+    def image_size(self, index: int) -> tuple[int, int]:
+        """(height, width) in pixels of the image as stored."""
+        height, width = self._sizes[index].tolist()
+        return height, width
+
+    def read_image(self, index: int) -> Tensor:
+        """Image (3, H, W), uint8 RGB. Orientation tags are ignored: boxes are given on the stored pixels.
+
+        Raises:
+            FileNotFoundError, ValueError: it cannot be read, or is not of the size that it should have.
+        """
+        image = read_image(self._paths[index])
+        found, expected = tuple(image.shape[1:]), self.image_size(index)
+        if found != expected:
+            raise ValueError(
+                f"image {self._paths[index]} has the (height, width) {found} as stored, whatever its "
+                f"orientation tag says, but its boxes were made for {expected}"
+            )
+        return image
+
+    def labels(self, index: int) -> Tensor:
+        """Image-level labels (C,), float32: 1 where the image shows the class, else 0."""
+        return torch.from_numpy(self._labels[index]).float()
+
+    def annotation(self, index: int) -> Annotation:
+        rows = slice(self._starts[index], self._starts[index + 1])
+        objects = self._objects[rows]
+        return Annotation(
+            image_id=self.image_ids[index],
+            boxes=torch.from_numpy(objects.boxes),
+            labels=torch.from_numpy(objects.labels),
+            difficult=torch.from_numpy(objects.difficult),
+            crowd=torch.from_numpy(objects.crowd),
+            areas=torch.from_numpy(objects.areas),
+        )
+
+
+def hint_nearest(name: str, known: Iterable[str]) -> str:
+    """ " (did you mean ...?)" with the known name most like `name`, whatever its capitals; else ""."""
+    by_folded = {each.casefold(): each for each in known}
+    nearest = get_close_matches(name.casefold(), by_folded, n=1)
+    return f" (did you mean {by_folded[nearest[0]]}?)" if nearest else ""
+
+
+def _clip(boxes: np.ndarray, sizes: np.ndarray, describe: Callable[[int], str], name: str) -> np.ndarray:
+    """Boxes (M, 4) inside their images of sizes (M, 2); one warning for those that were far from it."""
+    forwards = np.isfinite(boxes).all(axis=1) & (boxes[:, :2] <= boxes[:, 2:]).all(axis=1)  # (M,)
+    if not forwards.all():
+        wrong = int(np.argmin(forwards))
+        raise ValueError(f"{describe(wrong)}, which is turned inside out or not finite")
+    limits = np.tile(sizes[:, ::-1], 2)  # (M, 4): width, height, width, height
+    clipped = boxes.clip(0, limits)
+    cut = np.abs(boxes - clipped).max(axis=1, initial=0) > _OUTSIDE_TOLERANCE
+    empty = (clipped[:, :2] >= clipped[:, 2:]).any(axis=1)
+    if (cut | empty).any():
+        first = int(np.argmax(cut | empty))
+        height, width = sizes[first]
+        warnings.warn(
+            f"{name}: of {len(boxes)} boxes {int((cut & ~empty).sum())} reach out of their image and were "
+            f"clipped, {int(empty.sum())} have no area in it and were dropped; the first: {describe(first)}, "
+            f"in an image of width {width} and height {height}",
+            stacklevel=4,
+        )
+    return clipped
