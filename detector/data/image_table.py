@@ -15,7 +15,7 @@ JSON lines, an object a line; "boxes", half-open x1, y1, x2, y2 in pixels, only 
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -97,15 +97,12 @@ def read_table(path: Path) -> tuple[list[Row], Mistakes]:
     return rows, mistakes
 
 
-def read_class_names(root: str | Path, split: str) -> tuple[str, ...]:
-    """The labels that occur in the table of a split, in the order of the alphabet.
+def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
+    """The labels that occur, in the order of the alphabet; those that differ only in capitals are mistakes.
 
     Raises:
-        FileNotFoundError, ValueError: as :func:`find_table` and :func:`read_table`; no label, a line that
-            cannot be read, or two labels that differ only in capitals.
+        ValueError: there is none.
     """
-    path = find_table(root, split)
-    rows, mistakes = read_table(path)
     lines: dict[str, int] = {}
     for row in rows:
         for label in row.labels:
@@ -117,9 +114,8 @@ def read_class_names(root: str | Path, split: str) -> tuple[str, ...]:
             mistakes.add(
                 line, f"label {label!r} differs from {other!r} of line {lines[other]} only in capitals"
             )
-    mistakes.check()
-    if not lines:
-        raise ValueError(f"{path} has no label")
+    if not lines and not mistakes.found:
+        raise ValueError(f"{mistakes.path} has no label")
     return tuple(sorted(lines))
 
 

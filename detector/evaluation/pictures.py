@@ -27,13 +27,13 @@ class Source(Protocol):
 
     def read_image(self, index: int) -> Tensor: ...
 
-    def annotation(self, index: int) -> Annotation: ...
+    def annotation(self, index: int) -> Annotation | None: ...
 
 
 def draw_detections(
     image: Tensor,
     detections: Detections,
-    annotation: Annotation,
+    annotation: Annotation | None,
     class_names: Sequence[str],
     *,
     score_threshold: float,
@@ -48,7 +48,7 @@ def draw_detections(
     picture = Image.fromarray(image.permute(1, 2, 0).numpy())  # from (H, W, 3)
     picture = picture.resize((width * factor, height * factor), Image.Resampling.BICUBIC)
     draw = ImageDraw.Draw(picture)
-    for box in (annotation.boxes * factor).tolist():
+    for box in (annotation.boxes * factor).tolist() if annotation else ():
         _draw_dashed(draw, box)
     shown = [row for row, score in enumerate(detections.scores.tolist()) if score >= score_threshold]
     for row in reversed(shown):  # the best last, on top
