@@ -50,4 +50,5 @@ def grid_boxes(
 
 def _starts(length: float, side: float, step: float) -> np.ndarray:
     """Where boxes of a side begin so that they reach from one border to the other."""
-    return np.linspace(0, length - side, math.ceil((length - side) / (step * side)) + 1)
+    steps = math.ceil((length - side) / (step * side) - 1e-9)  # less the rounding of a whole number
+    return np.linspace(0, length - side, steps + 1)
