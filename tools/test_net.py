@@ -115,7 +115,9 @@ def name_images(dataset: AnnotatedImages, boxed: int) -> str:
     """What was measured: a data set, or the images of it that have boxes."""
     if boxed == len(dataset):
         return dataset.name
-    return f"{boxed} of {len(dataset)} images of {dataset.name}, the others have no boxes"
+    if boxed == 0:
+        return f"no image of {dataset.name}, as none has boxes"
+    return f"{boxed} of {len(dataset)} images of {dataset.name}, those with boxes"
 
 
 def predict_all(

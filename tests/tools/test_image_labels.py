@@ -89,8 +89,8 @@ def test_from_pictures_to_figures(commands, mine, tmp_path, capsys):
     assert metrics["CorLoc"] is None  # train.csv has no boxes
     assert len(list((folder / "pictures").glob("*.png"))) == 3
     told = capsys.readouterr().out
-    assert "AP in percent on 2 of 4 images of mine_val, the others have no boxes" in told
-    assert "CorLoc on 0 of 8 images of mine_train, the others have no boxes" in told
+    assert "AP in percent on 2 of 4 images of mine_val, those with boxes" in told
+    assert "CorLoc on no image of mine_train, as none has boxes" in told
     assert "image AP" in told
     assert "AP50" in told
 
@@ -105,7 +105,7 @@ def test_without_a_single_box(commands, mine, tmp_path, capsys):
     assert metrics["mAP50"] is metrics["CorLoc"] is None
     assert 0 < metrics["image_mAP"] <= 100
     told = capsys.readouterr().out
-    assert "AP in percent on 0 of 4 images of mine_val, the others have no boxes" in told
+    assert "AP in percent on no image of mine_val, as none has boxes" in told
     assert "AP50" not in told
     assert len(list((tmp_path / "run" / "pictures").glob("*.png"))) == 3
 
