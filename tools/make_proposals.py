@@ -22,7 +22,6 @@ from pathlib import Path
 
 from yacs.config import CfgNode
 
-from detector.build import build_dataset, name_classes
 from detector.config import load_cfg
 from detector.data.grid import grid_boxes
 from detector.data.images import IMAGE_SUFFIXES
@@ -65,15 +64,19 @@ def find_voc_images(root: Path, splits: Sequence[str]) -> dict[str, Path]:
     return listed
 
 
-def find_config_images(cfg: CfgNode) -> dict[str, Path]:
-    """The images of both splits of a config's data set by id."""
+def find_config_images(cfg: CfgNode) -> tuple[dict[str, Path], bool]:
+    """The images of both splits of a config's data set by id, and whether their orientation tags count."""
+    # Here, as every worker process imports this file, and has no use for networks.
+    from detector.build import build_dataset, name_classes
+
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
-    return {
+    images = {
         image_id: dataset.image_path(i)
         for dataset in (train_set, test_set)
         for i, image_id in enumerate(dataset.image_ids)
     }
+    return images, train_set.apply_orientation
 
 
 def build_finder(mode: str, longest_side: int) -> tuple[Finder, Mapping[str, object]]:
@@ -106,21 +109,19 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace) -> list[int]:
     """Fills in what options leave open, and makes the file; the number of boxes of each image."""
-    own_pictures = arguments.images is not None
     if arguments.config_file:
         cfg = load_cfg(arguments.config_file, arguments.overrides)
-        own_pictures = cfg.DATASETS.FORMAT == "image_labels"
         arguments.output = arguments.output or Path(cfg.DATASETS.PROPOSALS)
         arguments.mode = arguments.mode or cfg.PROPOSALS.MODE
         arguments.longest_side = arguments.longest_side or cfg.PROPOSALS.LONGEST_SIDE
     if arguments.output.exists():
         raise FileExistsError(f"{arguments.output} exists: delete it to make it anew")
     if arguments.config_file:
-        images = find_config_images(cfg)
+        images, apply_orientation = find_config_images(cfg)
     elif arguments.voc:
-        images = find_voc_images(arguments.voc, arguments.split)
+        images, apply_orientation = find_voc_images(arguments.voc, arguments.split), False
     else:
-        images = find_images(arguments.images)
+        images, apply_orientation = find_images(arguments.images), True
     find, parameters = build_finder(arguments.mode or "quality", arguments.longest_side or 300)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     return propose(
@@ -129,7 +130,7 @@ def run(arguments: argparse.Namespace) -> list[int]:
         find,
         parameters,
         workers=arguments.workers,
-        apply_orientation=own_pictures,
+        apply_orientation=apply_orientation,
     )
 
 

@@ -154,7 +154,7 @@ def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
             yield _json_row(line, json.loads(content))
         except json.JSONDecodeError as error:
             mistakes.add(line, f"not JSON: {error.msg} at character {error.pos + 1}")
-        except ValueError as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             mistakes.add(line, error)
 
 

@@ -37,7 +37,7 @@ def load_pickle(path: str | Path) -> Any:
     """
     with open(path, "rb") as file:
         try:
-            return _finished(_Unpickler(file, encoding="latin1").load())
+            return _finished(_Unpickler(file, encoding="latin1").load(), {})
         except _ERRORS as error:
             raise ValueError(f"{path} is not a pickle of arrays and plain containers: {error}") from error
 
@@ -71,7 +71,7 @@ class _Array:
 def _filled(content: Any, dtype: _DType, shape: tuple[int, ...], order: str) -> np.ndarray:
     if dtype.dtype.kind == "O":
         array = np.empty(len(content), object)
-        array[:] = [_finished(element) for element in content]
+        array[:] = [_finished(element, {}) for element in content]
     else:
         data = content.encode("latin1") if isinstance(content, str) else content  # str: from Python 2
         array = np.frombuffer(data, dtype.dtype)
@@ -100,15 +100,22 @@ def _empty_bytes() -> bytes:
     return b""
 
 
-def _finished(content: Any) -> Any:
-    """The content with arrays in the place of what stands for them."""
+def _finished(content: Any, done: dict[int, Any]) -> Any:
+    """The content with arrays in the place of what stands for them.
+
+    `done` has what is finished by its id: a part that is there many times, in parts that are, is copied once.
+    """
     if isinstance(content, _Array):
         return content.array
+    if id(content) in done:
+        return done[id(content)]
+    finished = content
     if isinstance(content, dict):
-        return {key: _finished(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return type(content)(map(_finished, content))
-    return content
+        finished = {key: _finished(value, done) for key, value in content.items()}
+    elif isinstance(content, (list, tuple)):
+        finished = type(content)(_finished(element, done) for element in content)
+    done[id(content)] = finished
+    return finished
 
 
 _KNOWN = {

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from detector.data.image_table import LabelledBox, find_table, list_labels, read_table
 
+BOX = '{"file": "a.jpg", "boxes": [{"label": "cat", "box": [1, 2, 3, %s]}]}'
+
 
 @pytest.fixture
 def table(tmp_path):
@@ -92,6 +94,8 @@ def test_a_row_that_cannot_be_read_is_named_by_its_line(table, row, message):
     [
         ('{"file": "a.jpg", "labels": ["cat"]', "not JSON: Expecting ',' delimiter at character"),
         ("[1]", "a list, expected an object"),
+        ("[" * 99999, "recursion"),
+        (BOX % ("1" + 400 * "0"), "too large"),
         ('{"file": "a.jpg", "label": ["cat"]}', "unknown key 'label'; known are file, labels, boxes"),
         ('{"file": "a.jpg"}', "no labels"),
         ('{"labels": ["cat"]}', "no file name"),

@@ -128,6 +128,18 @@ def test_a_forged_array_is_refused(path):
             load_pickle(path)
 
 
+def test_parts_within_parts_do_not_multiply(path):
+    content = [np.zeros(1)]
+    for _ in range(100):
+        content = [content, content]
+    found = load_pickle(written(path, content))
+    assert found[0] is found[1]
+    content = []
+    content.append(content)
+    with pytest.raises(ValueError, match="recursion"):
+        load_pickle(written(path, content))
+
+
 @given(st.binary(max_size=60), st.integers(0, 200))
 def test_noise_and_broken_files_are_refused_or_read(tmp_path_factory, noise, end):
     path = tmp_path_factory.mktemp("noise") / "content.pkl"
