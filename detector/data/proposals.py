@@ -107,7 +107,7 @@ class Proposals(Mapping[str, Tensor]):
                 f"{self.source} was made for an image {image_ids[i]!r} of (height, width) {found}, "
                 f"but it is {size}; {REMEDY}"
             )
-        # A mistake in all boxes shows here; reading every box of a large file would take minutes.
+        # A mistake in all boxes shows here; of a large file not all are read before a run starts.
         for image_id in image_ids[:: len(image_ids) // _SAMPLE + 1]:
             self[image_id]
         empty = np.flatnonzero(self._starts[rows] == self._ends[rows])
