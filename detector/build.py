@@ -1,17 +1,18 @@
 """From a config to objects. The only reader of configs beside the tools: all else takes plain arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from textwrap import shorten
 
 import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 from yacs.config import CfgNode
 
 from detector.data.annotated import AnnotatedImages
 from detector.data.coco import COCODataset
+from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
 from detector.data.proposals import Proposals, load_proposals
 from detector.data.transforms import TestTransform, TrainTransform
@@ -55,6 +56,8 @@ def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
             images=data.COCO_IMAGES,
             crowd_labels=data.DIFFICULT_LABELS,
         )
+    if data.FORMAT == "image_labels":
+        return ImageLabels(data.ROOT, split, data.CLASSES)
     return VOCDataset(data.ROOT, split, data.CLASSES, difficult_labels=data.DIFFICULT_LABELS)
 
 
@@ -110,8 +113,13 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
     )
 
 
-def build_test_loader(cfg: CfgNode, dataset: AnnotatedImages) -> DataLoader:
-    """Every image once, in order, with a sample for a test pass: each of INPUT.TEST_SIZES, and mirrored."""
+def build_test_loader(
+    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int] | None = None
+) -> DataLoader:
+    """Every image, or those of `indices`, once, in order, with a sample for a test pass.
+
+    The passes are each of INPUT.TEST_SIZES, and mirrored.
+    """
     inputs = cfg.INPUT
     transforms = [
         TestTransform(size, inputs.SIDE, inputs.MAX_SIZE, flip, inputs.MEAN, inputs.STD)
@@ -125,7 +133,8 @@ def build_test_loader(cfg: CfgNode, dataset: AnnotatedImages) -> DataLoader:
         min_size=cfg.PROPOSALS.MIN_SIZE,
         max_count=cfg.PROPOSALS.MAX_COUNT,
     )
-    return test_loader(passes, workers=cfg.DATASETS.WORKERS)
+    chosen = passes if indices is None else Subset(passes, indices)
+    return test_loader(chosen, workers=cfg.DATASETS.WORKERS)
 
 
 def build_model(cfg: CfgNode) -> WeakRCNN:

@@ -33,7 +33,7 @@ def get_cfg() -> CfgNode:
 
     # ---- What to learn from
     cfg.DATASETS = CfgNode()
-    cfg.DATASETS.FORMAT = "voc"  # "voc" or "coco": how the files lie in ROOT, see docs/data_sets.md
+    cfg.DATASETS.FORMAT = "voc"  # "voc", "coco" or "image_labels": how files lie in ROOT, docs/data_sets.md
     cfg.DATASETS.ROOT = "datasets/VOC2007"  # folder of the data set
     cfg.DATASETS.CLASSES = VOC_CLASSES  # in the order of the scores; [], not for voc: those of TRAIN_SPLIT
     cfg.DATASETS.TRAIN_SPLIT = "trainval"  # the split to learn from; CorLoc is measured on it too
@@ -44,8 +44,10 @@ def get_cfg() -> CfgNode:
     cfg.DATASETS.COCO_IMAGES = "{split}"  # of coco: the split's folder of images below ROOT
     cfg.DATASETS.WORKERS = 2  # processes that read images; 0: the main process reads
 
-    # ---- Which proposals to keep
+    # ---- Which proposals to make (make_proposals.py --config-file) and to keep
     cfg.PROPOSALS = CfgNode()
+    cfg.PROPOSALS.MODE = "quality"  # selective search, "quality" or "fast"; or "grid", boxes everywhere
+    cfg.PROPOSALS.LONGEST_SIDE = 300  # larger images are searched on a copy of this many pixels
     cfg.PROPOSALS.MIN_SIZE = 2.0  # a proposal whose width or height is at most this, in pixels, is dropped
     cfg.PROPOSALS.MAX_COUNT = 4096  # most proposals an image; the first are kept
 
@@ -144,7 +146,8 @@ def get_cfg() -> CfgNode:
 
 _CHOICES = {
     "DEVICE": ("auto", "cpu", "cuda"),
-    "DATASETS.FORMAT": ("voc", "coco"),
+    "DATASETS.FORMAT": ("voc", "coco", "image_labels"),
+    "PROPOSALS.MODE": ("quality", "fast", "grid"),
     "INPUT.SIDE": ("shortest", "longest"),
     "MODEL.METHOD": ("wsddn", "oicr", "pcl", "mist"),
     "MODEL.MIL_REDUCTION": ("mean", "sum"),
@@ -166,11 +169,11 @@ _STRIDES_AND_STAGES = {
 # fmt: off
 # Numbers are 0 or more, but for the channel means; these say more.
 _POSITIVE = {
-    "PROPOSALS.MAX_COUNT", "INPUT.TRAIN_SIZES", "INPUT.TEST_SIZES", "INPUT.MAX_SIZE", "INPUT.STD",
-    "MODEL.STREAMS", "MODEL.BACKBONE.STRIDE", "MODEL.BOX_FEATURES.OUTPUT_SIZE",
-    "MODEL.BOX_FEATURES.WIDTHS", "MODEL.DROP_BLOCK.SHARE", "MODEL.DROP_BLOCK.SIZE",
-    "MODEL.DROP_BLOCK.TEMPERATURE", "CLUSTERS.MAX_CENTRES", "CLUSTERS.TOP_SHARE", "SOLVER.MAX_ITER",
-    "SOLVER.IMAGES_PER_BATCH",
+    "PROPOSALS.LONGEST_SIDE", "PROPOSALS.MAX_COUNT", "INPUT.TRAIN_SIZES", "INPUT.TEST_SIZES",
+    "INPUT.MAX_SIZE", "INPUT.STD", "MODEL.STREAMS", "MODEL.BACKBONE.STRIDE",
+    "MODEL.BOX_FEATURES.OUTPUT_SIZE", "MODEL.BOX_FEATURES.WIDTHS", "MODEL.DROP_BLOCK.SHARE",
+    "MODEL.DROP_BLOCK.SIZE", "MODEL.DROP_BLOCK.TEMPERATURE", "CLUSTERS.MAX_CENTRES",
+    "CLUSTERS.TOP_SHARE", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH",
     "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LOG_PERIOD", "SOLVER.CHECKPOINT_PERIOD",
     "SOLVER.KEEP_CHECKPOINTS", "TEST.MAX_DETECTIONS",
 }

@@ -1,12 +1,14 @@
-"""Makes the proposals file of a folder of images or of a data set in the VOC layout, by selective search.
+"""Makes the proposals file of a data set or of a folder of images: selective search, or a grid of boxes.
 
-    python tools/make_proposals.py --voc datasets/toybox --mode fast --output datasets/toybox/proposals.npz
+    python tools/make_proposals.py --config-file configs/toybox_pcl.yaml [KEY VALUE ...]
     python tools/make_proposals.py --voc VOCdevkit/VOC2007 --split trainval --split test --output voc07.npz
     python tools/make_proposals.py --images my_pictures --output my_pictures.npz
 
-Image ids are file names without suffix, with the folders below --images if there are any. It can be
-interrupted: the same command goes on where it stopped. Photographs need --mode quality; for drawings fast is
-enough.
+With --config-file the images are those of both splits; PROPOSALS.MODE and PROPOSALS.LONGEST_SIDE hold, and
+the file is DATASETS.PROPOSALS, unless options say otherwise. Without it, image ids are file names without
+suffix, with the folders below --images if there are any; the images of --images are turned as their EXIF
+orientation says, as one's own pictures are. It can be interrupted: the same command goes on where it stopped.
+Photographs need quality; for drawings fast is enough.
 """
 
 import argparse
@@ -14,11 +16,16 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from yacs.config import CfgNode
+
+from detector.config import load_cfg
+from detector.data.grid import grid_boxes
 from detector.data.images import IMAGE_SUFFIXES
-from detector.data.propose import propose
+from detector.data.propose import Finder, propose
 
 
 def find_images(folder: Path) -> dict[str, Path]:
@@ -57,51 +64,39 @@ def find_voc_images(root: Path, splits: Sequence[str]) -> dict[str, Path]:
     return listed
 
 
-def main() -> None:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--images", type=Path, help="folder of images, searched with the folders in it")
-    source.add_argument("--voc", type=Path, help="folder with JPEGImages and ImageSets")
-    parser.add_argument(
-        "--split",
-        action="append",
-        default=[],
-        help="with --voc: a list in ImageSets/Main; may be repeated (default: all images)",
-    )
-    parser.add_argument("--output", type=Path, required=True, help="the .npz file to make")
-    parser.add_argument(
-        "--mode", choices=("quality", "fast"), default="quality", help="thoroughness (default: quality)"
-    )
-    parser.add_argument(
-        "--longest-side",
-        type=int,
-        default=300,
-        help="larger images are searched on a copy of this many pixels (default: 300)",
-    )
-    parser.add_argument("--workers", type=int, default=cores, help="processes (default: one a core)")
-    arguments = parser.parse_args()
-    if arguments.split and not arguments.voc:
-        parser.error("--split goes with --voc")
+def find_config_images(cfg: CfgNode) -> tuple[dict[str, Path], bool]:
+    """The images of both splits of a config's data set by id, and whether their orientation tags count."""
+    # Here, as every worker process imports this file, and has no use for networks.
+    from detector.build import build_dataset, name_classes
 
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
+    images = {
+        image_id: dataset.image_path(i)
+        for dataset in (train_set, test_set)
+        for i, image_id in enumerate(dataset.image_ids)
+    }
+    return images, train_set.apply_orientation
+
+
+def build_finder(mode: str, longest_side: int) -> tuple[Finder, Mapping[str, object]]:
+    """The search and all that decides what it finds."""
+    if mode == "grid":
+        return grid_boxes, {"mode": mode}
+    import cv2  # here, as a grid needs no OpenCV
+
+    from detector.data.selective_search import require_ximgproc, selective_search
+
+    require_ximgproc()
+    parameters = {"mode": mode, "longest_side": longest_side, "opencv": cv2.__version__}
+    return partial(selective_search, mode=mode, longest_side=longest_side), parameters
+
+
+def main() -> None:
+    arguments = parse_arguments()
     started = time.perf_counter()
     try:
-        if arguments.output.exists():
-            raise FileExistsError(f"{arguments.output} exists: delete it to make it anew")
-        if arguments.voc:
-            images = find_voc_images(arguments.voc, arguments.split)
-        else:
-            images = find_images(arguments.images)
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        counts = propose(
-            images,
-            arguments.output,
-            mode=arguments.mode,
-            longest_side=arguments.longest_side,
-            workers=arguments.workers,
-        )
+        counts = run(arguments)
     except (OSError, ValueError, ImportError) as error:
         sys.exit(f"make_proposals: {error}")
     except KeyboardInterrupt:
@@ -110,6 +105,65 @@ def main() -> None:
     seconds = time.perf_counter() - started
     boxes = f"{least}/{median:.0f}/{most} boxes (min/median/max)"
     print(f"{arguments.output}: {len(counts)} images, {boxes}, {seconds:.0f} s")
+
+
+def run(arguments: argparse.Namespace) -> list[int]:
+    """Fills in what options leave open, and makes the file; the number of boxes of each image."""
+    if arguments.config_file:
+        cfg = load_cfg(arguments.config_file, arguments.overrides)
+        arguments.output = arguments.output or Path(cfg.DATASETS.PROPOSALS)
+        arguments.mode = arguments.mode or cfg.PROPOSALS.MODE
+        arguments.longest_side = arguments.longest_side or cfg.PROPOSALS.LONGEST_SIDE
+    if arguments.output.exists():
+        raise FileExistsError(f"{arguments.output} exists: delete it to make it anew")
+    if arguments.config_file:
+        images, apply_orientation = find_config_images(cfg)
+    elif arguments.voc:
+        images, apply_orientation = find_voc_images(arguments.voc, arguments.split), False
+    else:
+        images, apply_orientation = find_images(arguments.images), True
+    find, parameters = build_finder(arguments.mode or "quality", arguments.longest_side or 300)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    return propose(
+        images,
+        arguments.output,
+        find,
+        parameters,
+        workers=arguments.workers,
+        apply_orientation=apply_orientation,
+    )
+
+
+def parse_arguments() -> argparse.Namespace:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--config-file", metavar="FILE", help="a file of configs/: the images of its data set"
+    )
+    source.add_argument("--images", type=Path, help="folder of images, searched with the folders in it")
+    source.add_argument("--voc", type=Path, help="folder with JPEGImages and ImageSets")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="with --config-file: keys of the config to change")
+    add("--split", action="append", default=[], help="with --voc: a list in ImageSets/Main; may be repeated")
+    add("--output", type=Path, help="the .npz file to make")
+    add("--mode", choices=("quality", "fast", "grid"), help="thoroughness, or a grid (default: quality)")
+    add(
+        "--longest-side",
+        type=int,
+        help="larger images are searched on a copy of this many pixels (default: 300)",
+    )
+    add("--workers", type=int, default=cores, help="processes (default: one a core)")
+    arguments = parser.parse_intermixed_args()
+    if arguments.split and not arguments.voc:
+        parser.error("--split goes with --voc")
+    if arguments.overrides and not arguments.config_file:
+        parser.error("KEY VALUE goes with --config-file")
+    if not (arguments.output or arguments.config_file):
+        parser.error("--output is missing")
+    return arguments
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python tools/test_net.py --config-file configs/toybox_pcl.yaml [--weights FILE] [KEY VALUE ...]
 
 Writes metrics.json and pictures/ to the run folder, OUTPUT_DIR. The weights are its model_final.pt, or FILE.
+AP and CorLoc speak of the images that have true boxes; the AP of the image-level labels needs none.
 """
 
 import logging
@@ -29,6 +30,7 @@ from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.inference import predict
 from detector.evaluation.coco import coco_ap
+from detector.evaluation.image_level import image_ap, image_scores
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import metrics_table, summarize, write_json
 from detector.evaluation.voc import corloc, voc_ap
@@ -69,17 +71,23 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
     class_names = cfg.DATASETS.CLASSES
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     postprocess = build_postprocess(cfg)
-    detections = [postprocess(scores) for scores in predict_all(cfg, model, test_set, device)]
-    truth = [test_set.annotation(i) for i in range(len(test_set))]
-    best = [best_proposals(scores) for scores in predict_all(cfg, model, train_set, device)]
-    train_truth = [train_set.annotation(i) for i in range(len(train_set))]
+    detections, of_images = [], []
+    for scores in predict_all(cfg, model, test_set, device):
+        detections.append(postprocess(scores))
+        of_images.append(image_scores(scores))
+    boxed = images_with_boxes(test_set)
+    found, truth = [detections[i] for i in boxed], [test_set.annotation(i) for i in boxed]
+    train_boxed = images_with_boxes(train_set)
+    best = [best_proposals(scores) for scores in predict_all(cfg, model, train_set, device, train_boxed)]
+    train_truth = [train_set.annotation(i) for i in train_boxed]
 
     metrics = summarize(
         class_names,
-        voc_ap(detections, truth, len(class_names)),
-        voc_ap(detections, truth, len(class_names), eleven_point=True),
+        voc_ap(found, truth, len(class_names)),
+        voc_ap(found, truth, len(class_names), eleven_point=True),
         corloc(best, train_truth, len(class_names)),
-        coco_ap(detections, truth, len(class_names), engine=coco_engine) if coco_engine else {},
+        coco_ap(found, truth, len(class_names), engine=coco_engine) if coco_engine and truth else {},
+        image_ap=image_ap(of_images, [test_set.labels(i) for i in range(len(test_set))]),
     )
     metrics |= {
         "method": cfg.MODEL.METHOD,
@@ -90,19 +98,42 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
     write_json(folder / "metrics.json", metrics)
     options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
     pictures = write_pictures(folder / "pictures", test_set, detections, **options)
-    print(f"AP in percent on {test_set.name}, CorLoc on {train_set.name}\n\n{metrics_table(metrics)}\n")
+    on_test, on_train = name_images(test_set, len(boxed)), name_images(train_set, len(train_boxed))
+    print(f"AP in percent on {on_test}, CorLoc on {on_train}")
+    print(f"image AP, of labels without boxes, on {test_set.name}\n\n{metrics_table(metrics)}\n")
     print(f"figures   {folder / 'metrics.json'}")
     if pictures:
         print(f"pictures  {pictures[-1]}")
 
 
+def images_with_boxes(dataset: AnnotatedImages) -> list[int]:
+    """The images whose true boxes are known: all, but in an image_labels set."""
+    return [i for i in range(len(dataset)) if dataset.annotation(i) is not None]
+
+
+def name_images(dataset: AnnotatedImages, boxed: int) -> str:
+    """What was measured: a data set, or the images of it that have boxes."""
+    if boxed == len(dataset):
+        return dataset.name
+    if boxed == 0:
+        return f"no image of {dataset.name}, as none has boxes"
+    return f"{boxed} of {len(dataset)} images of {dataset.name}, those with boxes"
+
+
 def predict_all(
-    cfg: CfgNode, model: nn.Module, dataset: AnnotatedImages, device: torch.device
+    cfg: CfgNode,
+    model: nn.Module,
+    dataset: AnnotatedImages,
+    device: torch.device,
+    indices: Sequence[int] | None = None,
 ) -> Iterator[Scores]:
-    """The scores of every image of a data set, behind a progress bar."""
-    loader = build_test_loader(cfg, dataset)
+    """The scores of every image of a data set, or of those of `indices`, behind a progress bar."""
+    if indices is not None and len(indices) == 0:
+        return iter(())
+    loader = build_test_loader(cfg, dataset, indices)
     results = predict(model, loader, device=device)
-    return iter(tqdm(results, total=len(dataset), desc=dataset.name, unit="image", disable=None))
+    total = len(dataset) if indices is None else len(indices)
+    return iter(tqdm(results, total=total, desc=dataset.name, unit="image", disable=None))
 
 
 def best_proposals(scores: Scores) -> Scores:

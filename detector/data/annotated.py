@@ -49,7 +49,11 @@ class AnnotatedImages:
         image_ids, paths: of the N images.
         sizes: (N, 2) int64, (height, width) in pixels.
         objects: their boxes as the file has them, in float64.
-        labelling: (M,) bool, the objects that give their image the label of their class.
+        labelling: (M,) bool, the objects that give their image the label of their class; None: all.
+        labels: (N, C) bool, further labels of the images, beside those that objects give; None: no further.
+        boxed: (N,) bool, the images whose true boxes are known; None: all.
+        apply_orientation: whether `sizes` and boxes are those of the images turned as their EXIF orientation
+            says, or of the pixels as stored.
         describe: what messages call object m.
 
     Raises:
@@ -65,14 +69,21 @@ class AnnotatedImages:
         sizes: np.ndarray,
         objects: Objects,
         *,
-        labelling: np.ndarray,
         describe: Callable[[int], str],
+        labelling: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+        boxed: np.ndarray | None = None,
+        apply_orientation: bool = False,
     ):
         self.name = name
         self.class_names, self.image_ids = tuple(class_names), tuple(image_ids)
         self._paths, self._sizes = tuple(paths), sizes
+        self._boxed, self.apply_orientation = boxed, apply_orientation
         self._labels = np.zeros((len(image_ids), len(class_names)), dtype=bool)
-        self._labels[objects.images[labelling], objects.labels[labelling]] = True
+        labellers = objects if labelling is None else objects[labelling]
+        self._labels[labellers.images, labellers.labels] = True
+        if labels is not None:
+            self._labels |= labels
         boxes = _clip(objects.boxes, sizes[objects.images], describe, name)
         sides = boxes[:, 2:] - boxes[:, :2]  # (M, 2)
         areas = np.where(np.isnan(objects.areas), sides.prod(axis=1), objects.areas)
@@ -93,22 +104,23 @@ class AnnotatedImages:
         return Path(self._paths[index])
 
     def image_size(self, index: int) -> tuple[int, int]:
-        """(height, width) in pixels of the image as stored."""
+        """(height, width) in pixels."""
         height, width = self._sizes[index].tolist()
         return height, width
 
     def read_image(self, index: int) -> Tensor:
-        """Image (3, H, W), uint8 RGB. Orientation tags are ignored: boxes are given on the stored pixels.
+        """Image (3, H, W), uint8 RGB.
 
         Raises:
             FileNotFoundError, ValueError: it cannot be read, or is not of the size that it should have.
         """
-        image = read_image(self._paths[index])
+        image = read_image(self._paths[index], apply_orientation=self.apply_orientation)
         found, expected = tuple(image.shape[1:]), self.image_size(index)
         if found != expected:
+            tag = "turned as" if self.apply_orientation else "as stored, whatever"
             raise ValueError(
-                f"image {self._paths[index]} has the (height, width) {found} as stored, whatever its "
-                f"orientation tag says, but its boxes were made for {expected}"
+                f"image {self._paths[index]} has the (height, width) {found} {tag} its orientation tag says, "
+                f"but its boxes were made for {expected}"
             )
         return image
 
@@ -116,7 +128,10 @@ class AnnotatedImages:
         """Image-level labels (C,), float32: 1 where the image shows the class, else 0."""
         return torch.from_numpy(self._labels[index]).float()
 
-    def annotation(self, index: int) -> Annotation:
+    def annotation(self, index: int) -> Annotation | None:
+        """The true boxes, or None where nobody drew any."""
+        if self._boxed is not None and not self._boxed[index]:
+            return None
         rows = slice(self._starts[index], self._starts[index + 1])
         objects = self._objects[rows]
         return Annotation(

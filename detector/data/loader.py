@@ -163,8 +163,8 @@ def train_loader(
     )
 
 
-def test_loader(dataset: TestDataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)
-    """The items of the data set, one image at a time, in order."""
+def test_loader(dataset: Dataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)
+    """The items of a :class:`TestDataset` or of a part of one, one image at a time, in order."""
     return DataLoader(dataset, batch_size=None, collate_fn=_as_is, **_process_options(workers))
 
 

@@ -1,14 +1,19 @@
-"""The proposals of a data set: one .npz file, read and checked before anything is trained on it.
+"""The proposals of a data set: one .npz file, checked before anything is trained on it.
 
-The file holds no pickles but four arrays:
+The file holds no pickles but four arrays, stored without compression:
     image_ids (N,) unicode
     counts (N,) int64, proposals of each image
     boxes (sum counts, 4) float32, half-open xyxy in pixels, image after image
     sizes (N, 2) int64, (height, width) of each image
+
+The boxes, gigabytes for a large data set, are mapped into memory and not read: loading takes no longer for
+more of them, and worker processes share one copy.
 """
 
+import struct
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,20 +22,22 @@ import torch
 from torch import Tensor
 
 from detector.utils.files import atomic_write
+from detector.utils.npz import NpzWriter, map_array
 
 REMEDY = "make the file anew with tools/make_proposals.py"
 FIELDS = {"image_ids": ("U", 1), "counts": ("i", 1), "boxes": ("f", 2), "sizes": ("i", 2)}  # kind, dimensions
+_SAMPLE = 1000  # images whose boxes are looked at before a run starts
 
 
 class Proposals(Mapping[str, Tensor]):
     """The proposals of many images: `proposals[image_id]` is (R, 4) float32 xyxy in pixels of that image.
 
     Args:
-        image_ids, counts, boxes, sizes: the arrays of the file, see above.
+        image_ids, counts, boxes, sizes: the arrays of the file, see above; boxes may be mapped.
         source: what errors call it, the path of the file.
 
     Raises:
-        ValueError: the arrays contradict each other; a box is not finite, is inside out or leaves its image.
+        ValueError: the arrays contradict each other.
     """
 
     def __init__(
@@ -38,39 +45,24 @@ class Proposals(Mapping[str, Tensor]):
     ):
         self.source = source
         self.image_ids = tuple(image_ids)
-        self.sizes = sizes.astype(np.int64)
-        self.boxes = torch.from_numpy(np.ascontiguousarray(boxes, dtype=np.float32))
-        self._check_arrays(counts)
+        counts, self.sizes = np.array(counts), np.array(sizes, np.int64)  # copies: small, and not mapped
+        self._boxes = boxes
+        _check_arrays(self.image_ids, counts, boxes.shape, self.sizes, source)
         self._rows = {name: row for row, name in enumerate(self.image_ids)}
         self._ends = np.cumsum(counts, dtype=np.int64)
         self._starts = self._ends - counts
 
-    def _check_arrays(self, counts: np.ndarray) -> None:
-        images = len(self.image_ids)
-        if len(counts) != images or self.sizes.shape != (images, 2) or self.boxes.shape[1] != 4:
-            found = f"{len(counts)} counts, sizes {self.sizes.shape}, boxes {tuple(self.boxes.shape)}"
-            raise ValueError(
-                f"{self.source}: {images} image ids need as many counts and sizes; found {found}"
-            )
-        if len(set(self.image_ids)) != images:
-            twice = next(name for name in self.image_ids if self.image_ids.count(name) > 1)
-            raise ValueError(f"{self.source}: the image {twice!r} is there more than once")
-        if (counts < 0).any() or counts.sum() != len(self.boxes):
-            raise ValueError(
-                f"{self.source}: counts must not be negative and must add up to the number of boxes, "
-                f"{len(self.boxes)}; they add up to {counts.sum()}"
-            )
-        boxes, (height, width) = self.boxes.numpy(), np.repeat(self.sizes, counts, axis=0).T  # (sum R,) each
-        x1, y1, x2, y2 = boxes.T
-        # Comparisons with NaN are false, so a box that holds one is not inside.
-        inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
-        if not inside.all():
-            box = int(np.flatnonzero(~inside)[0])
-            row = int(np.searchsorted(np.cumsum(counts), box, side="right"))
-            raise ValueError(
-                f"{self.source}: image {self.image_ids[row]!r} has the box {boxes[box].tolist()}, not "
-                f"0 <= x1 <= x2 <= {width[box]}, 0 <= y1 <= y2 <= {height[box]}; {REMEDY}"
-            )
+    def __getstate__(self) -> dict:
+        """A mapped array would be pickled box by box: the worker process maps the file itself."""
+        mapped = isinstance(self._boxes, np.memmap)
+        return {**self.__dict__, "_boxes": self._boxes.shape if mapped else self._boxes}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        if isinstance(self._boxes, tuple):
+            shape, self._boxes = self._boxes, map_array(self.source, "boxes")
+            if self._boxes.shape != shape:
+                raise ValueError(f"{self.source} was changed while it was in use")
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -79,12 +71,18 @@ class Proposals(Mapping[str, Tensor]):
         return iter(self.image_ids)
 
     def __getitem__(self, image_id: str) -> Tensor:
-        """Boxes (R, 4) float32 of an image, xyxy in its pixels."""
+        """Boxes (R, 4) float32 of an image, xyxy in its pixels; a copy.
+
+        Raises:
+            ValueError: a box is not finite, is inside out or leaves the image.
+        """
         row = self._rows[image_id]
-        return self.boxes[self._starts[row] : self._ends[row]]
+        boxes = np.array(self._boxes[self._starts[row] : self._ends[row]], dtype=np.float32)
+        check_boxes(boxes, self.sizes[row], image_id, self.source)
+        return torch.from_numpy(boxes)
 
     def check(self, dataset) -> None:
-        """Makes sure that every image of a data set is here, at its size.
+        """Makes sure that every image of a data set is here, at its size, and looks at the boxes of a sample.
 
         An image without any proposal is allowed; one warning counts such images.
 
@@ -92,28 +90,67 @@ class Proposals(Mapping[str, Tensor]):
             dataset: has `image_ids` and `image_size(index) -> (height, width)`, such as :class:`VOCDataset`.
 
         Raises:
-            ValueError: an image is missing or has another size.
+            ValueError: an image is missing or has another size; a box as in :meth:`__getitem__`.
         """
-        missing = [image_id for image_id in dataset.image_ids if image_id not in self]
+        image_ids = dataset.image_ids
+        missing = [image_id for image_id in image_ids if image_id not in self._rows]
         if missing:
             raise ValueError(
-                f"{self.source} has no proposals for {len(missing)} of {len(dataset.image_ids)} images, "
+                f"{self.source} has no proposals for {len(missing)} of {len(image_ids)} images, "
                 f"the first is {missing[0]!r}; {REMEDY}"
             )
-        for i, image_id in enumerate(dataset.image_ids):
-            found, size = tuple(self.sizes[self._rows[image_id]].tolist()), tuple(dataset.image_size(i))
-            if found != size:
-                raise ValueError(
-                    f"{self.source} was made for an image {image_id!r} of (height, width) {found}, "
-                    f"but it is {size}; {REMEDY}"
-                )
-        empty = [image_id for image_id in dataset.image_ids if len(self[image_id]) == 0]
-        if empty:
+        rows = np.array([self._rows[image_id] for image_id in image_ids], np.int64)  # (N,)
+        sizes = np.array([dataset.image_size(i) for i in range(len(image_ids))], np.int64).reshape(-1, 2)
+        for i in np.flatnonzero((self.sizes[rows] != sizes).any(axis=1))[:1]:
+            found, size = tuple(self.sizes[rows[i]].tolist()), tuple(sizes[i].tolist())
+            raise ValueError(
+                f"{self.source} was made for an image {image_ids[i]!r} of (height, width) {found}, "
+                f"but it is {size}; {REMEDY}"
+            )
+        # A mistake in all boxes shows here; of a large file not all are read before a run starts.
+        for image_id in image_ids[:: len(image_ids) // _SAMPLE + 1]:
+            self[image_id]
+        empty = np.flatnonzero(self._starts[rows] == self._ends[rows])
+        if len(empty):
             warnings.warn(
-                f"{self.source}: {len(empty)} images have no proposals, the first is {empty[0]!r}: "
-                "they teach nothing, and nothing is found in them",
+                f"{self.source}: {len(empty)} images have no proposals, the first is "
+                f"{image_ids[empty[0]]!r}: they teach nothing, and nothing is found in them",
                 stacklevel=2,
             )
+
+
+def check_boxes(boxes: np.ndarray, size: Sequence[int], image_id: str, source: str) -> None:
+    """ValueError where one of boxes (R, 4) xyxy is not in its image of `size` (height, width)."""
+    (height, width), (x1, y1, x2, y2) = size, boxes.T  # (R,) each
+    # Comparisons with NaN are false, so a box that holds one is not inside.
+    inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
+    if not inside.all():
+        found = boxes[np.flatnonzero(~inside)[0]].tolist()
+        raise ValueError(
+            f"{source}: image {image_id!r} has the box {found}, not "
+            f"0 <= x1 <= x2 <= {width}, 0 <= y1 <= y2 <= {height}; {REMEDY}"
+        )
+
+
+def _check_arrays(
+    image_ids: Sequence[str],
+    counts: np.ndarray,
+    boxes_shape: tuple[int, ...],
+    sizes: np.ndarray,
+    source: str,
+) -> None:
+    images = len(image_ids)
+    if len(counts) != images or sizes.shape != (images, 2) or boxes_shape[1:] != (4,):
+        found = f"{len(counts)} counts, sizes {sizes.shape}, boxes {boxes_shape}"
+        raise ValueError(f"{source}: {images} image ids need as many counts and sizes; found {found}")
+    if len(set(image_ids)) != images:
+        twice = next(name for name, count in Counter(image_ids).items() if count > 1)
+        raise ValueError(f"{source}: the image {twice!r} is there more than once")
+    if (counts < 0).any() or counts.sum() != boxes_shape[0]:
+        raise ValueError(
+            f"{source}: counts must not be negative and must add up to the number of boxes, "
+            f"{boxes_shape[0]}; they add up to {counts.sum()}"
+        )
 
 
 def save_proposals(
@@ -124,20 +161,32 @@ def save_proposals(
 ) -> None:
     """Writes the boxes (R_i, 4) and the size (height, width) of each image to a file, whole or not at all.
 
+    Args:
+        boxes: read an image at a time, twice; so it may be a sequence that reads them from a disk.
+
     Raises:
         ValueError: :func:`load_proposals` would not accept them.
     """
     counts = np.array([len(each) for each in boxes], np.int64)
-    rows = [np.asarray(each, np.float32).reshape(-1, 4) for each in boxes]
-    flat = np.concatenate([np.empty((0, 4), np.float32), *rows])  # (sum R, 4)
     size_rows = np.array(sizes, np.int64).reshape(-1, 2)
-    Proposals(image_ids, counts, flat, size_rows, source=str(path))
-    with atomic_write(path) as file:
-        np.savez(file, image_ids=np.array(image_ids, np.str_), counts=counts, boxes=flat, sizes=size_rows)
+    shape = (int(counts.sum()), 4)
+    _check_arrays(image_ids, counts, shape, size_rows, str(path))
+
+    def checked() -> Iterator[np.ndarray]:
+        for image_id, each, size in zip(image_ids, boxes, size_rows, strict=True):
+            rows = np.asarray(each, np.float32).reshape(-1, 4)
+            check_boxes(rows, size, image_id, str(path))
+            yield rows
+
+    with atomic_write(path) as file, NpzWriter(file) as writer:
+        writer.add("image_ids", np.array(image_ids, np.str_))
+        writer.add("counts", counts)
+        writer.add_pieces("boxes", checked(), shape, "<f4")
+        writer.add("sizes", size_rows)
 
 
 def load_proposals(path: str | Path) -> Proposals:
-    """Reads a file that :func:`save_proposals` wrote.
+    """Reads a file that :func:`save_proposals` wrote; its boxes stay on the disk until they are asked for.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -147,9 +196,8 @@ def load_proposals(path: str | Path) -> Proposals:
     if not path.is_file():
         raise FileNotFoundError(f"no proposals at {path}: make them with tools/make_proposals.py")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in FIELDS}
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile) as error:
+        arrays = {name: map_array(path, name) for name in FIELDS}
+    except (ValueError, KeyError, OSError, NotImplementedError, struct.error, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a proposals file ({error}); {REMEDY}") from error
     for name, (kind, dimensions) in FIELDS.items():
         array = arrays[name]

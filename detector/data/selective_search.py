@@ -3,9 +3,12 @@
 Uijlings et al., Selective Search for Object Recognition, IJCV 2013: the image is cut into small regions of
 even colour, neighbours are merged by likeness of colour, texture, size and fill, and the box of every region
 on the way is a proposal.
+
+`python -m detector.data.selective_search` says whether it can be had here, and if not, how.
 """
 
 import importlib.metadata
+import sys
 from typing import Literal
 
 import cv2
@@ -24,7 +27,8 @@ OPENCV_PACKAGES = (
 def selective_search(image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300) -> np.ndarray:
     """Proposals (R, 4) float32, half-open xyxy in pixels of `image`, largest first, no two the same.
 
-    The same image gives the same boxes, whatever was searched before. One of even colour gives one box.
+    The same image gives the same boxes, whatever was searched before and however OpenCV's random numbers are
+    seeded: it draws some, for an order that is not kept. An image of even colour gives one box.
 
     Args:
         image: (H, W, 3) uint8 RGB.
@@ -85,3 +89,11 @@ def is_installed(distribution: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
+
+
+if __name__ == "__main__":
+    try:
+        require_ximgproc()
+    except ImportError as error:
+        sys.exit(str(error))
+    print(f"OpenCV {cv2.__version__} has selective search")

@@ -11,6 +11,8 @@ import numpy as np
 from detector.utils.files import atomic_write
 
 _COLUMNS = {"AP50": "mAP50", "AP50_11point": "mAP50_11point", "CorLoc": "CorLoc"}  # of a class: their mean
+_MEANS = _COLUMNS | {"AP": "AP", "image_AP": "image_mAP"}  # all columns that there may be
+_HEADS = {"AP50_11point": "AP50 11-point", "image_AP": "image AP"}
 _COCO = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
 
 
@@ -20,15 +22,16 @@ def summarize(
     ap_11point: np.ndarray,
     corloc: np.ndarray,
     coco: Mapping[str, np.ndarray] = MappingProxyType({}),
+    image_ap: np.ndarray | None = None,
 ) -> dict:
     """Metrics in percent: mAP50, mAP50_11point, CorLoc, and per_class {name: {AP50, AP50_11point, CorLoc}}.
 
     With COCO's figures also AP, AP50, AP75, AP_small, AP_medium and AP_large, the means over the classes, and
-    the AP of each class.
+    the AP of each class; with image_ap also image_mAP, and the image_AP of each class.
 
     Args:
-        ap, ap_11point, corloc: (C,) in [0, 1]; nan, where there was nothing to find, becomes None and is left
-            out of the mean.
+        ap, ap_11point, corloc, image_ap: (C,) in [0, 1]; nan, where there was nothing to find, becomes None
+            and is left out of the mean.
         coco: what `coco_ap` returned, or nothing.
     """
     columns = {
@@ -39,6 +42,9 @@ def summarize(
     means |= {name: _mean(map(_percent, values)) for name, values in coco.items()}
     if coco:
         columns["AP"] = [_percent(value) for value in coco["AP"]]
+    if image_ap is not None:
+        columns["image_AP"] = [_percent(value) for value in image_ap]
+        means["image_mAP"] = _mean(columns["image_AP"])
     rows = zip(class_names, *columns.values(), strict=True)
     return means | {"per_class": {name: dict(zip(columns, values, strict=True)) for name, *values in rows}}
 
@@ -46,12 +52,14 @@ def summarize(
 def metrics_table(metrics: dict) -> str:
     """The dict of :func:`summarize` as text: a class a line, the means last; "-" stands for None.
 
-    COCO's figures add a column, AP, and a line below.
+    COCO's figures add a column, AP, and a line below. A column without any figure is left out.
     """
     coco = [name for name in _COCO if name in metrics]
-    rows = [["class", "AP50", "AP50 11-point", "CorLoc", *coco[:1]]]
-    rows += [[name, *map(_cell, values.values())] for name, values in metrics["per_class"].items()]
-    rows += [["mean", *(_cell(metrics[name]) for name in [*_COLUMNS.values(), *coco[:1]])]]
+    shown = {name: mean for name, mean in _MEANS.items() if metrics.get(mean) is not None}
+    rows = [["class", *(_HEADS.get(name, name) for name in shown)]]
+    for name, values in metrics["per_class"].items():
+        rows += [[name, *(_cell(values[column]) for column in shown)]]
+    rows += [["mean", *(_cell(metrics[mean]) for mean in shown.values())]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip()

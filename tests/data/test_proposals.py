@@ -76,6 +76,29 @@ def test_the_proposals_survive_a_worker_process(path):
     assert torch.equal(proposals["a"], torch.as_tensor(BOXES[0]))
 
 
+def test_boxes_are_mapped_and_a_worker_maps_them_itself(tmp_path):
+    path = tmp_path / "many.npz"
+    boxes = np.tile(np.array([[0, 0, 6, 4]], np.float32), (10_000, 1))
+    save_proposals(path, ["a", "b"], [boxes, boxes[:5]], [(4, 6), (4, 6)])
+    pickled = pickle.dumps(load_proposals(path))
+    assert len(pickled) < 2000  # of 160 kB of boxes
+    copy = pickle.loads(pickled)["a"]
+    assert len(copy) == 10_000
+    copy.zero_()  # its own memory: the file is as it was
+    assert pickle.loads(pickled)["a"].sum() == 100_000
+    save_proposals(path, ["a"], [boxes[:3]], [(4, 6)])
+    with pytest.raises(ValueError, match=r"many\.npz was changed while it was in use"):
+        pickle.loads(pickled)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_files_of_numpy_itself_are_read(path, save):
+    with np.load(path) as file:
+        arrays = dict(file)
+    save(path, **arrays)
+    assert torch.equal(load_proposals(path)["a"], torch.as_tensor(BOXES[0]))
+
+
 def test_a_bad_save_leaves_the_earlier_file(path):
     before = path.read_bytes()
     with pytest.raises(ValueError, match="'a' has the box"):
@@ -127,8 +150,12 @@ def test_a_bad_box_is_named_with_its_image(path, box, why):
         boxes = file["boxes"].copy()
     boxes[2] = box
     respoil(path, boxes=boxes)
-    with pytest.raises(ValueError, match=rf"proposals\.npz: image 'ç' has the box .*{why}.*"):
-        load_proposals(path)
+    proposals = load_proposals(path)
+    message = rf"proposals\.npz: image 'ç' has the box .*{why}.*"
+    with pytest.raises(ValueError, match=message):
+        proposals["ç"]
+    with pytest.raises(ValueError, match=message):  # a run is stopped before it starts
+        proposals.check(Images({"a": (4, 6), "ç": (9, 8)}))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ import pytest
 import torch
 from PIL import Image
 
-from detector.evaluation.pictures import choose_images, contact_sheet, draw_detections, write_pictures
+from detector.evaluation.drawing import contact_sheet
+from detector.evaluation.pictures import choose_images, draw_detections, write_pictures
 from detector.structures import Annotation, Detections
 
 CLASSES = ("cat", "dog")
@@ -78,6 +79,13 @@ def test_classes_have_their_own_colours():
     assert (one != other).any()
 
 
+def test_an_image_whose_truth_nobody_drew():
+    image = torch.full((3, 100, 200), 128, dtype=torch.uint8)
+    detections = found("a", [(40, 30, 120, 80)], [0.9], [0])
+    picture = draw_detections(image, detections, None, CLASSES, score_threshold=0.5)
+    assert coloured(picture).any()
+
+
 def test_the_truth_is_dashed():
     picture = drawing(found("a"), true_boxes=[(40, 30, 120, 80)])
     assert not coloured(picture).any()
@@ -131,7 +139,7 @@ def test_ids_with_folders_make_plain_file_names(tmp_path):
 
 def test_the_contact_sheet_shows_every_picture():
     pictures = [Image.new("RGB", (600, 400), (250, 20 * i, 0)) for i in range(6)]
-    sheet = contact_sheet(pictures)
+    sheet = contact_sheet(pictures, "legend")
     colours = {colour for _, colour in sheet.getcolors(maxcolors=100000)}
     assert all((250, 20 * i, 0) in colours for i in range(6))
-    assert contact_sheet(pictures[:2]).width < sheet.width
+    assert contact_sheet(pictures[:2], "legend").width < sheet.width

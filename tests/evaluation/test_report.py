@@ -77,3 +77,17 @@ def test_json_is_written_whole_or_not_at_all(tmp_path):
         write_json(path, {"mAP50": NAN})
     assert json.loads(path.read_text()) == METRICS
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_ap_of_images_is_a_column_and_columns_without_a_figure_are_none():
+    none, some = np.array([NAN]), np.array([0.5])
+    metrics = summarize(("cat",), none, none, none, image_ap=some)
+    assert metrics["image_mAP"] == metrics["per_class"]["cat"]["image_AP"] == 50.0
+    assert metrics_table(metrics).splitlines() == [
+        "class  image AP",
+        "---------------",
+        "cat        50.0",
+        "---------------",
+        "mean       50.0",
+    ]
+    assert metrics_table(summarize(("cat",), none, none, none)).splitlines()[0] == "class"

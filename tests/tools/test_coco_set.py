@@ -71,7 +71,7 @@ def test_a_coco_set_trains_and_tests(load_tool, words, tmp_path, capsys):
         assert 0 <= metrics[name] <= 100
     assert metrics["AP_small"] is None or metrics["AP_small"] >= 0
     assert list(metrics["per_class"]) == list(CLASSES)
-    assert set(metrics["per_class"]["bird"]) == {"AP50", "AP50_11point", "CorLoc", "AP"}
+    assert set(metrics["per_class"]["bird"]) == {"AP50", "AP50_11point", "CorLoc", "AP", "image_AP"}
     table = capsys.readouterr().out
     assert "on coco_val, CorLoc on coco_train" in table
     assert "COCO: AP " in table

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from detector.data import propose as module
+from detector.data.grid import grid_boxes
 from detector.data.images import read_image
 from detector.data.proposals import load_proposals
 from detector.data.selective_search import selective_search
 from detector.data.toybox import CLASSES
 from detector.data.voc import VOCDataset
 
+CONFIG = Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml"
 SEARCH = ("--mode", "fast", "--longest-side", 100)
 
 
@@ -75,6 +77,31 @@ def test_a_voc_folder_and_its_splits(make_proposals, toybox, tmp_path):
     for dataset in splits.values():
         both.check(dataset)
     assert len(both) == 12
+
+
+def test_a_config_says_which_images_how_and_where(make_proposals, load_tool, toybox, tmp_path, monkeypatch):
+    words = ["PROPOSALS.MODE", "grid", "DATASETS.ROOT", toybox, "DATASETS.PROPOSALS", tmp_path / "grid.npz"]
+    command = ["make_proposals.py", "--config-file", CONFIG, "--workers", 1, *words]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in command])
+    monkeypatch.setitem(sys.modules, "cv2", None)  # importing it fails: a grid needs none
+    load_tool("make_proposals").main()
+    proposals = load_proposals(tmp_path / "grid.npz")
+    for split in ("trainval", "test"):
+        proposals.check(VOCDataset(toybox, split, CLASSES))
+    boxes = grid_boxes(np.empty((*proposals.sizes[0], 3)))
+    np.testing.assert_array_equal(proposals[proposals.image_ids[0]], boxes)
+
+
+def test_own_pictures_are_turned_and_those_of_voc_are_not(make_proposals, tmp_path):
+    pictures = tmp_path / "voc" / "JPEGImages"
+    pictures.mkdir(parents=True)
+    turned = Image.Exif()
+    turned[ExifTags.Base.Orientation] = 6
+    Image.new("RGB", (30, 20)).save(pictures / "a.jpg", exif=turned)
+    make_proposals("--images", pictures, "--output", tmp_path / "own.npz")
+    make_proposals("--voc", tmp_path / "voc", "--output", tmp_path / "voc.npz")
+    assert load_proposals(tmp_path / "own.npz").sizes.tolist() == [[30, 20]]
+    assert load_proposals(tmp_path / "voc.npz").sizes.tolist() == [[20, 30]]
 
 
 @pytest.mark.parametrize("lost", [0, 1, 17, 10_000])
@@ -196,7 +223,13 @@ def test_bad_arguments(make_proposals, pictures, toybox, tmp_path, capsys):
         make_proposals("--voc", toybox, "--split", "val", *output)
     with pytest.raises(SystemExit):
         make_proposals("--images", pictures, "--split", "val", *output)
-    assert "--split goes with --voc" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        make_proposals("--images", pictures, "SEED", "1", *output)
+    with pytest.raises(SystemExit):
+        make_proposals("--images", pictures)
+    errors = capsys.readouterr().err
+    for message in ("--split goes with --voc", "KEY VALUE goes with --config-file", "--output is missing"):
+        assert message in errors
     (tmp_path / "out.npz").touch()
     with pytest.raises(SystemExit, match=r"out\.npz exists: delete it"):
         make_proposals("--images", pictures, *output)

@@ -1,0 +1,127 @@
+"""Proposals of other projects, made to fit the images of a data set."""
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from detector.data.foreign_proposals import ForeignProposals
+
+_OUTSIDE_TOLERANCE = 1.0  # pixels that a box may reach out of its image, by rounding; it is clipped
+_LEAST_REACH = 0.75  # share of the image that the boxes of most images reach over, if they were made for it
+
+
+def fit_proposals(foreign: ForeignProposals, dataset, source: str | Path) -> list[np.ndarray]:
+    """The boxes (R, 4) float32 of each image of a data set, in its order; they lie in it and have an area.
+
+    Images are found by their ids, whatever the order of the file; where the file has numbers, 5 is "000005"
+    and 2008000008 is "2008_000008". A file without ids must have the images in the order of the
+    data set. Boxes that reach at most a pixel out of their image are clipped, those without an area dropped.
+
+    Args:
+        dataset: has `image_ids` and `image_size(index) -> (height, width)`.
+        source: what errors call the file.
+
+    Raises:
+        ValueError: an image has no proposals in the file; a box is not finite, is inside out or leaves its
+            image, as when the file is of another image set, order or size. Names the image.
+    """
+    rows = _match(foreign.image_ids, len(foreign.boxes), dataset.image_ids, source)
+    fitted, reach = [], []
+    for index, row in enumerate(rows):
+        image_id, (height, width) = dataset.image_ids[index], dataset.image_size(index)
+        boxes = foreign.boxes[row]
+        limits = np.array([width, height, width, height], np.float32)
+        x1, y1, x2, y2 = boxes.T
+        # Comparisons with NaN are false, so a box that holds one is not inside.
+        inside = ((boxes >= -_OUTSIDE_TOLERANCE) & (boxes <= limits + _OUTSIDE_TOLERANCE)).all(axis=1)
+        good = inside & (x1 <= x2) & (y1 <= y2)
+        if not good.all():
+            found = boxes[np.flatnonzero(~good)[0]].tolist()
+            raise ValueError(
+                f"{source}: image {image_id!r} has the box {found}, but is {width} wide and {height} high: "
+                "are these the proposals of other images, of another order or for another size?"
+            )
+        boxes = boxes.clip(0, limits)
+        fitted.append(boxes[(boxes[:, 2:] > boxes[:, :2]).all(axis=1)])
+        reach.append(boxes.max(axis=0, initial=0)[2:] / limits[2:] if len(boxes) else (1, 1))
+    share = np.median(reach, axis=0).max() if reach else 1.0
+    if share < _LEAST_REACH:
+        warnings.warn(
+            f"{source}: in most images the boxes reach over {100 * share:.0f} % of the image at most: "
+            "were they made for smaller copies?",
+            stacklevel=2,
+        )
+    return fitted
+
+
+def _match(
+    theirs: Sequence[str] | None, images: int, ours: Sequence[str], source: str | Path
+) -> Sequence[int]:
+    """The row of the file for each of our images."""
+    if theirs is None:
+        if images != len(ours):
+            raise ValueError(
+                f"{source} has proposals of {images} images and no names, so that only their order can tell "
+                f"them apart; but there are {len(ours)} images, from {ours[0]!r} to {ours[-1]!r}"
+            )
+        warnings.warn(f"{source} has no names of images: taken in the order of the data set", stacklevel=3)
+        return range(images)
+    missing = []
+    for their_key, our_key in _WAYS:
+        rows = _unique_rows(theirs, their_key)
+        if rows is None or _unique_rows(ours, our_key) is None:
+            continue
+        missing.append([image_id for image_id in ours if our_key(image_id) not in rows])
+        if not missing[-1]:
+            return [rows[our_key(image_id)] for image_id in ours]
+    if not missing:
+        raise ValueError(f"{source} names the image {_first_repeated(theirs)!r} more than once")
+    fewest = min(missing, key=len)
+    raise ValueError(
+        f"{source} has no proposals for {len(fewest)} of {len(ours)} images, the first is {fewest[0]!r}; "
+        f"it has {len(theirs)} images, such as {', '.join(map(repr, theirs[:2]))}"
+    )
+
+
+def _unique_rows(names: Sequence[str], key: Callable[[str], Hashable]) -> dict[Hashable, int] | None:
+    """Where the names are by their keys; None where two have the same, or one has none."""
+    rows = {key(name): row for row, name in enumerate(names)}
+    return rows if len(rows) == len(names) and None not in rows else None
+
+
+def _name(image_id: str) -> str:
+    """Without the suffix of an image file."""
+    return re.sub(r"\.(jpe?g|png)$", "", image_id, flags=re.IGNORECASE)
+
+
+def _number(image_id: str) -> int | None:
+    """Of an id that is a number without leading zeros: what is left of a name that was read as one."""
+    return int(image_id) if re.fullmatch(r"0|[1-9]\d*", image_id) else None
+
+
+def _all_digits(image_id: str) -> int | None:
+    digits = re.sub(r"\D", "", image_id)
+    return int(digits) if digits else None
+
+
+def _last_number(image_id: str) -> int | None:
+    numbers = re.findall(r"\d+", image_id)
+    return int(numbers[-1]) if numbers else None
+
+
+def _coco_number(image_id: str) -> int | None:
+    found = re.fullmatch(r"(?:COCO_\w+_)?(\d+)", _name(image_id))
+    return int(found[1]) if found else None
+
+
+# How their ids may speak of our images: by the same name; by its digits or by its last number, as Detectron
+# and its followers have numbers for VOC's names; by the number of a COCO file.
+_WAYS = ((_name, _name), (_number, _all_digits), (_number, _last_number), (_coco_number, _coco_number))
+
+
+def _first_repeated(names: Sequence[str]) -> str:
+    return next(name for name, count in Counter(names).items() if count > 1)

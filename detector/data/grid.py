@@ -1,0 +1,54 @@
+"""Proposals without looking: boxes of several sizes and shapes at even distances over the image.
+
+What selective search has to beat, and a way out where OpenCV's contrib module cannot be had.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+_SIZES = tuple(2 ** (-octave / 2) for octave in range(6))  # 1, 0.71, ... 0.18
+_ASPECTS = (0.5, 1.0, 2.0)
+
+
+def grid_boxes(
+    image: np.ndarray,
+    *,
+    sizes: Sequence[float] = _SIZES,
+    aspects: Sequence[float] = _ASPECTS,
+    step: float = 0.25,
+) -> np.ndarray:
+    """Proposals (R, 4) float32, half-open xyxy in pixels of the image, largest first, no two the same.
+
+    Args:
+        image: (H, W, ...), of which only the shape is read.
+        sizes: of a box, the root of its area over the root of the image's.
+        aspects: width over height, relative to the image's own; a side longer than the image is cut to it.
+        step: distance between neighbours, as a share of the box's side; at most.
+
+    Raises:
+        ValueError: an empty image; a size, an aspect or the step is not more than 0.
+    """
+    height, width = image.shape[:2]
+    if height < 1 or width < 1:
+        raise ValueError(f"image must not be empty, its shape is {image.shape}")
+    if min(*sizes, *aspects, step) <= 0:
+        raise ValueError(f"sizes {sizes}, aspects {aspects} and step {step} must be more than 0")
+    boxes = []
+    for size in sizes:
+        for aspect in aspects:
+            w = min(width, width * size * math.sqrt(aspect))
+            h = min(height, height * size / math.sqrt(aspect))
+            left, top = np.meshgrid(_starts(width, w, step), _starts(height, h, step))
+            boxes.append(np.stack([left, top, left + w, top + h], axis=-1).reshape(-1, 4))
+    limits = np.array([width, height] * 2)
+    found = np.unique(np.minimum(np.concatenate(boxes), limits).astype(np.float32), axis=0)
+    areas = (found[:, 2:] - found[:, :2]).prod(axis=1)
+    return found[np.argsort(-areas, kind="stable")]
+
+
+def _starts(length: float, side: float, step: float) -> np.ndarray:
+    """Where boxes of a side begin so that they reach from one border to the other."""
+    steps = math.ceil((length - side) / (step * side) - 1e-9)  # less the rounding of a whole number
+    return np.linspace(0, length - side, steps + 1)

@@ -1,0 +1,98 @@
+"""Reader of a folder of pictures with a table of image labels, such as one's own.
+
+    ROOT/SPLIT.csv or ROOT/SPLIT.jsonl    a line a picture: its file, from ROOT, and its labels
+    ROOT/...                              the pictures
+
+`image_table.py` says what a table may hold. Boxes, where JSON lines have them, are for evaluation.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
+from detector.data.image_table import Mistakes, Row, find_table, list_labels, read_table
+from detector.data.images import read_image_size
+
+
+class ImageLabels(AnnotatedImages):
+    """The pictures that a table lists, their labels and, where the table has them, their true boxes.
+
+    The id of a picture is its file without the suffix. Pictures are turned as their EXIF orientation says, so
+    boxes are those that one sees in a viewer. A label given twice counts once; a picture may have none. What
+    becomes of odd boxes, :class:`AnnotatedImages` says.
+
+    Args:
+        root: folder that holds the table.
+        split: name of the table, without ".csv" or ".jsonl".
+        class_names: the C foreground classes; their order is the order of the labels. None given: those that
+            the table has, in the order of the alphabet.
+
+    Raises:
+        FileNotFoundError: there is no such table.
+        ValueError: a table that cannot be read; a picture that is missing, unreadable or listed twice; an
+            unknown label; a bad box. Names the table and the line, of the first ten mistakes.
+    """
+
+    def __init__(self, root: str | Path, split: str, class_names: Sequence[str] = ()):
+        root = Path(root)
+        path = find_table(root, split)
+        rows, mistakes = read_table(path)
+        class_names = tuple(class_names) or list_labels(rows, mistakes)
+        columns = {name: column for column, name in enumerate(class_names)}
+        sizes = _read_sizes(root, rows, mistakes)
+        for row in rows:
+            for label in {*row.labels} - columns.keys():
+                known = ", ".join(class_names)
+                hint = hint_nearest(label, class_names)
+                mistakes.add(row.line, f"unknown label {label!r}{hint}; known are {known}")
+        mistakes.check()
+        boxes = [(index, box) for index, row in enumerate(rows) for box in row.boxes or ()]
+        labels = np.zeros((len(rows), len(class_names)), dtype=bool)
+        for index, row in enumerate(rows):
+            labels[index, [columns[label] for label in row.labels]] = True
+        super().__init__(
+            f"{root.name}_{split}",
+            class_names,
+            [_image_id(row) for row in rows],
+            [str(root / row.file) for row in rows],
+            sizes,
+            Objects(
+                images=np.array([index for index, _ in boxes], dtype=np.int64),
+                boxes=np.array([box.box for _, box in boxes], dtype=np.float64).reshape(-1, 4),
+                labels=np.array([columns[box.label] for _, box in boxes], dtype=np.int64),
+                difficult=np.array([box.difficult for _, box in boxes], dtype=bool),
+                crowd=np.zeros(len(boxes), dtype=bool),
+                areas=np.full(len(boxes), np.nan),
+            ),
+            labels=labels,
+            boxed=np.array([row.boxes is not None for row in rows]),
+            apply_orientation=True,
+            describe=lambda m: (
+                f"{path}, line {rows[boxes[m][0]].line}: a box ({boxes[m][1].label}) is "
+                f"{list(boxes[m][1].box)}"
+            ),
+        )
+
+
+def _image_id(row: Row) -> str:
+    return PurePosixPath(row.file).with_suffix("").as_posix()
+
+
+def _read_sizes(root: Path, rows: Sequence[Row], mistakes: Mistakes) -> np.ndarray:
+    """(height, width) (N, 2) of the pictures; those that cannot be read or are listed twice are mistakes."""
+    first: dict[str, Row] = {}
+    sizes = []
+    for row in rows:
+        try:
+            earlier = first.setdefault(_image_id(row), row)
+            if earlier is not row:
+                raise ValueError(
+                    f"picture {row.file!r} has the name of {earlier.file!r} on line {earlier.line}: "
+                    "a picture is listed once, with all its labels, and suffixes do not tell two apart"
+                )
+            sizes.append(read_image_size(root / row.file, apply_orientation=True))
+        except (OSError, ValueError) as error:
+            mistakes.add(row.line, error)
+    return np.array(sizes, dtype=np.int64).reshape(-1, 2)

@@ -1,0 +1,220 @@
+"""Tables of image labels: CSV, or JSON lines, which may hold boxes as well. Mistakes are told by line.
+
+CSV, in UTF-8, with or without a byte-order mark and the header `file,labels`:
+
+    pictures/a.jpg,cat;dog
+    "one, two.jpg",cat
+    pictures/none.jpg,
+
+JSON lines, an object a line; "boxes", half-open x1, y1, x2, y2 in pixels, only where all were drawn:
+
+    {"file": "pictures/a.jpg", "labels": ["cat", "dog"]}
+    {"file": "b.jpg", "boxes": [{"label": "cat", "box": [10, 20, 110, 95.5], "difficult": false}]}
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+_MOST_SHOWN = 10  # mistakes
+_HEADERS = (["file", "labels"], ["file", "label"])
+_KEYS = ("file", "labels", "boxes")
+
+
+class LabelledBox(NamedTuple):
+    label: str
+    box: tuple[float, ...]  # x1, y1, x2, y2 as the table says
+    difficult: bool
+
+
+class Row(NamedTuple):
+    """What a table says of one picture."""
+
+    line: int
+    file: str
+    labels: tuple[str, ...]
+    boxes: tuple[LabelledBox, ...] | None  # None: nobody drew any
+
+
+@dataclass
+class Mistakes:
+    """All that is wrong with a file, so that it can be mended in one go."""
+
+    path: Path
+    found: list[tuple[int, str]] = field(default_factory=list)  # line, what
+
+    def add(self, line: int, what: object) -> None:
+        self.found.append((line, str(what)))
+
+    def check(self) -> None:
+        """ValueError with the first mistakes, if there are any."""
+        if not self.found:
+            return
+        lines = [f"{self.path}, line {line}: {what}" for line, what in sorted(self.found)]
+        more = f"\n... and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
+        raise ValueError("\n".join(lines[:_MOST_SHOWN]) + more)
+
+
+def find_table(root: str | Path, split: str) -> Path:
+    """ROOT/SPLIT.csv or ROOT/SPLIT.jsonl.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        ValueError: there are both.
+    """
+    paths = [Path(root, f"{split}{suffix}") for suffix in (".csv", ".jsonl")]
+    there = [path for path in paths if path.is_file()]
+    if len(there) == 2:
+        raise ValueError(f"there are {paths[0]} and {paths[1]}: keep the one that is meant")
+    if not there:
+        known = sorted(path.name for pattern in ("*.csv", "*.jsonl") for path in Path(root).glob(pattern))
+        raise FileNotFoundError(
+            f"neither {paths[0]} nor {paths[1]} exists; the tables there are: {', '.join(known) or 'none'}"
+        )
+    return there[0]
+
+
+def read_table(path: Path) -> tuple[list[Row], Mistakes]:
+    """The rows of a table that can be read, and what is wrong with the others; see the top of this file.
+
+    Raises:
+        ValueError: it is not UTF-8, or has no row.
+    """
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8; save the table with that encoding") from None
+    mistakes = Mistakes(path)
+    rows = list((_read_csv if path.suffix == ".csv" else _read_json_lines)(text, mistakes))
+    if not rows and not mistakes.found:
+        raise ValueError(f"{path} lists no picture")
+    return rows, mistakes
+
+
+def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
+    """The labels that occur, in the order of the alphabet; those that differ only in capitals are mistakes.
+
+    Raises:
+        ValueError: there is none.
+    """
+    lines: dict[str, int] = {}
+    for row in rows:
+        for label in row.labels:
+            lines.setdefault(label, row.line)
+    spellings: dict[str, str] = {}
+    for label, line in lines.items():
+        other = spellings.setdefault(label.casefold(), label)
+        if other != label:
+            mistakes.add(
+                line, f"label {label!r} differs from {other!r} of line {lines[other]} only in capitals"
+            )
+    if not lines and not mistakes.found:
+        raise ValueError(f"{mistakes.path} has no label")
+    return tuple(sorted(lines))
+
+
+def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    line = 1
+    try:
+        for cells in reader:
+            cells = [cell.strip() for cell in cells]
+            while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
+                cells.pop()
+            if any(cells) and not (line == 1 and [cell.lower() for cell in cells] in _HEADERS):
+                try:
+                    yield _csv_row(line, cells)
+                except ValueError as error:
+                    mistakes.add(line, error)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        mistakes.add(line, f"not CSV: {error}")
+
+
+def _csv_row(line: int, cells: list[str]) -> Row:
+    if len(cells) != 2:
+        raise ValueError(
+            f"{len(cells)} columns, expected 2: file,label;label (a name that holds a comma needs quotes)"
+        )
+    file, labels = cells
+    return Row(line, _file(file), _split_labels(labels), None)
+
+
+def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
+    for line, content in enumerate(text.split("\n"), start=1):
+        if not content.strip():
+            continue
+        try:
+            yield _json_row(line, json.loads(content))
+        except json.JSONDecodeError as error:
+            mistakes.add(line, f"not JSON: {error.msg} at character {error.pos + 1}")
+        except (ValueError, OverflowError, RecursionError) as error:
+            mistakes.add(line, error)
+
+
+def _json_row(line: int, content: object) -> Row:
+    if not isinstance(content, dict):
+        raise ValueError(
+            f'a {type(content).__name__}, expected an object like {{"file": ..., "labels": ...}}'
+        )
+    unknown = [key for key in content if key not in _KEYS]
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(_KEYS)}")
+    boxes = None
+    if "boxes" in content:
+        boxes = tuple(map(_json_box, _list(content["boxes"], "boxes")))
+    shown = {box.label for box in boxes or ()}
+    labels = content.get("labels")
+    if labels is None:
+        if boxes is None:
+            raise ValueError("no labels; a picture that shows none of the classes has []")
+        labels = sorted(shown)
+    names = _split_labels(labels) if isinstance(labels, str) else tuple(_list(labels, "labels"))
+    names = tuple(_label(name) for name in names)
+    if boxes is not None and set(names) != shown:
+        name = min(set(names) ^ shown)
+        where = "a box but not among the labels" if name in shown else "a label without a box"
+        raise ValueError(f"{name!r} is {where}; boxes are either all there, or left out")
+    return Row(line, _file(content.get("file")), names, boxes)
+
+
+def _json_box(content: object) -> LabelledBox:
+    if not isinstance(content, dict) or not {"label", "box"} <= content.keys() <= {
+        "label",
+        "box",
+        "difficult",
+    }:
+        raise ValueError(f'a box is {content!r}, expected {{"label": NAME, "box": [x1, y1, x2, y2]}}')
+    box, difficult = content["box"], content.get("difficult", False)
+    numbers = isinstance(box, list) and all(type(side) in (int, float) for side in box)
+    if not numbers or len(box) != 4 or not isinstance(difficult, bool):
+        raise ValueError(f"a box is {content!r}, expected 4 numbers, and true or false if difficult is there")
+    return LabelledBox(_label(content["label"]), tuple(map(float, box)), difficult)
+
+
+def _list(content: object, key: str) -> list:
+    if not isinstance(content, list):
+        raise ValueError(f"{key} is {content!r}, expected a list")
+    return content
+
+
+def _split_labels(text: str) -> tuple[str, ...]:
+    return tuple(_label(part) for part in text.split(";")) if text.strip() else ()
+
+
+def _label(text: object) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"an empty label, or none: {text!r}")
+    return text.strip()
+
+
+def _file(text: object) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"no file name: {text!r}")
+    return text.strip()

@@ -1,0 +1,37 @@
+"""How well proposals cover the true boxes: no detector finds an object that no proposal covers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from detector.structures import Annotation, box_iou
+
+
+def best_overlaps(proposals: Tensor, annotation: Annotation) -> Tensor:
+    """The highest IoU (G,) that any of the proposals (R, 4) has with each true box; 0 without proposals."""
+    if len(proposals) == 0:
+        return torch.zeros(len(annotation.boxes))
+    return box_iou(annotation.boxes, proposals).amax(dim=1)
+
+
+def recall(
+    overlaps: Sequence[Tensor], annotations: Sequence[Annotation], num_classes: int, *, iou_threshold: float
+) -> np.ndarray:
+    """The share (C + 1,) of true boxes that a proposal covers, of each class and of all; nan: there are none.
+
+    Covered is what has an IoU of at least `iou_threshold`. Crowds are no objects; difficult ones are.
+
+    Args:
+        overlaps: what :func:`best_overlaps` says of each annotation, in the same order.
+    """
+    kept = [~annotation.crowd for annotation in annotations]
+    labels = [annotation.labels[keep] for annotation, keep in zip(annotations, kept, strict=True)]
+    covered = [each[keep] >= iou_threshold for each, keep in zip(overlaps, kept, strict=True)]
+    label = torch.cat([*labels, torch.zeros(0, dtype=torch.int64)]).numpy()  # (M,)
+    hit = torch.cat([*covered, torch.zeros(0, dtype=torch.bool)]).numpy()  # (M,)
+    there = np.bincount(label, minlength=num_classes).astype(float)  # (C,)
+    found = np.bincount(label, weights=hit, minlength=num_classes)
+    with np.errstate(invalid="ignore"):
+        return np.append(found, found.sum()) / np.append(there, there.sum())  # 0 / 0 is nan

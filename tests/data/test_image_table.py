@@ -1,0 +1,177 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detector.data.image_table import LabelledBox, find_table, list_labels, read_table
+
+BOX = '{"file": "a.jpg", "boxes": [{"label": "cat", "box": [1, 2, 3, %s]}]}'
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Writes a table of the split `train`; returns its path."""
+
+    def write(content, suffix=".csv"):
+        path = tmp_path / f"train{suffix}"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def rows_of(path):
+    rows, mistakes = read_table(path)
+    mistakes.check()
+    return [row[1:] for row in rows]
+
+
+def refused(path):
+    _, mistakes = read_table(path)
+    with pytest.raises(ValueError, match=path.name) as caught:
+        mistakes.check()
+    return str(caught.value).replace(str(path), path.name)
+
+
+@pytest.mark.parametrize("start", ["", "file,labels\n", "File,Label\r\n", "\ufeff", "\ufefffile,labels\n"])
+def test_csv_with_and_without_header_and_byte_order_mark(table, start):
+    content = (
+        f'{start}a.jpg,cat;dog\r\n"one, ""two"".jpg",cat\n\n b c.jpg , cat ; big dog \nd/e.png,\nf.png,,,\n'
+    )
+    assert rows_of(table(content)) == [
+        ("a.jpg", ("cat", "dog"), None),
+        ('one, "two".jpg', ("cat",), None),
+        ("b c.jpg", ("cat", "big dog"), None),
+        ("d/e.png", (), None),
+        ("f.png", (), None),
+    ]
+
+
+def test_json_lines(table):
+    content = """
+        {"file": "a.jpg", "labels": ["cat", " dog "]}
+        {"file": "b.jpg", "labels": "cat; dog"}
+        {"file": "c.jpg", "labels": []}
+
+        {"file": "d.jpg", "boxes": [{"label": "cat", "box": [1, 2.5, 3, 4]}, ANT]}
+        {"file": "e.jpg", "boxes": []}
+        {"file": "f.jpg", "labels": ["cat"], "boxes": [{"label": "cat", "box": [1, 2, 3, 4]}]}
+    """.replace("ANT", '{"label": "ant", "box": [0, 0, 1, 1], "difficult": true}')
+    cat = LabelledBox("cat", (1.0, 2.5, 3.0, 4.0), False)
+    assert rows_of(table(content, ".jsonl")) == [
+        ("a.jpg", ("cat", "dog"), None),
+        ("b.jpg", ("cat", "dog"), None),
+        ("c.jpg", (), None),
+        ("d.jpg", ("ant", "cat"), (cat, LabelledBox("ant", (0, 0, 1, 1), True))),
+        ("e.jpg", (), ()),
+        ("f.jpg", ("cat",), (LabelledBox("cat", (1, 2, 3, 4), False),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a.jpg", "1 columns, expected 2"),
+        ("a.jpg;cat", "1 columns, expected 2"),
+        ("one, two.jpg,cat", "3 columns, expected 2: .*a name that holds a comma needs quotes"),
+        ("a.jpg,cat;", "an empty label"),
+        ("a.jpg,;cat", "an empty label"),
+        ("a.jpg,cat; ;dog", "an empty label"),
+        (",cat", "no file name"),
+        ('"a".jpg,cat', "not CSV"),
+        ('"a.jpg,cat\nb.jpg,cat\n', "not CSV: unexpected end of data"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named_by_its_line(table, row, message):
+    text = refused(table(f"file,labels\nz.jpg,cat\n{row}"))
+    assert text.startswith("train.csv, line 3: ")
+    assert re.search(message, text)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"file": "a.jpg", "labels": ["cat"]', "not JSON: Expecting ',' delimiter at character"),
+        ("[1]", "a list, expected an object"),
+        ("[" * 99999, "recursion"),
+        (BOX % ("1" + 400 * "0"), "too large"),
+        ('{"file": "a.jpg", "label": ["cat"]}', "unknown key 'label'; known are file, labels, boxes"),
+        ('{"file": "a.jpg"}', "no labels"),
+        ('{"labels": ["cat"]}', "no file name"),
+        ('{"file": 3, "labels": ["cat"]}', "no file name: 3"),
+        ('{"file": "a.jpg", "labels": 3}', "labels is 3, expected a list"),
+        ('{"file": "a.jpg", "labels": ["cat", ""]}', "an empty label"),
+        ('{"file": "a.jpg", "labels": [1]}', "an empty label, or none: 1"),
+        ('{"file": "a.jpg", "boxes": {}}', "boxes is {}, expected a list"),
+        ('{"file": "a.jpg", "boxes": [[1, 2, 3, 4]]}', r"a box is \[1, 2, 3, 4\], expected"),
+        ('{"file": "a.jpg", "boxes": [{"label": "cat", "box": [1, 2, 3]}]}', "expected 4 numbers"),
+        ('{"file": "a.jpg", "boxes": [{"label": "cat", "box": [1, 2, 3, "4"]}]}', "expected 4 numbers"),
+        ('{"file": "a.jpg", "boxes": [{"label": "cat", "box": [1, 2, 3, 4], "hard": 1}]}', "a box is"),
+        ('{"file": "a.jpg", "boxes": [{"label": "", "box": [1, 2, 3, 4]}]}', "an empty label"),
+        ('{"file": "a.jpg", "labels": ["cat"], "boxes": []}', "'cat' is a label without a box"),
+        (
+            '{"file": "a.jpg", "labels": [], "boxes": [{"label": "cat", "box": [1, 2, 3, 4]}]}',
+            "'cat' is a box but not among the labels",
+        ),
+    ],
+)
+def test_a_line_of_json_that_cannot_be_read(table, line, message):
+    text = refused(table('{"file": "z.jpg", "labels": []}\n\n' + line, ".jsonl"))
+    assert text.startswith("train.jsonl, line 3: ")
+    assert re.search(message, text)
+
+
+def test_ten_mistakes_are_told_at_once(table):
+    text = refused(table("\n".join(["a.jpg"] * 12)))
+    assert text.count("columns") == 10
+    assert text.endswith("... and 2 more")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_another_encoding(table, encoding):
+    path = table("a.jpg,cat\nü.jpg,cat\n".encode(encoding))
+    with pytest.raises(ValueError, match=r"train\.csv, line [12]: not UTF-8; save the table"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", "file,labels\n", "\ufeff"])
+def test_a_table_of_nothing(table, content):
+    with pytest.raises(ValueError, match=r"train\.csv lists no picture"):
+        read_table(table(content))
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), st.lists(st.text('ab;," \n', min_size=1), max_size=3))))
+def test_any_table_gives_rows_or_mistakes(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("table") / "train.csv"
+    text = "\n".join(f"{file},{';'.join(labels)}" for file, labels in content) + "\nz.jpg,cat"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    rows, mistakes = read_table(path)
+    assert rows or mistakes.found
+    assert all(row.file == row.file.strip() != "" for row in rows)
+    assert all(label == label.strip() != "" for row in rows for label in row.labels)
+
+
+def test_the_table_of_a_split(table, tmp_path):
+    (tmp_path / "val.jsonl").touch()
+    with pytest.raises(FileNotFoundError, match=r"train\.csv nor .*train\.jsonl exists.* val\.jsonl"):
+        find_table(tmp_path, "train")
+    path = table("a.jpg,cat")
+    assert find_table(tmp_path, "train") == path
+    table("", ".jsonl")
+    with pytest.raises(ValueError, match="keep the one that is meant"):
+        find_table(tmp_path, "train")
+
+
+def test_the_labels_of_a_table(table):
+    assert list_labels(*read_table(table("a.jpg,dog;cat\nb.jpg,big dog\nc.jpg,cat\n"))) == (
+        "big dog",
+        "cat",
+        "dog",
+    )
+    rows, mistakes = read_table(table("a.jpg,dog\nb.jpg,cat\nc.jpg,Dog\n"))
+    list_labels(rows, mistakes)
+    with pytest.raises(ValueError, match="line 3: label 'Dog' differs from 'dog' of line 1 only in capitals"):
+        mistakes.check()
+    with pytest.raises(ValueError, match=r"train\.csv has no label"):
+        list_labels(*read_table(table("a.jpg,\n")))

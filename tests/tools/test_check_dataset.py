@@ -1,0 +1,73 @@
+"""tools/check_dataset.py: what it says of a sound data set, and of others."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from detector.data.proposals import load_proposals, save_proposals
+
+CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
+
+
+@pytest.fixture
+def check(load_tool, overrides):
+    """Runs the tool on Toybox; returns its exit status."""
+    main = load_tool("check_dataset").main
+    return lambda *words: main(
+        ["--config-file", CONFIG, *overrides, "PROPOSALS.MIN_SIZE", "1", *map(str, words)]
+    )
+
+
+def test_a_sound_data_set(check, tmp_path, capsys):
+    assert check() == 0
+    told = capsys.readouterr().out
+    assert "toybox_trainval: 8 images, " in told
+    assert "toybox_test: 4 images, " in told
+    assert re.search(r"class +images +share +boxes +recall 0\.5 +recall 0\.7\n", told)
+    rows = re.findall(r"^all +(\d+) +\d+ +(\S+) +(\S+)$", told, re.MULTILINE)
+    assert rows == [("8", "1.000", "1.000"), ("4", "1.000", "1.000")]
+    assert "an image (min/median/max)" in told
+    assert {path.name for path in (tmp_path / "run" / "check").iterdir()} == {"trainval.png", "test.png"}
+
+
+def test_files_that_would_stop_a_run(check, toybox, tmp_path, capsys):
+    root = tmp_path / "toybox"
+    shutil.copytree(toybox, root)
+    first, second, third = sorted((root / "JPEGImages").iterdir())[:3]
+    first.write_bytes(first.read_bytes()[:-500])
+    shutil.copy(second, third)
+    status = check("DATASETS.ROOT", root, "DATASETS.PROPOSALS", tmp_path / "none.npz")
+    told = capsys.readouterr()
+    assert status == 2
+    assert f"error: what would stop a run:\n  image {first} cannot be read" in told.err
+    assert f"toybox_trainval {second.stem} = toybox_trainval {third.stem}" in told.out
+
+
+def test_no_proposals_yet_and_proposals_of_another_set(check, toybox, tmp_path, capsys):
+    assert check("DATASETS.PROPOSALS", tmp_path / "none.npz") == 0
+    told = capsys.readouterr().out
+    assert "no proposals at" in told
+    assert "recall" not in told
+    sound = load_proposals(toybox / "proposals.npz")
+    boxes, sizes = list(sound.values()), sound.sizes + np.array([1, 0])
+    save_proposals(tmp_path / "other.npz", sound.image_ids, boxes, sizes)
+    assert check("DATASETS.PROPOSALS", tmp_path / "other.npz") == 2
+    assert "was made for an image" in capsys.readouterr().err
+
+
+def test_own_pictures_without_boxes(check, toybox, tmp_path, capsys):
+    root = tmp_path / "mine"
+    shutil.copytree(toybox / "JPEGImages", root)
+    files = sorted(path.name for path in root.iterdir())
+    rows = (f"{file},{'big' if index % 3 else 'small'}" for index, file in enumerate(files))
+    (root / "all.csv").write_text("\n".join(rows))
+    splits = ("DATASETS.TRAIN_SPLIT", "all", "DATASETS.TEST_SPLIT", "all")
+    keys = ("DATASETS.FORMAT", "image_labels", "DATASETS.ROOT", root, "DATASETS.CLASSES", "()", *splits)
+    assert check(*keys, "DATASETS.PROPOSALS", tmp_path / "none.npz") == 0
+    told = capsys.readouterr().out
+    assert "0 images have true boxes: AP and CorLoc can be measured on those alone" in told
+    assert re.search(r"class +images +share\nbig +8 +66\.7 %\nsmall +4 +33\.3 %\nall +12\n", told)
+    assert told.count("mine_all: 12 images") == 1

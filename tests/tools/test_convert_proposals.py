@@ -1,0 +1,68 @@
+"""tools/convert_proposals.py: from a file of another project to one that a run accepts."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from detector.data.proposals import load_proposals
+from detector.data.toybox import CLASSES
+from detector.data.voc import VOCDataset
+
+CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
+
+
+@pytest.fixture
+def convert(load_tool, overrides, tmp_path):
+    """Runs the tool on Toybox; returns its exit status."""
+    keys = ["DATASETS.PROPOSALS", str(tmp_path / "new" / "converted.npz")]
+    main = load_tool("convert_proposals").main
+    return lambda *words: main(["--config-file", CONFIG, *map(str, words), *overrides, *keys])
+
+
+@pytest.fixture
+def files(toybox, tmp_path):
+    """The true boxes as a pickle of Detectron and as JSON lines, of each split."""
+    for split in ("trainval", "test"):
+        dataset = VOCDataset(toybox, split, CLASSES)
+        boxes = [dataset.annotation(i).boxes.numpy() for i in range(len(dataset))]
+        content = {
+            "boxes": [each - np.array([0, 0, 1, 1]) for each in boxes],
+            "indexes": [int(image_id) for image_id in dataset.image_ids],
+            "scores": [np.ones(len(each)) for each in boxes],
+        }
+        (tmp_path / f"{split}.pkl").write_bytes(pickle.dumps(content, 2))
+        lines = zip(dataset.image_ids, boxes, strict=True)
+        (tmp_path / f"{split}.jsonl").write_text(
+            "\n".join(json.dumps({"image": name, "boxes": each.tolist()}) for name, each in lines)
+        )
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:.*made for smaller copies")
+@pytest.mark.parametrize(("form", "suffix"), [("detectron", "pkl"), ("jsonl", "jsonl")])
+def test_both_splits(convert, files, toybox, tmp_path, capsys, form, suffix):
+    train, test = files / f"trainval.{suffix}", files / f"test.{suffix}"
+    assert convert("--format", form, "--train", train, "--test", test) == 0
+    assert "converted.npz: 12 images" in capsys.readouterr().out
+    proposals = load_proposals(tmp_path / "new" / "converted.npz")
+    for split in ("trainval", "test"):
+        dataset = VOCDataset(toybox, split, CLASSES)
+        proposals.check(dataset)
+        np.testing.assert_allclose(proposals[dataset.image_ids[0]], dataset.annotation(0).boxes, atol=1e-4)
+    assert convert("--format", form, "--train", train) == 2  # never over a file that is there
+    assert "converted.npz exists: delete it" in capsys.readouterr().err
+
+
+def test_files_of_the_other_split_are_refused(convert, files, capsys, tmp_path):
+    assert convert("--format", "jsonl", "--test", files / "trainval.jsonl") == 2
+    assert "trainval.jsonl has no proposals for 4 of 4 images" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_no_file_is_named(convert, capsys):
+    with pytest.raises(SystemExit):
+        convert("--format", "jsonl")
+    assert "--train FILE or --test FILE, or both, is missing" in capsys.readouterr().err

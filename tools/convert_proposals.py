@@ -1,0 +1,56 @@
+"""Converts proposals of other projects to the proposals file of a data set, checked against its images.
+
+    python tools/convert_proposals.py --config-file configs/voc07_pcl_vgg16.yaml --format selective_search \
+        --train voc_2007_trainval.mat --test voc_2007_test.mat [KEY VALUE ...]
+
+Formats: selective_search (a .mat of Fast R-CNN's), mcg (a folder of .mat), detectron (.pkl; PCL in PyTorch
+and wetectron have the same), detectron2 (.pkl), npz (an array of boxes under each image id), jsonl, for the
+boxes of any detector or segmenter: {"image": ID, "boxes": [[x1, y1, x2, y2], ...]} a line, half-open pixels.
+Pickles are read without running what they ask for. Writes DATASETS.PROPOSALS.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from detector.build import build_dataset, name_classes
+from detector.config import load_cfg
+from detector.data.convert_proposals import fit_proposals
+from detector.data.foreign_proposals import READERS
+from detector.data.proposals import save_proposals
+from detector.utils.command_line import config_parser, run_command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = config_parser("Convert proposals of other projects to the proposals file of a data set.")
+    parser.add_argument("--format", required=True, choices=READERS, help="what the files are")
+    parser.add_argument("--train", type=Path, metavar="FILE", help="proposals of DATASETS.TRAIN_SPLIT")
+    parser.add_argument("--test", type=Path, metavar="FILE", help="proposals of DATASETS.TEST_SPLIT")
+    options = parser.parse_intermixed_args(arguments)
+    if not (options.train or options.test):
+        parser.error("--train FILE or --test FILE, or both, is missing")
+    return run_command(
+        lambda: run(options.config_file, options.overrides, options.format, options.train, options.test)
+    )
+
+
+def run(config_file: str, overrides: Sequence[str], form: str, train: Path | None, test: Path | None) -> None:
+    cfg = load_cfg(config_file, overrides)
+    output = Path(cfg.DATASETS.PROPOSALS)
+    if output.exists():
+        raise FileExistsError(f"{output} exists: delete it to make it anew")
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
+    boxes, sizes = {}, {}
+    for dataset, path in ((train_set, train), (test_set, test)):
+        if path is not None:
+            fitted = fit_proposals(READERS[form](path), dataset, path)
+            boxes |= dict(zip(dataset.image_ids, fitted, strict=True))
+            sizes |= {image_id: dataset.image_size(i) for i, image_id in enumerate(dataset.image_ids)}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    save_proposals(output, list(boxes), list(boxes.values()), list(sizes.values()))
+    print(f"{output}: {len(boxes)} images, {sum(map(len, boxes.values()))} boxes")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
