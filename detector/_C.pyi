@@ -68,6 +68,7 @@ def roi_pool_backward(
     images: int,
     height: int,
     width: int,
+    spatial_scale: float,
     channels_last: bool,
 ) -> Tensor: ...
 def roi_align_forward(

@@ -53,7 +53,7 @@
   /* -> gradient of input */ \
   OP(roi_pool_backward, \
      "(Tensor grad, Tensor argmax, Tensor boxes, SymInt images, SymInt height, SymInt width, " \
-     "bool channels_last) -> Tensor") \
+     "float spatial_scale, bool channels_last) -> Tensor") \
   /* -> pooled values */ \
   OP(roi_align_forward, \
      "(Tensor input, Tensor boxes, int pooled_height, int pooled_width, float spatial_scale, " \

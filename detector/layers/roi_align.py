@@ -6,7 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from detector.layers._extension import load_extension
-from detector.layers.roi_boxes import is_channels_last, pair_of, rois_of
+from detector.layers.roi_boxes import (
+    channels_second,
+    is_channels_last,
+    new_features,
+    new_pooled,
+    pair_of,
+    rois_of,
+)
 
 _C = load_extension()
 
@@ -56,7 +63,7 @@ def roi_align(
     pooled = _C.roi_align_forward(
         input, rois, *pair_of(output_size), spatial_scale, sampling_ratio, aligned, channels_last
     )
-    return pooled.permute(0, 3, 1, 2) if channels_last else pooled  # (R, C, PH, PW)
+    return channels_second(pooled, channels_last)  # (R, C, PH, PW)
 
 
 class RoIAlign(nn.Module):
@@ -97,9 +104,8 @@ def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:
 def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     if not ctx.needs_input_grad[0]:
         return (None,) * 8
-    *_, channels_last = ctx.options
     grad_input = _C.roi_align_backward(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
-    return grad_input.permute(0, 3, 1, 2) if channels_last else grad_input, *(None,) * 7
+    return channels_second(grad_input, ctx.options[-1]), *(None,) * 7
 
 
 def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
@@ -112,8 +118,7 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Both ops are linear, and each other's transpose."""
     if not ctx.needs_input_grad[0]:
         return (None,) * 9
-    *_, channels_last = ctx.options
-    input = grad.permute(0, 3, 1, 2) if channels_last else grad  # (N, C, H, W)
+    input = channels_second(grad, ctx.options[-1])  # (N, C, H, W)
     return _C.roi_align_forward(input, *ctx.saved_tensors, *ctx.output_size, *ctx.options), *(None,) * 8
 
 
@@ -121,17 +126,12 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
 def _fake_forward(
     input, boxes, pooled_height, pooled_width, spatial_scale, sampling_ratio, aligned, channels_last
 ):
-    boxes_number, channels = boxes.shape[0], input.shape[1]
-    if channels_last:
-        return input.new_empty(boxes_number, pooled_height, pooled_width, channels)
-    return input.new_empty(boxes_number, channels, pooled_height, pooled_width)
+    return new_pooled(input, boxes, pooled_height, pooled_width, channels_last)
 
 
 @torch.library.register_fake("detector::roi_align_backward")
 def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_ratio, aligned, channels_last):
-    if channels_last:
-        return grad.new_empty(images, height, width, grad.shape[3])
-    return grad.new_empty(images, grad.shape[1], height, width)
+    return new_features(grad, images, height, width, channels_last)
 
 
 # No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.

@@ -1,4 +1,4 @@
-"""What roi_pool and roi_align share: the forms that boxes and sizes may come in."""
+"""What roi_pool and roi_align share: the forms that boxes and sizes may come in, and those of the results."""
 
 from collections.abc import Sequence
 
@@ -46,3 +46,23 @@ def is_channels_last(input: Tensor) -> bool:
         and input.is_contiguous(memory_format=torch.channels_last)
         and not input.is_contiguous()
     )
+
+
+def new_pooled(input: Tensor, boxes: Tensor, height: int, width: int, channels_last: bool) -> Tensor:
+    """What a forward op gives: (R, C, PH, PW), or (R, PH, PW, C) with `channels_last`."""
+    number, channels = boxes.shape[0], input.shape[1]
+    if channels_last:
+        return input.new_empty(number, height, width, channels)
+    return input.new_empty(number, channels, height, width)
+
+
+def new_features(grad: Tensor, images: int, height: int, width: int, channels_last: bool) -> Tensor:
+    """What a backward op gives: (N, C, H, W), or (N, H, W, C) with `channels_last`."""
+    if channels_last:
+        return grad.new_empty(images, height, width, grad.shape[3])
+    return grad.new_empty(images, grad.shape[1], height, width)
+
+
+def channels_second(result: Tensor, channels_last: bool) -> Tensor:
+    """What an op gave, seen as (N, C, H, W) or (R, C, PH, PW)."""
+    return result.permute(0, 3, 1, 2) if channels_last else result

@@ -6,7 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from detector.layers._extension import load_extension
-from detector.layers.roi_boxes import is_channels_last, pair_of, rois_of
+from detector.layers.roi_boxes import (
+    channels_second,
+    is_channels_last,
+    new_features,
+    new_pooled,
+    pair_of,
+    rois_of,
+)
 
 _C = load_extension()
 
@@ -51,7 +58,7 @@ def roi_pool(
     rois = rois_of(boxes, input)
     channels_last = is_channels_last(input)
     pooled, _ = _C.roi_pool_forward(input, rois, *pair_of(output_size), spatial_scale, channels_last)
-    return pooled.permute(0, 3, 1, 2) if channels_last else pooled  # (R, C, PH, PW)
+    return channels_second(pooled, channels_last)  # (R, C, PH, PW)
 
 
 class RoIPool(nn.Module):
@@ -70,7 +77,7 @@ class RoIPool(nn.Module):
 
 
 def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
-    input, boxes, *_, ctx.channels_last = inputs
+    input, boxes, _, _, *ctx.options = inputs  # spatial_scale, channels_last
     _, argmax = output
     ctx.mark_non_differentiable(argmax)
     ctx.save_for_backward(argmax, boxes)
@@ -81,8 +88,8 @@ def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
 def _backward(ctx, grad: Tensor, _grad_argmax: Tensor | None) -> tuple[Tensor | None, ...]:
     if not ctx.needs_input_grad[0]:
         return (None,) * 6
-    grad_input = _C.roi_pool_backward(grad, *ctx.saved_tensors, *ctx.sizes, ctx.channels_last)
-    return grad_input.permute(0, 3, 1, 2) if ctx.channels_last else grad_input, *(None,) * 5
+    grad_input = _C.roi_pool_backward(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
+    return channels_second(grad_input, ctx.options[-1]), *(None,) * 5
 
 
 def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
@@ -93,7 +100,7 @@ def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
 def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The gradient op is linear; its transpose reads each maximum's cell."""
     if not ctx.needs_input_grad[0]:
-        return (None,) * 7
+        return (None,) * 8
     argmax, boxes = ctx.saved_tensors
     channel = torch.arange(argmax.shape[-1 if ctx.channels_last else 1], device=argmax.device)
     if ctx.channels_last:
@@ -105,22 +112,18 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     found = argmax >= 0
     image = torch.where(found, boxes[:, 0, None, None, None].long(), 0)
     values = cells[image, argmax.clamp(min=0).long(), channel]
-    return values.where(found, 0), *(None,) * 6
+    return values.where(found, 0), *(None,) * 7
 
 
 @torch.library.register_fake("detector::roi_pool_forward")
 def _fake_forward(input, boxes, pooled_height, pooled_width, spatial_scale, channels_last):
-    last = (boxes.shape[0], pooled_height, pooled_width, input.shape[1])
-    first = (boxes.shape[0], input.shape[1], pooled_height, pooled_width)
-    pooled = input.new_empty(last if channels_last else first)
+    pooled = new_pooled(input, boxes, pooled_height, pooled_width, channels_last)
     return pooled, torch.empty_like(pooled, dtype=torch.int32)
 
 
 @torch.library.register_fake("detector::roi_pool_backward")
-def _fake_backward(grad, argmax, boxes, images, height, width, channels_last):
-    if channels_last:
-        return grad.new_empty(images, height, width, grad.shape[3])
-    return grad.new_empty(images, grad.shape[1], height, width)
+def _fake_backward(grad, argmax, boxes, images, height, width, spatial_scale, channels_last):
+    return new_features(grad, images, height, width, channels_last)
 
 
 # No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.

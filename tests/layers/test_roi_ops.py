@@ -198,7 +198,7 @@ def test_opcheck(dtype: torch.dtype, channels_last: bool, device: torch.device) 
     torch.library.opcheck(ALIGN, (input, boxes, 2, 3, 0.5, 2, True, channels_last))
     _, argmax = POOL(input, boxes, 2, 3, 0.5, channels_last)
     grad = torch.ones(argmax.shape, dtype=dtype, device=device, requires_grad=True)
-    torch.library.opcheck(POOL_BACKWARD, (grad, argmax, boxes, 2, 5, 6, channels_last))
+    torch.library.opcheck(POOL_BACKWARD, (grad, argmax, boxes, 2, 5, 6, 0.5, channels_last))
     torch.library.opcheck(ALIGN_BACKWARD, (grad, boxes, 2, 5, 6, 0.5, 2, True, channels_last))
 
 
@@ -301,7 +301,7 @@ def test_bad_backward_arguments(device: torch.device) -> None:
         ((grad, argmax.long(), boxes, 2, 9, 13), "argmax is Long, expected Int"),
     ]:
         with pytest.raises(RuntimeError, match=f"^roi_pool_backward: {message}"):
-            _C.roi_pool_backward(*arguments, True)
+            _C.roi_pool_backward(*arguments, 0.5, True)
         if message.startswith("argmax"):
             continue
         with pytest.raises(RuntimeError, match=f"^roi_align_backward: {message}"):

@@ -1,0 +1,320 @@
+// The backward pass of roi_align. A warp owns a piece of one row of an image in registers, V channels a lane.
+// It walks all boxes in order and adds what falls into the piece, so no two threads add to one place.
+#pragma once
+
+#include "../roi/gather.cuh"
+#include "../roi/parts.cuh"
+#include "mean.cuh"
+
+namespace detector::roi_align {
+
+using roi::BoxesByImage;
+using roi::Pack;
+using roi::Sizes;
+
+constexpr int kColumns = 16;  // of a piece
+constexpr int kRows = 4;      // of a block, a warp each: they read the same gradients
+constexpr int kBins = 8;      // of one row, whose gradients are loaded together
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Registers have no index: which of them to add to is found by halving.
+template <typename A, int V>
+struct RowSums {
+  A values[kColumns][V];
+
+  // Adds to `column` and the one after it what is in the piece.
+  template <int kFirst = -1, int kEnd = kColumns>
+  __device__ void add(int column, A low_weight, A high_weight, const A (&value)[V]) {
+    if constexpr (kEnd - kFirst > 1) {
+      constexpr int middle = (kFirst + kEnd) / 2;
+      if (column < middle) {
+        add<kFirst, middle>(column, low_weight, high_weight, value);
+      } else {
+        add<middle, kEnd>(column, low_weight, high_weight, value);
+      }
+    } else {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        if constexpr (kFirst >= 0) {
+          values[kFirst][v] += low_weight * value[v];
+        }
+        if constexpr (kEnd < kColumns) {
+          values[kEnd][v] += high_weight * value[v];
+        }
+      }
+    }
+  }
+};
+
+// The samples of an axis that may touch cells first..first + count, counted through all bins. All of few
+// samples.
+template <typename A>
+struct Samples {
+  int64_t begin, end;
+
+  __device__ Samples(const Axis<A>& axis, int bins, int first, int count)
+      : begin(0), end(int64_t(bins) * axis.grid) {
+    if (end > kWarp && axis.bin != A(0)) {
+      const A density = A(axis.grid) / axis.bin;
+      const A one = (A(first - 1) - axis.start) * density, other = (A(first + count) - axis.start) * density;
+      const A margin = A(2) + A(8) * std::numeric_limits<A>::epsilon() * max(abs(one), abs(other));
+      begin = clamped(min(one, other) - margin);
+      end = clamped(max(one, other) + margin);
+    }
+  }
+
+ private:
+  __device__ int64_t clamped(A number) const {
+    return number > A(0) ? (number < A(end) ? int64_t(number) : end) : 0;
+  }
+};
+
+template <typename A>
+__device__ bool may_touch(const Axis<A>& axis, int bins, int first, int count) {
+  const A end = axis.start + A(bins) * axis.bin, half = axis.bin / A(2 * int64_t(axis.grid));
+  const A low = min(axis.start + half, end - half), high = max(axis.start + half, end - half);
+  const A margin = A(0.25) + A(8) * std::numeric_limits<A>::epsilon() * (abs(low) + abs(high));
+  return axis.grid > 0 && A(first + count) >= low - margin && A(first - 1) <= high + margin;
+}
+
+// One of the samples of an axis, a lane each.
+template <typename A>
+struct LaneSample {
+  int bin;
+  Sample<A> sample;
+
+  // Number `i` counted from bin `first` on; one of a bin past `end` is not inside.
+  __device__ LaneSample(const Axis<A>& axis, int first, int end, int i, int size)
+      : bin(first + i / axis.grid), sample(axis.sample(bin, i % axis.grid, size)) {
+    sample.inside = sample.inside && bin < end;
+  }
+};
+
+template <typename T, int V>
+struct RowPiece {
+  using A = Accumulate<T>;
+  RowSums<A, V> sums;
+  Pack<A, V>* row_of_bins;  // (kBins, kWarp): gradients times the weights of this row of cells
+  int row, first_column, columns, height, width, pooled_height, pooled_width;
+  int64_t channels;
+  bool exists;  // this lane's channels
+
+  // Writes bins first..end of row_of_bins. False where no weight is.
+  __device__ bool load(const AlignedBox<A>& box, const T* grad, int first, int end) const {
+    A values[kBins][V] = {};
+    bool any = false;
+    const A count = box.count();
+    const Samples<A> samples(box.y, pooled_height, row, 1);
+    for (int64_t base = samples.begin; base < samples.end; base += kWarp) {
+      const int first_row = base > 0 ? int(base / box.y.grid) : 0,
+                i = int(base - int64_t(first_row) * box.y.grid);
+      const LaneSample<A> lane(box.y, first_row, pooled_height, i + lane_of_thread(), height);
+      A weight = lane.sample.low == row ? lane.sample.low_weight : A(0);
+      weight += lane.sample.high == row ? lane.sample.high_weight : A(0);
+      weight /= count;
+      unsigned mask = __ballot_sync(kAllLanes, lane.sample.inside && weight != A(0));
+      any = any || mask != 0;
+      for (; mask != 0; mask &= mask - 1) {
+        const int from = __ffs(mask) - 1;
+        const A scale = __shfl_sync(kAllLanes, weight, from);
+        const T* bins =
+            grad + (int64_t(__shfl_sync(kAllLanes, lane.bin, from)) * pooled_width + first) * channels;
+        Pack<T, V> packs[kBins];
+#pragma unroll
+        for (int q = 0; q < kBins; ++q) {
+          packs[q] = Pack<T, V>{};
+          if (first + q < end && exists) {
+            packs[q] = *reinterpret_cast<const Pack<T, V>*>(bins + q * channels);
+          }
+        }
+#pragma unroll
+        for (int q = 0; q < kBins; ++q) {
+#pragma unroll
+          for (int v = 0; v < V; ++v) {
+            values[q][v] += scale * A(packs[q].values[v]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int q = 0; q < kBins; ++q) {
+      if (first + q < end) {
+        Pack<A, V> pack;
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          pack.values[v] = values[q][v];
+        }
+        row_of_bins[q * kWarp + lane_of_thread()] = pack;  // only this lane reads it
+      }
+    }
+    return any;
+  }
+
+  __device__ void add_box(const AlignedBox<A>& box, const T* grad) {
+    const int grid = box.x.grid, together = max(1, min(kBins, kWarp / grid));
+    const Samples<A> samples(box.x, pooled_width, first_column, columns);
+    for (int first = samples.begin > 0 ? int(samples.begin / grid) : 0; int64_t(first) * grid < samples.end;
+         first += together) {
+      const int64_t before = int64_t(first) * grid;
+      const int64_t end = min(samples.end - before, int64_t(together) * grid);
+      bool loaded = false;
+      int first_bin = 0;
+      for (int64_t base = max(samples.begin - before, int64_t(0)); base < end; base += kWarp) {
+        const LaneSample<A> lane(box.x, first, min(first + together, pooled_width),
+                                 int(base) + lane_of_thread(), width);
+        unsigned mask = __ballot_sync(kAllLanes, lane.sample.inside && lane.sample.high >= first_column &&
+                                                     lane.sample.low < first_column + columns);
+        if (mask == 0) {
+          continue;
+        }
+        if (!loaded) {  // more than once around only if together == 1
+          first_bin = __shfl_sync(kAllLanes, lane.bin, __ffs(mask) - 1);
+          const int last_bin = __shfl_sync(kAllLanes, lane.bin, kWarp - 1 - __clz(mask));
+          if (!load(box, grad, first_bin, last_bin + 1)) {
+            return;  // no sample of the box weighs this row
+          }
+          loaded = true;
+        }
+        for (; mask != 0; mask &= mask - 1) {
+          const int from = __ffs(mask) - 1;
+          const int column = __shfl_sync(kAllLanes, lane.sample.low, from) - first_column;
+          const A high_weight = __shfl_sync(kAllLanes, lane.sample.high_weight, from);
+          const int q = __shfl_sync(kAllLanes, lane.bin, from) - first_bin;
+          const Pack<A, V> pack = row_of_bins[q * kWarp + lane_of_thread()];
+          sums.add(column, A(1) - high_weight, high_weight, pack.values);
+        }
+      }
+    }
+  }
+};
+
+// The value of lane `from`.
+template <typename A>
+__device__ Axis<A> broadcast(Axis<A> axis, int from) {
+  axis.start = __shfl_sync(kAllLanes, axis.start, from);
+  axis.bin = __shfl_sync(kAllLanes, axis.bin, from);
+  axis.grid = __shfl_sync(kAllLanes, axis.grid, from);
+  return axis;
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kRows* kWarp, 3)
+    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Mean<Accumulate<T>> mean, Sizes sizes,
+                    int groups, int chunks, roi::Pieces pieces, Accumulate<T>* parts) {
+  using A = Accumulate<T>;
+  __shared__ Pack<A, V> rows_of_bins[kRows][kBins * kWarp];
+  const int lane = lane_of_thread(), height = sizes.height, width = sizes.width;
+  const int blocks_of_rows = ceil_div(height, kRows);
+  const int group = blockIdx.x % groups;
+  int rest = blockIdx.x / groups;
+  const int first = rest % pieces.number * pieces.size;
+  rest /= pieces.number;
+  const int row = rest % blocks_of_rows * kRows + warp_of_thread();
+  rest /= blocks_of_rows;
+  const int chunk = rest % chunks, image = rest / chunks;
+  if (row >= height) {
+    return;
+  }
+  const int columns = min(pieces.size, width - first);
+  const int64_t channel = (int64_t(group) * kWarp + lane) * V;
+  RowPiece<T, V> piece{{},
+                       rows_of_bins[warp_of_thread()],
+                       row,
+                       first,
+                       columns,
+                       height,
+                       width,
+                       sizes.pooled_height,
+                       sizes.pooled_width,
+                       sizes.channels,
+                       channel < sizes.channels};
+  const int start = boxes.starts[image];
+  const int64_t count = boxes.starts[image + 1] - start;
+  const int end = start + int(count * (chunk + 1) / chunks);
+  for (int base = start + int(count * chunk / chunks); base < end; base += kWarp) {
+    const int position = min(base + lane, end - 1), index = boxes.order[position];
+    const AlignedBox<A> mine = mean.box(boxes.row(position), sizes);
+    const bool hit = base + lane < end && may_touch(mine.y, sizes.pooled_height, row, 1) &&
+                     may_touch(mine.x, sizes.pooled_width, first, columns);
+    for (unsigned hits = __ballot_sync(kAllLanes, hit); hits != 0; hits &= hits - 1) {
+      const int from = __ffs(hits) - 1;
+      AlignedBox<A> box = mine;
+      box.y = broadcast(mine.y, from);
+      box.x = broadcast(mine.x, from);
+      piece.add_box(
+          box, grad + int64_t(__shfl_sync(kAllLanes, index, from)) * sizes.bins() * sizes.channels + channel);
+    }
+  }
+  if (!piece.exists) {
+    return;
+  }
+  // (chunks, N, H, W, C)
+  A* to = parts + ((int64_t(chunk) * sizes.images + image) * sizes.cells() + int64_t(row) * width + first) *
+                      sizes.channels;
+#pragma unroll
+  for (int column = 0; column < kColumns; ++column) {
+    if (column < columns) {
+      Pack<A, V> pack;
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        pack.values[v] = piece.sums.values[column][v];
+      }
+      *reinterpret_cast<Pack<A, V>*>(to + column * sizes.channels + channel) = pack;
+    }
+  }
+}
+
+// grad: (R, PH, PW, C), contiguous.
+template <typename T, int V>
+void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Mean<Accumulate<T>>& mean,
+                     const Sizes& sizes, bool channels_last, const Tensor& output) {
+  using A = Accumulate<T>;
+  const cudaStream_t stream = current_stream(output);
+  const roi::Pieces pieces(sizes.width, kColumns);
+  const int64_t groups = ceil_div(sizes.channels, kWarp * V);
+  const int64_t blocks = sizes.images * ceil_div(sizes.height, kRows) * pieces.number * groups;
+  // Most boxes meet in the middle of an image: several waves even that out.
+  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * (16 / kRows);
+  const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, blocks), 1, 8));
+  const bool direct = chunks == 1 && channels_last && std::is_same_v<T, A>;
+  const int64_t of_image = sizes.cells() * sizes.channels;
+  const Tensor parts = direct ? output
+                              : torch::stable::new_empty(output, {chunks, sizes.images, of_image},
+                                                         accumulate_type(output.scalar_type()));
+  auto* sums = static_cast<A*>(parts.mutable_data_ptr());
+  backward_kernel<T, V><<<blocks * chunks, kRows * kWarp, 0, stream>>>(grad, boxes, mean, sizes, int(groups),
+                                                                       chunks, pieces, sums);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  auto* to = static_cast<T*>(output.mutable_data_ptr());
+  if (!channels_last) {
+    roi::transpose(roi::Strided<A>{sums, sizes.images * of_image, of_image, sizes.channels, 1, chunks,
+                                   sizes.cells(), sizes.channels},
+                   sizes.images, to, stream);
+  } else if (!direct) {
+    roi::sum_parts(sums, chunks, sizes.images * of_image, to, stream);
+  }
+}
+
+template <typename T>
+void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
+                     const Mean<Accumulate<T>>& mean, bool channels_last, const Tensor& output) {
+  const roi::OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
+  Tensor last = torch::stable::contiguous(grad);
+  if (!channels_last) {
+    const Tensor dense = last;
+    last = torch::stable::new_empty(grad, {sizes.boxes, sizes.bins(), sizes.channels});
+    roi::transpose(
+        roi::Strided<T>{static_cast<const T*>(dense.const_data_ptr()), 0, sizes.bins() * sizes.channels,
+                        sizes.bins(), 1, 1, sizes.channels, sizes.bins()},
+        sizes.boxes, static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
+  }
+  const auto* values = static_cast<const T*>(last.const_data_ptr());
+  constexpr int V = 16 / sizeof(Accumulate<T>);
+  if (sizes.channels % V == 0 && reinterpret_cast<uintptr_t>(values) % (V * sizeof(T)) == 0) {
+    launch_backward<T, V>(values, ordered.view(), mean, sizes, channels_last, output);
+  } else {
+    launch_backward<T, 1>(values, ordered.view(), mean, sizes, channels_last, output);
+  }
+}
+
+}  // namespace detector::roi_align

@@ -1,0 +1,68 @@
+// One bin of roi_align: the mean of its samples, of V channels at once.
+#pragma once
+
+#include "../../roi_align.h"
+
+namespace detector::roi_align {
+
+template <typename A>
+struct Mean {
+  A scale;
+  int sampling_ratio;
+  bool aligned;
+
+  __device__ AlignedBox<A> box(const A* values, const roi::Sizes& sizes) const {
+    return {values, scale, sizes.pooled_height, sizes.pooled_width, sampling_ratio, aligned};
+  }
+
+  template <typename Reader, int V>
+  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const roi::Sizes& sizes,
+                       A (&sum)[V], int32_t (&)[V]) const {
+    const AlignedBox<A> box = this->box(values, sizes);
+    const int height = sizes.height, width = sizes.width;
+    if (sampling_ratio == 2) {  // the usual number, unrolled
+      const Sample<A> y[2] = {box.y.sample(ph, 0, height), box.y.sample(ph, 1, height)};
+      const Sample<A> x[2] = {box.x.sample(pw, 0, width), box.x.sample(pw, 1, width)};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        add(reader, y[i / 2], x[i % 2], sum);
+      }
+    } else {
+      const int end_y = box.y.end_sample(ph, height), end_x = box.x.end_sample(pw, width);
+      for (int i = box.y.first_sample(ph, height); i < end_y; ++i) {
+        const Sample<A> y = box.y.sample(ph, i, height);
+        for (int j = box.x.first_sample(pw, width); j < end_x; ++j) {
+          add(reader, y, box.x.sample(pw, j, width), sum);
+        }
+      }
+    }
+    const A count = box.count();
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      sum[v] /= count;
+    }
+  }
+
+ private:
+  template <typename Reader, int V>
+  __device__ static void add(const Reader& reader, const Sample<A>& y, const Sample<A>& x, A (&sum)[V]) {
+    if (y.inside && x.inside) {
+      add(reader, y.low, x.low, y.low_weight * x.low_weight, sum);
+      add(reader, y.low, x.high, y.low_weight * x.high_weight, sum);
+      add(reader, y.high, x.low, y.high_weight * x.low_weight, sum);
+      add(reader, y.high, x.high, y.high_weight * x.high_weight, sum);
+    }
+  }
+
+  template <typename Reader, int V>
+  __device__ static void add(const Reader& reader, int y, int x, A weight, A (&sum)[V]) {
+    A cell[V];
+    reader.load(y, x, cell);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      sum[v] += weight * cell[v];
+    }
+  }
+};
+
+}  // namespace detector::roi_align
