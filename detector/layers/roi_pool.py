@@ -80,13 +80,14 @@ def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
     input, boxes, _, _, *ctx.options = inputs  # spatial_scale, channels_last
     _, argmax = output
     ctx.mark_non_differentiable(argmax)
+    ctx.set_materialize_grads(False)  # else a gradient of zeros is written for argmax
     ctx.save_for_backward(argmax, boxes)
     images, _, *size = input.shape
     ctx.sizes = (images, *size)
 
 
-def _backward(ctx, grad: Tensor, _grad_argmax: Tensor | None) -> tuple[Tensor | None, ...]:
-    if not ctx.needs_input_grad[0]:
+def _backward(ctx, grad: Tensor | None, _grad_argmax: None) -> tuple[Tensor | None, ...]:
+    if grad is None or not ctx.needs_input_grad[0]:
         return (None,) * 6
     grad_input = _C.roi_pool_backward(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
     return channels_second(grad_input, ctx.options[-1]), *(None,) * 5

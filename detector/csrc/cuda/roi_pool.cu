@@ -4,40 +4,11 @@
 #include "../roi_pool.h"
 #include "roi/gather.cuh"
 #include "roi_pool/backward.cuh"
+#include "roi_pool/maximum.cuh"
+#include "roi_pool/windows.cuh"
 
 namespace detector::roi_pool {
 namespace {
-
-template <typename A>
-struct Maximum {
-  A scale;
-
-  template <typename Reader, int V>
-  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const Sizes& sizes,
-                       A (&best)[V], int32_t (&where)[V]) const {
-    const PooledBox<A> box(values, scale, sizes.pooled_height, sizes.pooled_width);
-    const Span rows = box.rows(ph, sizes.height), columns = box.columns(pw, sizes.width);
-    if (rows.empty() || columns.empty()) {
-      return;
-    }
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      best[v] = A(kLowest);
-    }
-    for (int y = rows.begin; y < rows.end; ++y) {
-      for (int x = columns.begin; x < columns.end; ++x) {
-        A cell[V];
-        reader.load(y, x, cell);
-        const int32_t index = y * int(sizes.width) + x;
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          where[v] = cell[v] > best[v] ? index : where[v];
-          best[v] = cell[v] > best[v] ? cell[v] : best[v];
-        }
-      }
-    }
-  }
-};
 
 std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height,
                                    int64_t pooled_width, double spatial_scale, bool channels_last) {
@@ -55,9 +26,11 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
     dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
       using A = Accumulate<T>;
-      roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)},
-                     {static_cast<T*>(output.mutable_data_ptr()),
-                      static_cast<int32_t*>(argmax.mutable_data_ptr()), channels_last});
+      const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()),
+                              static_cast<int32_t*>(argmax.mutable_data_ptr()), channels_last};
+      if (!pool_windows<T>(input, boxes, sizes, A(spatial_scale), to)) {
+        roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)}, to);
+      }
     });
   }
   return {output, argmax};

@@ -19,49 +19,79 @@ struct BoxesByImage {
 
 constexpr int kOrderThreads = kWarp * kWarp;
 
-// Block n writes the boxes of image n; a thread takes a stretch of boxes.
-template <typename A>
-__global__ void __launch_bounds__(kOrderThreads)
-    order_kernel(const A* rows, int num_boxes, int num_images, int* order, int* starts) {
-  const int image = blockIdx.x;
-  const int stretch = (num_boxes + kOrderThreads - 1) / kOrderThreads;
-  const int first = min(int(threadIdx.x) * stretch, num_boxes), end = min(first + stretch, num_boxes);
-  const auto image_of = [&](int r) {
-    const A* box = rows + 5 * int64_t(r);
-    return is_valid(box, num_images) ? int(box[0]) : num_images;
-  };
-  int earlier = 0, mine = 0;
-  for (int r = first; r < end; ++r) {
-    const int of_box = image_of(r);
-    earlier += of_box < image;
-    mine += of_box == image;
-  }
-  const int start = block_reduce(earlier, Sum{});
+// Where the `mine` items of a thread go among those of its block of kOrderThreads, in the order of the
+// threads.
+struct Place {
+  int before, total;
+};
+
+__device__ inline Place place_of(int mine) {
+  __shared__ int of_warp[kWarp];
   int before = mine;  // of this thread and those before it
   for (int offset = 1; offset < kWarp; offset *= 2) {
     const int lower = __shfl_up_sync(0xffffffffu, before, offset);
     before += lane_of_thread() >= offset ? lower : 0;
   }
-  __shared__ int of_warp[kWarp];
   if (lane_of_thread() == kWarp - 1) {
     of_warp[warp_of_thread()] = before;
   }
   __syncthreads();
-  int position = start + before - mine;
-  for (int warp = 0; warp < warp_of_thread(); ++warp) {
-    position += of_warp[warp];
+  Place place{before - mine, 0};
+  for (int warp = 0; warp < kWarp; ++warp) {
+    place.before += warp < warp_of_thread() ? of_warp[warp] : 0;
+    place.total += of_warp[warp];
   }
+  __syncthreads();  // of_warp is free again
+  return place;
+}
+
+// The image of a box, N if it has none.
+template <typename A>
+struct ImageOf {
+  const A* rows;
+  int images;
+  __device__ int operator()(int r) const {
+    const A* box = rows + 5 * int64_t(r);
+    return is_valid(box, images) ? int(box[0]) : images;
+  }
+};
+
+// Orders boxes by group_of(r), from 0 to `groups`. Block n writes those of group n; a thread takes a stretch.
+template <typename GroupOf>
+__global__ void __launch_bounds__(kOrderThreads)
+    order_kernel(GroupOf group_of, int num_boxes, int groups, int* order, int* starts) {
+  const int group = blockIdx.x;
+  const int stretch = (num_boxes + kOrderThreads - 1) / kOrderThreads;
+  const int first = min(int(threadIdx.x) * stretch, num_boxes), end = min(first + stretch, num_boxes);
+  int earlier = 0, mine = 0;
   for (int r = first; r < end; ++r) {
-    if (image_of(r) == image) {
+    const int of_box = group_of(r);
+    earlier += of_box < group;
+    mine += of_box == group;
+  }
+  const int start = block_reduce(earlier, Sum{});
+  int position = start + place_of(mine).before;
+  for (int r = first; r < end; ++r) {
+    if (group_of(r) == group) {
       order[position++] = r;
     }
   }
   if (threadIdx.x == 0) {
-    starts[image] = start;
-    if (image == num_images) {
-      starts[image + 1] = num_boxes;
+    starts[group] = start;
+    if (group == groups) {
+      starts[group + 1] = num_boxes;
     }
   }
+}
+
+// order: (R,), starts: (groups + 2,)
+template <typename GroupOf>
+void order_boxes(const GroupOf& group_of, int64_t num_boxes, int64_t groups, const Tensor& order,
+                 const Tensor& starts) {
+  order_kernel<<<groups + 1, kOrderThreads, 0, current_stream(order)>>>(
+      group_of, int(num_boxes), int(groups), static_cast<int*>(order.mutable_data_ptr()),
+      static_cast<int*>(starts.mutable_data_ptr()));
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 // Holds the tensors that BoxesByImage points into.
@@ -72,10 +102,8 @@ class OrderedBoxes {
       : rows_(torch::stable::contiguous(boxes)),
         order_(torch::stable::new_empty(boxes, {sizes.boxes}, ScalarType::Int)),
         starts_(torch::stable::new_empty(boxes, {sizes.images + 2}, ScalarType::Int)) {
-    order_kernel<<<sizes.images + 1, kOrderThreads, 0, current_stream(boxes)>>>(
-        static_cast<const A*>(rows_.const_data_ptr()), int(sizes.boxes), int(sizes.images),
-        static_cast<int*>(order_.mutable_data_ptr()), static_cast<int*>(starts_.mutable_data_ptr()));
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    const ImageOf<A> image_of{static_cast<const A*>(rows_.const_data_ptr()), int(sizes.images)};
+    order_boxes(image_of, sizes.boxes, sizes.images, order_, starts_);
   }
 
   BoxesByImage<A> view() const {

@@ -174,11 +174,11 @@ inline int device_attribute(cudaDeviceAttr attribute) {
 
 // Into how many parts the boxes of an image go so that the blocks fill the last wave too; a part costs a
 // fixed share for filling shared memory.
-inline int chunks_for(int64_t blocks, int64_t slots) {
+inline int chunks_for(int64_t blocks, int64_t slots, double share = 0.04) {
   int best = 1;
   double least = 1e30;
   for (int chunks = 1; chunks <= 16; ++chunks) {
-    const double time = double(ceil_div(blocks * chunks, slots)) * (1.0 / chunks + 0.04);
+    const double time = double(ceil_div(blocks * chunks, slots)) * (1.0 / chunks + share);
     if (time < least) {
       least = time;
       best = chunks;

@@ -1,5 +1,5 @@
-// The backward pass of roi_align. A warp owns a piece of one row of an image in registers, V channels a lane.
-// It walks all boxes in order and adds what falls into the piece, so no two threads add to one place.
+// The backward pass of roi_align. A warp owns a piece of one row of an image in shared memory, V channels a
+// lane. It walks all boxes in order and adds what falls into the piece, so no two threads add to one place.
 #pragma once
 
 #include "../roi/gather.cuh"
@@ -16,35 +16,6 @@ constexpr int kColumns = 16;  // of a piece
 constexpr int kRows = 4;      // of a block, a warp each: they read the same gradients
 constexpr int kBins = 8;      // of one row, whose gradients are loaded together
 constexpr unsigned kAllLanes = 0xffffffffu;
-
-// Registers have no index: which of them to add to is found by halving.
-template <typename A, int V>
-struct RowSums {
-  A values[kColumns][V];
-
-  // Adds to `column` and the one after it what is in the piece.
-  template <int kFirst = -1, int kEnd = kColumns>
-  __device__ void add(int column, A low_weight, A high_weight, const A (&value)[V]) {
-    if constexpr (kEnd - kFirst > 1) {
-      constexpr int middle = (kFirst + kEnd) / 2;
-      if (column < middle) {
-        add<kFirst, middle>(column, low_weight, high_weight, value);
-      } else {
-        add<middle, kEnd>(column, low_weight, high_weight, value);
-      }
-    } else {
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        if constexpr (kFirst >= 0) {
-          values[kFirst][v] += low_weight * value[v];
-        }
-        if constexpr (kEnd < kColumns) {
-          values[kEnd][v] += high_weight * value[v];
-        }
-      }
-    }
-  }
-};
 
 // The samples of an axis that may touch cells first..first + count, counted through all bins. All of few
 // samples.
@@ -93,15 +64,34 @@ struct LaneSample {
 template <typename T, int V>
 struct RowPiece {
   using A = Accumulate<T>;
-  RowSums<A, V> sums;
-  Pack<A, V>* row_of_bins;  // (kBins, kWarp): gradients times the weights of this row of cells
+  Pack<A, V>* sums;  // (columns, kWarp)
   int row, first_column, columns, height, width, pooled_height, pooled_width;
   int64_t channels;
   bool exists;  // this lane's channels
 
-  // Writes bins first..end of row_of_bins. False where no weight is.
-  __device__ bool load(const AlignedBox<A>& box, const T* grad, int first, int end) const {
-    A values[kBins][V] = {};
+  __device__ void add(int column, A weight, const A (&value)[V]) const {
+    if (unsigned(column - first_column) < unsigned(columns)) {
+      Pack<A, V>& sum = sums[(column - first_column) * kWarp + lane_of_thread()];
+      Pack<A, V> next = sum;
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        next.values[v] += weight * value[v];
+      }
+      sum = next;
+    }
+  }
+
+  // The gradients of bins first..end of each row of bins, times the weights of this row of cells. False
+  // where no weight is.
+  __device__ bool load(const AlignedBox<A>& box, const T* grad, int first, int end,
+                       A (&values)[kBins][V]) const {
+#pragma unroll
+    for (int q = 0; q < kBins; ++q) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        values[q][v] = 0;
+      }
+    }
     bool any = false;
     const A count = box.count();
     const Samples<A> samples(box.y, pooled_height, row, 1);
@@ -136,52 +126,43 @@ struct RowPiece {
         }
       }
     }
-#pragma unroll
-    for (int q = 0; q < kBins; ++q) {
-      if (first + q < end) {
-        Pack<A, V> pack;
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          pack.values[v] = values[q][v];
-        }
-        row_of_bins[q * kWarp + lane_of_thread()] = pack;  // only this lane reads it
-      }
-    }
     return any;
   }
 
-  __device__ void add_box(const AlignedBox<A>& box, const T* grad) {
+  __device__ void add_box(const AlignedBox<A>& box, const T* grad) const {
     const int grid = box.x.grid, together = max(1, min(kBins, kWarp / grid));
     const Samples<A> samples(box.x, pooled_width, first_column, columns);
     for (int first = samples.begin > 0 ? int(samples.begin / grid) : 0; int64_t(first) * grid < samples.end;
          first += together) {
       const int64_t before = int64_t(first) * grid;
       const int64_t end = min(samples.end - before, int64_t(together) * grid);
+      A values[kBins][V];
       bool loaded = false;
-      int first_bin = 0;
       for (int64_t base = max(samples.begin - before, int64_t(0)); base < end; base += kWarp) {
-        const LaneSample<A> lane(box.x, first, min(first + together, pooled_width),
-                                 int(base) + lane_of_thread(), width);
-        unsigned mask = __ballot_sync(kAllLanes, lane.sample.inside && lane.sample.high >= first_column &&
-                                                     lane.sample.low < first_column + columns);
+        const int last = min(first + together, pooled_width);
+        const LaneSample<A> lane(box.x, first, last, int(base) + lane_of_thread(), width);
+        const unsigned mask =
+            __ballot_sync(kAllLanes, lane.sample.inside && lane.sample.high >= first_column &&
+                                         lane.sample.low < first_column + columns);
         if (mask == 0) {
           continue;
         }
-        if (!loaded) {  // more than once around only if together == 1
-          first_bin = __shfl_sync(kAllLanes, lane.bin, __ffs(mask) - 1);
-          const int last_bin = __shfl_sync(kAllLanes, lane.bin, kWarp - 1 - __clz(mask));
-          if (!load(box, grad, first_bin, last_bin + 1)) {
-            return;  // no sample of the box weighs this row
-          }
-          loaded = true;
+        if (!loaded && !load(box, grad, first, last, values)) {
+          return;  // no sample of the box weighs this row
         }
-        for (; mask != 0; mask &= mask - 1) {
-          const int from = __ffs(mask) - 1;
-          const int column = __shfl_sync(kAllLanes, lane.sample.low, from) - first_column;
-          const A high_weight = __shfl_sync(kAllLanes, lane.sample.high_weight, from);
-          const int q = __shfl_sync(kAllLanes, lane.bin, from) - first_bin;
-          const Pack<A, V> pack = row_of_bins[q * kWarp + lane_of_thread()];
-          sums.add(column, A(1) - high_weight, high_weight, pack.values);
+        loaded = true;
+#pragma unroll
+        for (int q = 0; q < kBins; ++q) {
+          if (q < together) {
+            const unsigned lanes = grid >= kWarp ? kAllLanes : ((1u << grid) - 1) << (q * grid);
+            for (unsigned hits = mask & lanes; hits != 0; hits &= hits - 1) {
+              const int from = __ffs(hits) - 1;
+              const int low = __shfl_sync(kAllLanes, lane.sample.low, from);
+              const A high_weight = __shfl_sync(kAllLanes, lane.sample.high_weight, from);
+              add(low, A(1) - high_weight, values[q]);
+              add(min(low + 1, width - 1), high_weight, values[q]);
+            }
+          }
         }
       }
     }
@@ -198,11 +179,11 @@ __device__ Axis<A> broadcast(Axis<A> axis, int from) {
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(kRows* kWarp, 3)
+__global__ void __launch_bounds__(kRows* kWarp, 5)
     backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Mean<Accumulate<T>> mean, Sizes sizes,
                     int groups, int chunks, roi::Pieces pieces, Accumulate<T>* parts) {
   using A = Accumulate<T>;
-  __shared__ Pack<A, V> rows_of_bins[kRows][kBins * kWarp];
+  __shared__ Pack<A, V> sums[kRows][kColumns * kWarp];
   const int lane = lane_of_thread(), height = sizes.height, width = sizes.width;
   const int blocks_of_rows = ceil_div(height, kRows);
   const int group = blockIdx.x % groups;
@@ -217,17 +198,19 @@ __global__ void __launch_bounds__(kRows* kWarp, 3)
   }
   const int columns = min(pieces.size, width - first);
   const int64_t channel = (int64_t(group) * kWarp + lane) * V;
-  RowPiece<T, V> piece{{},
-                       rows_of_bins[warp_of_thread()],
-                       row,
-                       first,
-                       columns,
-                       height,
-                       width,
-                       sizes.pooled_height,
-                       sizes.pooled_width,
-                       sizes.channels,
-                       channel < sizes.channels};
+  const RowPiece<T, V> piece{sums[warp_of_thread()],
+                             row,
+                             first,
+                             columns,
+                             height,
+                             width,
+                             sizes.pooled_height,
+                             sizes.pooled_width,
+                             sizes.channels,
+                             channel < sizes.channels};
+  for (int i = 0; i < columns; ++i) {
+    piece.sums[i * kWarp + lane] = {};
+  }
   const int start = boxes.starts[image];
   const int64_t count = boxes.starts[image + 1] - start;
   const int end = start + int(count * (chunk + 1) / chunks);
@@ -251,16 +234,9 @@ __global__ void __launch_bounds__(kRows* kWarp, 3)
   // (chunks, N, H, W, C)
   A* to = parts + ((int64_t(chunk) * sizes.images + image) * sizes.cells() + int64_t(row) * width + first) *
                       sizes.channels;
-#pragma unroll
-  for (int column = 0; column < kColumns; ++column) {
-    if (column < columns) {
-      Pack<A, V> pack;
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        pack.values[v] = piece.sums.values[column][v];
-      }
-      *reinterpret_cast<Pack<A, V>*>(to + column * sizes.channels + channel) = pack;
-    }
+  for (int column = 0; column < columns; ++column) {
+    *reinterpret_cast<Pack<A, V>*>(to + column * sizes.channels + channel) =
+        piece.sums[column * kWarp + lane];
   }
 }
 
@@ -274,7 +250,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const int64_t groups = ceil_div(sizes.channels, kWarp * V);
   const int64_t blocks = sizes.images * ceil_div(sizes.height, kRows) * pieces.number * groups;
   // Most boxes meet in the middle of an image: several waves even that out.
-  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * (16 / kRows);
+  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * (20 / kRows);
   const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, blocks), 1, 8));
   const bool direct = chunks == 1 && channels_last && std::is_same_v<T, A>;
   const int64_t of_image = sizes.cells() * sizes.channels;

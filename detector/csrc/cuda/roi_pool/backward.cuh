@@ -13,7 +13,7 @@ using roi::BoxesByImage;
 using roi::Sizes;
 
 constexpr int kAhead = 8;             // boxes whose values are on their way
-constexpr int kMostSteps = 16;        // for one box; boxes of few cells look for equal ones instead
+constexpr int kMostSteps = 32;        // for one box; boxes of few cells look for equal ones instead
 constexpr int kBandBytes = 17 << 10;  // then a dozen warps fit on a processor
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -50,85 +50,50 @@ __device__ int period_of(A bin_size, int bins) {
   return period < A(bins) ? int(period) : bins;
 }
 
-// A box on its way to a band of rows: which rows of bins reach the band, and how many steps keep bins apart.
-struct Visit {
-  int box, first_row, end_row, period_y, period_x;
+// A box that reaches a band: which rows of bins do, and how many steps keep its bins apart.
+struct alignas(16) Visit {
+  int box;
+  uint16_t first_row, end_row;
+  int period_y, period_x;
 };
 
-// The visits to a band, in the order of the boxes. Each lane prepares one of 32 boxes, and loads one of the
-// next.
+// The boxes of each image that reach each band, in order. Those of band b and image n begin at b * R +
+// boxes.starts[n]; counts: (bands, N). A block writes them, a thread looks at a box at a time.
 template <typename A>
-class Visits {
- public:
-  __device__ Visits(const BoxesByImage<A>& boxes, A scale, const Sizes& sizes, int begin, int end,
-                    int first_cell, int cells)
-      : boxes_(boxes),
-        scale_(scale),
-        pooled_height_(sizes.pooled_height),
-        pooled_width_(sizes.pooled_width),
-        height_(sizes.height),
-        first_(first_cell / int(sizes.width)),
-        end_((first_cell + cells - 1) / int(sizes.width) + 1),
-        position_(begin + lane_of_thread()),
-        last_(end),
-        after_(order(position_ + kWarp)) {
-    load(order(position_));
-  }
-
-  // False after the last.
-  __device__ bool next(Visit& visit) {
-    while (hits_ == 0) {
-      if (position_ - lane_of_thread() >= last_) {
-        return false;
-      }
-      prepare();
-    }
-    const int from = __ffs(hits_) - 1;
-    hits_ &= hits_ - 1;
-    visit = {__shfl_sync(kAllLanes, mine_.box, from), __shfl_sync(kAllLanes, mine_.first_row, from),
-             __shfl_sync(kAllLanes, mine_.end_row, from), __shfl_sync(kAllLanes, mine_.period_y, from),
-             __shfl_sync(kAllLanes, mine_.period_x, from)};
-    return true;
-  }
-
- private:
-  __device__ int order(int position) const { return position < last_ ? boxes_.order[position] : -1; }
-
-  __device__ void load(int box) {
-    mine_next_ = box;
-#pragma unroll
-    for (int i = 1; i < 5; ++i) {
-      row_[i] = box >= 0 ? boxes_.rows[5 * int64_t(box) + i] : A(0);
-    }
-  }
-
-  __device__ void prepare() {
-    const PooledBox<A> box(row_, scale_, pooled_height_, pooled_width_);
+__global__ void __launch_bounds__(roi::kOrderThreads)
+    visits_kernel(BoxesByImage<A> boxes, A scale, Sizes sizes, roi::Pieces bands, Visit* visits,
+                  int* counts) {
+  const int image = blockIdx.x % sizes.images, band = blockIdx.x / sizes.images, width = sizes.width;
+  const int64_t first_cell = int64_t(band) * bands.size;
+  const int first_row = first_cell / width;
+  const int end_row = (min(first_cell + bands.size, sizes.cells()) - 1) / width + 1;
+  const int begin = boxes.starts[image], number = boxes.starts[image + 1] - begin;
+  Visit* to = visits + band * sizes.boxes + begin;
+  int written = 0;
+  for (int base = 0; base < number; base += roi::kOrderThreads) {
+    const int i = base + threadIdx.x, position = begin + min(i, number - 1);
+    const PooledBox<A> box(boxes.row(position), scale, sizes.pooled_height, sizes.pooled_width);
     int first = 0;
-    while (first < pooled_height_ && box.rows(first, height_).end <= first_) {
+    while (first < sizes.pooled_height && box.rows(first, sizes.height).end <= first_row) {
       ++first;
     }
     int end = first;
-    while (end < pooled_height_ && box.rows(end, height_).begin < end_) {
+    while (end < sizes.pooled_height && box.rows(end, sizes.height).begin < end_row) {
       ++end;
     }
-    mine_ = {mine_next_, first, end, period_of(box.bin_height, pooled_height_),
-             period_of(box.bin_width, pooled_width_)};
-    hits_ = __ballot_sync(kAllLanes, mine_next_ >= 0 && first < end);
-    position_ += kWarp;
-    load(after_);
-    after_ = order(position_ + kWarp);
+    const bool reaches = i < number && first < end;
+    const roi::Place place = roi::place_of(reaches);
+    if (reaches) {
+      to[written + place.before] = {
+          boxes.order[position], uint16_t(min(first, 0xffff)), uint16_t(min(end, 0xffff)),
+          period_of(box.bin_height, sizes.pooled_height), period_of(box.bin_width, sizes.pooled_width)};
+    }
+    written += place.total;
   }
-
-  BoxesByImage<A> boxes_;
-  A scale_;
-  int pooled_height_, pooled_width_, height_;
-  int first_, end_;  // rows of cells
-  int position_, last_, after_, mine_next_;
-  A row_[5];
-  Visit mine_;
-  unsigned hits_ = 0;
-};
+  if (threadIdx.x == 0) {
+    counts[blockIdx.x] = written;
+  }
+}
 
 // Adds value to sums[cell] for each lane with a cell of at least 0. Lanes of one cell first sum up among
 // themselves, neighbours by neighbours.
@@ -153,54 +118,42 @@ __device__ void add_in_order(A* sums, int cell, A value) {
 }
 
 // Adds the two values of each lane where the cell is at least 0, those that may share a cell one after the
-// other.
-template <bool kSmall, typename A>
-__device__ void add_box(A* sums, const int (&cell)[2], const A (&value)[2], const LaneBins& bins,
-                        const Visit& visit) {
-  const int steps = visit.period_y * visit.period_x;
-  if (kSmall && visit.period_y <= 2 && visit.period_x <= 2) {
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      if (cell[step / 2] >= 0 && bins.column[0] % 2 == step % 2) {
-        sums[cell[step / 2]] += value[step / 2];
-      }
-      __syncwarp();
+// other. Out of line: for small boxes and large grids.
+template <typename A>
+__device__ __noinline__ void add_in_steps(A* sums, int cell0, int cell1, A value0, A value1, LaneBins bins,
+                                          int period_y, int period_x) {
+  if (period_y * int64_t(period_x) > kMostSteps) {
+    add_in_order(sums, cell0, value0);
+    add_in_order(sums, cell1, value1);
+    return;
+  }
+  const int turn0 = bins.row[0] % period_y * period_x + bins.column[0] % period_x;
+  const int turn1 = bins.row[1] % period_y * period_x + bins.column[1] % period_x;
+  for (int step = 0; step < period_y * period_x; ++step) {
+    if (cell0 >= 0 && turn0 == step) {
+      sums[cell0] += value0;
     }
-  } else if (steps <= kMostSteps) {
-    int turn[2];
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      turn[k] = bins.row[k] % visit.period_y * visit.period_x + bins.column[k] % visit.period_x;
+    if (cell1 >= 0 && turn1 == step) {
+      sums[cell1] += value1;
     }
-    for (int step = 0; step < steps; ++step) {
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        if (cell[k] >= 0 && turn[k] == step) {
-          sums[cell[k]] += value[k];
-        }
-      }
-      __syncwarp();
-    }
-  } else {
-    add_in_order(sums, cell[0], value[0]);
-    add_in_order(sums, cell[1], value[1]);
+    __syncwarp();
   }
 }
 
 // Of `parts` and `output` the one that is not null is written.
 template <typename T, bool kSmall>
-__global__ void backward_kernel(const T* grad, const int32_t* argmax, Values values,
-                                BoxesByImage<Accumulate<T>> boxes, Accumulate<T> scale, Sizes sizes,
-                                int groups, int chunks, roi::Pieces bands, Accumulate<T>* parts, T* output) {
+__global__ void backward_kernel(const T* grad, const int32_t* argmax, Values values, const Visit* visits,
+                                const int* counts, const int* starts, Sizes sizes, int groups, int chunks,
+                                roi::Pieces bands, Accumulate<T>* parts, T* output) {
   using A = Accumulate<T>;
   extern __shared__ char shared[];
   const int warps = blockDim.x / kWarp, lane = lane_of_thread();
   int rest = blockIdx.x / groups;
   const int64_t channel = int64_t(blockIdx.x % groups) * warps + warp_of_thread();
-  const int band = rest % bands.number * bands.size;
+  const int band = rest % bands.number, first = band * bands.size;
   rest /= bands.number;
   const int chunk = rest % chunks, image = rest / chunks;
-  const int cells = min(int64_t(bands.size), sizes.cells() - band);
+  const int cells = min(int64_t(bands.size), sizes.cells() - first);
   if (channel >= sizes.channels) {
     return;
   }
@@ -209,63 +162,75 @@ __global__ void backward_kernel(const T* grad, const int32_t* argmax, Values val
     sums[i] = 0;
   }
   __syncwarp();
-  const int start = boxes.starts[image], count = boxes.starts[image + 1] - start;
-  Visits<A> visits(boxes, scale, sizes, start + int64_t(count) * chunk / chunks,
-                   start + int64_t(count) * (chunk + 1) / chunks, band, cells);
+  const int64_t count = counts[band * sizes.images + image];
+  const int end = count * (chunk + 1) / chunks;
   const int pieces = kSmall ? 1 : int(ceil_div(sizes.bins(), 2 * kWarp));
   const LaneBins small_bins(sizes, kSmall, 0);
   const auto bins_of = [&](int piece) { return kSmall ? small_bins : LaneBins(sizes, false, piece); };
   grad += channel * values.channel_stride;
   argmax += channel * values.channel_stride;
-
-  Visit visit[kAhead], last;
-  int cell[kAhead][2], piece[kAhead], next_piece = 0;
+  visits += band * sizes.boxes + starts[image];
+  // A step is a visit, or a piece of one; the next to load is `piece` of `visit`.
+  int position = count * chunk / chunks, piece = 0;
+  Visit visit = position < end ? visits[position] : Visit{};
+  int cell[kAhead][2], piece_of[kAhead], period_y[kAhead], period_x[kAhead];
   T value[kAhead][2];
-  bool more = true;
   const auto load = [&](int k) {
-    if (kSmall || next_piece == 0) {
-      more = more && visits.next(last);
-    }
-    visit[k] = last;
-    piece[k] = more ? next_piece : -1;
-    const LaneBins bins = bins_of(next_piece);
-    next_piece = next_piece + 1 < pieces ? next_piece + 1 : 0;
+    const bool exists = position < end;
+    const LaneBins bins = bins_of(piece);
+    piece_of[k] = exists ? piece : -1;
+    period_y[k] = visit.period_y;
+    period_x[k] = visit.period_x;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       cell[k][i] = -1;
-      if (more && bins.bin[i] >= 0 && bins.row[i] >= last.first_row && bins.row[i] < last.end_row) {
-        const int64_t at = last.box * values.box_stride + bins.bin[i] * values.bin_stride;
+      value[k][i] = T(0);
+      if (exists && bins.bin[i] >= 0 && bins.row[i] >= visit.first_row && bins.row[i] < visit.end_row) {
+        const int64_t at = visit.box * values.box_stride + bins.bin[i] * values.bin_stride;
         cell[k][i] = argmax[at];
         value[k][i] = grad[at];
       }
+    }
+    piece = piece + 1 < pieces ? piece + 1 : 0;
+    if (piece == 0 && ++position < end) {
+      visit = visits[position];
     }
   };
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
     load(k);
   }
-  while (piece[0] >= 0) {
+  while (piece_of[0] >= 0) {
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      if (piece[k] < 0) {
+      if (piece_of[k] < 0) {
         break;
       }
       int to[2];
       A from[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const bool inside = cell[k][i] >= band && cell[k][i] < band + cells;
-        to[i] = inside ? cell[k][i] - band : -1;
-        from[i] = inside ? A(value[k][i]) : A(0);
+        to[i] = unsigned(cell[k][i] - first) < unsigned(cells) ? cell[k][i] - first : -1;
+        from[i] = A(value[k][i]);
       }
-      const Visit now = visit[k];
-      const LaneBins bins = bins_of(piece[k]);
+      const LaneBins bins = bins_of(piece_of[k]);
+      const int y = period_y[k], x = period_x[k];
       load(k);
-      add_box<kSmall>(sums, to, from, bins, now);
+      if (kSmall && y <= 2 && x <= 2) {
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
+          if (to[step / 2] >= 0 && bins.column[0] % 2 == step % 2) {
+            sums[to[step / 2]] += from[step / 2];
+          }
+          __syncwarp();
+        }
+      } else {
+        add_in_steps(sums, to[0], to[1], from[0], from[1], bins, y, x);
+      }
     }
   }
   const int64_t at =
-      ((int64_t(chunk) * sizes.images + image) * sizes.channels + channel) * sizes.cells() + band;
+      ((int64_t(chunk) * sizes.images + image) * sizes.channels + channel) * sizes.cells() + first;
   for (int i = lane; i < cells; i += kWarp) {
     if (output != nullptr) {
       output[at + i] = T(sums[i]);
@@ -294,19 +259,27 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   const int64_t shared = warps * of_warp;
   const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) *
                         std::clamp<int64_t>(most / (shared + 1024), 1, 32);
-  const int chunks = int(std::clamp<int64_t>(slots / blocks, 1, 16));
+  const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, 2 * blocks), 1, 16));
   const bool direct = chunks == 1 && !channels_last;
   const Tensor parts = direct ? output
                               : torch::stable::new_empty(grad, {chunks, sizes.images, channels, cells},
                                                          accumulate_type(grad.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());
   auto* to = static_cast<T*>(output.mutable_data_ptr());
+  const Tensor visits = torch::stable::new_empty(
+      boxes, {bands.number, sizes.boxes, int64_t(sizeof(Visit) / sizeof(int))}, ScalarType::Int);
+  const Tensor counts = torch::stable::new_empty(boxes, {bands.number, sizes.images}, ScalarType::Int);
+  auto* first_visit = static_cast<Visit*>(visits.mutable_data_ptr());
+  auto* number = static_cast<int*>(counts.mutable_data_ptr());
+  visits_kernel<A><<<bands.number * sizes.images, roi::kOrderThreads, 0, stream>>>(
+      ordered.view(), A(scale), sizes, bands, first_visit, number);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
   const auto kernel = is_small(sizes) ? backward_kernel<T, true> : backward_kernel<T, false>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   kernel<<<blocks * chunks, warps * kWarp, shared, stream>>>(
       static_cast<const T*>(dense.const_data_ptr()), static_cast<const int32_t*>(where.const_data_ptr()),
-      values, ordered.view(), A(scale), sizes, int(groups), chunks, bands, direct ? nullptr : sums,
-      direct ? to : nullptr);
+      values, first_visit, number, ordered.view().starts, sizes, int(groups), chunks, bands,
+      direct ? nullptr : sums, direct ? to : nullptr);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   const int64_t of_image = channels * cells;
   if (channels_last) {
