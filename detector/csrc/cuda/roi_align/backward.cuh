@@ -1,5 +1,6 @@
-// The backward pass of roi_align. A warp owns a piece of one row of an image in shared memory, V channels a
-// lane. It walks all boxes in order and adds what falls into the piece, so no two threads add to one place.
+// The backward pass of roi_align. A warp owns a piece of one row of an image, in shared memory, with V
+// channels a lane. It walks all boxes in order and adds what falls into the piece, so no two threads add to
+// one place.
 #pragma once
 
 #include "../roi/gather.cuh"
@@ -12,41 +13,16 @@ using roi::BoxesByImage;
 using roi::Pack;
 using roi::Sizes;
 
-constexpr int kColumns = 16;  // of a piece
-constexpr int kRows = 4;      // of a block, a warp each: they read the same gradients
-constexpr int kBins = 8;      // of one row, whose gradients are loaded together
-constexpr unsigned kAllLanes = 0xffffffffu;
-
-// The samples of an axis that may touch cells first..first + count, counted through all bins. All of few
-// samples.
-template <typename A>
-struct Samples {
-  int64_t begin, end;
-
-  __device__ Samples(const Axis<A>& axis, int bins, int first, int count)
-      : begin(0), end(int64_t(bins) * axis.grid) {
-    if (end > kWarp && axis.bin != A(0)) {
-      const A density = A(axis.grid) / axis.bin;
-      const A one = (A(first - 1) - axis.start) * density, other = (A(first + count) - axis.start) * density;
-      const A margin = A(2) + A(8) * std::numeric_limits<A>::epsilon() * max(abs(one), abs(other));
-      begin = clamped(min(one, other) - margin);
-      end = clamped(max(one, other) + margin);
-    }
-  }
-
- private:
-  __device__ int64_t clamped(A number) const {
-    return number > A(0) ? (number < A(end) ? int64_t(number) : end) : 0;
-  }
-};
+constexpr int kPiece = 32;  // columns
 
 template <typename A>
 __device__ bool may_touch(const Axis<A>& axis, int bins, int first, int count) {
-  const A end = axis.start + A(bins) * axis.bin, half = axis.bin / A(2 * int64_t(axis.grid));
-  const A low = min(axis.start + half, end - half), high = max(axis.start + half, end - half);
-  const A margin = A(0.25) + A(8) * std::numeric_limits<A>::epsilon() * (abs(low) + abs(high));
-  return axis.grid > 0 && A(first + count) >= low - margin && A(first - 1) <= high + margin;
+  const A end = axis.start + A(bins) * axis.bin;
+  const A low = min(axis.start, end), high = max(axis.start, end);
+  return axis.grid > 0 && A(first + count) >= low - A(1) && A(first) <= high + A(2);
 }
+
+constexpr int kBins = 8;  // of one row, whose gradients are loaded together
 
 // One of the samples of an axis, a lane each.
 template <typename A>
@@ -54,10 +30,10 @@ struct LaneSample {
   int bin;
   Sample<A> sample;
 
-  // Number `i` counted from bin `first` on; one of a bin past `end` is not inside.
+  // Number `i` of those of the bins from `first` on; one past their end is not inside.
   __device__ LaneSample(const Axis<A>& axis, int first, int end, int i, int size)
-      : bin(first + i / axis.grid), sample(axis.sample(bin, i % axis.grid, size)) {
-    sample.inside = sample.inside && bin < end;
+      : bin(first + i / max(axis.grid, 1)), sample(axis.sample(bin, i % max(axis.grid, 1), size)) {
+    sample.inside = sample.inside && bin < end && axis.grid > 0;
   }
 };
 
@@ -67,7 +43,6 @@ struct RowPiece {
   Pack<A, V>* sums;  // (columns, kWarp)
   int row, first_column, columns, height, width, pooled_height, pooled_width;
   int64_t channels;
-  bool exists;  // this lane's channels
 
   __device__ void add(int column, A weight, const A (&value)[V]) const {
     if (unsigned(column - first_column) < unsigned(columns)) {
@@ -83,7 +58,7 @@ struct RowPiece {
 
   // The gradients of bins first..end of each row of bins, times the weights of this row of cells. False
   // where no weight is.
-  __device__ bool load(const AlignedBox<A>& box, const T* grad, int first, int end,
+  __device__ bool load(const AlignedBox<A>& box, const T* grad, bool exists, int first, int end,
                        A (&values)[kBins][V]) const {
 #pragma unroll
     for (int q = 0; q < kBins; ++q) {
@@ -94,28 +69,24 @@ struct RowPiece {
     }
     bool any = false;
     const A count = box.count();
-    const Samples<A> samples(box.y, pooled_height, row, 1);
-    for (int64_t base = samples.begin; base < samples.end; base += kWarp) {
-      const int first_row = base > 0 ? int(base / box.y.grid) : 0,
-                i = int(base - int64_t(first_row) * box.y.grid);
-      const LaneSample<A> lane(box.y, first_row, pooled_height, i + lane_of_thread(), height);
+    for (int base = 0; base < pooled_height * box.y.grid; base += kWarp) {
+      const LaneSample<A> lane(box.y, 0, pooled_height, base + lane_of_thread(), height);
       A weight = lane.sample.low == row ? lane.sample.low_weight : A(0);
       weight += lane.sample.high == row ? lane.sample.high_weight : A(0);
       weight /= count;
-      unsigned mask = __ballot_sync(kAllLanes, lane.sample.inside && weight != A(0));
+      unsigned mask = __ballot_sync(0xffffffffu, lane.sample.inside && weight != A(0));
       any = any || mask != 0;
       for (; mask != 0; mask &= mask - 1) {
         const int from = __ffs(mask) - 1;
-        const A scale = __shfl_sync(kAllLanes, weight, from);
-        const T* bins =
-            grad + (int64_t(__shfl_sync(kAllLanes, lane.bin, from)) * pooled_width + first) * channels;
+        const A scale = __shfl_sync(0xffffffffu, weight, from);
+        const int ph = __shfl_sync(0xffffffffu, lane.bin, from);
+        const T* bins = grad + int64_t(ph) * pooled_width * channels;
         Pack<T, V> packs[kBins];
 #pragma unroll
         for (int q = 0; q < kBins; ++q) {
-          packs[q] = Pack<T, V>{};
-          if (first + q < end && exists) {
-            packs[q] = *reinterpret_cast<const Pack<T, V>*>(bins + q * channels);
-          }
+          packs[q] = first + q < end && exists
+                         ? *reinterpret_cast<const Pack<T, V>*>(bins + (first + q) * channels)
+                         : Pack<T, V>{};
         }
 #pragma unroll
         for (int q = 0; q < kBins; ++q) {
@@ -129,36 +100,36 @@ struct RowPiece {
     return any;
   }
 
-  __device__ void add_box(const AlignedBox<A>& box, const T* grad) const {
-    const int grid = box.x.grid, together = max(1, min(kBins, kWarp / grid));
-    const Samples<A> samples(box.x, pooled_width, first_column, columns);
-    for (int first = samples.begin > 0 ? int(samples.begin / grid) : 0; int64_t(first) * grid < samples.end;
-         first += together) {
-      const int64_t before = int64_t(first) * grid;
-      const int64_t end = min(samples.end - before, int64_t(together) * grid);
+  __device__ void add_box(const AlignedBox<A>& box, const T* grad, bool exists) const {
+    const int grid = box.x.grid;
+    if (grid == 0) {
+      return;
+    }
+    const int together = max(1, min(kBins, kWarp / grid));
+    for (int first = 0; first < pooled_width; first += together) {
+      const int end = min(first + together, pooled_width);
       A values[kBins][V];
       bool loaded = false;
-      for (int64_t base = max(samples.begin - before, int64_t(0)); base < end; base += kWarp) {
-        const int last = min(first + together, pooled_width);
-        const LaneSample<A> lane(box.x, first, last, int(base) + lane_of_thread(), width);
+      for (int base = 0; base < together * grid; base += kWarp) {
+        const LaneSample<A> lane(box.x, first, end, base + lane_of_thread(), width);
         const unsigned mask =
-            __ballot_sync(kAllLanes, lane.sample.inside && lane.sample.high >= first_column &&
-                                         lane.sample.low < first_column + columns);
+            __ballot_sync(0xffffffffu, lane.sample.inside && lane.sample.high >= first_column &&
+                                           lane.sample.low < first_column + columns);
         if (mask == 0) {
           continue;
         }
-        if (!loaded && !load(box, grad, first, last, values)) {
+        if (!loaded && !load(box, grad, exists, first, end, values)) {
           return;  // no sample of the box weighs this row
         }
         loaded = true;
 #pragma unroll
         for (int q = 0; q < kBins; ++q) {
           if (q < together) {
-            const unsigned lanes = grid >= kWarp ? kAllLanes : ((1u << grid) - 1) << (q * grid);
-            for (unsigned hits = mask & lanes; hits != 0; hits &= hits - 1) {
-              const int from = __ffs(hits) - 1;
-              const int low = __shfl_sync(kAllLanes, lane.sample.low, from);
-              const A high_weight = __shfl_sync(kAllLanes, lane.sample.high_weight, from);
+            const unsigned lanes = grid >= kWarp ? 0xffffffffu : ((1u << grid) - 1) << (q * grid);
+            for (unsigned samples = mask & lanes; samples != 0; samples &= samples - 1) {
+              const int from = __ffs(samples) - 1;
+              const int low = __shfl_sync(0xffffffffu, lane.sample.low, from);
+              const A high_weight = __shfl_sync(0xffffffffu, lane.sample.high_weight, from);
               add(low, A(1) - high_weight, values[q]);
               add(min(low + 1, width - 1), high_weight, values[q]);
             }
@@ -169,36 +140,31 @@ struct RowPiece {
   }
 };
 
-// The value of lane `from`.
+// The axis of lane `from`.
 template <typename A>
 __device__ Axis<A> broadcast(Axis<A> axis, int from) {
-  axis.start = __shfl_sync(kAllLanes, axis.start, from);
-  axis.bin = __shfl_sync(kAllLanes, axis.bin, from);
-  axis.grid = __shfl_sync(kAllLanes, axis.grid, from);
+  axis.start = __shfl_sync(0xffffffffu, axis.start, from);
+  axis.bin = __shfl_sync(0xffffffffu, axis.bin, from);
+  axis.grid = __shfl_sync(0xffffffffu, axis.grid, from);
   return axis;
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(kRows* kWarp, 5)
+__global__ void __launch_bounds__(kWarp)
     backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Mean<Accumulate<T>> mean, Sizes sizes,
                     int groups, int chunks, roi::Pieces pieces, Accumulate<T>* parts) {
   using A = Accumulate<T>;
-  __shared__ Pack<A, V> sums[kRows][kColumns * kWarp];
+  extern __shared__ char shared[];
   const int lane = lane_of_thread(), height = sizes.height, width = sizes.width;
-  const int blocks_of_rows = ceil_div(height, kRows);
   const int group = blockIdx.x % groups;
   int rest = blockIdx.x / groups;
   const int first = rest % pieces.number * pieces.size;
   rest /= pieces.number;
-  const int row = rest % blocks_of_rows * kRows + warp_of_thread();
-  rest /= blocks_of_rows;
+  const int row = rest % height;
+  rest /= height;
   const int chunk = rest % chunks, image = rest / chunks;
-  if (row >= height) {
-    return;
-  }
   const int columns = min(pieces.size, width - first);
-  const int64_t channel = (int64_t(group) * kWarp + lane) * V;
-  const RowPiece<T, V> piece{sums[warp_of_thread()],
+  const RowPiece<T, V> piece{reinterpret_cast<Pack<A, V>*>(shared),
                              row,
                              first,
                              columns,
@@ -206,8 +172,9 @@ __global__ void __launch_bounds__(kRows* kWarp, 5)
                              width,
                              sizes.pooled_height,
                              sizes.pooled_width,
-                             sizes.channels,
-                             channel < sizes.channels};
+                             sizes.channels};
+  const int64_t channel = (int64_t(group) * kWarp + lane) * V;
+  const bool exists = channel < sizes.channels;
   for (int i = 0; i < columns; ++i) {
     piece.sums[i * kWarp + lane] = {};
   }
@@ -216,19 +183,19 @@ __global__ void __launch_bounds__(kRows* kWarp, 5)
   const int end = start + int(count * (chunk + 1) / chunks);
   for (int base = start + int(count * chunk / chunks); base < end; base += kWarp) {
     const int position = min(base + lane, end - 1), index = boxes.order[position];
-    const AlignedBox<A> mine = mean.box(boxes.row(position), sizes);
+    const AlignedBox<A> mine = mean.box(boxes.rows + 5 * int64_t(index), sizes);
     const bool hit = base + lane < end && may_touch(mine.y, sizes.pooled_height, row, 1) &&
                      may_touch(mine.x, sizes.pooled_width, first, columns);
-    for (unsigned hits = __ballot_sync(kAllLanes, hit); hits != 0; hits &= hits - 1) {
+    for (unsigned hits = __ballot_sync(0xffffffffu, hit); hits != 0; hits &= hits - 1) {
       const int from = __ffs(hits) - 1;
       AlignedBox<A> box = mine;
       box.y = broadcast(mine.y, from);
       box.x = broadcast(mine.x, from);
-      piece.add_box(
-          box, grad + int64_t(__shfl_sync(kAllLanes, index, from)) * sizes.bins() * sizes.channels + channel);
+      const int64_t row_of_grad = __shfl_sync(0xffffffffu, index, from);
+      piece.add_box(box, grad + row_of_grad * sizes.bins() * sizes.channels + channel, exists);
     }
   }
-  if (!piece.exists) {
+  if (!exists) {
     return;
   }
   // (chunks, N, H, W, C)
@@ -246,11 +213,13 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
                      const Sizes& sizes, bool channels_last, const Tensor& output) {
   using A = Accumulate<T>;
   const cudaStream_t stream = current_stream(output);
-  const roi::Pieces pieces(sizes.width, kColumns);
+  const roi::Pieces pieces(sizes.width, kPiece);
   const int64_t groups = ceil_div(sizes.channels, kWarp * V);
-  const int64_t blocks = sizes.images * ceil_div(sizes.height, kRows) * pieces.number * groups;
+  const int64_t shared = pieces.size * kWarp * V * sizeof(A);
+  const int64_t blocks = sizes.images * sizes.height * pieces.number * groups;
   // Most boxes meet in the middle of an image: several waves even that out.
-  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * (20 / kRows);
+  const int64_t slots =
+      roi::device_attribute(cudaDevAttrMultiProcessorCount) * (227 * 1024 / (shared + 1024));
   const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, blocks), 1, 8));
   const bool direct = chunks == 1 && channels_last && std::is_same_v<T, A>;
   const int64_t of_image = sizes.cells() * sizes.channels;
@@ -258,8 +227,8 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
                               : torch::stable::new_empty(output, {chunks, sizes.images, of_image},
                                                          accumulate_type(output.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());
-  backward_kernel<T, V><<<blocks * chunks, kRows * kWarp, 0, stream>>>(grad, boxes, mean, sizes, int(groups),
-                                                                       chunks, pieces, sums);
+  backward_kernel<T, V><<<blocks * chunks, kWarp, shared, stream>>>(grad, boxes, mean, sizes, int(groups),
+                                                                    chunks, pieces, sums);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   auto* to = static_cast<T*>(output.mutable_data_ptr());
   if (!channels_last) {

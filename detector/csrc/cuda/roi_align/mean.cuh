@@ -44,23 +44,22 @@ struct Mean {
   }
 
  private:
+  // One sum of four products for each sample, as torchvision rounds it.
   template <typename Reader, int V>
   __device__ static void add(const Reader& reader, const Sample<A>& y, const Sample<A>& x, A (&sum)[V]) {
     if (y.inside && x.inside) {
-      add(reader, y.low, x.low, y.low_weight * x.low_weight, sum);
-      add(reader, y.low, x.high, y.low_weight * x.high_weight, sum);
-      add(reader, y.high, x.low, y.high_weight * x.low_weight, sum);
-      add(reader, y.high, x.high, y.high_weight * x.high_weight, sum);
-    }
-  }
-
-  template <typename Reader, int V>
-  __device__ static void add(const Reader& reader, int y, int x, A weight, A (&sum)[V]) {
-    A cell[V];
-    reader.load(y, x, cell);
+      A cells[4][V];
+      reader.load(y.low, x.low, cells[0]);
+      reader.load(y.low, x.high, cells[1]);
+      reader.load(y.high, x.low, cells[2]);
+      reader.load(y.high, x.high, cells[3]);
+      const A weights[4] = {y.low_weight * x.low_weight, y.low_weight * x.high_weight,
+                            y.high_weight * x.low_weight, y.high_weight * x.high_weight};
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      sum[v] += weight * cell[v];
+      for (int v = 0; v < V; ++v) {
+        sum[v] += weights[0] * cells[0][v] + weights[1] * cells[1][v] + weights[2] * cells[2][v] +
+                  weights[3] * cells[3][v];
+      }
     }
   }
 };

@@ -12,8 +12,8 @@ namespace detector::roi_pool {
 using roi::BoxesByImage;
 using roi::Sizes;
 
-constexpr int kAhead = 8;             // boxes whose values are on their way
-constexpr int kMostSteps = 32;        // for one box; boxes of few cells look for equal ones instead
+constexpr int kAhead = 8;             // visits whose values are on their way
+constexpr int kMostSteps = 24;        // for one box; boxes of few cells look for equal ones instead
 constexpr int kBandBytes = 17 << 10;  // then a dozen warps fit on a processor
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -45,16 +45,15 @@ inline bool is_small(const Sizes& sizes) {
 
 // Bins p and p + period of an axis share no cell: what lies between them is at least a cell long.
 template <typename A>
-__device__ int period_of(A bin_size, int bins) {
+__device__ uint16_t period_of(A bin_size, int bins) {
   const A period = bin_size >= A(1) ? A(2) : A(1) + ceil(A(1.001) / bin_size);
-  return period < A(bins) ? int(period) : bins;
+  return uint16_t(min(min(period, A(bins)), A(0xffff)));
 }
 
 // A box that reaches a band: which rows of bins do, and how many steps keep its bins apart.
 struct alignas(16) Visit {
-  int box;
-  uint16_t first_row, end_row;
-  int period_y, period_x;
+  int box, first_row, end_row;
+  uint16_t period_y, period_x;
 };
 
 // The boxes of each image that reach each band, in order. Those of band b and image n begin at b * R +
@@ -84,9 +83,9 @@ __global__ void __launch_bounds__(roi::kOrderThreads)
     const bool reaches = i < number && first < end;
     const roi::Place place = roi::place_of(reaches);
     if (reaches) {
-      to[written + place.before] = {
-          boxes.order[position], uint16_t(min(first, 0xffff)), uint16_t(min(end, 0xffff)),
-          period_of(box.bin_height, sizes.pooled_height), period_of(box.bin_width, sizes.pooled_width)};
+      to[written + place.before] = {boxes.order[position], first, end,
+                                    period_of(box.bin_height, sizes.pooled_height),
+                                    period_of(box.bin_width, sizes.pooled_width)};
     }
     written += place.total;
   }
@@ -118,27 +117,74 @@ __device__ void add_in_order(A* sums, int cell, A value) {
 }
 
 // Adds the two values of each lane where the cell is at least 0, those that may share a cell one after the
-// other. Out of line: for small boxes and large grids.
+// other.
 template <typename A>
-__device__ __noinline__ void add_in_steps(A* sums, int cell0, int cell1, A value0, A value1, LaneBins bins,
-                                          int period_y, int period_x) {
-  if (period_y * int64_t(period_x) > kMostSteps) {
-    add_in_order(sums, cell0, value0);
-    add_in_order(sums, cell1, value1);
-    return;
+__device__ void add_in_steps(A* sums, const int (&cell)[2], const A (&value)[2], const LaneBins& bins,
+                             const Visit& visit) {
+  const int steps = visit.period_y * visit.period_x;
+  int turn[2];
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    turn[k] = bins.row[k] % visit.period_y * visit.period_x + bins.column[k] % visit.period_x;
   }
-  const int turn0 = bins.row[0] % period_y * period_x + bins.column[0] % period_x;
-  const int turn1 = bins.row[1] % period_y * period_x + bins.column[1] % period_x;
-  for (int step = 0; step < period_y * period_x; ++step) {
-    if (cell0 >= 0 && turn0 == step) {
-      sums[cell0] += value0;
-    }
-    if (cell1 >= 0 && turn1 == step) {
-      sums[cell1] += value1;
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      if (cell[k] >= 0 && turn[k] == step) {
+        sums[cell[k]] += value[k];
+      }
     }
     __syncwarp();
   }
 }
+
+// The same for bins of at least a cell in a small grid: four steps, by the parity of row and column.
+template <typename A>
+__device__ void add_by_parity(A* sums, const int (&cell)[2], const A (&value)[2], const LaneBins& bins) {
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    if (cell[step / 2] >= 0 && bins.column[0] % 2 == step % 2) {
+      sums[cell[step / 2]] += value[step / 2];
+    }
+    __syncwarp();
+  }
+}
+
+// Copies that the thread does not wait for until the group that they are in must be there.
+template <int kBytes>
+__device__ void copy_async(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(unsigned(__cvta_generic_to_shared(shared))),
+               "l"(global), "n"(kBytes)
+               : "memory");
+}
+__device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+__device__ void await_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// What is on its way to a warp. Half types come as the 4 bytes that hold them.
+template <typename T>
+struct Ring {
+  static constexpr int kWord = sizeof(T) < 4 ? 4 : sizeof(T);
+
+  Visit visits[2 * kAhead];
+  alignas(kWord) char values[kAhead][2][kWarp][kWord];
+  int cells[kAhead][2][kWarp];
+
+  __device__ static uintptr_t place(const T* value) { return reinterpret_cast<uintptr_t>(value); }
+
+  __device__ void copy(int slot, int k, const T* value, const int32_t* cell) {
+    copy_async<kWord>(values[slot][k][lane_of_thread()],
+                      reinterpret_cast<const void*>(place(value) & ~uintptr_t(kWord - 1)));
+    copy_async<sizeof(int)>(&cells[slot][k][lane_of_thread()], cell);
+  }
+
+  __device__ Accumulate<T> value(int slot, int k, const T* from) const {
+    const char* word = values[slot][k][lane_of_thread()];
+    return Accumulate<T>(*reinterpret_cast<const T*>(word + (place(from) & (kWord - 1))));
+  }
+};
 
 // Of `parts` and `output` the one that is not null is written.
 template <typename T, bool kSmall>
@@ -146,7 +192,7 @@ __global__ void backward_kernel(const T* grad, const int32_t* argmax, Values val
                                 const int* counts, const int* starts, Sizes sizes, int groups, int chunks,
                                 roi::Pieces bands, Accumulate<T>* parts, T* output) {
   using A = Accumulate<T>;
-  extern __shared__ char shared[];
+  extern __shared__ __align__(16) char shared[];
   const int warps = blockDim.x / kWarp, lane = lane_of_thread();
   int rest = blockIdx.x / groups;
   const int64_t channel = int64_t(blockIdx.x % groups) * warps + warp_of_thread();
@@ -157,77 +203,81 @@ __global__ void backward_kernel(const T* grad, const int32_t* argmax, Values val
   if (channel >= sizes.channels) {
     return;
   }
-  A* sums = reinterpret_cast<A*>(shared) + int64_t(warp_of_thread()) * bands.size;
+  Ring<T>& ring = reinterpret_cast<Ring<T>*>(shared)[warp_of_thread()];
+  A* sums = reinterpret_cast<A*>(shared + warps * sizeof(Ring<T>)) + int64_t(warp_of_thread()) * bands.size;
   for (int i = lane; i < cells; i += kWarp) {
     sums[i] = 0;
   }
   __syncwarp();
   const int64_t count = counts[band * sizes.images + image];
-  const int end = count * (chunk + 1) / chunks;
+  const int begin = count * chunk / chunks, number = int(count * (chunk + 1) / chunks) - begin;
+  visits += band * sizes.boxes + starts[image] + begin;
   const int pieces = kSmall ? 1 : int(ceil_div(sizes.bins(), 2 * kWarp));
-  const LaneBins small_bins(sizes, kSmall, 0);
-  const auto bins_of = [&](int piece) { return kSmall ? small_bins : LaneBins(sizes, false, piece); };
-  grad += channel * values.channel_stride;
-  argmax += channel * values.channel_stride;
-  visits += band * sizes.boxes + starts[image];
-  // A step is a visit, or a piece of one; the next to load is `piece` of `visit`.
-  int position = count * chunk / chunks, piece = 0;
-  Visit visit = position < end ? visits[position] : Visit{};
-  int cell[kAhead][2], piece_of[kAhead], period_y[kAhead], period_x[kAhead];
-  T value[kAhead][2];
-  const auto load = [&](int k) {
-    const bool exists = position < end;
-    const LaneBins bins = bins_of(piece);
-    piece_of[k] = exists ? piece : -1;
-    period_y[k] = visit.period_y;
-    period_x[k] = visit.period_x;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      cell[k][i] = -1;
-      value[k][i] = T(0);
-      if (exists && bins.bin[i] >= 0 && bins.row[i] >= visit.first_row && bins.row[i] < visit.end_row) {
-        const int64_t at = visit.box * values.box_stride + bins.bin[i] * values.bin_stride;
-        cell[k][i] = argmax[at];
-        value[k][i] = grad[at];
+  for (int piece = 0; piece < pieces; ++piece) {
+    const LaneBins bins(sizes, kSmall, piece);
+    const int64_t start = channel * values.channel_stride;
+    const auto place_of = [&](const Visit& visit, int k) {
+      return start + visit.box * values.box_stride + bins.bin[k] * values.bin_stride;
+    };
+    const auto has = [&](const Visit& visit, int k) {
+      return bins.bin[k] >= 0 && bins.row[k] >= visit.first_row && bins.row[k] < visit.end_row;
+    };
+    const auto copy_visit = [&](int i) {
+      if (i < number && lane == 0) {
+        copy_async<sizeof(Visit)>(&ring.visits[i % (2 * kAhead)], visits + i);
       }
-    }
-    piece = piece + 1 < pieces ? piece + 1 : 0;
-    if (piece == 0 && ++position < end) {
-      visit = visits[position];
-    }
-  };
+    };
+    const auto copy_values = [&](int i) {
+      if (i < number) {
+        const Visit visit = ring.visits[i % (2 * kAhead)];
 #pragma unroll
-  for (int k = 0; k < kAhead; ++k) {
-    load(k);
-  }
-  while (piece_of[0] >= 0) {
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (piece_of[k] < 0) {
-        break;
-      }
-      int to[2];
-      A from[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        to[i] = unsigned(cell[k][i] - first) < unsigned(cells) ? cell[k][i] - first : -1;
-        from[i] = A(value[k][i]);
-      }
-      const LaneBins bins = bins_of(piece_of[k]);
-      const int y = period_y[k], x = period_x[k];
-      load(k);
-      if (kSmall && y <= 2 && x <= 2) {
-#pragma unroll
-        for (int step = 0; step < 4; ++step) {
-          if (to[step / 2] >= 0 && bins.column[0] % 2 == step % 2) {
-            sums[to[step / 2]] += from[step / 2];
+        for (int k = 0; k < 2; ++k) {
+          if (has(visit, k)) {
+            const int64_t at = place_of(visit, k);
+            ring.copy(i % kAhead, k, grad + at, argmax + at);
           }
-          __syncwarp();
         }
+      }
+    };
+    // Group g brings the values of visit g, and visit g + kAhead itself.
+    for (int i = 0; i < kAhead; ++i) {
+      copy_visit(i);
+    }
+    end_group();
+    await_groups<0>();
+    __syncwarp();
+    for (int i = 0; i < kAhead; ++i) {
+      copy_values(i);
+      copy_visit(i + kAhead);
+      end_group();
+    }
+    for (int i = 0; i < number; ++i) {
+      await_groups<kAhead - 1>();
+      __syncwarp();
+      const Visit visit = ring.visits[i % (2 * kAhead)];
+      int cell[2];
+      A value[2];
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        cell[k] = has(visit, k) ? ring.cells[i % kAhead][k][lane] - first : -1;
+        cell[k] = unsigned(cell[k]) < unsigned(cells) ? cell[k] : -1;
+        value[k] = cell[k] >= 0 ? ring.value(i % kAhead, k, grad + place_of(visit, k)) : A(0);
+      }
+      __syncwarp();
+      copy_values(i + kAhead);
+      copy_visit(i + 2 * kAhead);
+      end_group();
+      if (kSmall && visit.period_y <= 2 && visit.period_x <= 2) {
+        add_by_parity(sums, cell, value, bins);
+      } else if (visit.period_y * int64_t(visit.period_x) <= kMostSteps) {
+        add_in_steps(sums, cell, value, bins, visit);
       } else {
-        add_in_steps(sums, to[0], to[1], from[0], from[1], bins, y, x);
+        add_in_order(sums, cell[0], value[0]);
+        add_in_order(sums, cell[1], value[1]);
       }
     }
+    await_groups<0>();
+    __syncwarp();
   }
   const int64_t at =
       ((int64_t(chunk) * sizes.images + image) * sizes.channels + channel) * sizes.cells() + first;
@@ -252,14 +302,14 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   const Values values = channels_last ? Values{of_box, 1, channels} : Values{of_box, sizes.bins(), 1};
   const int64_t most = roi::device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const roi::Pieces bands(cells, kBandBytes / int64_t(sizeof(A)));
-  const int64_t of_warp = bands.size * sizeof(A);
+  const int64_t of_warp = bands.size * sizeof(A) + sizeof(Ring<T>);
   // Neighbouring channels share the sectors of a channels-last tensor, so their warps go together.
   const int warps = channels_last ? std::min<int64_t>({most / of_warp, 8, channels}) : 1;
   const int64_t groups = ceil_div(channels, warps), blocks = groups * bands.number * sizes.images;
   const int64_t shared = warps * of_warp;
   const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) *
                         std::clamp<int64_t>(most / (shared + 1024), 1, 32);
-  const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, 2 * blocks), 1, 16));
+  const int chunks = int(std::clamp<int64_t>(slots / blocks, 1, 16));
   const bool direct = chunks == 1 && !channels_last;
   const Tensor parts = direct ? output
                               : torch::stable::new_empty(grad, {chunks, sizes.images, channels, cells},

@@ -299,7 +299,7 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
 template <typename T>
 bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, Accumulate<T> scale,
                   const roi::Output<T>& output) {
-  return pool_windows<T, sizeof(T) == 8 ? 2 : 4>(input, boxes, sizes, scale, output);
+  return pool_windows<T, 2>(input, boxes, sizes, scale, output);
 }
 
 }  // namespace detector::roi_pool
