@@ -95,3 +95,22 @@ def test_cuda_every_way_to_hold_an_image(size: tuple[int, int]) -> None:
             actual = values_and_gradient(roi_pool, input.cuda(), boxes.cuda(), (3, 4), 0.7)
             assert torch.equal(actual[0].cpu(), expected[0])
             torch.testing.assert_close(actual[1].cpu(), expected[1])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("output_size", [(7, 7), (14, 14), (1, 40), (2, 3)])
+def test_cuda_bins_of_every_size(output_size: tuple[int, int]) -> None:
+    """From boxes of one cell, whose bins share it, to bins of many cells, in planes of several bands."""
+    size = (100, 110)
+    generator = torch.Generator().manual_seed(0)
+    corner = torch.rand(400, 2, generator=generator) * torch.tensor([110.0, 100.0])
+    side = 2 ** (torch.rand(400, 2, generator=generator) * 8 - 1)
+    boxes = torch.cat([torch.arange(400)[:, None] % 2, corner, corner + side], dim=1).cuda()
+    for channels_last in (False, True):
+        input = features(2, 6, *size, dtype=torch.float32, channels_last=channels_last, device="cuda")
+        input = input.detach().round()  # many equal maxima
+        expected = values_and_gradient(roi_pool, input.cpu(), boxes.cpu(), output_size)
+        actual = values_and_gradient(roi_pool, input, boxes, output_size)
+        assert torch.equal(actual[0].cpu(), expected[0])
+        torch.testing.assert_close(actual[1].cpu(), expected[1], rtol=1e-5, atol=1e-4)
+        assert torch.equal(values_and_gradient(roi_pool, input, boxes, output_size)[1], actual[1])

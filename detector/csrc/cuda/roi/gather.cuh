@@ -3,14 +3,10 @@
 // these channels. Images that do not fit are read where they are.
 #pragma once
 
+#include "../pack.cuh"
 #include "boxes.cuh"
 
 namespace detector::roi {
-
-template <typename T, int V>
-struct alignas(sizeof(T) * V) Pack {
-  T values[V];
-};
 
 template <typename T>
 struct Features {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../launch.cuh"
+#include "../pack.cuh"
 
 namespace detector::roi {
 
@@ -66,6 +67,59 @@ void transpose(const Strided<From>& from, int64_t batch, To* to, cudaStream_t st
   const int64_t rows = ceil_div(from.rows, kTile), columns = ceil_div(from.columns, kTile);
   if (batch * rows * columns > 0) {
     transpose_kernel<<<batch * rows * columns, kTileThreads, 0, stream>>>(from, int(rows), int(columns), to);
+    STD_CUDA_KERNEL_LAUNCH_CHECK();
+  }
+}
+
+// A block takes kTile channels of a box, which lie side by side: (C, bins) to (bins, C).
+template <typename T>
+__global__ void __launch_bounds__(kTileThreads)
+    last_kernel(const T* from, int64_t channels, int bins, int groups, T* to) {
+  extern __shared__ __align__(16) char shared[];
+  constexpr int V = 16 / sizeof(T), W = sizeof(T) < 4 ? 2 : 1;  // elements of a load and of a store
+  T* tile = reinterpret_cast<T*>(shared);
+  const int64_t box = blockIdx.x / groups, channel = int64_t(blockIdx.x % groups) * kTile;
+  const int rows = min(int64_t(kTile), channels - channel), size = rows * bins;
+  const T* data = from + (box * channels + channel) * bins;
+  const int whole = reinterpret_cast<uintptr_t>(data) % 16 == 0 ? size / V : 0;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < whole; i += kTileThreads) {
+    reinterpret_cast<uint4*>(tile)[i] = reinterpret_cast<const uint4*>(data)[i];
+  }
+  for (int i = whole * V + threadIdx.x; i < size; i += kTileThreads) {
+    tile[i] = data[i];
+  }
+  __syncthreads();
+  T* output = to + box * bins * channels + channel;
+  if (channels % W == 0) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < bins * (kTile / W); i += kTileThreads) {
+      const int row = i % (kTile / W) * W, bin = i / (kTile / W);
+      if (row < rows) {
+        Pack<T, W> pack;
+#pragma unroll
+        for (int k = 0; k < W; ++k) {
+          pack.values[k] = tile[(row + k) * bins + bin];
+        }
+        store_pack(output + bin * channels + row, pack);
+      }
+    }
+  } else {
+    for (int i = threadIdx.x; i < size; i += kTileThreads) {
+      output[i / rows * channels + i % rows] = tile[i % rows * bins + i / rows];
+    }
+  }
+}
+
+// Pooled values (R, C, bins), contiguous, to (R, bins, C).
+template <typename T>
+void channels_to_last(const T* from, int64_t boxes, int64_t channels, int64_t bins, T* to,
+                      cudaStream_t stream) {
+  const int64_t shared = kTile * bins * int64_t(sizeof(T)), groups = ceil_div(channels, kTile);
+  if (shared > 48 * 1024) {
+    transpose(Strided<T>{from, 0, bins * channels, bins, 1, 1, channels, bins}, boxes, to, stream);
+  } else if (boxes * groups > 0) {
+    last_kernel<<<boxes * groups, kTileThreads, shared, stream>>>(from, channels, int(bins), int(groups), to);
     STD_CUDA_KERNEL_LAUNCH_CHECK();
   }
 }

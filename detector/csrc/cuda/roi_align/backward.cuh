@@ -10,7 +10,6 @@
 namespace detector::roi_align {
 
 using roi::BoxesByImage;
-using roi::Pack;
 using roi::Sizes;
 
 constexpr int kPiece = 32;  // columns
@@ -248,10 +247,8 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
   if (!channels_last) {
     const Tensor dense = last;
     last = torch::stable::new_empty(grad, {sizes.boxes, sizes.bins(), sizes.channels});
-    roi::transpose(
-        roi::Strided<T>{static_cast<const T*>(dense.const_data_ptr()), 0, sizes.bins() * sizes.channels,
-                        sizes.bins(), 1, 1, sizes.channels, sizes.bins()},
-        sizes.boxes, static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
+    roi::channels_to_last(static_cast<const T*>(dense.const_data_ptr()), sizes.boxes, sizes.channels,
+                          sizes.bins(), static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
   }
   const auto* values = static_cast<const T*>(last.const_data_ptr());
   constexpr int V = 16 / sizeof(Accumulate<T>);

@@ -9,7 +9,6 @@
 
 namespace detector::roi_pool {
 
-using roi::Pack;
 using roi::Sizes;
 
 constexpr int kSides = 4;  // 1, 2, 4 and 8 cells
