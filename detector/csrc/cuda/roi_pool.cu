@@ -28,8 +28,9 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
       using A = Accumulate<T>;
       const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()),
                               static_cast<int32_t*>(argmax.mutable_data_ptr()), channels_last};
-      // Channels-last features and results would be touched in pieces too small.
-      if (channels_last || !pool_windows<T>(input, boxes, sizes, A(spatial_scale), to)) {
+      // Not of channels-last features, which would be touched in pieces too small, nor for bins of few cells.
+      const bool by_windows = !channels_last && sizes.cells() >= 64 * sizes.bins();
+      if (!by_windows || !pool_windows<T>(input, boxes, sizes, A(spatial_scale), to)) {
         roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)}, to);
       }
     });
