@@ -365,7 +365,7 @@ def test_cuda_past_2_31_elements(op: Op) -> None:
 def test_cuda_small_enough_for_the_sanitizer(op: Op) -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        for shape in ((2, 9, 9, 13), (2, 8, 9, 13), (1, 3, 241, 243)):
+        for shape in ((2, 9, 9, 13), (2, 8, 9, 13), (2, 3, 30, 31), (1, 3, 241, 243)):
             boxes = make_boxes(14, 2, shape[2:], dtype=wide, device=cuda)  # some of no image
             for channels_last in (False, True):
                 input = features(*shape, dtype=dtype, channels_last=channels_last, device=cuda)

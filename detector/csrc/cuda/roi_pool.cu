@@ -4,8 +4,8 @@
 #include "../roi_pool.h"
 #include "roi/gather.cuh"
 #include "roi_pool/backward.cuh"
+#include "roi_pool/forward.cuh"
 #include "roi_pool/maximum.cuh"
-#include "roi_pool/windows.cuh"
 
 namespace detector::roi_pool {
 namespace {

@@ -103,14 +103,13 @@ __global__ void backward_kernel(const T* grad, const int32_t* argmax, Values val
   const int pieces = kSmall ? 1 : int(ceil_div(sizes.bins(), 2 * kWarp));
   for (int piece = 0; piece < pieces; ++piece) {
     const LaneBins bins(sizes, kSmall, piece);
-    const T* grads[2];
-    const int32_t* cells_of[2];
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int64_t at = channel * values.channel_stride + bins.bin[k] * values.bin_stride;
-      grads[k] = grad + at;
-      cells_of[k] = argmax + at;
-    }
+    const int64_t start = channel * values.channel_stride;
+    const auto place_of = [&](const Visit& visit, int k) {
+      return start + visit.box * values.box_stride + bins.bin[k] * values.bin_stride;
+    };
+    const auto has = [&](const Visit& visit, int k) {
+      return bins.bin[k] >= 0 && bins.row[k] >= visit.first_row && bins.row[k] < visit.end_row;
+    };
     const auto copy_visit = [&](int i) {
       if (i < number && lane == 0) {
         copy_async<sizeof(Visit)>(&ring.visits[i % (2 * kAhead)], visits + i);
@@ -119,13 +118,11 @@ __global__ void backward_kernel(const T* grad, const int32_t* argmax, Values val
     const auto copy_values = [&](int i) {
       if (i < number) {
         const Visit visit = ring.visits[i % (2 * kAhead)];
-        const int64_t at = visit.box * values.box_stride;
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
-          if (bins.bin[k] >= 0 && bins.row[k] >= visit.first_row && bins.row[k] < visit.end_row) {
-            ring.copy(i % kAhead, k, grads[k] + at, cells_of[k] + at);
-          } else {
-            ring.cells[i % kAhead][k][lane] = -1;
+          if (has(visit, k)) {
+            const int64_t at = place_of(visit, k);
+            ring.copy(i % kAhead, k, grad + at, argmax + at);
           }
         }
       }
@@ -150,9 +147,9 @@ __global__ void backward_kernel(const T* grad, const int32_t* argmax, Values val
       A value[2];
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        cell[k] = ring.cells[i % kAhead][k][lane] - first;
+        cell[k] = has(visit, k) ? ring.cells[i % kAhead][k][lane] - first : -1;
         cell[k] = unsigned(cell[k]) < unsigned(cells) ? cell[k] : -1;
-        value[k] = ring.value(i % kAhead, k, [&] { return grads[k] + visit.box * values.box_stride; });
+        value[k] = cell[k] >= 0 ? ring.value(i % kAhead, k, grad + place_of(visit, k)) : A(0);
       }
       __syncwarp();
       copy_values(i + kAhead);

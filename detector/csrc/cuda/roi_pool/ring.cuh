@@ -29,24 +29,18 @@ struct Ring {
   alignas(kWord) char values[kAhead][2][kWarp][kWord];
   int cells[kAhead][2][kWarp];
 
+  __device__ static uintptr_t place(const T* value) { return reinterpret_cast<uintptr_t>(value); }
+
   __device__ void copy(int slot, int k, const T* value, const int32_t* cell) {
     copy_async<kWord>(values[slot][k][lane_of_thread()],
                       reinterpret_cast<const void*>(place(value) & ~uintptr_t(kWord - 1)));
     copy_async<sizeof(int)>(&cells[slot][k][lane_of_thread()], cell);
   }
 
-  // `from` is where the value came from; only half types need it.
-  template <typename From>
-  __device__ Accumulate<T> value(int slot, int k, const From& from) const {
+  __device__ Accumulate<T> value(int slot, int k, const T* from) const {
     const char* word = values[slot][k][lane_of_thread()];
-    if constexpr (sizeof(T) < kWord) {
-      word += place(from()) & (kWord - 1);
-    }
-    return Accumulate<T>(*reinterpret_cast<const T*>(word));
+    return Accumulate<T>(*reinterpret_cast<const T*>(word + (place(from) & (kWord - 1))));
   }
-
- private:
-  __device__ static uintptr_t place(const T* value) { return reinterpret_cast<uintptr_t>(value); }
 };
 
 }  // namespace detector::roi_pool

@@ -1,0 +1,168 @@
+// The forward pass of roi_pool by windows. A block keeps a few channels of one image in shared memory, and of
+// each cell not its value but the maximum of the window that begins there. A bin of 5 x 7 cells is the
+// maximum of four windows of 4 x 4. The sides of windows double; boxes go by the largest that fit all their
+// bins.
+#pragma once
+
+#include "windows.cuh"
+
+namespace detector::roi_pool {
+
+using roi::Sizes;
+
+constexpr int kSides = 4;  // 1, 2, 4 and 8 cells
+constexpr int kClasses = kSides * kSides;
+
+// The spans of a box: (PH + PW,), rows first.
+template <typename A>
+__global__ void spans_kernel(const A* rows, A scale, Sizes sizes, Span* spans, int* groups) {
+  const int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r >= sizes.boxes) {
+    return;
+  }
+  const A* row = rows + 5 * int64_t(r);
+  const PooledBox<A> box(row, scale, sizes.pooled_height, sizes.pooled_width);
+  Span* to = spans + int64_t(r) * (sizes.pooled_height + sizes.pooled_width);
+  const auto largest = [&](int bins, auto span_of) {  // the logarithm of the side that fits all bins
+    int least = 1 << (kSides - 1);
+    for (int i = 0; i < bins; ++i) {
+      const Span span = span_of(i);
+      *to++ = span;
+      least = span.empty() ? least : min(least, span.end - span.begin);
+    }
+    return 31 - __clz(least);
+  };
+  const int y = largest(sizes.pooled_height, [&](int i) { return box.rows(i, sizes.height); });
+  const int x = largest(sizes.pooled_width, [&](int i) { return box.columns(i, sizes.width); });
+  const int image = roi::is_valid(row, sizes.images) ? int(row[0]) : int(sizes.images);
+  groups[r] = image * kClasses + (image < sizes.images ? y * kSides + x : 0);
+}
+
+struct GroupOf {
+  const int* groups;
+  __device__ int operator()(int r) const { return groups[r]; }
+};
+
+// Boxes in order of image and class; starts: (N * kClasses + 2,).
+struct ClassedBoxes {
+  const int *order, *starts;
+  const Span* spans;
+};
+
+// The bins of boxes first..end of the order, a thread each.
+template <typename T, int V>
+__device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& boxes, int first, int end,
+                           const Sizes& sizes, bool impossible, int64_t channel,
+                           const roi::Output<T>& output) {
+  using A = Accumulate<T>;
+  const int bins = sizes.bins(), pooled_width = sizes.pooled_width;
+  int position = first + threadIdx.x / bins, bin = threadIdx.x % bins;
+  const int step = blockDim.x / bins, bin_step = blockDim.x % bins;
+  while (position < end) {
+    const int64_t box = boxes.order[position];
+    const Span* spans = boxes.spans + box * (sizes.pooled_height + pooled_width);
+    const Span rows = spans[bin / pooled_width], columns = spans[sizes.pooled_height + bin % pooled_width];
+    const bool empty = impossible || rows.empty() || columns.empty();
+    A values[V];
+    int32_t where[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      values[v] = empty ? A(0) : Windows<T, V>::none();
+      where[v] = -1;
+    }
+    if (!empty) {
+      windows.pool(rows, columns, values, where);
+    }
+    roi::store(output.values, output.channels_last, box, bin, bins, channel, sizes.channels, values);
+    roi::store(output.argmax, output.channels_last, box, bin, bins, channel, sizes.channels, where);
+    position += step;
+    bin += bin_step;
+    if (bin >= bins) {
+      bin -= bins;
+      ++position;
+    }
+  }
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(1024)
+    windows_kernel(roi::Features<T> input, ClassedBoxes boxes, Sizes sizes, int groups, int chunks,
+                   roi::Output<T> output) {
+  extern __shared__ __align__(16) char shared[];
+  const int chunk = blockIdx.x % chunks, group = blockIdx.x / chunks % groups;
+  const int image = blockIdx.x / chunks / groups;
+  const bool impossible = image == sizes.images;
+  const int64_t channel = int64_t(group) * V;
+  const roi::CellReader<T, V, true> reader{
+      nullptr,
+      input.data + (impossible ? 0 : image * input.image_stride + channel * input.channel_stride),
+      input.channel_stride,
+      input.row_stride,
+      input.column_stride,
+      int(sizes.width),
+      int(min(int64_t(V), sizes.channels - channel))};
+  Windows<T, V> windows(shared, sizes.height, sizes.width);
+  for (int of_class = 0; of_class < (impossible ? 1 : kClasses); ++of_class) {
+    const int start = boxes.starts[image * kClasses + of_class];
+    const int64_t count = boxes.starts[image * kClasses + of_class + 1] - start;
+    const int first = start + int(count * chunk / chunks), end = start + int(count * (chunk + 1) / chunks);
+    if (first < end) {
+      if (!impossible) {
+        windows.resize(reader, of_class / kSides, of_class % kSides);
+      }
+      pool_boxes<T, V>(windows, boxes, first, end, sizes, impossible, channel, output);
+    }
+  }
+}
+
+// False, and nothing written, where the windows of V channels fit no block.
+template <typename T, int V>
+bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, Accumulate<T> scale,
+                  const roi::Output<T>& output) {
+  using A = Accumulate<T>;
+  constexpr int64_t of_cell = sizeof(Pack<T, V>) + sizeof(Pack<uint16_t, V>);
+  const int64_t shared = sizes.cells() * of_cell;
+  if (shared > roi::device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
+    if constexpr (V > 1) {
+      return pool_windows<T, V / 2>(input, boxes, sizes, scale, output);
+    }
+    return false;
+  }
+  const cudaStream_t stream = current_stream(input);
+  const int64_t of_box = int64_t(sizes.pooled_height) + sizes.pooled_width;
+  const Tensor rows = torch::stable::contiguous(boxes);
+  const Tensor spans = torch::stable::new_empty(boxes, {sizes.boxes, of_box, 2}, ScalarType::Int);
+  const Tensor of_boxes = torch::stable::new_empty(boxes, {sizes.boxes}, ScalarType::Int);
+  const Tensor order = torch::stable::new_empty(boxes, {sizes.boxes}, ScalarType::Int);
+  const Tensor starts = torch::stable::new_empty(boxes, {sizes.images * kClasses + 2}, ScalarType::Int);
+  constexpr int span_threads = 128;
+  spans_kernel<<<blocks_for(sizes.boxes, span_threads), span_threads, 0, stream>>>(
+      static_cast<const A*>(rows.const_data_ptr()), scale, sizes,
+      static_cast<Span*>(spans.mutable_data_ptr()), static_cast<int*>(of_boxes.mutable_data_ptr()));
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  roi::order_boxes(GroupOf{static_cast<const int*>(of_boxes.const_data_ptr())}, sizes.boxes,
+                   sizes.images * kClasses, order, starts);
+  const ClassedBoxes classed{static_cast<const int*>(order.const_data_ptr()),
+                             static_cast<const int*>(starts.const_data_ptr()),
+                             static_cast<const Span*>(spans.const_data_ptr())};
+  const int threads = shared > 100 * 1024 ? 1024 : 512;
+  const int64_t of_processor = std::min<int64_t>(1024 / threads, 227 * 1024 / (shared + 1024));
+  const int64_t groups = ceil_div(sizes.channels, V);
+  const int64_t slots =
+      std::max<int64_t>(of_processor, 1) * roi::device_attribute(cudaDevAttrMultiProcessorCount);
+  const int chunks = roi::chunks_for(groups * sizes.images, slots, 0.3);
+  const auto kernel = windows_kernel<T, V>;
+  STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
+  kernel<<<(sizes.images + 1) * groups * chunks, threads, shared, stream>>>(
+      roi::Features<T>(input), classed, sizes, int(groups), chunks, output);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  return true;
+}
+
+template <typename T>
+bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, Accumulate<T> scale,
+                  const roi::Output<T>& output) {
+  return pool_windows<T, 2>(input, boxes, sizes, scale, output);
+}
+
+}  // namespace detector::roi_pool
