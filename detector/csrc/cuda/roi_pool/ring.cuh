@@ -7,17 +7,30 @@ namespace detector::roi_pool {
 
 constexpr int kAhead = 8;  // visits whose values are on their way
 
-// Copies that the thread does not wait for until the group that they are in must be there.
+// Copies that the thread does not wait for until the group that they are in must be there. GPUs older than
+// Ampere wait at once.
 template <int kBytes>
 __device__ void copy_async(void* shared, const void* global) {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(unsigned(__cvta_generic_to_shared(shared))),
                "l"(global), "n"(kBytes)
                : "memory");
+#else
+  memcpy(shared, global, kBytes);
+#endif
 }
-__device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+__device__ inline void end_group() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
 template <int kPending>
 __device__ void await_groups() {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
 }
 
 // What is on its way to a warp. Half types come as the 4 bytes that hold them.
