@@ -1,0 +1,100 @@
+"""nms, batched_nms and nms_mask on a GPU: what the CPU gives, and that the host never waits."""
+
+from collections.abc import Callable
+
+import op_contract
+import pytest
+import torch
+from nms_cases import (
+    as_they_are,
+    assert_mask,
+    chain,
+    duplicates,
+    inputs_of,
+    make_set,
+    mask_at_half,
+    nms_at_half,
+    on_a_grid,
+    shuffled_chain,
+    tied_scores,
+)
+from op_contract import DTYPES
+
+from detector.layers import batched_nms, nms, nms_mask
+
+cuda = torch.device("cuda")
+pytestmark = pytest.mark.cuda
+
+
+@pytest.mark.parametrize("size", [20, 9000])
+def test_cuda_nan_without_validation(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A box with a NaN is kept and suppresses nothing; a score of NaN, of either sign, is above all."""
+    monkeypatch.delenv("DETECTOR_VALIDATE", raising=False)
+    boxes = torch.tensor([[0.0, 0, 1, 1]], device=cuda).repeat(size, 1)
+    scores = torch.linspace(1, 2, size, device=cuda)
+    boxes[4, 2] = torch.nan
+    assert nms(boxes, scores, 0.5).tolist() == [size - 1, 4]
+    scores[7], scores[9] = -torch.tensor(torch.nan), torch.nan
+    assert nms(boxes, scores, 0.5).tolist() == [7, 4]
+    assert nms_mask(boxes, scores, 0.5)[0].nonzero()[:, 0].tolist() == [4, 7]
+
+
+@pytest.mark.parametrize("make", [as_they_are, tied_scores, duplicates, on_a_grid, shuffled_chain, chain])
+@pytest.mark.parametrize("size", [4096, 4097, 30_000])
+def test_cuda_equals_cpu(size: int, make: Callable) -> None:
+    """The CPU's are torchvision's, which would take minutes here."""
+    for seed, (side, groups) in enumerate([(1000, 1), (1000, 20), (100, 2), (1000, 9000)]):
+        boxes, scores, idxs = make_set(size, seed, side=side, largest=side / 8, groups=groups)
+        boxes, scores = make(boxes, scores)
+        there = boxes.to(cuda), scores.to(cuda), idxs.to(cuda)
+        assert torch.equal(nms(*there[:2], 0.4).cpu(), nms(boxes, scores, 0.4))
+        expected = batched_nms(boxes, scores, idxs, 0.4)
+        assert torch.equal(batched_nms(*there, 0.4).cpu(), expected)
+        assert_mask(nms_mask(*there[:2], 0.4, there[2]), expected)
+
+
+@pytest.mark.parametrize("largest", [200, 50])
+def test_cuda_half_a_million_boxes(largest: float) -> None:
+    boxes, scores, _ = make_set(500_000, side=1000, largest=largest)
+    found = nms(boxes.to(cuda), scores.to(cuda), 0.5)
+    assert torch.equal(found.cpu(), nms(boxes, scores, 0.5))
+
+
+def test_cuda_past_two_to_the_31_elements() -> None:
+    size = 2**29 + 3
+    boxes = torch.tensor([[0.0, 0, 1, 1]], device=cuda).expand(size, 4)
+    assert boxes.numel() > 2**31
+    idxs = torch.arange(size, device=cuda)
+    idxs[-1] = 0
+    mask, count = nms_mask(boxes, torch.zeros(1, device=cuda).expand(size), 0.5, idxs)
+    assert count == size - 1
+    assert mask[0]
+    assert not mask[-1]
+
+
+def test_cuda_arguments_on_two_devices() -> None:
+    boxes, scores, idxs = inputs_of(cuda)
+    with pytest.raises(RuntimeError, match=r"^nms: scores is on cpu, but boxes is on cuda:0"):
+        nms(boxes, scores.cpu(), 0.5)
+    with pytest.raises(RuntimeError, match=r"^nms: idxs is on cpu, but boxes is on cuda:0"):
+        batched_nms(boxes, scores, idxs.cpu(), 0.5)
+
+
+@pytest.mark.parametrize("size", [300, 9000])
+def test_cuda_host_stream_and_graph(size: int) -> None:
+    inputs, others = inputs_of(cuda, size=size), inputs_of(cuda, size=size, seed=1)
+    op_contract.assert_host_never_waits(mask_at_half, inputs)
+    op_contract.assert_host_never_waits(mask_at_half, inputs[:2])
+    op_contract.assert_runs_on_a_second_stream(mask_at_half, inputs)
+    op_contract.assert_runs_on_a_second_stream(nms_at_half, inputs[:2])
+    op_contract.assert_graph_capture(mask_at_half, inputs, others)
+    op_contract.assert_graph_capture(mask_at_half, inputs[:2], others[:2])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_cuda_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
+    for size in (70, 1100, 4200):  # one chunk, several, more than are ranked
+        boxes, scores, idxs = inputs_of("cpu", dtype, size)
+        there = boxes.to(cuda), scores.to(cuda), idxs.to(cuda)
+        assert torch.equal(nms(*there[:2], 0.3).cpu(), nms(boxes, scores, 0.3))
+        assert torch.equal(batched_nms(*there, 0.3).cpu(), batched_nms(boxes, scores, idxs, 0.3))
