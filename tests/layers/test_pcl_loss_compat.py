@@ -1,0 +1,55 @@
+"""pcl_loss_compat, which takes the nine tensors of the original op; and the names of other projects."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import detector.layers
+from detector.layers import pcl_loss_compat
+
+
+def original_loss(
+    probs, labels, weights, assignment, pc_labels, _pc_probs, _pc_count, pc_weights, im_labels
+) -> Tensor:
+    """The original's formula, one term at a time, with the cluster means taken from probs."""
+    total = probs.new_zeros(())
+    for r in range(len(probs)):
+        if labels[r] == 0 and im_labels[0]:
+            total = total - weights[r] * probs[r, 0].log()
+    for n, label in enumerate(pc_labels.long()):
+        if im_labels[label]:
+            total = total - pc_weights[n] * probs[(assignment == n) & (labels > 0), label].mean().log()
+    return total / len(probs)
+
+
+@pytest.mark.parametrize("hidden", [None, 0, 2])
+def test_compat_equals_the_original(hidden: int | None, device: torch.device) -> None:
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.randn(8, 4, generator=generator, dtype=torch.float64).softmax(dim=1)
+    im_labels = torch.ones(4)
+    if hidden is not None:
+        im_labels[hidden] = 0
+    vectors = [
+        torch.tensor([0.0, 1, 1, 2, 2, 2, 0, 3]),  # labels
+        torch.rand(8, generator=generator, dtype=torch.float64),  # cls_loss_weights
+        torch.tensor([2.0, 0, 0, 1, 1, 1, -1, 2]),  # gt_assignment
+        torch.tensor([1.0, 2, 3]),  # pc_labels
+        torch.zeros(3),  # pc_probs, not read
+        torch.tensor([2.0, 3, 1]),  # pc_count
+        torch.tensor([0.7, 0.2, 1.5], dtype=torch.float64),  # img_cls_loss_weights
+        im_labels,
+    ]
+    probs = probs.to(device).requires_grad_()
+    vectors = [vector.to(device) for vector in vectors]
+    expected = original_loss(probs, *vectors)
+    expected_grad = torch.autograd.grad(expected * 3, probs)
+    for arguments in (vectors, [vector[None] for vector in vectors]):  # (N,) and (1, N)
+        loss = pcl_loss_compat(probs, *arguments)
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(torch.autograd.grad(loss * 3, probs), expected_grad)
+
+
+def test_all_names_are_there() -> None:
+    assert all(hasattr(detector.layers, name) for name in detector.layers.__all__)
+    assert detector.layers.ROIPool is detector.layers.RoIPool
+    assert detector.layers.ROIAlign is detector.layers.RoIAlign
