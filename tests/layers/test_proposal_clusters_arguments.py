@@ -1,0 +1,133 @@
+"""What proposal_clusters promises as every op does, and what it refuses."""
+
+import math
+from functools import partial
+
+import op_contract
+import pytest
+import torch
+from cluster_cases import METHODS, Case, assert_same, broken, make_case, several_streams
+from op_contract import DTYPES
+from torch import Tensor
+
+from detector.layers import proposal_clusters
+
+OP = torch.ops.detector.proposal_clusters.default
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ten_repeats_are_equal(method: str, device: torch.device) -> None:
+    case = make_case([600, 900], boxes="on a grid", scores="few levels", positive=1).to(device)
+    op_contract.assert_repeats_bitwise(partial(proposal_clusters, method=method), case)
+
+
+def test_threads_change_nothing() -> None:
+    case = several_streams(make_case([300, 200, 400], positive=1))
+    op_contract.assert_bits_do_not_depend_on_threads(partial(proposal_clusters, method="pcl"), case)
+
+
+def test_any_strides(device: torch.device) -> None:
+    case = several_streams(make_case([50, 60])).to(device)
+    op_contract.assert_any_layout(partial(proposal_clusters, method="pcl"), case)
+
+
+def test_expanded(device: torch.device) -> None:
+    case = make_case([50, 60]).to(device)
+    same = case._replace(boxes=case.boxes[:1].expand(110, 4), scores=case.scores[:1].expand(110, 5))
+    repeated = same._replace(boxes=same.boxes.contiguous(), scores=same.scores.contiguous())
+    assert_same(proposal_clusters(*same, method="pcl"), proposal_clusters(*repeated, method="pcl"))
+
+
+@pytest.mark.parametrize("method", range(3))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_opcheck(dtype: torch.dtype, method: int, device: torch.device) -> None:
+    case = make_case([9, 20], dtype=dtype).to(device)
+    case = case._replace(scores=torch.stack([case.scores, case.scores.flip(0)]))
+    torch.library.opcheck(OP, (*case, method, 0.4, 5, 0.15, 0.5, 0.1))
+
+
+def test_compile_full_graph(device: torch.device) -> None:
+    cases = [make_case(sizes).to(device) for sizes in ([5, 9], [11, 8])]
+    op_contract.assert_compiles(partial(proposal_clusters, method="pcl"), *cases)
+
+
+def test_export(device: torch.device) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, boxes: Tensor, scores: Tensor, image_labels: Tensor, counts: Tensor):
+            return proposal_clusters(boxes, scores, image_labels, counts, method="mist")
+
+    rows, images = torch.export.Dim("rows"), torch.export.Dim("images")
+    shapes = {"boxes": {0: rows}, "scores": {0: rows}, "image_labels": {0: images}, "counts": {0: images}}
+    program = torch.export.export(Module(), tuple(make_case([5, 9]).to(device)), dynamic_shapes=shapes)
+    other = make_case([3, 4, 5]).to(device)
+    assert_same(program.module()(*other), proposal_clusters(*other, method="mist"))
+
+
+# ---- bad input ----
+
+
+BAD_VALUES = [
+    (several_streams(broken("scores", (7, 2), math.nan)), r"scores\[1, 7, 2\], of image 1, is nan, expected"),
+    (broken("scores", (7, 2), math.nan), r"scores\[7, 2\], of image 1, is nan, expected a finite number"),
+    (broken("scores", (5, 0), math.inf), r"scores\[5, 0\], of image 0, is inf, expected a finite number"),
+    (broken("boxes", (6, 2), -1), r"boxes\[6\], of image 1, is \(.*, -1, .*\), expected finite x1 <= x2 and"),
+    (
+        broken("boxes", (2, 1), 1e6),
+        r"boxes\[2\], of image 0, is \(.*\), expected finite x1 <= x2 and y1 <= y2",
+    ),
+    (broken("boxes", (2, 1), math.nan), r"boxes\[2\], of image 0, is \(.*nan.*\), expected finite x1 <= x2"),
+    (broken("boxes", (2, 3), math.inf), r"boxes\[2\], of image 0, is \(.*inf.*\), expected finite x1 <= x2"),
+    (broken("image_labels", (1, 2), 2), r"image_labels\[1, 2\] is 2, expected 0 or 1"),
+    (broken("image_labels", (0, 1), 0.5), r"image_labels\[0, 1\] is 0.5, expected 0 or 1"),
+    (broken("counts", (1,), 5), r"counts\[1\] is 5, expected 0 to the 4 rows of boxes that are left"),
+    (broken("counts", (0,), -1), r"counts\[0\] is -1, expected 0 to the 10 rows of boxes that are left"),
+    (broken("counts", (1,), 3), r"counts sum to 9, but boxes has 10 rows"),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("case", "message"), BAD_VALUES)
+def test_bad_values(
+    case: Case, message: str, method: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device.type == "cuda":  # a GPU checks values on request only; a CPU always
+        monkeypatch.setenv("DETECTOR_VALIDATE", "1")
+    with pytest.raises(RuntimeError, match=f"^proposal_clusters: {message}"):
+        proposal_clusters(*case.to(device), method=method)
+
+
+def test_more_rows_than_supported(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETECTOR_VALIDATE", "1")
+    case = make_case([65536], 1, positive=1).to(device)
+    with pytest.raises(RuntimeError, match=r"^proposal_clusters: counts\[0\] is 65536, expected at most"):
+        proposal_clusters(*case, method="oicr")
+
+
+BAD_ARGUMENTS = [
+    ({"boxes": torch.zeros(10)}, r"boxes has shape \(10,\), expected 2 dimensions"),
+    ({"boxes": torch.zeros(10, 5)}, r"boxes has shape \(10, 5\), expected \(sum R, 4\)"),
+    ({"boxes": torch.zeros(10, 4).half()}, "boxes is Half, expected Float or Double"),
+    ({"scores": torch.zeros(10)}, r"scores has shape \(10,\), expected \(S, 10, C\) as boxes"),
+    ({"scores": torch.zeros(9, 3)}, r"scores has shape \(1, 9, 3\), expected \(S, 10, C\) as boxes"),
+    ({"scores": torch.zeros(10, 3).int()}, "scores is Int, expected Double, Float, Half or BFloat16"),
+    ({"image_labels": torch.zeros(3)}, r"image_labels has shape \(3,\), expected 2 dimensions"),
+    ({"image_labels": torch.zeros(2, 4)}, r"image_labels has shape \(2, 4\), expected \(B, C\) = \(2, 3\)"),
+    ({"image_labels": torch.zeros(1, 3)}, r"image_labels has shape \(1, 3\), expected \(B, C\) = \(2, 3\)"),
+    ({"counts": torch.tensor(10)}, r"counts has shape \(\), expected 1 dimensions"),
+    ({"counts": torch.tensor([6.0, 4.0])}, "counts is Float, expected Long"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS)
+def test_bad_arguments(changes: dict[str, Tensor], message: str, device: torch.device) -> None:
+    case = make_case([6, 4], 3)._replace(**changes).to(device)
+    with pytest.raises(RuntimeError, match=f"^proposal_clusters: {message}"):
+        proposal_clusters(*case, method="pcl")
+
+
+def test_bad_options() -> None:
+    case = make_case([6, 4], 3)
+    with pytest.raises(ValueError, match="method is 'wsddn', expected one of pcl, oicr, mist"):
+        proposal_clusters(*case, method="wsddn")
+    with pytest.raises(ValueError, match="max_centres is 0, expected at least 1"):
+        proposal_clusters(*case, method="pcl", max_centres=0)
