@@ -13,36 +13,9 @@
 #include <limits>
 #include <optional>
 
-#include "tensor.h"
+#include "boxes.h"
 
 namespace detector::nms {
-
-template <typename A>
-struct alignas(4 * sizeof(A)) Box {
-  A x1, y1, x2, y2;
-};
-
-// A product is rounded before it is added to something: no fused multiply-add, which has other bits.
-C10_HOST_DEVICE inline float product(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;  // cpu/nms.cpp is compiled with fp-contract=off
-#endif
-}
-
-C10_HOST_DEVICE inline double product(double a, double b) {
-#ifdef __CUDA_ARCH__
-  return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-template <typename A>
-C10_HOST_DEVICE A area(const Box<A>& box) {
-  return product(box.x2 - box.x1, box.y2 - box.y1);
-}
 
 // The IoU is 0 / 0, not greater than anything, where both are empty.
 template <typename A>

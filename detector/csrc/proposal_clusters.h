@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tensor.h"
+#include "boxes.h"
 
 namespace detector::proposal_clusters {
 
@@ -30,37 +30,6 @@ struct Options {
 };
 
 // ---- boxes ----
-
-template <typename B>
-struct alignas(4 * sizeof(B)) Box {  // a GPU reads it at once
-  B x1, y1, x2, y2;
-};
-
-template <typename B>
-C10_HOST_DEVICE Box<B> box_at(const Matrix<B>& boxes, int64_t row) {
-  return {boxes(row, 0), boxes(row, 1), boxes(row, 2), boxes(row, 3)};
-}
-
-C10_HOST_DEVICE inline float product(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-C10_HOST_DEVICE inline double product(double a, double b) {
-#ifdef __CUDA_ARCH__
-  return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-template <typename B>
-C10_HOST_DEVICE B area(const Box<B>& box) {
-  return product(box.x2 - box.x1, box.y2 - box.y1);
-}
 
 // 0 where the union is empty: there the intersection is 0. Symmetric to the bit.
 template <typename B>
