@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "../../proposal_clusters.h"
+#include "../multiversion.h"
 
 namespace detector::proposal_clusters {
 
@@ -19,33 +20,18 @@ struct Boxes {
     y1.push_back(box.y1);
     x2.push_back(box.x2);
     y2.push_back(box.y2);
-    area.push_back(proposal_clusters::area(box));
+    area.push_back(detector::area(box));
   }
 };
 
 template <typename B>
-inline void overlaps_loop(const Box<B> box, const Boxes<B>& others, B* __restrict__ out) {
+DETECTOR_MULTIVERSION void overlaps_with(const Box<B> box, const Boxes<B>& others, B* __restrict__ out) {
   const B *x1 = others.x1.data(), *y1 = others.y1.data(), *x2 = others.x2.data(), *y2 = others.y2.data();
   const B *areas = others.area.data(), box_area = area(box);
   const int64_t size = others.size();
   for (int64_t i = 0; i < size; ++i) {
     out[i] = iou(box, box_area, Box<B>{x1[i], y1[i], x2[i], y2[i]}, areas[i]);
   }
-}
-
-// Built for eight floats at a time too, and chosen at run time.
-#if defined(__x86_64__) && defined(__gnu_linux__)
-#define DETECTOR_WIDE __attribute__((target_clones("avx2", "default"), flatten))
-#else
-#define DETECTOR_WIDE
-#endif
-
-DETECTOR_WIDE inline void overlaps_with(const Box<float>& box, const Boxes<float>& others, float* out) {
-  overlaps_loop(box, others, out);
-}
-
-DETECTOR_WIDE inline void overlaps_with(const Box<double>& box, const Boxes<double>& others, double* out) {
-  overlaps_loop(box, others, out);
 }
 
 // The IoU of a box with each of others.
