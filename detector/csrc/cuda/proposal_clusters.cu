@@ -2,7 +2,7 @@
 // never waits.
 //
 //   order_kernel    PCL, MIST   the rows of each positive class in the order of their scores
-//   centres_kernel  a block an image and stream: the centres, class after class
+//   centres_kernel  a block an image and stream, or a cluster of them: the centres, class after class
 //   assign_kernel   every row to its nearest centre
 //
 // What was tried, for three streams of 2,000 proposals on an H200, is in benchmarks/bench_clusters.py.
@@ -17,6 +17,7 @@
 #include "launch.cuh"
 #include "proposal_clusters/centres.cuh"
 #include "proposal_clusters/order.cuh"
+#include "proposal_clusters/plan.cuh"
 
 namespace detector::proposal_clusters {
 namespace {
@@ -80,59 +81,27 @@ __global__ void __launch_bounds__(kAssignThreads)
 
 // ---- the host ----
 
-// Bytes of what the kernels work in.
-struct Space {
-  int64_t work_of_stream;  // 0 if it fits into shared memory, for every image
-  int64_t graph_of_image;  // the same
-  int64_t order, centres;
-  int64_t shared;  // of a block of centres_kernel
-
-  int64_t all(const Batch& batch) const {
-    return order + centres + batch.num_streams * (work_of_stream + batch.num_images * graph_of_image);
-  }
-};
-
-// `counts`, if on the CPU, tells the largest image; if not it may have all rows. A graph that would take more
-// than its share is not kept: its bits are computed where they are needed, which is slow but needs no space.
-template <typename B>
-Space plan_space(const Options& options, const Tensor& counts, const Batch& batch, int64_t num_classes,
-                 int device) {
-  constexpr int64_t most_graphs = int64_t(1) << 28;
-  int64_t largest = std::min(batch.num_rows, kMaxRows);
-  if (counts.is_cpu()) {
-    const auto count = vector_view<int64_t>(counts);
-    largest = 0;
-    for (int64_t i = 0; i < counts.size(0); ++i) {
-      largest = std::max(largest, count[i]);
-    }
-  }
-  int most_shared = 0;
-  STD_CUDA_CHECK(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  constexpr int64_t static_shared = 4 << 10;  // what the kernel declares by itself, generously
-  const bool has_graph = options.method != Method::oicr;
-  const int64_t work = Work<B>::bytes(largest, 1);
-  const int64_t graph = has_graph ? graph_words(largest) * int64_t(sizeof(uint32_t)) : 0;
-  const int64_t shared = std::min(work + graph, most_shared - static_shared);
-  const int64_t cells = batch.num_streams * batch.num_rows;
-  const int64_t share = most_graphs / std::max<int64_t>(batch.num_streams * batch.num_images, 1) / 8 * 8;
-  return {work <= shared ? 0 : Work<B>::bytes(batch.num_rows, batch.num_images),
-          work + graph <= shared ? 0 : std::min((graph + 7) / 8 * 8, share),
-          has_graph ? (num_classes * cells * int64_t(sizeof(uint16_t)) + 7) / 8 * 8 : 0,
-          cells * int64_t(sizeof(double) + 2 * sizeof(int32_t)) + batch.num_streams * batch.num_images * 4,
-          shared};
-}
-
 template <typename B, typename T>
 void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels, const Tensor& counts,
             const Batch& batch, const Options& options, const Outputs<T>& out) {
-  const int64_t num_images = batch.num_images, num_classes = scores.size(2);
-  const int64_t blocks = batch.num_streams * num_images, cells = batch.num_streams * batch.num_rows;
-  const Space space = plan_space<B>(options, counts, batch, num_classes, boxes.get_device_index());
-  const Tensor memory = torch::stable::new_empty(boxes, {space.all(batch)}, ScalarType::Byte);
+  const int64_t num_images = batch.num_images, num_classes = scores.size(2),
+                largest = largest_image(counts, batch);
+  const int64_t teams = batch.num_streams * num_images, cells = batch.num_streams * batch.num_rows;
+  const int device = boxes.get_device_index();
+  const int64_t shared = shared_bytes<B>(options.method, largest, device);
+  STD_CUDA_CHECK(
+      cudaFuncSetAttribute(centres_kernel<B, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
+  const int64_t team_size =
+      options.method == Method::oicr ? 1 : team_size_for(centres_kernel<B, T>, teams, shared, device);
+  const Space space = plan_space<B>(options.method, largest, shared, batch, num_classes, team_size);
+  const Tensor memory = torch::stable::new_empty(boxes, {space.all(batch, team_size)}, ScalarType::Byte);
   auto* next = static_cast<char*>(memory.mutable_data_ptr());
   const auto take = [&](int64_t bytes) { return std::exchange(next, next + bytes); };
-  const Scratch scratch{take(batch.num_streams * space.work_of_stream), space.work_of_stream,
-                        reinterpret_cast<uint32_t*>(take(blocks * space.graph_of_image)),
+  const Scratch scratch{take(batch.num_streams * team_size * space.means_of_stream),
+                        space.means_of_stream,
+                        take(batch.num_streams * space.nodes_of_stream),
+                        space.nodes_of_stream,
+                        reinterpret_cast<uint32_t*>(take(teams * space.graph_of_image)),
                         space.graph_of_image / int64_t(sizeof(uint32_t))};
   auto* order = reinterpret_cast<uint16_t*>(take(space.order));
   auto* weights = reinterpret_cast<double*>(take(cells * int64_t(sizeof(double))));
@@ -147,18 +116,17 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
   const auto grid_height = [](int64_t blocks) { return unsigned(std::clamp<int64_t>(blocks, 1, 65535)); };
   if (options.method != Method::oicr && num_images > 0) {
     constexpr int64_t classes_at_once = 8;  // of an image
-    const dim3 order_grid(blocks, grid_height(rows_an_image / kOrderRows + 1),
+    const dim3 order_grid(teams, grid_height(rows_an_image / kOrderRows + 1),
                           std::clamp<int64_t>(num_classes, 1, classes_at_once));
     order_kernel<T>
         <<<order_grid, kOrderWarps * kWarp, 0, stream>>>(streams, num_classes, label_view, batch, order);
     STD_CUDA_KERNEL_LAUNCH_CHECK();
   }
   if (num_images > 0) {
-    STD_CUDA_CHECK(cudaFuncSetAttribute(centres_kernel<B, T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        int(space.shared)));
-    centres_kernel<B, T><<<blocks, kThreads, space.shared, stream>>>(
-        box_view, streams, num_classes, label_view, batch, options, order, scratch, space.shared, centres);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    const TeamLaunch launch(teams, team_size, shared, stream);
+    STD_CUDA_CHECK(cudaLaunchKernelEx(&launch.config, centres_kernel<B, T>, box_view, streams, num_classes,
+                                      label_view, batch, options, order, scratch, shared, int32_t(team_size),
+                                      centres));
   }
   const dim3 assign_grid(batch.num_streams * (num_images + 1),
                          grid_height(rows_an_image / kAssignThreads + 1));

@@ -6,105 +6,108 @@
 
 namespace detector::proposal_clusters {
 
-// Whether iou(a, b) > threshold. The division, longer than all the rest, is done only where the lanes of a
-// warp need it, and nothing else branches.
+// Whether iou(a, b) > threshold. For a threshold t of at least 0 that is so if the intersection is greater
+// than t / (1 + t) of the areas' sum; the division, longer than all the rest, is done only where rounding
+// could tell the two apart.
 template <typename B>
-__device__ bool overlaps_more(const Box<B>& a, const Box<B>& b, B threshold) {
-  constexpr B rounding = B(1e-6);  // far more than what the products and the quotient can be off
-  const B width = max(min(a.x2, b.x2) - max(a.x1, b.x1), B(0));
-  const B height = max(min(a.y2, b.y2) - max(a.y1, b.y1), B(0));
-  const B area_a = area(a), area_b = area(b), intersection = product(width, height);
-  const B bound = threshold * (area_a + area_b - intersection);
-  const bool more = (bound > 0) & (intersection > bound * (1 + rounding));
-  const bool less = (intersection == 0) | (intersection < bound * (1 - rounding));
-  const bool joined = more | ((intersection == 0) & (threshold < 0));
-  if (more | less) {
-    return joined;
+struct Overlap {
+  B threshold, share;
+
+  __device__ explicit Overlap(B threshold)
+      : threshold(threshold), share(threshold >= 0 ? threshold / (1 + threshold) : B(NAN)) {}
+
+  __device__ bool operator()(const Box<B>& a, B area_a, const Box<B>& b, B area_b) const {
+    constexpr B rounding = B(4e-6),
+                smallest = std::numeric_limits<B>::min();  // far more than the sums are off
+    const B width = max(min(a.x2, b.x2) - max(a.x1, b.x1), B(0));
+    const B height = max(min(a.y2, b.y2) - max(a.y1, b.y1), B(0));
+    const B bound = share * (area_a + area_b), excess = product(width, height) - bound;
+    if (abs(excess) > bound * rounding + smallest) {  // not where either is NaN or infinite
+      return excess > 0;
+    }
+    return iou(a, area_a, b, area_b) > threshold;
   }
-  return iou(a, area_a, b, area_b) > threshold;
-}
+};
 
-C10_HOST_DEVICE inline int64_t graph_words(int64_t nodes) { return nodes * num_words(nodes); }
+constexpr int kNodeLanes = 8;  // that look after a node together
 
+// Node k * team.size + team.rank is the k-th of this block.
 template <typename B>
 struct Graph {
-  uint32_t*
-      bits;  // (num_words(N), N); null if there is no space: then they are computed where they are needed
-  const Box<B>* box;
-  int32_t num_nodes;
-  B edge_iou;
+  uint32_t* bits;  // (this block's nodes, words_of_node(N)); null if there is no space: then they are
+                   // computed where they are needed
+  Nodes<B> nodes;
+  Team team;
+  Overlap<B> overlaps;
 
-  // Calls body(word, found) with the neighbours of a node among those that each word of `mask` has.
+  __device__ int32_t num_own() const { return (nodes.size - team.rank + team.size - 1) / team.size; }
+
+  // Calls body(word, found) with the neighbours of the block's node k among those that `mask` has, word by
+  // word of nodes 32 * word + 0..31; the lanes of a node share the words.
   template <typename Body>
-  __device__ void for_neighbours(int32_t node, const uint32_t* mask, const Body& body) const {
-    constexpr int32_t at_once = 8;  // words; a read takes long
-    const int32_t words = num_words(num_nodes);
+  __device__ void for_neighbours(int32_t k, const uint32_t* mask, const Body& body) const {
+    constexpr int32_t at_once = 4;  // words of a lane; a read takes long
+    const int32_t words = num_words(nodes.size), lane = threadIdx.x % kNodeLanes;
     if (bits == nullptr) {
-      for (int32_t word = 0; word < words; ++word) {
-        body(word, find_neighbours(node, word, mask[word]));
+      for (int32_t word = lane; word < words; word += kNodeLanes) {
+        body(word, find_neighbours(k, word, mask[word]));
       }
       return;
     }
-    for (int32_t first = 0; first < words; first += at_once) {
+    const uint32_t* row = bits + int64_t(k) * words_of_node(nodes.size);
+    for (int32_t first = lane; first < words; first += at_once * kNodeLanes) {
       uint32_t found[at_once];
 #pragma unroll
-      for (int32_t k = 0; k < at_once; ++k) {
-        found[k] = first + k < words ? bits[(first + k) * num_nodes + node] & mask[first + k] : 0;
+      for (int32_t i = 0; i < at_once; ++i) {
+        const int32_t word = first + i * kNodeLanes;
+        found[i] = word < words ? row[word] & mask[word] : 0;
       }
 #pragma unroll
-      for (int32_t k = 0; k < at_once; ++k) {
-        body(first + k, found[k]);
+      for (int32_t i = 0; i < at_once; ++i) {
+        body(first + i * kNodeLanes, found[i]);
       }
     }
   }
 
-  // The neighbours of a node among those that `mask` has of nodes 32 * word + 0..31.
-  __device__ __noinline__ uint32_t find_neighbours(int32_t node, int32_t word, uint32_t mask) const {
-    const Box<B> mine = box[node];
+  __device__ __noinline__ uint32_t find_neighbours(int32_t k, int32_t word, uint32_t mask) const {
+    const int32_t node = k * team.size + team.rank;
+    const Box<B> mine = nodes.box()[node];
+    const B mine_area = area(mine);
     uint32_t found = 0;
     for (; mask != 0; mask &= mask - 1) {
       const int32_t other = word * 32 + __ffs(mask) - 1;
-      found |= other == node || overlaps_more(mine, box[other], edge_iou) ? mask & -mask : 0;
+      const Box<B> box = nodes.box()[other];
+      found |= other == node || overlaps(mine, mine_area, box, area(box)) ? mask & -mask : 0;
     }
     return found;
   }
+};
 
-  // Finds the bits, each pair once: a warp takes a tile of 8 x 32 nodes. All threads of the block call it.
-  __device__ __noinline__ void connect() const {
-    if (bits == nullptr) {
-      return;
+// Finds the bits of the block's nodes: a warp takes a tile of 8 of them by 32 of all.
+template <typename B>
+__device__ __noinline__ void connect(Graph<B> graph) {
+  constexpr int32_t height = 8;
+  const Nodes<B> nodes = graph.nodes;
+  const Team team = graph.team;
+  const int32_t words = num_words(nodes.size), own = graph.num_own(), lane = lane_of_thread();
+  const int32_t tiles = (own + height - 1) / height * words;
+  for (int32_t tile = warp_of_thread(); tile < tiles; tile += kWarps) {
+    const int32_t first = tile / words * height, word = tile % words, j = word * kWarp + lane;
+    const Box<B> other = nodes.box()[min(j, nodes.size - 1)];
+    const B other_area = area(other);
+    uint32_t of_lane = 0;  // the word of the block's node first + lane
+#pragma unroll
+    for (int32_t k = 0; k < height; ++k) {
+      const int32_t node = min((first + k) * team.size + team.rank, nodes.size - 1);
+      const Box<B> mine = nodes.box()[node];
+      const bool joined = graph.overlaps(mine, area(mine), other, other_area) || node == j;
+      const uint32_t found = __ballot_sync(kAllLanes, joined && j < nodes.size);
+      of_lane = lane == k ? found : of_lane;
     }
-    constexpr int32_t height = 8;  // a byte of a word
-    const int32_t words = num_words(num_nodes), lane = lane_of_thread();
-    for (int32_t band = warp_of_thread(); band < words * (kWarp / height); band += kWarps) {
-      const int32_t first = band * height;
-      for (int32_t column = first / kWarp; column < words; ++column) {
-        const int32_t j = column * kWarp + lane;
-        const Box<B> other = box[min(j, num_nodes - 1)];
-        uint32_t of_row = 0, of_column = 0;  // the word of node first + lane, and a byte of that of node j
-        Box<B> mine[height];
-#pragma unroll
-        for (int32_t k = 0; k < height; ++k) {
-          mine[k] = box[min(first + k, num_nodes - 1)];
-        }
-#pragma unroll
-        for (int32_t k = 0; k < height; ++k) {
-          const bool exist = (j < num_nodes) & (first + k < num_nodes);
-          const bool joined = exist & (overlaps_more(mine[k], other, edge_iou) | (first + k == j));
-          const uint32_t found = __ballot_sync(kAllLanes, joined);
-          of_row = lane == k ? found : of_row;
-          of_column |= uint32_t(joined) << k;
-        }
-        if (lane < height && first + lane < num_nodes) {
-          bits[column * num_nodes + first + lane] = of_row;
-        }
-        if (first / kWarp != column && j < num_nodes) {
-          const int32_t word = first / kWarp * num_nodes + j;
-          reinterpret_cast<uint8_t*>(bits + word)[first % kWarp / height] = of_column;
-        }
-      }
+    if (lane < height && first + lane < own) {
+      graph.bits[int64_t(first + lane) * words_of_node(nodes.size) + word] = of_lane;
     }
   }
-};
+}
 
 }  // namespace detector::proposal_clusters

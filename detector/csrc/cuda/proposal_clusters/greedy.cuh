@@ -1,28 +1,66 @@
-// The greedy choice among the nodes, many winners at a time; a thread looks after a node, a warp after a word
-// of them.
+// The greedy choice among the nodes, many winners at a time; each block of the team looks after its own
+// nodes.
 #pragma once
 
 #include "graph.cuh"
 
 namespace detector::proposal_clusters {
 
-// Calls body(word, node, remains) for the nodes of a warp, by all its lanes.
+// Calls body(k, node, remains) for each of the block's nodes, by all lanes of the warps that look after them.
 template <typename B, typename Body>
-__device__ void for_each_node(Work<B> work, int32_t num_nodes, const Body& body) {
-  for (int32_t word = warp_of_thread(); word < num_words(num_nodes); word += kWarps) {
-    body(word, word * kWarp + lane_of_thread(), bool(work.remaining()[word] >> lane_of_thread() & 1));
+__device__ void for_each_node(const Graph<B>& graph, const uint32_t* remaining, const Body& body) {
+  constexpr int32_t at_once = kThreads / kNodeLanes, of_warp = kWarp / kNodeLanes;
+  const int32_t own = graph.num_own();
+  for (int32_t first = warp_of_thread() * of_warp; first < own; first += at_once) {
+    const int32_t k = first + lane_of_thread() / kNodeLanes;
+    const int32_t node = k * graph.team.size + graph.team.rank;
+    body(k, node, k < own && has_bit(remaining, node));
   }
 }
 
+// Every lane of a node gets the result.
+template <typename Op, typename T>
+__device__ T node_reduce(T value, const Op& op) {
+  for (int offset = kNodeLanes / 2; offset > 0; offset /= 2) {
+    value = op(value, __shfl_xor_sync(kAllLanes, value, offset));
+  }
+  return value;
+}
+
+// The highest of the values of the nodes near the block's node k, if that is `wanted`, else 0.
+template <typename B, typename T>
+__device__ T highest_near(const Graph<B>& graph, int32_t k, bool wanted, const uint32_t* mask,
+                          const T* values) {
+  T highest = 0;
+  if (wanted) {
+    graph.for_neighbours(k, mask, [&](int32_t word, uint32_t near) {
+      for (; near != 0; near &= near - 1) {
+        highest = max(highest, values[word * 32 + __ffs(near) - 1]);
+      }
+    });
+  }
+  return node_reduce(highest, Max{});
+}
+
+// Writes to the copies of all blocks; each lane of a node sees to one of them.
 template <typename B>
-__device__ uint32_t highest_near(Work<B> work, const Graph<B>& graph, int32_t node, const uint32_t* keys) {
-  uint32_t highest = 0;
-  graph.for_neighbours(node, work.remaining(), [&](int32_t word, uint32_t bits) {
-    for (; bits != 0; bits &= bits - 1) {
-      highest = max(highest, keys[word * 32 + __ffs(bits) - 1]);
-    }
-  });
-  return highest;
+__device__ void publish(const Graph<B>& graph, uint32_t* place, uint32_t value) {
+  static_assert(kMostBlocks <= kNodeLanes);
+  const int32_t other = threadIdx.x % kNodeLanes;
+  if (other < graph.team.size) {
+    *graph.nodes.in_block(graph.team, other, place) = value;
+  }
+}
+
+// Takes the nodes that go out of those that remain; returns whether any do.
+__device__ inline bool drop_going(const Sets& sets, int32_t num_nodes) {
+  uint32_t left = 0;
+  for (int32_t word = threadIdx.x; word < num_words(num_nodes); word += kThreads) {
+    sets.remaining()[word] &= ~sets.going()[word];
+    sets.going()[word] = 0;
+    left |= sets.remaining()[word];
+  }
+  return __syncthreads_or(left != 0);
 }
 
 __device__ inline int32_t node_of_key(uint32_t key) { return 65535 - (key & 0xffff); }
@@ -33,79 +71,58 @@ __device__ inline int32_t node_of_key(uint32_t key) { return 65535 - (key & 0xff
 // PCL, where keys hold degrees, their neighbours too. As degrees only fall, the order of the keys is that of
 // the wins.
 //
-// Leaves work.found(), the keys of the winners, and work.owner(); returns how many won.
+// All nodes remain, none goes, and for MIST the keys are set. The first block gets the keys of the winners in
+// nodes.found(), their number in num_found and, for PCL, in nodes.weight() of a winner the highest weight of
+// the nodes that went with it.
 template <typename B>
-__device__ __noinline__ int32_t find_winners(Work<B> work, const Graph<B>& graph, bool pcl) {
-  const int32_t num_nodes = graph.num_nodes, lane = lane_of_thread();
-  for (int32_t word = warp_of_thread(); word < num_words(num_nodes); word += kWarps) {
-    const int32_t node = word * kWarp + lane;
-    const uint32_t exist = __ballot_sync(kAllLanes, node < num_nodes);
-    if (lane == 0) {
-      work.remaining()[word] = exist;
-    }
-    if (node < num_nodes) {
-      work.key()[node] = 65535 - node;
-    }
-  }
-  if (threadIdx.x == 0) {
-    *work.num_found() = 0;
-  }
-  graph.connect();
-  __syncthreads();
-  for (;;) {
-    bool any = false;
-    for_each_node(work, num_nodes, [&](int32_t, int32_t node, bool remains) {
-      any = any || remains;
-      if (pcl && remains) {
+__device__ __noinline__ void find_winners(Graph<B> graph, Sets sets, int32_t* num_found, bool pcl) {
+  const Nodes<B> nodes = graph.nodes;
+  const Team team = graph.team;
+  const uint32_t* remaining = sets.remaining();
+  const bool first_lane = threadIdx.x % kNodeLanes == 0;
+  while (drop_going(sets, nodes.size)) {
+    if (pcl) {
+      for_each_node(graph, remaining, [&](int32_t k, int32_t node, bool remains) {
         uint32_t degree = 0;
-        graph.for_neighbours(node, work.remaining(), [&](int32_t, uint32_t bits) { degree += __popc(bits); });
-        work.key()[node] = degree << 16 | (65535 - node);
-      }
-    });
-    if (!__syncthreads_or(any)) {
-      return *work.num_found();
+        if (remains) {
+          graph.for_neighbours(k, remaining, [&](int32_t, uint32_t near) { degree += __popc(near); });
+        }
+        degree = node_reduce(degree, Sum{});
+        if (remains) {
+          publish(graph, nodes.key() + node, degree << 16 | (65535 - node));
+        }
+      });
+      team.sync();
+      for_each_node(graph, remaining, [&](int32_t k, int32_t node, bool remains) {
+        const uint32_t best = highest_near(graph, k, remains, remaining, nodes.key());
+        if (remains) {
+          publish(graph, nodes.best() + node, best);
+        }
+      });
     }
-    for_each_node(work, num_nodes, [&](int32_t, int32_t node, bool remains) {
-      if (remains) {
-        work.best()[node] = highest_near(work, graph, node, work.key());
-      }
-    });
-    __syncthreads();
-    for_each_node(work, num_nodes, [&](int32_t word, int32_t node, bool remains) {
-      const bool wins = remains && work.best()[node] == work.key()[node] &&
-                        (!pcl || highest_near(work, graph, node, work.best()) == work.key()[node]);
+    team.sync();
+    const uint32_t* best = pcl ? nodes.best() : nodes.key();
+    for_each_node(graph, remaining, [&](int32_t k, int32_t node, bool remains) {
+      const bool leads = remains && best[node] == nodes.key()[node];
+      const uint32_t highest = highest_near(graph, k, leads, remaining, best);
+      const bool wins = leads && highest == best[node];
       if (wins) {
-        const int32_t number =
-            atomicAdd(work.num_found(), 1);  // in any order: the keys, which differ, decide
-        work.found()[number] = work.key()[node];
-        work.owner()[node] = number;
-      }
-      const uint32_t won = __ballot_sync(kAllLanes, wins);
-      if (lane == 0) {
-        work.won()[word] = won;
-      }
-    });
-    __syncthreads();
-    for_each_node(work, num_nodes, [&](int32_t word, int32_t node, bool remains) {
-      bool stays = remains;
-      if (remains) {
-        graph.for_neighbours(node, work.won(), [&](int32_t other, uint32_t near) {
-          if (near != 0) {  // it has one bit: winners are apart
-            const int32_t winner = other * 32 + __ffs(near) - 1;
-            if (winner != node) {
-              work.owner()[node] = work.owner()[winner];
-            }
-            stays = false;
+        graph.for_neighbours(k, remaining, [&](int32_t word, uint32_t near) {
+          for (int32_t other = 0; near != 0 && other < team.size; ++other) {
+            atomicOr(team.in_block(other, sets.going() + word), near);
           }
         });
       }
-      const uint32_t staying = __ballot_sync(kAllLanes, stays);
-      __syncwarp();
-      if (lane == 0) {
-        work.remaining()[word] = staying;
+      const double weight = pcl ? highest_near(graph, k, wins, remaining, nodes.weight()) : 0;
+      if (wins && first_lane) {
+        const int32_t number = atomicAdd(team.in_block(0, num_found), 1);  // in any order: the keys decide
+        nodes.in_block(team, 0, nodes.found())[number] = nodes.key()[node];
+        if (pcl) {
+          nodes.in_block(team, 0, nodes.weight())[node] = weight;
+        }
       }
     });
-    __syncthreads();
+    team.sync();
   }
 }
 

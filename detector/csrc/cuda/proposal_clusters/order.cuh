@@ -8,7 +8,9 @@ namespace detector::proposal_clusters {
 constexpr int kOrderWarps = 8;
 constexpr int kWarpRows = 4;
 constexpr int kOrderRows = kOrderWarps * kWarpRows;
-constexpr int kOrderTile = 1024;
+constexpr int kOrderTile = 2048;
+
+__device__ inline int32_t clamp_to(int32_t value, int32_t most) { return max(0, min(value, most)); }
 
 // order[s, c] (sum R,): the rows of each image by ascending score of class c in stream s, equal scores by
 // descending row. The place of a row is the count of rows before it. Block (s * B + i, j, k) takes every
@@ -43,11 +45,22 @@ __global__ void __launch_bounds__(kOrderWarps* kWarp)
           tile[i] = scores[begin + i];
         }
         __syncthreads();
-        for (int32_t i = lane_of_thread(); i < size; i += kWarp) {
-          for (int k = 0; k < kWarpRows; ++k) {
-            place[k] += tile[i] < score[k] || (tile[i] == score[k] && begin + i > row[k]);
+        // The warp's own rows, if the tile has them, are at own..own_end; equal scores count from there on.
+        const int32_t own = clamp_to(row[0] - begin, size),
+                      own_end = clamp_to(row[0] + kWarpRows - begin, size);
+        const auto count = [&](int32_t from, int32_t to, const auto& is_before) {
+          for (int32_t i = from + lane_of_thread(); i < to; i += kWarp) {
+#pragma unroll
+            for (int k = 0; k < kWarpRows; ++k) {
+              place[k] += is_before(i, k);
+            }
           }
-        }
+        };
+        count(0, own, [&](int32_t i, int k) { return tile[i] < score[k]; });
+        count(own, own_end, [&](int32_t i, int k) {
+          return tile[i] < score[k] || (tile[i] == score[k] && begin + i > row[k]);
+        });
+        count(own_end, size, [&](int32_t i, int k) { return tile[i] <= score[k]; });
       }
       for (int k = 0; k < kWarpRows; ++k) {
         const int32_t place_of_row = warp_reduce(place[k], Sum{});

@@ -1,5 +1,5 @@
 // The nodes: the top cluster of the 3-means for PCL, the best share of the pool for MIST. All threads of the
-// block call each function.
+// team call each function.
 #pragma once
 
 #include "work.cuh"
@@ -17,11 +17,11 @@ __device__ inline Stretch stretch_of_thread(int32_t size) {
   return {begin, min(begin + length, size)};
 }
 
-// The numbers of the pool, which is not empty, as distinct values with their counts and sums. Leaves each
-// number in work.number() for the thread that walks its place.
+// The numbers of the pool, which is not empty, as distinct values with their counts and sums, by each block.
+// Leaves each number in means.number() for the thread that walks its place.
 template <typename B, typename T>
 __device__ __noinline__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedPoint& fixed) {
-  const Work<B> work = pool.work;
+  const Means means = pool.work.means;
   const auto [begin, end] = stretch_of_thread(pool.num_rows);
   const auto number_at = [&](int32_t place) { return fixed(pool.scores[pool.order[place]]); };
   int32_t place_before = begin - 1;
@@ -32,7 +32,7 @@ __device__ __noinline__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedP
   int64_t counts = 0, sum = 0, previous = number_before;  // counts: distinct values << 32 | rows
   for (int32_t place = begin; place < end; ++place) {
     const int64_t number = pool.has_place(place) ? number_at(place) : -1;
-    work.number()[place] = number;
+    means.number()[place] = number;
     if (number >= 0) {
       counts += (int64_t(number != previous) << 32) + 1;
       sum += number;
@@ -44,12 +44,12 @@ __device__ __noinline__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedP
   sum = scanned_sum.before;
   previous = number_before;
   for (int32_t place = begin; place < end; ++place) {
-    const int64_t number = work.number()[place];
+    const int64_t number = means.number()[place];
     if (number >= 0) {
       if (number != previous) {
-        work.value()[distinct] = number;
-        work.count()[distinct] = count;
-        work.sum()[distinct] = sum;
+        means.value()[distinct] = number;
+        means.count()[distinct] = count;
+        means.sum()[distinct] = sum;
         ++distinct;
       }
       count += 1;
@@ -59,11 +59,11 @@ __device__ __noinline__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedP
   }
   const int32_t size = scanned_counts.all >> 32;
   if (threadIdx.x == 0) {
-    work.count()[size] = scanned_counts.all & 0xffffffff;
-    work.sum()[size] = scanned_sum.all;
+    means.count()[size] = scanned_counts.all & 0xffffffff;
+    means.sum()[size] = scanned_sum.all;
   }
   __syncthreads();
-  return {work.value(), work.sum(), work.count(), size};
+  return {means.value(), means.sum(), means.count(), size};
 }
 
 // The lane whose share holds item `index` of what a warp has to do, given the shares' sums through each lane.
@@ -78,14 +78,14 @@ __device__ inline int lane_of_item(int32_t index, int32_t through_this_lane) {
 
 // The lowest number of the top cluster of the optimal 3-means. A warp takes 32 lower thresholds at a time;
 // the upper ones that can go with them, few for most, are shared out evenly among its lanes.
-template <typename B>
-__device__ __noinline__ int64_t top_threshold(Work<B> work, Sorted sorted) {
+__device__ __noinline__ inline int64_t top_threshold(Team team, Means means, Sorted sorted) {
   for (int32_t high = threadIdx.x; high < sorted.size; high += kThreads) {
-    work.highest_fit()[high] = sorted.fit(high, sorted.size);
+    means.highest_fit()[high] = sorted.fit(high, sorted.size);
   }
   __syncthreads();
   Split best = each_value_alone(sorted);
-  for (int32_t first = warp_of_thread() * kWarp; first < sorted.size; first += kThreads) {
+  for (int32_t first = (team.rank * kWarps + warp_of_thread()) * kWarp; first < sorted.size;
+       first += team.size * kThreads) {
     const int32_t low = first + lane_of_thread();
     int32_t high = 0, count = 0;  // of the upper thresholds: the first, and how many
     double lowest_fit = 0;
@@ -103,47 +103,48 @@ __device__ __noinline__ int64_t top_threshold(Work<B> work, Sorted sorted) {
       const int32_t high_of_pair = __shfl_sync(kAllLanes, high + count - through, lane) + pair;
       const double lowest_of_pair = __shfl_sync(kAllLanes, lowest_fit, lane);
       best = better(best, split_of(lowest_of_pair, sorted.fit(low_of_pair, high_of_pair),
-                                   work.highest_fit()[high_of_pair], high_of_pair));
+                                   means.highest_fit()[high_of_pair], high_of_pair));
     }
   }
-  return sorted.value[block_best(best).high];
+  return sorted.value[team_best(team, best).high];
 }
 
-// Lists the rows of the top cluster as nodes, in their order; returns how many.
+// Lists the rows of the top cluster as nodes, in their order.
 template <typename B, typename T>
-__device__ int32_t take_top_cluster(const Pool<B, T>& pool) {
-  const Work<B> work = pool.work;
+__device__ Nodes<B> take_top_cluster(const Pool<B, T>& pool) {
+  const Sets sets = pool.work.sets;
   const int32_t words = num_words(pool.num_rows);
   for (int32_t word = threadIdx.x; word < words; word += kThreads) {
-    work.top()[word] = 0;
+    sets.top()[word] = 0;
   }
   const FixedPoint fixed(pool.scores[pool.order[0]], pool.scores[pool.order[pool.num_rows - 1]]);
-  const int64_t threshold = top_threshold(work, sort_numbers(pool, fixed));
+  const int64_t threshold = top_threshold(pool.work.team, pool.work.means, sort_numbers(pool, fixed));
   const auto [begin, end] = stretch_of_thread(pool.num_rows);
   for (int32_t place = begin; place < end; ++place) {
-    if (work.number()[place] >= threshold) {
-      set_bit(work.top(), pool.order[place]);
+    if (pool.work.means.number()[place] >= threshold) {
+      set_bit(sets.top(), pool.order[place]);
     }
   }
   __syncthreads();  // the arrays of the 3-means have been read
   const auto [first, last] = stretch_of_thread(words);
   int64_t count = 0;
   for (int32_t word = first; word < last; ++word) {
-    count += __popc(work.top()[word]);
+    count += __popc(sets.top()[word]);
   }
   const Scan scanned = block_scan(count);
+  const auto nodes = pool.work.space.template nodes_for<B>(scanned.all);
   int32_t node = scanned.before;
   for (int32_t word = first; word < last; ++word) {
-    for (uint32_t bits = work.top()[word]; bits != 0; bits &= bits - 1) {
-      work.row()[node++] = word * 32 + __ffs(bits) - 1;
+    for (uint32_t bits = sets.top()[word]; bits != 0; bits &= bits - 1) {
+      nodes.row()[node++] = word * 32 + __ffs(bits) - 1;
     }
   }
-  return scanned.all;
+  return nodes;
 }
 
-// Lists the rows of the best share as nodes, best first; returns how many.
+// Lists the rows of the best share as nodes, best first.
 template <typename B, typename T>
-__device__ int32_t take_top_share(const Pool<B, T>& pool, double top_share) {
+__device__ Nodes<B> take_top_share(const Pool<B, T>& pool, double top_share) {
   const auto [begin, end] = stretch_of_thread(pool.num_rows);
   int64_t count = 0;
   for (int32_t place = begin; place < end; ++place) {
@@ -151,13 +152,14 @@ __device__ int32_t take_top_share(const Pool<B, T>& pool, double top_share) {
   }
   const Scan scanned = block_scan(count);
   const int64_t top = top_count(scanned.all, top_share);
+  const auto nodes = pool.work.space.template nodes_for<B>(top);
   int64_t better = scanned.all - scanned.before;  // rows of the pool from this place on
   for (int32_t place = begin; place < end; ++place) {
     if (pool.has_place(place) && --better < top) {
-      pool.work.row()[better] = pool.order[place];
+      nodes.row()[better] = pool.order[place];
     }
   }
-  return top;
+  return nodes;
 }
 
 }  // namespace detector::proposal_clusters

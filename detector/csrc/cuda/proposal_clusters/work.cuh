@@ -1,82 +1,149 @@
 // What a block of centres_kernel has at hand for one image and stream, and how much space that takes.
+//
+// Addresses are worked out when they are needed: all of them at once would take half of a thread's registers.
 #pragma once
 
-#include "block.cuh"
+#include "team.cuh"
 
 namespace detector::proposal_clusters {
 
 C10_HOST_DEVICE inline int64_t num_words(int64_t rows) { return (rows + 31) / 32; }  // a bit a row
 
-// The 3-means' arrays and, after them and in their place, those of the greedy choice, for R rows.
-//
-// Nodes are the rows of the top-ranking set. The node of the highest key wins and its neighbours go with it,
-// and so on. A key is degree << 16 | 65535 - node, for MIST without the degree; PCL's nodes are in the order
-// of their rows, MIST's in that of their scores, best first.
-//
-// Addresses are worked out when they are needed: all of them at once would take half of a thread's registers.
-template <typename B>
-struct Work {
-  char* space;  // aligned as a box is
+// Each block of a team has the bits of every `blocks`-th node. Their number is odd, so that lanes that read
+// the same word of different nodes read different banks.
+C10_HOST_DEVICE inline int64_t words_of_node(int64_t nodes) { return num_words(nodes) | 1; }
+
+C10_HOST_DEVICE inline int64_t graph_words(int64_t nodes, int64_t blocks) {
+  return ceil_div(nodes, blocks) * words_of_node(nodes);
+}
+
+__device__ inline bool has_bit(const uint32_t* words, int32_t i) { return words[i / 32] >> (i % 32) & 1; }
+
+__device__ inline void set_bit(uint32_t* words, int32_t i) { atomicOr(words + i / 32, 1u << (i % 32)); }
+
+// Bytes of arrays that take `bytes_a_row`, for all rows of `images` images, each image's aligned and with
+// room for what is longer by one.
+C10_HOST_DEVICE inline int64_t array_bytes(int64_t bytes_a_row, int64_t rows, int64_t images) {
+  constexpr int64_t alignment = 64;
+  return (rows * bytes_a_row + images * 2 * alignment) / alignment * alignment;
+}
+
+// A bit for each row of an image, then for each node. In shared memory: the other blocks of a team write
+// here.
+struct Sets {
+  uint32_t* space;
+  int32_t words;
+
+  __device__ uint32_t* chosen() const { return space; }                 // the row is a centre
+  __device__ uint32_t* top() const { return space + words; }            // the row is in the top cluster
+  __device__ uint32_t* remaining() const { return space + 2 * words; }  // the node has not gone yet
+  __device__ uint32_t* going() const { return space + 3 * words; }      // the node goes now
+
+  C10_HOST_DEVICE static int64_t bytes(int64_t rows) { return array_bytes(16, num_words(rows), 1); }
+};
+
+// The arrays of the 3-means, for R rows. Each block of a team has its own.
+struct Means {
+  char* space;
   int32_t rows;
 
-  // The 3-means.
   __device__ int64_t* value() const { return at<int64_t>(0); }       // (R,) of Sorted
   __device__ int64_t* number() const { return at<int64_t>(8); }      // (R,) by place in the order
   __device__ double* highest_fit() const { return at<double>(16); }  // (R,) Sorted::fit to the end
   __device__ int64_t* sum() const { return at<int64_t>(24); }        // (R + 1,) of Sorted
   __device__ int32_t* count() const { return at<int32_t>(32) + 2; }  // (R + 1,) of Sorted
 
-  // The greedy choice.
-  __device__ Box<B>* box() const { return at<Box<B>>(0); }               // (R,) of nodes
-  __device__ int64_t* weight() const { return at<int64_t>(kBox); }       // (R,) of winners, see choose_best
-  __device__ int32_t* row() const { return at<int32_t>(kBox + 8); }      // (R,) of nodes
-  __device__ uint32_t* key() const { return at<uint32_t>(kBox + 12); }   // (R,) of nodes
-  __device__ uint32_t* best() const { return at<uint32_t>(kBox + 16); }  // (R,) the highest key near a node
-  __device__ int32_t* owner() const { return at<int32_t>(kBox + 20); }   // (R,) the winner a node went with
-  __device__ uint32_t* found() const {
-    return at<uint32_t>(kBox + 24);
-  }  // (R,) keys of winners, in any order
-
-  // A bit for each row, then for each node.
-  __device__ uint32_t* chosen() const { return words(0); }     // the row is a centre
-  __device__ uint32_t* top() const { return words(1); }        // the row is in the top cluster
-  __device__ uint32_t* remaining() const { return words(2); }  // the node has not gone yet
-  __device__ uint32_t* won() const { return words(3); }        // the node wins now
-
-  __device__ int32_t* num_found() const { return reinterpret_cast<int32_t*>(words(4)); }
-
-  // Bytes for `rows` rows in `images` images.
-  C10_HOST_DEVICE static int64_t bytes(int64_t rows, int64_t images) {
-    return (rows * kRow + images * (3 * kEnd) + rows / 2 + 16 * images) / kEnd * kEnd;
-  }
+  C10_HOST_DEVICE static int64_t bytes(int64_t rows, int64_t images) { return array_bytes(36, rows, images); }
 
  private:
-  static constexpr int32_t kBox = sizeof(Box<B>), kRow = kBox + 28;  // bytes of a row, 44 at least
-  static constexpr int32_t kEnd = 64;  // room for what is longer by one, and for alignment
-
   template <typename T>
   __device__ T* at(int32_t bytes_before) const {
     return reinterpret_cast<T*>(space + int64_t(rows) * bytes_before);
   }
-  __device__ uint32_t* words(int32_t before) const {
-    return at<uint32_t>(kRow) + kEnd / 4 + before * int32_t(num_words(rows));
+};
+
+// The N nodes, the rows of the top-ranking set: PCL's in the order of their rows, MIST's in that of their
+// scores, best first. Each block of a team has all, and writes what it finds to the others' too; if they do
+// not fit into shared memory there is one copy in global memory.
+//
+// The node of the highest key wins and its neighbours go with it, and so on. A key is
+// degree << 16 | 65535 - node, for MIST without the degree.
+template <typename B>
+struct Nodes {
+  char* space;
+  int32_t size;
+  bool shared;
+
+  __device__ Box<B>* box() const { return at<Box<B>>(0); }
+  __device__ double* weight() const { return at<double>(kBox); }  // its score; the winner's, see find_winners
+  __device__ int32_t* row() const { return at<int32_t>(kBox + 8); }
+  __device__ uint32_t* key() const { return at<uint32_t>(kBox + 12); }
+  __device__ uint32_t* best() const { return at<uint32_t>(kBox + 16); }   // the highest key near the node
+  __device__ uint32_t* found() const { return at<uint32_t>(kBox + 20); }  // the winners' keys, in any order
+
+  template <typename T>
+  __device__ T* in_block(const Team& team, int32_t other, T* place) const {
+    return shared ? team.in_block(other, place) : place;
+  }
+
+  C10_HOST_DEVICE static int64_t bytes(int64_t nodes, int64_t images) {
+    return array_bytes(kBox + 24, nodes, images);
+  }
+
+ private:
+  static constexpr int32_t kBox = sizeof(Box<B>);
+
+  template <typename T>
+  __device__ T* at(int32_t bytes_before) const {
+    return reinterpret_cast<T*>(space + int64_t(size) * bytes_before);
   }
 };
 
-__device__ inline bool has_bit(const uint32_t* words, int32_t i) { return words[i / 32] >> (i % 32) & 1; }
+// Where the nodes and the bits of their graph go: into shared memory, after each other, or what does not fit
+// there into global memory. If the bits do not fit there either they have no place.
+struct NodeSpace {
+  char* shared;
+  int64_t shared_bytes;
+  char* nodes;
+  uint32_t* graph;
+  int64_t graph_words_of_team;
 
-__device__ inline void set_bit(uint32_t* words, int32_t i) { atomicOr(words + i / 32, 1u << (i % 32)); }
+  template <typename B>
+  __device__ Nodes<B> nodes_for(int32_t size) const {
+    const bool fits = Nodes<B>::bytes(size, 1) <= shared_bytes;
+    return {fits ? shared : nodes, size, fits};
+  }
+
+  // For this block's nodes.
+  template <typename B>
+  __device__ uint32_t* bits_for(const Nodes<B>& nodes, const Team& team) const {
+    const int64_t used = nodes.shared ? Nodes<B>::bytes(nodes.size, 1) : 0;
+    const int64_t words = graph_words(nodes.size, team.size);
+    if (used + words * int64_t(sizeof(uint32_t)) <= shared_bytes) {
+      return reinterpret_cast<uint32_t*>(shared + used);
+    }
+    return words * team.size <= graph_words_of_team ? graph + words * team.rank : nullptr;
+  }
+};
+
+// All of that.
+struct Work {
+  Team team;
+  Sets sets;
+  Means means;
+  NodeSpace space;
+};
 
 // The rows that a class of an image can choose from.
 template <typename B, typename T>
 struct Pool {
-  Work<B> work;
+  Work work;
   Matrix<B> boxes;
   Scores<T> scores;
   const uint16_t* order;  // (R,), see order_kernel; not for OICR
   int32_t num_rows;       // R, of the image
 
-  __device__ bool has_place(int32_t place) const { return !has_bit(work.chosen(), order[place]); }
+  __device__ bool has_place(int32_t place) const { return !has_bit(work.sets.chosen(), order[place]); }
 };
 
 }  // namespace detector::proposal_clusters
