@@ -10,8 +10,14 @@ Contiguous planes on an H200; what was tried, in microseconds of forward / grad_
   for 7 x 7, 418 / 750 for planes of 14 x 14 (strips: 173 / 92). Dropped.
 * Half types by tensor cores: csrc/cuda/depthwise_conv2d/contiguous.cuh has the figures. They hardly depend on
   the kernel's size: a block copies, multiplies and stores one after the other.
-* Planes of 14 x 14 and 7 x 7 leave lanes of a strip idle and read single elements: 28 and 15 %.
-In channels-last, stride 2 is left to the generic kernels.
+* Planes of 14 x 14 and 7 x 7, 3 x 3 float32, where strips read single elements: 27 / 49 and 14 / 18 % of
+  the copy bandwidth. By whole planes through shared memory: 50 / 40 and 34 / 21 %, where grad_weight had
+  4,096 blocks, each of which adds its threads up after two images; it has 1,024 now.
+In channels-last with stride 2, any_kernel.cuh, forward / grad_input / grad_weight of 3 x 3 in percent:
+* Four blocks on a multiprocessor, each of which makes its table of taps: float32 64 / 51 / 68, float16
+  43 / 39 / 30. Kept, with the table made on the host.
+* Three blocks, the table in constant memory, longer walks, grad_weight by 4 channels a thread: float32
+  64 / 52 / 53, float16 37 / 29 / 15. A profile has the memory busy for 27 to 39 % of the time there.
 """
 
 from collections.abc import Callable

@@ -105,7 +105,10 @@ def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(input.device.type, enabled=False):
             outputs, last_c = _LLTM.apply(input.float(), *(tensor.float() for tensor in others))
             return outputs.to(input.dtype), last_c.to(input.dtype)
-    return _LLTM.apply(input, *others)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (input, *others)):
+        return _LLTM.apply(input, *others)
+    hs, cs, _, _ = torch.ops.detector.lltm_forward.default(input, *others)
+    return hs, cs if input.dim() == 2 else cs[-1]
 
 
 class _LLTM(torch.autograd.Function):

@@ -19,19 +19,21 @@ STRIDES = pytest.mark.parametrize("stride", [1, 2])
 DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 
 
-def make_inputs(shape: tuple[int, ...], k: int, dtype: torch.dtype) -> list[Tensor]:
+def make_inputs(shape: tuple[int, ...], k: int | tuple, dtype: torch.dtype) -> list[Tensor]:
     """input (N, C, H, W) in channels_last, weight, bias"""
+    kernel = k if isinstance(k, tuple) else (k, k)
     input = random(*shape, dtype=dtype, device="cuda").detach().contiguous(memory_format=torch.channels_last)
-    weight = random(shape[1], 1, k, k, dtype=dtype, device="cuda", seed=1)
+    weight = random(shape[1], 1, *kernel, dtype=dtype, device="cuda", seed=1)
     return [input.requires_grad_(), weight, random(shape[1], dtype=dtype, device="cuda", seed=2)]
 
 
-def assert_matches_torch(inputs: list[Tensor], stride: int, padding: int) -> None:
+def assert_matches_torch(inputs: list[Tensor], stride, padding, dilation=1) -> None:
     """Output and gradients, each by its norm, against torch in float64."""
     dtype, channels = inputs[0].dtype, inputs[0].shape[1]
     exact_inputs = [tensor.detach().double().requires_grad_() for tensor in inputs]
-    peer = partial(conv2d, stride=stride, padding=padding, groups=channels)
-    ours = partial(depthwise_conv2d, stride=stride, padding=padding)
+    sizes = {"stride": stride, "padding": padding, "dilation": dilation}
+    peer = partial(conv2d, **sizes, groups=channels)
+    ours = partial(depthwise_conv2d, **sizes)
     upstream = torch.randn_like(ours(*inputs))
     results = []
     for function, arguments in ((ours, inputs), (peer, exact_inputs)):
@@ -58,6 +60,31 @@ def test_cuda_small_enough_for_the_sanitizer(k: int, stride: int, dtype: torch.d
 def test_edges_of_blocks(shape: tuple, k: int, stride: int, dtype: torch.dtype) -> None:
     for padding in (k // 2, k - 1, k):
         assert_matches_torch(make_inputs(shape, k, dtype), stride, padding)
+
+
+ANY_KERNEL = pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"),
+    [
+        ((3, 3), 2, 0, 1),  # some rows and columns of the input meet no output
+        ((3, 3), 1, 2, 2),
+        ((1, 1), 3, 0, 1),  # most phases of the gradient have no tap
+        ((4, 2), (1, 3), (0, 1), (2, 1)),
+        ((2, 5), (3, 2), (1, 4), (2, 3)),
+        ((9, 9), 1, 4, 1),
+    ],
+    ids=str,
+)
+
+
+@ANY_KERNEL
+@DTYPES
+def test_cuda_any_kernel_small_enough_for_the_sanitizer(
+    kernel: tuple, stride, padding, dilation, dtype: torch.dtype
+) -> None:
+    inputs = make_inputs((2, 40, 13, 22), kernel, dtype)
+    assert_matches_torch(inputs, stride, padding, dilation)
+    function = partial(depthwise_conv2d, stride=stride, padding=padding, dilation=dilation)
+    op_contract.assert_repeats_bitwise(function, inputs)
 
 
 @DTYPES

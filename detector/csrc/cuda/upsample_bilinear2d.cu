@@ -3,19 +3,21 @@
 //
 // Floor: input and output moved once, 1.34 GB for 16x256x128x128 float32 times 2, 0.32 ms on an H200. Tried
 // there, as a share of the copy bandwidth:
-// - Backward of planes. A thread a column that gathers all its taps from global memory: float32 54 %, float16
-//   27 %, for every gradient is loaded twice over. Tiles with the sum along rows in shared memory: by one
-//   warp 66 and 34 % with strips of 16 rows, 75 and 41 % with 64; by teams of two warps, which need fewer
-//   registers, 74 and 40 % with 64; of four 63 and 31 %. Registers held down for 3 or 4 blocks of one-warp
-//   tiles: they spill, 55 and 35 % for float32. Taps shared by shuffles: 1 % more. Both types take about the
-//   same time: not memory but latency within a warp is what limits it.
+// - Backward of planes. At a factor of 2, without shared memory: 99 % (float32), 94 % (float16; with strips
+//   of 64 rows 96 %). Other factors' kernels, timed at that factor: a thread a column that gathers all its
+//   taps from global memory 54 and 27 %, for every gradient is loaded twice over; tiles with the sum along
+//   rows in shared memory by one warp 66 and 34 % with strips of 16 rows, 75 and 41 % with 64; by teams of
+//   two warps, which need fewer registers, 74 and 40 % with 64; of four 63 and 31 %; by one warp whose rows
+//   asynchronous copies bring, seven ahead in float16 and three in float32, 36 and 56 %. Registers held down
+//   for 3 or 4 blocks of one-warp tiles: they spill, 55 and 35 %. Taps shared by shuffles: 1 % more.
 // - Forward of planes: packs of 8 bytes for 16: 78 % (float32), 63 % (float16), against 88 and 75 %. With
 //   strips of 64 rows float16 has 77 %, and float32 up to 4 less.
-// - Backward of channels, float16: strips of 16 columns 64 to 67 %; of 64, in one run, 70 %, but kEnough
-//   keeps them from this size.
+// - Backward of channels: strips of 16, 32, 64 and 128 columns reach 68, 72, 74 and 69 % in float16, and 94,
+//   93, 83 and 72 % in float32.
 #include <torch/csrc/stable/library.h>
 
 #include "launch.cuh"
+#include "upsample_bilinear2d/doubled.cuh"
 #include "upsample_bilinear2d/nchw.cuh"
 #include "upsample_bilinear2d/nhwc.cuh"
 #include "upsample_bilinear2d/tiles.cuh"
@@ -23,13 +25,14 @@
 namespace detector::upsample_bilinear2d {
 namespace {
 
-constexpr int kStrip = 16;            // lines of a walk: few where there is little to do
-constexpr int kLongStrip = 64;        // fewer strips are fewer beginnings, which half types feel most
-constexpr int64_t kEnough = 1 << 19;  // threads that fill a GPU
+constexpr int kStrip = 16;                 // lines of a walk: few where there is little to do
+constexpr int kLongStrip = 64;             // fewer strips are fewer beginnings, which half types feel most
+constexpr int64_t kEnough = 1 << 19;       // threads that fill a GPU
+constexpr int64_t kEnoughPacks = 1 << 17;  // the same where each has several packs of half types on their way
 
 // Lines of a walk, where `others` threads walk side by side.
-int strip_of(int64_t others, int lines, int most) {
-  return others * ceil_div(lines, most) >= kEnough ? most : kStrip;
+int strip_of(int64_t others, int lines, int most, int64_t enough = kEnough) {
+  return others * ceil_div(lines, most) >= enough ? most : kStrip;
 }
 
 // What both passes launch a kernel with. `from` is the input or, backward, the gradient that arrives.
@@ -59,9 +62,10 @@ struct Launch {
 
   // A thread for `pack` channels of a row and a strip of its `width` pixels.
   template <typename Index, typename... Arguments>
-  void over_pixels(void (*kernel)(Arguments...), Index, int pack, int rows, int width) const {
+  void over_pixels(void (*kernel)(Arguments...), Index, int pack, int rows, int width,
+                   int64_t enough = kEnough) const {
     const int64_t others = images * rows * (channels / pack);
-    const int strip = strip_of(others, width, kMost), strips = ceil_div(width, strip);
+    const int strip = strip_of(others, width, kMost, enough), strips = ceil_div(width, strip);
     const unsigned blocks = blocks_for(others * strips, kThreads);
     kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, Index(images), Index(channels),
                                             strips, strip, to);
@@ -113,11 +117,13 @@ void backward_kernel(const Launch<T>& launch, bool channels_last) {
   constexpr int pack = kPackSize<T>, tile_pack = std::min(pack, kTilePack);
   const int rows = launch.vertical.in, width = launch.horizontal.in;
   if (channels_last && launch.takes_packs(launch.channels)) {
-    launch.over_pixels(backward_channels<pack, int, T>, int(), pack, rows, width);
+    launch.over_pixels(backward_channels<pack, int, T>, int(), pack, rows, width, kEnoughPacks);
   } else if (channels_last && launch.small) {
     launch.over_pixels(backward_channels<1, int, T>, int(), 1, rows, width);
   } else if (channels_last) {
     launch.over_pixels(backward_channels<1, int64_t, T>, int64_t(), 1, rows, width);
+  } else if (launch.takes_packs(launch.horizontal.out) && is_doubled(launch.horizontal)) {
+    launch.over_planes(backward_doubled<T>, int(), pack / 2, width, rows);
   } else {
     const bool packed = launch.takes_packs(launch.horizontal.out);
     const int tile = launch.small ? tile_width(launch.horizontal, packed ? tile_pack : 1) : 0;

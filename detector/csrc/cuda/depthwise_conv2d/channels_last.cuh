@@ -1,8 +1,9 @@
 // The fast kernels for channels-last tensors. Each returns false where it has none for a problem: they are
-// for square kernels of 3, 5 and 7 with stride 1, no dilation, one filter a channel, and channels in whole
-// vectors of 16 bytes.
+// for one filter a channel, and channels in whole vectors of 16 bytes. The fastest are for square kernels of
+// 3, 5 and 7 with stride 1 and no dilation.
 #pragma once
 
+#include "channels_last/any_kernel.cuh"
 #include "channels_last/forward.cuh"
 #include "channels_last/grad_weight.cuh"
 #include "channels_last/grad_weight_planes.cuh"
@@ -12,21 +13,14 @@
 namespace detector::depthwise_conv2d {
 namespace channels_last {
 
-inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
+// Of those for which any_kernel.cuh has kernels, what there are faster ones for.
 template <typename T>
-bool has_kernel(const Problem& p, const void* a, const void* b) {
+bool has_kernel(const Problem& p) {
   const bool square = p.kernel_h == p.kernel_w && p.stride_h * p.stride_w * p.dilation_h * p.dilation_w == 1;
   const bool known = p.kernel_h == 3 || p.kernel_h == 5 || p.kernel_h == 7;
-  const bool vectors =
-      p.multiplier == 1 && p.channels % (16 / sizeof(T)) == 0 && is_aligned(a) && is_aligned(b);
-  const int64_t height = p.height + 2 * p.pad_h, width = p.width + 2 * p.pad_w, limit = int64_t(1) << 30;
-  const bool small =
-      height < limit && width * p.channels < limit &&
-      p.batch * ceil_div(p.channels, kWarp) * width < limit;  // int offsets in a row, and the grid
-  constexpr int shared_of_largest = 220 << 10;                // which Hopper has and Ampere has not
+  constexpr int shared_of_largest = 220 << 10;  // which Hopper has and Ampere has not
   int device = 0, shared = 0;
-  return square && known && vectors && small && cudaGetDevice(&device) == cudaSuccess &&
+  return square && known && cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
          shared >= shared_of_largest;
 }
@@ -63,28 +57,6 @@ void with_kernel(const Problem& p, const Body& body) {
   }
 }
 
-// From the input to the output, or over both for the gradient of the weight.
-inline Walk walk_output(const Problem& p) {
-  return {.channels = int(p.channels),
-          .source_height = int(p.height),
-          .source_width = int(p.width),
-          .height = int(p.out_height),
-          .width = int(p.out_width),
-          .pad_h = int(p.pad_h),
-          .pad_w = int(p.pad_w)};
-}
-
-// From the gradient of the output to that of the input.
-inline Walk walk_input(const Problem& p) {
-  return {.channels = int(p.channels),
-          .source_height = int(p.out_height),
-          .source_width = int(p.out_width),
-          .height = int(p.height),
-          .width = int(p.width),
-          .pad_h = int(p.pad_h),
-          .pad_w = int(p.pad_w)};
-}
-
 }  // namespace channels_last
 
 template <typename T>
@@ -94,8 +66,12 @@ bool forward_channels_last(const Problem& p, const T* input, const T* weight, co
   if constexpr (std::is_same_v<T, double>) {
     return false;
   } else {
-    if (!has_kernel<T>(p, input, output) || (bias != nullptr && !is_aligned(bias))) {
+    if (!has_stencil<T>(p, input, output) || !is_aligned(bias)) {
       return false;
+    }
+    if (!has_kernel<T>(p)) {
+      launch_stencil(p, false, input, weight, bias, output, stream);
+      return true;
     }
     with_kernel(p, [&](auto k) {
       launch_same<T, decltype(k)::value>(walk_output(p), p.batch, input, weight, bias, false, output, stream);
@@ -111,15 +87,19 @@ bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, 
   if constexpr (std::is_same_v<T, double>) {
     return false;
   } else {
-    if (!has_kernel<T>(p, grad, grad_input)) {
+    if (!has_stencil<T>(p, grad, grad_input)) {
       return false;
+    }
+    const T* no_bias = nullptr;
+    if (!has_kernel<T>(p)) {
+      launch_stencil(p, true, grad, weight, no_bias, grad_input, stream);
+      return true;
     }
     with_kernel(p, [&](auto k) {
       constexpr int K = decltype(k)::value;
       Walk walk = walk_input(p);
       walk.pad_h = K - 1 - walk.pad_h;
       walk.pad_w = K - 1 - walk.pad_w;
-      const T* no_bias = nullptr;
       launch_same<T, K>(walk, p.batch, grad, weight, no_bias, true, grad_input, stream);
     });
     return true;
@@ -134,8 +114,12 @@ bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, 
   if constexpr (std::is_same_v<T, double>) {
     return false;
   } else {
-    if (!has_kernel<T>(p, input, grad)) {
+    if (!has_stencil<T>(p, input, grad)) {
       return false;
+    }
+    if (!has_kernel<T>(p)) {
+      launch_stencil_grad_weight(p, input, grad, grad_weight, allocate, stream);
+      return true;
     }
     with_kernel(p, [&](auto k) {
       constexpr int K = decltype(k)::value;

@@ -1,7 +1,7 @@
 // The forward pass on contiguous planes and, with the kernel turned by 180 degrees, grad_input of stride 1.
 #pragma once
 
-#include "strips.cuh"
+#include "staging.cuh"
 
 namespace detector::depthwise_conv2d {
 
@@ -9,24 +9,18 @@ constexpr int kForwardRows = 8;
 constexpr int kForwardThreads = 128;
 
 struct ForwardSizes {
-  Strips strips;
-  unsigned num_strips, out_channels, multiplier;
+  Staging staging;
+  unsigned out_channels;
   int height, width, out_height, out_width, pad_h, pad_w;
   bool turned;  // read the kernel from its last tap to its first
 };
 
-// kVector: pad_w is K / 2, and rows are aligned; else any.
+// The strip at `at` of an output plane, from the plane of the input that it reads.
 template <typename T, int K, int S, bool kVector>
-__global__ void __launch_bounds__(kForwardThreads)
-    contiguous_forward_kernel(ForwardSizes p, const T* __restrict__ input, const T* __restrict__ weight,
-                              const T* __restrict__ bias, T* __restrict__ output) {
+__device__ void convolve_strip(const ForwardSizes& p, const Strips::Place& at, const T* from, const T* weight,
+                               const T* bias, T* to) {
   using A = Accumulate<T>;
   constexpr int kWindow = (kColumns - 1) * S + K;
-  const unsigned strip = blockIdx.x * kForwardThreads + threadIdx.x;
-  if (strip >= p.num_strips) {
-    return;
-  }
-  const auto at = p.strips.place(strip);
   const unsigned channel = at.plane % p.out_channels;
   A taps[K * K];
 #pragma unroll
@@ -42,7 +36,7 @@ __global__ void __launch_bounds__(kForwardThreads)
       sums[y][c] = start;
     }
   }
-  const Plane<T> plane{input + int64_t(at.plane / p.multiplier) * p.height * p.width, p.height, p.width};
+  const Plane<T> plane{from, p.height, p.width};
 #pragma unroll
   for (int r = 0; r < (kForwardRows - 1) * S + K; ++r) {
     A window[kWindow];
@@ -66,7 +60,7 @@ __global__ void __launch_bounds__(kForwardThreads)
       }
     }
   }
-  T* rows = output + (int64_t(at.plane) * p.out_height + at.row) * p.out_width;
+  T* rows = to + at.row * p.out_width;
 #pragma unroll
   for (int y = 0; y < kForwardRows; ++y) {
     if (at.row + y < p.out_height) {
@@ -75,21 +69,38 @@ __global__ void __launch_bounds__(kForwardThreads)
   }
 }
 
+// kVector: pad_w is K / 2, and rows are aligned; else any.
+template <typename T, int K, int S, bool kVector>
+__global__ void __launch_bounds__(kForwardThreads)
+    contiguous_forward_kernel(ForwardSizes p, const T* __restrict__ input, const T* __restrict__ weight,
+                              const T* __restrict__ bias, T* __restrict__ output) {
+  with_strip<!kVector>(p.staging, input, output, [&](const Strips::Place& at, const T* from, T* to) {
+    convolve_strip<T, K, S, kVector>(p, at, from, weight, bias, to);
+  });
+}
+
 template <int K, int S, typename T>
 void launch_contiguous_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias,
                                T* output, cudaStream_t stream) {
   const Strips strips(p.out_height, p.out_width, kForwardRows);
   const unsigned num_strips = unsigned(p.batch * p.out_channels()) * strips.of_plane();
-  const ForwardSizes sizes{
-      strips,       num_strips,        unsigned(p.out_channels()), unsigned(p.multiplier), int(p.height),
-      int(p.width), int(p.out_height), int(p.out_width),           int(p.pad_h),           int(p.pad_w),
-      turned};
+  const int of_input = int(p.height * p.width), of_output = int(p.out_height * p.out_width);
   const bool vector = p.pad_w == K / 2 && p.width % kColumns == 0 && p.out_width % kColumns == 0 &&
                       aligned(input) && aligned(output);
+  const int planes = vector ? 0 : staged_planes(strips, kForwardThreads, of_input + of_output, sizeof(T));
+  const ForwardSizes sizes{{strips, num_strips, unsigned(p.multiplier), of_input, of_output, planes},
+                           unsigned(p.out_channels()),
+                           int(p.height),
+                           int(p.width),
+                           int(p.out_height),
+                           int(p.out_width),
+                           int(p.pad_h),
+                           int(p.pad_w),
+                           turned};
   const auto kernel =
       vector ? contiguous_forward_kernel<T, K, S, true> : contiguous_forward_kernel<T, K, S, false>;
-  kernel<<<blocks_for(num_strips, kForwardThreads), kForwardThreads, 0, stream>>>(sizes, input, weight, bias,
-                                                                                  output);
+  const StagedLaunch launch = launch_of(sizes.staging, kForwardThreads, sizeof(T));
+  kernel<<<launch.blocks, kForwardThreads, launch.bytes, stream>>>(sizes, input, weight, bias, output);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

@@ -3,7 +3,7 @@
 // them at compile time, and no product is with a zero between the pixels.
 #pragma once
 
-#include "strips.cuh"
+#include "staging.cuh"
 
 namespace detector::depthwise_conv2d {
 
@@ -11,33 +11,27 @@ constexpr int kGradInputRows = 8;
 constexpr int kGradInputThreads = 128;
 
 struct GradInputSizes {
-  Strips strips;
-  unsigned num_strips, channels;
+  Staging staging;
+  unsigned channels;
   int height, width, out_height, out_width;
 };
 
-// The padding is K / 2. kVector: rows of both tensors are aligned.
+// The strip at `at` of a plane, from that of the gradient of the output. The padding is K / 2.
 template <typename T, int K, bool kVector>
-__global__ void __launch_bounds__(kGradInputThreads)
-    contiguous_grad_input_kernel(GradInputSizes p, const T* __restrict__ grad, const T* __restrict__ weight,
-                                 T* __restrict__ result) {
+__device__ void transpose_strip(const GradInputSizes& p, const Strips::Place& at, const T* from,
+                                const T* weight, T* to) {
   using A = Accumulate<T>;
   constexpr int kPad = K / 2;
   constexpr int kBefore = (K - 1 - kPad) / 2;                       // rows of grad above the strip's half
   constexpr int kWindow = (kColumns - 1 + kPad) / 2 + kBefore + 1;  // columns of grad that it meets
   constexpr int kWindowRows = (kGradInputRows - 1 + kPad) / 2 + kBefore + 1;
-  const unsigned strip = blockIdx.x * kGradInputThreads + threadIdx.x;
-  if (strip >= p.num_strips) {
-    return;
-  }
-  const auto at = p.strips.place(strip);
   A taps[K * K];
 #pragma unroll
   for (int t = 0; t < K * K; ++t) {
     taps[t] = A(weight[at.plane % p.channels * (K * K) + t]);
   }
   A sums[kGradInputRows][kColumns] = {};
-  const Plane<T> plane{grad + int64_t(at.plane) * p.out_height * p.out_width, p.out_height, p.out_width};
+  const Plane<T> plane{from, p.out_height, p.out_width};
 #pragma unroll
   for (int b = 0; b < kWindowRows; ++b) {
     A window[kWindow];
@@ -59,7 +53,7 @@ __global__ void __launch_bounds__(kGradInputThreads)
       }
     }
   }
-  T* rows = result + (int64_t(at.plane) * p.height + at.row) * p.width;
+  T* rows = to + at.row * p.width;
 #pragma unroll
   for (int h = 0; h < kGradInputRows; ++h) {
     if (at.row + h < p.height) {
@@ -68,18 +62,34 @@ __global__ void __launch_bounds__(kGradInputThreads)
   }
 }
 
+// kVector: rows of both tensors are aligned.
+template <typename T, int K, bool kVector>
+__global__ void __launch_bounds__(kGradInputThreads)
+    contiguous_grad_input_kernel(GradInputSizes p, const T* __restrict__ grad, const T* __restrict__ weight,
+                                 T* __restrict__ result) {
+  with_strip<!kVector>(p.staging, grad, result, [&](const Strips::Place& at, const T* from, T* to) {
+    transpose_strip<T, K, kVector>(p, at, from, weight, to);
+  });
+}
+
 template <int K, typename T>
 void launch_contiguous_grad_input(const Problem& p, const T* grad, const T* weight, T* result,
                                   cudaStream_t stream) {
   const Strips strips(p.height, p.width, kGradInputRows);
   const unsigned num_strips = unsigned(p.batch * p.channels) * strips.of_plane();
-  const GradInputSizes sizes{strips,       num_strips,        unsigned(p.channels), int(p.height),
-                             int(p.width), int(p.out_height), int(p.out_width)};
+  const int of_grad = int(p.out_height * p.out_width), of_result = int(p.height * p.width);
   const bool vector = p.width % kColumns == 0 && p.out_width % 2 == 0 && aligned(grad) && aligned(result);
+  const int planes = vector ? 0 : staged_planes(strips, kGradInputThreads, of_grad + of_result, sizeof(T));
+  const GradInputSizes sizes{{strips, num_strips, 1, of_grad, of_result, planes},
+                             unsigned(p.channels),
+                             int(p.height),
+                             int(p.width),
+                             int(p.out_height),
+                             int(p.out_width)};
   const auto kernel =
       vector ? contiguous_grad_input_kernel<T, K, true> : contiguous_grad_input_kernel<T, K, false>;
-  kernel<<<blocks_for(num_strips, kGradInputThreads), kGradInputThreads, 0, stream>>>(sizes, grad, weight,
-                                                                                      result);
+  const StagedLaunch launch = launch_of(sizes.staging, kGradInputThreads, sizeof(T));
+  kernel<<<launch.blocks, kGradInputThreads, launch.bytes, stream>>>(sizes, grad, weight, result);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

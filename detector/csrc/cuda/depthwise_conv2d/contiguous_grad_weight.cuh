@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../reduce.cuh"
-#include "strips.cuh"
+#include "staging.cuh"
 
 namespace detector::depthwise_conv2d {
 
@@ -12,10 +12,12 @@ constexpr int kGradWeightRows = 8;
 constexpr int kGradWeightThreads = 128;
 constexpr int kGradWeightWarps = kGradWeightThreads / kWarp;
 constexpr int64_t kGradWeightBlocks = 4096;  // enough to fill a GPU several times over
+constexpr int64_t kStagedBlocks = 1024;      // enough to fill it: each more adds its threads up once more
 
 struct GradWeightSizes {
   Strips strips;
-  unsigned num_strips, strips_of_block;  // of all images of one channel
+  unsigned num_strips, strips_of_block;  // of all images of one channel; or staged, images
+  int planes;                            // that a block stages, or 0
   unsigned channels, multiplier;
   int height, width, out_height, out_width, pad_h, pad_w;
 };
@@ -76,26 +78,71 @@ __device__ void add_threads(const A (&sums)[N], A* of_warp, A* totals) {
   }
 }
 
-// Block (k, s) takes stretch s of the strips of output channel k; partial is (blocks of a channel, C m, K,
-// K).
+// totals[plane * K * K + t] = the sum of sums[t] over the threads of each plane, `strips` of them; of_thread
+// is (K * K, threads) of shared memory that nobody reads any more.
+template <int N, typename A>
+__device__ void add_threads_of_planes(const A (&sums)[N], int planes, int strips, A* of_thread, A* totals) {
+#pragma unroll
+  for (int t = 0; t < N; ++t) {
+    of_thread[t * blockDim.x + threadIdx.x] = sums[t];
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < planes * N; i += blockDim.x) {
+    const A* of_plane = of_thread + i % N * blockDim.x + i / N * strips;
+    A sum = 0;
+    for (int strip = 0; strip < strips; ++strip) {
+      sum += of_plane[strip];
+    }
+    totals[i] = sum;
+  }
+}
+
+// Block (k, s) takes stretch s of the strips of output channel k or, staged, of the images of `planes`
+// channels; partial is (blocks of a channel, C m, K, K).
 template <typename T, typename A, int K, int S, bool kVector>
 __global__ void __launch_bounds__(kGradWeightThreads)
     contiguous_grad_weight_kernel(GradWeightSizes p, const T* __restrict__ input, const T* __restrict__ grad,
                                   A* __restrict__ partial) {
-  __shared__ A of_warp[kGradWeightWarps * K * K];
-  const unsigned k = blockIdx.x, out_channels = p.channels * p.multiplier;
+  extern __shared__ uint4 shared[];
+  const bool staged = !kVector && p.planes > 0;
+  const unsigned out_channels = p.channels * p.multiplier, of_plane = p.strips.of_plane();
+  const unsigned first = blockIdx.x * (staged ? p.planes : 1), in_first = first / p.multiplier;
+  const unsigned planes = staged ? min(unsigned(p.planes), out_channels - first) : 1;
+  const unsigned in_planes = (first + planes - 1) / p.multiplier - in_first + 1;
+  const unsigned own = staged ? threadIdx.x / of_plane : 0, k = first + own;  // channel of the thread
+  const int of_input = p.height * p.width, of_grad = p.out_height * p.out_width;
   const unsigned begin = blockIdx.y * p.strips_of_block, end = min(begin + p.strips_of_block, p.num_strips);
   A sums[K * K] = {};
-  for (unsigned strip = begin + threadIdx.x; strip < end; strip += kGradWeightThreads) {
-    const auto at = p.strips.place(strip);  // the plane is the image
-    const int64_t in_plane = int64_t(at.plane) * p.channels + k / p.multiplier;
-    const int64_t out_plane = int64_t(at.plane) * out_channels + k;
-    add_strip<K, S, kVector>(
-        p, Plane<T>{input + in_plane * p.height * p.width, p.height, p.width},
-        Plane<T>{grad + out_plane * p.out_height * p.out_width, p.out_height, p.out_width}, at.row, at.column,
-        sums);
+  for (unsigned i = begin + (staged ? 0 : threadIdx.x); i < end; i += staged ? 1 : kGradWeightThreads) {
+    const auto at =
+        p.strips.place(staged ? i * of_plane + threadIdx.x % of_plane : i);  // the plane is the image
+    const T* in_plane = input + (int64_t(at.plane) * p.channels + k / p.multiplier) * of_input;
+    const T* out_plane = grad + (int64_t(at.plane) * out_channels + k) * of_grad;
+    if (staged) {
+      const T* const from = input + (int64_t(i) * p.channels + in_first) * of_input;
+      const T* const grads_from = grad + (int64_t(i) * out_channels + first) * of_grad;
+      T* const copy = reinterpret_cast<T*>(shared) + misalignment(from);
+      T* const behind = reinterpret_cast<T*>(shared + (p.planes * of_input * int(sizeof(T)) + 31) / 16);
+      T* const grads_copy = behind + misalignment(grads_from);
+      __syncthreads();  // the image before has been read
+      copy_stretch(from, in_planes * of_input, copy);
+      copy_stretch(grads_from, planes * of_grad, grads_copy);
+      __syncthreads();
+      in_plane = copy + (k / p.multiplier - in_first) * of_input;
+      out_plane = grads_copy + own * of_grad;
+    }
+    if (own < planes) {
+      add_strip<K, S, kVector>(p, Plane<T>{in_plane, p.height, p.width},
+                               Plane<T>{out_plane, p.out_height, p.out_width}, at.row, at.column, sums);
+    }
   }
-  add_threads<K * K>(sums, of_warp, partial + (int64_t(blockIdx.y) * out_channels + k) * (K * K));
+  A* const totals = partial + (int64_t(blockIdx.y) * out_channels + first) * (K * K);
+  if (staged) {
+    __syncthreads();
+    add_threads_of_planes<K * K>(sums, planes, of_plane, reinterpret_cast<A*>(shared), totals);
+  } else {
+    add_threads<K * K>(sums, reinterpret_cast<A*>(shared), totals);
+  }
 }
 
 template <typename T, typename A>
@@ -124,29 +171,29 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
                                    const Allocate& allocate, cudaStream_t stream) {
   using A = Accumulate<T>;
   const Strips strips(p.out_height, p.out_width, kGradWeightRows);
-  const int64_t num_strips = p.batch * strips.of_plane(), weights = p.out_channels() * K * K;
-  // Two strips a thread at least, so that adding the threads up costs little beside them.
-  const int64_t most = std::min(ceil_div(num_strips, 2 * kGradWeightThreads), int64_t(65535));
-  const int64_t stretches = std::clamp(kGradWeightBlocks / p.out_channels(), int64_t(1), most);
-  const int64_t strips_of_block = ceil_div(num_strips, stretches);
-  const GradWeightSizes sizes{strips,
-                              unsigned(num_strips),
-                              unsigned(strips_of_block),
-                              unsigned(p.channels),
-                              unsigned(p.multiplier),
-                              int(p.height),
-                              int(p.width),
-                              int(p.out_height),
-                              int(p.out_width),
-                              int(p.pad_h),
-                              int(p.pad_w)};
   const bool vector = p.pad_w == K / 2 && p.width % kColumns == 0 && p.out_width % kColumns == 0 &&
                       aligned(input) && aligned(grad);
+  const int64_t elements = p.height * p.width + p.out_height * p.out_width;
+  const int planes = vector ? 0 : staged_planes(strips, kGradWeightThreads, elements, sizeof(T));
+  const int64_t groups = ceil_div(p.out_channels(), std::max(planes, 1));  // of channels
+  const int64_t num_strips = planes > 0 ? p.batch : p.batch * strips.of_plane();
+  const int64_t weights = p.out_channels() * K * K;
+  // Two strips a thread at least, so that adding the threads up costs little beside them.
+  const int64_t most =
+      std::min(ceil_div(num_strips, planes > 0 ? 2 : 2 * kGradWeightThreads), int64_t(65535));
+  const int64_t stretches =
+      std::clamp((planes > 0 ? kStagedBlocks : kGradWeightBlocks) / groups, int64_t(1), most);
+  const int64_t strips_of_block = ceil_div(num_strips, stretches);
+  const GradWeightSizes sizes{strips,           unsigned(num_strips), unsigned(strips_of_block),
+                              planes,           unsigned(p.channels), unsigned(p.multiplier),
+                              int(p.height),    int(p.width),         int(p.out_height),
+                              int(p.out_width), int(p.pad_h),         int(p.pad_w)};
   const auto kernel = vector ? contiguous_grad_weight_kernel<T, A, K, S, true>
                              : contiguous_grad_weight_kernel<T, A, K, S, false>;
   A* partial = allocate(stretches * weights);
-  const dim3 grid(p.out_channels(), stretches);
-  kernel<<<grid, kGradWeightThreads, 0, stream>>>(sizes, input, grad, partial);
+  const int of_threads = (planes > 0 ? kGradWeightThreads : kGradWeightWarps) * K * K * int(sizeof(A));
+  const int bytes = std::max(staged_bytes(planes, elements, sizeof(T)), of_threads);
+  kernel<<<dim3(groups, stretches), kGradWeightThreads, bytes, stream>>>(sizes, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   add_partial_sums(partial, weights, stretches, result, stream);
 }

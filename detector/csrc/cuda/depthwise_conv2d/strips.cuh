@@ -81,7 +81,7 @@ struct Strips {
   Strips(int64_t height, int64_t width, int rows_of_strip)
       : across(ceil_div(width, kColumns)), down(ceil_div(height, rows_of_strip)), rows(rows_of_strip) {}
 
-  unsigned of_plane() const { return across * down; }
+  C10_HOST_DEVICE unsigned of_plane() const { return across * down; }
 
   struct Place {
     unsigned plane;

@@ -165,10 +165,11 @@ __global__ void add_partials_kernel(const float* partial, int64_t blocks, int we
   }
 }
 
-template <int K, typename T>
-void add_partials(const float* partial, int64_t blocks, int channels, T* grad_weight, cudaStream_t stream) {
-  const unsigned groups = K * K * ceil_div(channels, kWarp);
-  add_partials_kernel<<<groups, dim3(kWarp, kAddWarps), 0, stream>>>(partial, blocks, K * K, channels,
+template <typename T>
+void add_partials(const float* partial, int64_t blocks, int weights, int channels, T* grad_weight,
+                  cudaStream_t stream) {
+  const unsigned groups = weights * ceil_div(channels, kWarp);
+  add_partials_kernel<<<groups, dim3(kWarp, kAddWarps), 0, stream>>>(partial, blocks, weights, channels,
                                                                      grad_weight);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
@@ -187,7 +188,7 @@ void launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad,
   float* partial = allocate(blocks * K * K * walk.channels);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  add_partials<K>(partial, blocks, walk.channels, grad_weight, stream);
+  add_partials(partial, blocks, K * K, walk.channels, grad_weight, stream);
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

@@ -160,7 +160,7 @@ void launch_pairs(Walk walk, int64_t batch, const T* input, const T* grad, T* gr
   float* partial = allocate(blocks * K * K * walk.channels);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  add_partials<K>(partial, blocks, walk.channels, grad_weight, stream);
+  add_partials(partial, blocks, K * K, walk.channels, grad_weight, stream);
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

@@ -39,6 +39,30 @@ struct Walk {
   int rows;  // that a block walks
 };
 
+// From the input to the output, or over both for the gradient of the weight.
+inline Walk walk_output(const Problem& p) {
+  return {.channels = int(p.channels),
+          .source_height = int(p.height),
+          .source_width = int(p.width),
+          .height = int(p.out_height),
+          .width = int(p.out_width),
+          .pad_h = int(p.pad_h),
+          .pad_w = int(p.pad_w)};
+}
+
+// From the gradient of the output to that of the input.
+inline Walk walk_input(const Problem& p) {
+  return {.channels = int(p.channels),
+          .source_height = int(p.out_height),
+          .source_width = int(p.out_width),
+          .height = int(p.height),
+          .width = int(p.width),
+          .pad_h = int(p.pad_h),
+          .pad_w = int(p.pad_w)};
+}
+
+inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
 struct Place {
   int64_t sample;
   int channel, column, row;  // where the block begins
