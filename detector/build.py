@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Subset
 from yacs.config import CfgNode
 
 from detector.data.annotated import AnnotatedImages
+from detector.data.box_loader import BoxDataset, box_loader
 from detector.data.coco import COCODataset
 from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
@@ -24,6 +25,7 @@ from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.drop_block import ConcreteDropBlock
+from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
 from detector.modeling.head import Head, ImageHead
 from detector.modeling.mist import MIST
 from detector.modeling.oicr import OICR
@@ -31,7 +33,7 @@ from detector.modeling.pcl import PCL
 from detector.modeling.postprocess import postprocess
 from detector.modeling.regression import RegressionBranch, RegressionLoss
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.modeling.weights import Preprocessing, load_weights
+from detector.modeling.weights import TORCHVISION, Preprocessing, load_tensors, load_weights
 from detector.modeling.wsddn import Criterion
 from detector.structures import Detections, Scores
 
@@ -301,6 +303,63 @@ def build_lr_factor(cfg: CfgNode) -> Callable[[int], float]:
         gamma=solver.GAMMA,
         warmup_iters=solver.WARMUP_ITERS,
         warmup_factor=solver.WARMUP_FACTOR,
+    )
+
+
+def self_training_cfg(cfg: CfgNode) -> CfgNode:
+    """The config of self-training's detector: SELF_TRAIN in the place of what SOLVER says."""
+    options, changed = cfg.SELF_TRAIN, cfg.clone()
+    changed.defrost()
+    for key in ("MAX_ITER", "IMAGES_PER_BATCH", "BASE_LR"):
+        changed.SOLVER[key] = options[key]
+    changed.SOLVER.ACCUMULATE, changed.SOLVER.SCHEDULE = 1, "cosine"
+    changed.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the pyramid, which is new, belongs to the backbone
+    changed.freeze()
+    return changed
+
+
+def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
+    """The detector of self-training, with its ImageNet weights.
+
+    Raises:
+        FileNotFoundError, ValueError: there are no such weights, or they are of another network.
+    """
+    options, backbone = cfg.SELF_TRAIN, cfg.SELF_TRAIN.BACKBONE
+    mean, std = cfg.INPUT.MEAN, cfg.INPUT.STD
+    if backbone == "timm":
+        pyramid: nn.Module = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME)
+    else:
+        try:
+            weights = load_tensors(options.WEIGHTS) if options.WEIGHTS else None
+            pyramid = torchvision_pyramid(backbone, weights)
+        except (RuntimeError, ValueError) as error:
+            reason = shorten(str(error), 300)
+            raise ValueError(
+                f"SELF_TRAIN.WEIGHTS is {options.WEIGHTS!r}, which does not fit: {reason}"
+            ) from error
+        mean, std = TORCHVISION.mean, TORCHVISION.std
+    model = faster_rcnn(
+        pyramid,
+        len(cfg.DATASETS.CLASSES),
+        sizes=options.SIZES,
+        max_size=options.MAX_SIZE,
+        mean=mean,
+        std=std,
+        max_detections=cfg.TEST.MAX_DETECTIONS,
+    )
+    if backbone == "timm":
+        load_pretrained(cfg, model)
+    return model
+
+
+def build_box_loader(cfg: CfgNode, dataset: AnnotatedImages, *, start: int = 0) -> DataLoader:
+    """Endless batches of images with boxes; the first is the one after `start` batches."""
+    return box_loader(
+        BoxDataset(dataset, flip=cfg.INPUT.FLIP),
+        images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
+        seed=cfg.SEED,
+        start=start,
+        workers=cfg.DATASETS.WORKERS,
     )
 
 

@@ -133,6 +133,22 @@ def get_cfg() -> CfgNode:
     cfg.SOLVER.CHECKPOINT_PERIOD = 2500  # iterations between two checkpoints
     cfg.SOLVER.KEEP_CHECKPOINTS = 2  # newest checkpoints to keep
 
+    # ---- Self-training (tools/self_train.py): a Faster R-CNN learns the boxes that the detector finds in
+    # the training split. What is not said here is as in SOLVER; the learning rate falls by a cosine.
+    cfg.SELF_TRAIN = CfgNode()
+    # Beside the best box of each label, boxes that score more are learnt from. 1: the best alone.
+    cfg.SELF_TRAIN.SCORE_THRESHOLD = 0.5  # see above
+    cfg.SELF_TRAIN.NMS = 0.3  # of two boxes of a class that overlap more, the lower-scored one goes
+    # "timm": MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; "resnet50" or "mobilenet_v3" of torchvision
+    cfg.SELF_TRAIN.BACKBONE = "resnet50"  # one of the above
+    cfg.SELF_TRAIN.WEIGHTS = ""  # file of torchvision's ImageNet weights for those two; "": random weights
+    # Of the shortest side: training draws one for each image, testing takes the last.
+    cfg.SELF_TRAIN.SIZES = (480, 576, 864, 688)  # see above
+    cfg.SELF_TRAIN.MAX_SIZE = 1333  # cap on the longer side
+    cfg.SELF_TRAIN.MAX_ITER = 10000  # steps of the optimiser
+    cfg.SELF_TRAIN.IMAGES_PER_BATCH = 8  # images a step
+    cfg.SELF_TRAIN.BASE_LR = 1e-2  # learning rate after the warm-up
+
     # ---- From scores to detections, and what to show of them
     cfg.TEST = CfgNode()
     cfg.TEST.METRICS = "auto"  # "voc": AP50 and CorLoc; "coco": COCO's AP too; "auto": as DATASETS.FORMAT
@@ -154,6 +170,7 @@ _CHOICES = {
     "MODEL.BACKBONE.NAME": ("small", "vgg16", "resnet18", "resnet34", "resnet50", "timm"),
     "MODEL.REGRESSION.LABELS": ("top1", "clusters"),
     "MODEL.BOX_FEATURES.POOL": ("roi_pool", "roi_align"),
+    "SELF_TRAIN.BACKBONE": ("timm", "resnet50", "mobilenet_v3"),
     "SOLVER.OPTIMIZER": ("sgd", "adamw"),
     "SOLVER.SCHEDULE": ("step", "cosine"),
     "TEST.METRICS": ("auto", "voc", "coco"),
@@ -175,14 +192,15 @@ _POSITIVE = {
     "MODEL.DROP_BLOCK.SIZE", "MODEL.DROP_BLOCK.TEMPERATURE", "CLUSTERS.MAX_CENTRES",
     "CLUSTERS.TOP_SHARE", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH",
     "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LOG_PERIOD", "SOLVER.CHECKPOINT_PERIOD",
-    "SOLVER.KEEP_CHECKPOINTS", "TEST.MAX_DETECTIONS",
+    "SOLVER.KEEP_CHECKPOINTS", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE", "SELF_TRAIN.MAX_ITER",
+    "SELF_TRAIN.IMAGES_PER_BATCH", "SELF_TRAIN.BASE_LR", "TEST.MAX_DETECTIONS",
 }
 _AT_MOST_ONE = {
     "MODEL.BOX_FEATURES.DROPOUT", "MODEL.BOX_FEATURES.DROP_CELLS", "MODEL.DROP_BLOCK.SHARE",
     "CLUSTERS.GRAPH_IOU", "CLUSTERS.TOP_SHARE", "CLUSTERS.NMS_IOU", "CLUSTERS.MEMBER_IOU",
     "CLUSTERS.IGNORE_IOU",
     "SOLVER.MOMENTUM", "SOLVER.GAMMA", "SOLVER.WARMUP_FACTOR", "TEST.SCORE_THRESHOLD", "TEST.NMS",
-    "TEST.PICTURE_SCORE",
+    "TEST.PICTURE_SCORE", "SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS",
 }
 # fmt: on
 

@@ -122,7 +122,7 @@ def train(
 
 def _losses(model: nn.Module, criterion, batch: Batch, loss_log: LossLog) -> Mapping[str, Tensor]:
     try:
-        return criterion(model(batch.images, batch.rois, batch.counts), batch)
+        return criterion(model(*batch.inputs), batch)
     except ValueError as error:
         loss_log.check()  # scores that are not finite may be the doing of an earlier batch, not yet read
         raise ValueError(f"images {', '.join(batch.image_ids)}: {error}") from error

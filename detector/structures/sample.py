@@ -43,6 +43,11 @@ class Batch:
     counts: Tensor  # (B,) int64, proposals per image; on the CPU: splitting by it must not wait for a GPU
     image_ids: tuple[str, ...]
 
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the model is called with."""
+        return self.images, self.rois, self.counts
+
     def to(self, device, non_blocking: bool = False) -> "Batch":
         """The batch with its tensors on `device`, except `counts`."""
 

@@ -7,6 +7,7 @@ from PIL import Image, ImageDraw
 
 from detector.data.toybox.objects import MAKERS, Part, distractor
 from detector.data.toybox.paint import blend, pattern, random_background
+from detector.data.voc_writer import VOCObject
 
 SUPERSAMPLING = 3  # drawn this many times larger, then averaged: smooth edges
 OBJECT_SIDE = (28, 108)  # longest side in pixels, log-uniform
@@ -22,16 +23,6 @@ DIFFICULT_BELOW = 0.5  # visible share under which an object is flagged difficul
 TRUNCATED_BELOW = 0.95
 GRAIN = 4.0  # standard deviation of the pixel noise, of 255
 OUTLINE = (35, 30, 40)
-
-
-@dataclass(frozen=True)
-class SceneObject:
-    """An object as annotated: `box` is (x1, y1, x2, y2) of its visible part, half-open, whole pixels."""
-
-    name: str
-    box: tuple[int, int, int, int]
-    truncated: bool
-    difficult: bool
 
 
 @dataclass(frozen=True)
@@ -118,7 +109,7 @@ class Canvas:
         return False
 
 
-def draw_scene(rng: np.random.Generator) -> tuple[np.ndarray, list[SceneObject]]:
+def draw_scene(rng: np.random.Generator) -> tuple[np.ndarray, list[VOCObject]]:
     """A picture (H, W, 3) uint8 RGB near 200 x 160 pixels, landscape or portrait, and its objects."""
     long, short = int(rng.integers(184, 217)), int(rng.integers(144, 177))
     height, width = (long, short) if rng.random() < 0.3 else (short, long)
@@ -149,7 +140,7 @@ def log_uniform(rng: np.random.Generator, limits: tuple[float, float]) -> float:
     return float(np.exp(rng.uniform(*np.log(limits))))
 
 
-def annotate(canvas: Canvas, names: list[str]) -> list[SceneObject]:
+def annotate(canvas: Canvas, names: list[str]) -> list[VOCObject]:
     """What the owner map of a finished canvas says of each object."""
     owners = np.asarray(canvas.owners)
     objects = []
@@ -158,6 +149,6 @@ def annotate(canvas: Canvas, names: list[str]) -> list[SceneObject]:
         edges = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]) / SUPERSAMPLING
         x1, y1, x2, y2 = (int(edge) for edge in np.rint(edges))
         objects.append(
-            SceneObject(name, (x1, y1, x2, y2), bool(share < TRUNCATED_BELOW), bool(share < DIFFICULT_BELOW))
+            VOCObject(name, (x1, y1, x2, y2), bool(share < TRUNCATED_BELOW), bool(share < DIFFICULT_BELOW))
         )
     return objects

@@ -1,0 +1,21 @@
+"""PCL on Doom with one choice changed at a time, three seeds each: a line of the table each.
+
+python benchmarks/ablations_doom.py [--seeds 3] [--jobs 1] [--only NAME] [KEY VALUE ...]
+
+The lines "fast" and "grid" read datasets/doom/proposals_fast.npz and proposals_grid.npz; docs/doom.md has the
+commands that make them.
+"""
+
+from methods import compare
+
+ABLATIONS = {
+    "pcl": (),
+    "no_ignore": ("CLUSTERS.IGNORE_IOU", "0"),
+    "1_stream": ("MODEL.STREAMS", "1", "MODEL.STREAM_WEIGHTS", "(1.0,)"),
+    "2_streams": ("MODEL.STREAMS", "2", "MODEL.STREAM_WEIGHTS", "(1.0, 1.0)"),
+    "fast": ("DATASETS.PROPOSALS", "datasets/doom/proposals_fast.npz"),
+    "grid": ("DATASETS.PROPOSALS", "datasets/doom/proposals_grid.npz"),
+}
+
+if __name__ == "__main__":
+    compare("doom_ablations", "configs/doom_pcl_lite0.yaml", ABLATIONS)

@@ -1,0 +1,11 @@
+"""WSDDN, OICR, PCL and MIST on Doom with a pretrained EfficientNet-lite0, three seeds each.
+
+python benchmarks/methods_doom.py [--seeds 3] [--jobs 1] [KEY VALUE ...]
+
+configs/doom_pcl_lite0.yaml says where the pictures and their proposals come from.
+"""
+
+from methods import compare, methods
+
+if __name__ == "__main__":
+    compare("doom", "configs/doom_pcl_lite0.yaml", methods("wsddn", "oicr", "pcl", "mist"))

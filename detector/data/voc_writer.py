@@ -1,0 +1,80 @@
+"""Writer of folders in the PASCAL VOC layout; detector/data/voc.py reads them."""
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+
+@dataclass(frozen=True)
+class VOCObject:
+    """One object of an annotation."""
+
+    name: str
+    box: tuple[float, float, float, float]  # half-open x1, y1, x2, y2 in pixels
+    truncated: bool = False
+    difficult: bool = False
+
+
+@contextmanager
+def new_voc_folder(root: str | Path) -> Iterator[Path]:
+    """A folder with JPEGImages, Annotations and ImageSets/Main to fill; it becomes `root` when that is done.
+
+    Raises:
+        FileExistsError: there is a `root` already.
+    """
+    root = Path(root)
+    if root.exists():
+        raise FileExistsError(f"{root} exists: delete it, or name another folder")
+    partial = root.with_name(f"{root.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of an interrupted run
+    for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (partial / folder).mkdir(parents=True)
+    yield partial
+    partial.replace(root)
+
+
+def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:
+    """ImageSets/Main/SPLIT.txt: an image id a line."""
+    text = "".join(f"{image_id}\n" for image_id in image_ids)
+    (root / "ImageSets" / "Main" / f"{split}.txt").write_text(text, encoding="utf-8")
+
+
+def write_annotation(
+    root: Path, image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], *, folder: str
+) -> None:
+    """Annotations/ID.xml of an RGB image; its boxes become inclusive and 1-based.
+
+    Args:
+        image_name: its file in JPEGImages; ID is this without the suffix.
+        size: (height, width) in pixels.
+        folder: the data set's name, which the file states.
+    """
+    annotation = ElementTree.Element("annotation")
+    _add(annotation, "folder", folder)
+    _add(annotation, "filename", image_name)
+    size_node = _add(annotation, "size")
+    for name, value in zip(("height", "width", "depth"), (*size, 3), strict=True):
+        _add(size_node, name, value)
+    for thing in objects:
+        node = _add(annotation, "object")
+        _add(node, "name", thing.name)
+        _add(node, "pose", "Unspecified")
+        _add(node, "truncated", int(thing.truncated))
+        _add(node, "difficult", int(thing.difficult))
+        box = _add(node, "bndbox")
+        x1, y1, x2, y2 = thing.box
+        for name, value in (("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", x2), ("ymax", y2)):
+            _add(box, name, f"{value:.10g}")
+    ElementTree.indent(annotation)
+    path = (root / "Annotations" / image_name).with_suffix(".xml")
+    path.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
+    ElementTree.ElementTree(annotation).write(path)
+
+
+def _add(parent: ElementTree.Element, tag: str, text: object = None) -> ElementTree.Element:
+    child = ElementTree.SubElement(parent, tag)
+    child.text = None if text is None else str(text)
+    return child

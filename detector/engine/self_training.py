@@ -1,0 +1,74 @@
+"""Self-training: what a weak detector found becomes the boxes that another detector learns from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from detector.data.box_loader import BoxSource
+from detector.modeling.postprocess import postprocess
+from detector.structures import Annotation, Detections, Scores, box_iou
+
+
+def pseudo_boxes(
+    scores: Scores, labels: Tensor, *, score_threshold: float, nms_threshold: float = 0.3
+) -> Detections:
+    """Boxes to learn from: of each class that the image is labelled with, the best, and all that score more.
+
+    Args:
+        scores: of every proposal of the image.
+        labels: (C,) 1 where the image shows the class, else 0: no other class gets a box.
+        score_threshold: beside the best box of a class, those that score more than this are taken; 1: none.
+        nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
+    """
+    shown = replace(scores, scores=torch.where(labels > 0, scores.scores, -1.0))
+    found = postprocess(
+        shown, score_threshold=-0.5, nms_threshold=nms_threshold, max_detections=shown.scores.numel()
+    )
+    first = torch.zeros(len(found.labels), dtype=torch.bool)
+    for label in found.labels.unique():
+        first[(found.labels == label).nonzero()[0]] = True  # best first
+    keep = first | (found.scores > score_threshold)
+    return Detections(found.image_id, found.boxes[keep], found.scores[keep], found.labels[keep])
+
+
+def agreement(
+    detections: Sequence[Detections], annotations: Sequence[Annotation], *, iou_threshold: float = 0.5
+) -> dict[str, float]:
+    """How good pseudo boxes are where the true ones are known: count, and precision and recall in percent.
+
+    A pseudo box is right if its IoU with a true box of its class reaches the threshold; a true box is found
+    if some pseudo box is right by it.
+    """
+    count = right = truth = found = 0
+    for image, annotation in zip(detections, annotations, strict=True):
+        same = image.labels[:, None] == annotation.labels[None, :]  # (D, G)
+        match = same & (box_iou(image.boxes, annotation.boxes) >= iou_threshold)
+        count, right = count + len(match), right + int(match.any(dim=1).sum())
+        truth, found = truth + match.shape[1], found + int(match.any(dim=0).sum())
+    return {
+        "count": count,
+        "precision": 100 * right / count if count else 0.0,
+        "recall": 100 * found / truth if truth else 0.0,
+    }
+
+
+@torch.no_grad()
+def detect(model: nn.Module, source: BoxSource, *, device: torch.device) -> Iterator[Detections]:
+    """What a detector of torchvision finds in each image of a data set, on the CPU, best first."""
+    model.eval()
+    for index, image_id in enumerate(source.image_ids):
+        image = source.read_image(index).to(device).float() / 255  # (3, H, W)
+        (found,) = model([image])
+        yield Detections(
+            image_id, found["boxes"].cpu(), found["scores"].cpu(), found["labels"].cpu() - 1
+        )  # waits for the device, once an image
+
+
+def best_boxes(detections: Detections, num_classes: int) -> Scores:
+    """The best box of each class, as CorLoc takes it; of a class without any, an empty one: no hit."""
+    boxes = torch.zeros(num_classes, 4)
+    for label in detections.labels.unique():
+        boxes[label] = detections.boxes[(detections.labels == label).nonzero()[0, 0]]  # best first
+    return Scores(detections.image_id, boxes[:, None].expand(-1, num_classes, 4), torch.eye(num_classes))

@@ -1,0 +1,155 @@
+"""torchvision's Faster R-CNN on a feature pyramid, for training on boxes.
+
+Ren et al., arXiv 1506.01497; pyramid: Lin et al., arXiv 1612.03144. Weights, where there are any, are those
+of an ImageNet classifier: a detector that saw boxes before would be no weak supervision.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision.models.detection import FasterRCNN
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import mobilenet_backbone, resnet_fpn_backbone
+from torchvision.ops import FeaturePyramidNetwork, FrozenBatchNorm2d, MultiScaleRoIAlign
+from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
+
+from detector.layers import roi_align
+from detector.structures import box_area, boxes_to_rois
+
+Backbone = Literal["resnet50", "mobilenet_v3"]
+
+
+def faster_rcnn(
+    backbone: nn.Module,
+    num_classes: int,
+    *,
+    sizes: Sequence[int],
+    max_size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    score_threshold: float = 1e-3,
+    max_detections: int = 100,
+) -> FasterRCNN:
+    """A detector of `num_classes` foreground classes; it labels them from 1.
+
+    In training it maps (images, targets) to losses by name, in eval mode images to boxes, labels and scores.
+
+    Args:
+        backbone: images (B, 3, H, W) to an ordered mapping of feature maps; it has `out_channels` and `maps`,
+            3 or 5, how many they are.
+        sizes: of the shortest side in pixels; training draws one for each image, testing takes the last.
+        max_size: cap on the longer side.
+        mean, std: of red, green, blue in [0, 1].
+    """
+    anchors = ((32,), (64,), (128,), (256,), (512,))  # pixels of the resized image, a map each
+    if backbone.maps == 3:
+        anchors = ((32, 64, 128, 256, 512),) * 3
+    return FasterRCNN(
+        backbone,
+        num_classes + 1,
+        min_size=tuple(sizes),
+        max_size=max_size,
+        image_mean=list(mean),
+        image_std=list(std),
+        rpn_anchor_generator=AnchorGenerator(anchors, ((0.5, 1.0, 2.0),) * len(anchors)),
+        box_roi_pool=PyramidRoIAlign(["0", "1", "2", "3"], output_size=7, sampling_ratio=2),
+        box_score_thresh=score_threshold,
+        box_detections_per_img=max_detections,
+    )
+
+
+class PyramidRoIAlign(MultiScaleRoIAlign):
+    """torchvision's pooling of each box from the map that its size asks for, by our RoI align.
+
+    The same answers; on a GPU the same bits each time, which torchvision has only in a slow form.
+    """
+
+    def forward(
+        self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: list[tuple[int, int]]
+    ) -> Tensor:
+        """Features (sum R, C, S, S) of the boxes (R_i, 4) of each image, whose (height, width) is given."""
+        maps = [x[name] for name in self.featmap_names if name in x]
+        tallest = max(height for height, _ in image_shapes)
+        exponents = [round(math.log2(tallest / features.shape[2])) for features in maps]  # of the strides
+        rois = boxes_to_rois(boxes)  # (sum R, 5)
+        side = box_area(rois[:, 1:]).sqrt()
+        level = torch.floor(self.canonical_level + torch.log2(side / self.canonical_scale) + 1e-6)
+        index = level.clamp(exponents[0], exponents[-1]) - exponents[0]
+        rows = [(index == i).nonzero()[:, 0] for i in range(len(maps))]  # the host waits for the device here
+        pooled = [
+            roi_align(features, rois[some], self.output_size, 2.0**-exponent, self.sampling_ratio)
+            for features, some, exponent in zip(maps, rows, exponents, strict=True)
+        ]
+        return torch.cat(pooled)[torch.cat(rows).argsort()]
+
+
+class TimmPyramid(nn.Module):
+    """Stages of stride 4 to 32 of a timm network, and a feature pyramid on them.
+
+    `body` takes the weights of :func:`load_timm_weights`. Batch norm always uses its running statistics.
+    """
+
+    def __init__(self, name: str, channels: int = 256):
+        super().__init__()
+        import timm  # an optional dependency
+
+        strides = timm.create_model(name, features_only=True).feature_info.reduction()
+        indices = [index for index, stride in enumerate(strides) if 4 <= stride <= 32]
+        if len(indices) != 4:
+            raise ValueError(f"{name} has stages of stride {strides}, expected 4, 8, 16 and 32 among them")
+        self.body = timm.create_model(name, features_only=True, out_indices=indices)
+        self.pyramid = FeaturePyramidNetwork(
+            self.body.feature_info.channels(), channels, extra_blocks=LastLevelMaxPool()
+        )
+        self.out_channels, self.maps = channels, 5
+
+    def train(self, mode: bool = True) -> "TimmPyramid":
+        super().train(mode)
+        for module in self.body.modules():
+            if isinstance(module, _BatchNorm):
+                module.eval()
+        return self
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        return self.pyramid(OrderedDict((str(i), feature) for i, feature in enumerate(self.body(images))))
+
+
+def torchvision_pyramid(name: Backbone, weights: Mapping[str, Tensor] | None) -> nn.Module:
+    """ResNet-50 or MobileNetV3-Large with a feature pyramid.
+
+    Args:
+        weights: state dict of torchvision's ImageNet classifier of that name, which freezes the first stages
+            and the batch norms; None: random weights, all of them trained.
+
+    Raises:
+        ValueError: the weights are of another network.
+    """
+    norm_layer = nn.BatchNorm2d if weights is None else FrozenBatchNorm2d
+    if name == "resnet50":
+        layers = 5 if weights is None else 3
+        backbone = resnet_fpn_backbone(
+            backbone_name=name, weights=None, norm_layer=norm_layer, trainable_layers=layers
+        )
+        backbone.maps = 5
+    else:
+        layers = 6 if weights is None else 3
+        backbone = mobilenet_backbone(
+            backbone_name="mobilenet_v3_large",
+            weights=None,
+            fpn=True,
+            norm_layer=norm_layer,
+            trainable_layers=layers,
+        )
+        backbone.maps = 3
+    if weights is not None:
+        renamed = {key.removeprefix("features."): tensor for key, tensor in weights.items()}
+        missing = [key for key in backbone.body.state_dict() if key not in renamed]
+        if missing:
+            raise ValueError(f"weights hold no {missing[0]}, which {name} has")
+        backbone.body.load_state_dict({key: renamed[key] for key in backbone.body.state_dict()})
+    return backbone

@@ -1,0 +1,62 @@
+"""Batches of images with boxes."""
+
+from itertools import islice
+
+import pytest
+import torch
+
+from detector.data.box_loader import BoxDataset, box_loader
+from detector.structures import Annotation
+
+
+class Source:
+    """Six images of different sizes; pixel values and boxes say which image it is."""
+
+    image_ids = tuple("abcdef")
+
+    def read_image(self, index):
+        image = torch.zeros(3, 10 + index, 20, dtype=torch.uint8)
+        image[:, :, :4] = 255
+        return image
+
+    def annotation(self, index):
+        boxes = torch.tensor([[0.0, 0, 4, 10 + index]] if index else []).reshape(-1, 4)
+        labels = torch.full((len(boxes),), index)
+        return Annotation(self.image_ids[index], boxes, labels, torch.zeros(len(boxes), dtype=torch.bool))
+
+
+def batches(count, **options):
+    loader = box_loader(BoxDataset(Source(), flip=True), images_per_batch=2, **options)
+    return list(islice(loader, count))
+
+
+def key(batch):
+    boxes = [(target["boxes"].tolist(), target["labels"].tolist()) for target in batch.targets]
+    return batch.image_ids, boxes, [image.sum(dim=(0, 1)).tolist() for image in batch.images]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_depends_on_seed_and_position_alone(workers):
+    whole = [key(batch) for batch in batches(6, seed=3)]
+    assert [key(batch) for batch in batches(4, seed=3, start=2, workers=workers)] == whole[2:]
+    assert [key(batch) for batch in batches(6, seed=4)] != whole
+    assert sorted(image_id for ids, _, _ in whole[:3] for image_id in ids) == list("abcdef")
+
+
+def test_boxes_move_with_the_image_and_labels_count_from_one():
+    flipped = set()
+    for batch in batches(30, seed=0):
+        images, targets = batch.inputs
+        for image_id, image, target in zip(batch.image_ids, images, targets, strict=True):
+            index = Source.image_ids.index(image_id)
+            assert image.shape == (3, 10 + index, 20)
+            assert image.dtype == torch.float32
+            assert target["boxes"].shape == (int(index > 0), 4)
+            for (x1, y1, x2, y2), label in zip(
+                target["boxes"].int().tolist(), target["labels"].tolist(), strict=True
+            ):
+                assert label == index + 1
+                assert (image[:, y1:y2, x1:x2] == 1).all()
+                assert image.sum() == 3 * (x2 - x1) * (y2 - y1)
+                flipped.add(x1 > 0)
+    assert flipped == {False, True}

@@ -1,0 +1,83 @@
+"""Detections written as a data set."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from detector.data.pseudo_set import write_pseudo_set
+from detector.data.voc import VOCDataset
+from detector.structures import Detections
+
+CLASSES = ("cat", "potted plant")
+SIZE = (60, 80)  # height, width
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    path = tmp_path_factory.mktemp("images") / "picture.png"
+    Image.new("RGB", SIZE[::-1], "red").save(path)
+    return path
+
+
+def found(image_id, boxes, labels):
+    boxes = torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4)
+    return Detections(
+        image_id, boxes, torch.full((len(boxes),), 0.5), torch.tensor(labels, dtype=torch.int64)
+    )
+
+
+sides = st.tuples(*[st.floats(0, 1, width=32)] * 4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(sides, st.integers(0, 1)), max_size=5))
+def test_the_voc_reader_gives_the_boxes_back(image, tmp_path_factory, drawn):
+    boxes = [[a * 60, b * 50, a * 60 + 1 + c * 19, b * 50 + 1 + d * 9] for (a, b, c, d), _ in drawn]
+    given = found("a", boxes, [label for _, label in drawn])
+    root = tmp_path_factory.mktemp("sets") / "pseudo"
+    write_pseudo_set(root, "train", CLASSES, [(image, SIZE)], [given])
+    dataset = VOCDataset(root, "train", CLASSES)
+    annotation = dataset.annotation(0)
+    torch.testing.assert_close(annotation.boxes, given.boxes, rtol=0, atol=2e-5)  # minus 1, plus 1
+    assert annotation.labels.equal(given.labels)
+    assert dataset.image_size(0) == SIZE
+    assert dataset.read_image(0)[:, 0, 0].tolist() == [255, 0, 0]
+
+
+def test_whole_pixels_become_inclusive_and_1_based(image, tmp_path):
+    write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [[0, 2, 10, 12]], [1])])
+    text = (tmp_path / "p" / "Annotations" / "a.xml").read_text()
+    for tag, value in (("xmin", 1), ("ymin", 3), ("xmax", 10), ("ymax", 12), ("name", "potted plant")):
+        assert f"<{tag}>{value}</{tag}>" in text
+
+
+def test_pycocotools_reads_the_json(image, tmp_path):
+    coco = pytest.importorskip("pycocotools.coco")
+    images = [(image, SIZE)] * 2
+    given = [found("a", [[0, 2, 10, 12], [5, 5, 6, 9]], [1, 0]), found("x/b", [], [])]
+    write_pseudo_set(tmp_path / "p", "train", CLASSES, images, given)
+    read = coco.COCO(str(tmp_path / "p" / "train.json"))
+    assert [row["file_name"] for row in read.loadImgs([1, 2])] == ["a.png", "x/b.png"]
+    rows = read.loadAnns(read.getAnnIds(imgIds=[1]))
+    assert [row["bbox"] for row in rows] == [[0, 2, 10, 10], [5, 5, 1, 4]]
+    assert [read.cats[row["category_id"]]["name"] for row in rows] == ["potted plant", "cat"]
+    assert len(VOCDataset(tmp_path / "p", "train", CLASSES).annotation(1).boxes) == 0
+
+
+def test_nothing_half_written_stays_and_nothing_is_overwritten(image, tmp_path):
+    with pytest.raises(ValueError, match="shorter"):
+        write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)] * 2, [found("a", [], [])])
+    assert not (tmp_path / "p").exists()
+    write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
+    with pytest.raises(FileExistsError, match="delete it"):
+        write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
+    assert json.loads((tmp_path / "p" / "train.json").read_text())["annotations"] == []
+
+
+def test_what_is_written_is_what_was_there(image, tmp_path):
+    write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
+    assert (tmp_path / "p" / "JPEGImages" / "a.png").resolve() == image.resolve()

@@ -1,0 +1,71 @@
+"""What a weak detector found, as boxes to learn from."""
+
+import pytest
+import torch
+from torch import nn
+
+from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
+from detector.structures import Annotation, Detections, Scores
+
+BOXES = torch.tensor([[0, 0, 10, 10], [1, 0, 10, 10], [20, 20, 30, 40], [50, 0, 60, 10]]).float()
+
+
+def scores(*rows):
+    scores = torch.tensor(rows)
+    return Scores("a", BOXES[:, None].expand(-1, scores.shape[1], 4), scores)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"), [(1.0, {(0, 0), (1, 2)}), (0.5, {(0, 0), (0, 3), (1, 2)}), (0.0, None)]
+)
+def test_the_best_of_each_label_and_those_above_the_threshold(threshold, expected):
+    given = scores([0.9, 0.1, 0.7], [0.8, 0.1, 0.9], [0.2, 0.3, 0.9], [0.6, 0.2, 0.9])
+    found = pseudo_boxes(given, torch.tensor([1.0, 1.0, 0.0]), score_threshold=threshold)
+    pairs = zip(found.labels.tolist(), found.boxes.tolist(), strict=True)
+    rows = {(label, BOXES.tolist().index(box)) for label, box in pairs}
+    # Row 1 is suppressed by row 0; class 2 is not shown.
+    assert rows == (expected or {(0, 0), (0, 2), (0, 3), (1, 0), (1, 2), (1, 3)})
+    assert found.scores.tolist() == sorted(found.scores.tolist(), reverse=True)
+
+
+def test_a_label_gets_a_box_even_where_all_scores_are_zero():
+    found = pseudo_boxes(scores(*[[0.0, 0.0]] * 4), torch.tensor([0.0, 1.0]), score_threshold=0.5)
+    assert (found.labels.tolist(), found.boxes.tolist()) == ([1], [BOXES[0].tolist()])
+
+
+def test_no_label_or_no_proposal_gives_no_box():
+    assert len(pseudo_boxes(scores(*[[0.9]] * 4), torch.zeros(1), score_threshold=0.5).boxes) == 0
+    nothing = Scores("a", torch.zeros(0, 1, 4), torch.zeros(0, 1))
+    assert pseudo_boxes(nothing, torch.ones(1), score_threshold=0.5).boxes.shape == (0, 4)
+
+
+def test_agreement_by_hand():
+    truth = Annotation("a", BOXES[[0, 2, 3]], torch.tensor([0, 1, 1]), torch.zeros(3, dtype=torch.bool))
+    found = Detections("a", BOXES, torch.ones(4), torch.tensor([0, 0, 0, 1]))  # right, right, no, right
+    assert agreement([found], [truth]) == {"count": 4, "precision": 75.0, "recall": pytest.approx(200 / 3)}
+    empty = Detections("a", BOXES[:0], torch.ones(0), torch.zeros(0, dtype=torch.int64))
+    assert agreement([empty], [truth]) == {"count": 0, "precision": 0.0, "recall": 0.0}
+
+
+def test_the_best_box_of_a_class_that_was_not_found_is_empty():
+    best = best_boxes(
+        Detections("a", BOXES, torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([2, 0, 2, 0])), 3
+    )
+    assert best.scores.argmax(dim=0).tolist() == [0, 1, 2]
+    assert best.boxes[:, 0].tolist() == [BOXES[1].tolist(), [0, 0, 0, 0], BOXES[0].tolist()]
+
+
+def test_detect_counts_classes_from_zero():
+    class Detector(nn.Module):
+        def forward(self, images):
+            assert images[0].max() <= 1
+            return [{"boxes": BOXES[:1], "scores": torch.ones(1), "labels": torch.tensor([1])}]
+
+    class Source:
+        image_ids = ("a",)
+
+        def read_image(self, index):
+            return torch.full((3, 4, 5), 255, dtype=torch.uint8)
+
+    (found,) = detect(Detector(), Source(), device=torch.device("cpu"))
+    assert (found.image_id, found.labels.tolist()) == ("a", [0])

@@ -1,0 +1,61 @@
+"""tools/self_train.py: from a weak detector to one that was trained on its boxes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from detector.data.toybox import CLASSES
+from detector.data.voc import VOCDataset
+
+CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
+
+
+@pytest.fixture
+def keys(overrides):
+    values = {
+        "SELF_TRAIN.BACKBONE": "mobilenet_v3",
+        "SELF_TRAIN.SIZES": "(48,)",
+        "SELF_TRAIN.MAX_ITER": 2,
+        "SELF_TRAIN.IMAGES_PER_BATCH": 1,
+        "SOLVER.CHECKPOINT_PERIOD": 1,
+        "SOLVER.MAX_ITER": 1,
+        "TEST.PICTURES": 1,
+    }
+    return ["--config-file", CONFIG, *overrides, *(str(word) for pair in values.items() for word in pair)]
+
+
+def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(load_tool, keys, tmp_path, capsys):
+    assert load_tool("train_net").main(keys) == 0
+    self_train, folder = load_tool("self_train").main, tmp_path / "run" / "self_train"
+    assert self_train(keys) == 0
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["method"] == "pcl + self-training"
+    assert set(metrics["per_class"]) == set(CLASSES)
+    pseudo = VOCDataset(folder / "pseudo", "trainval", CLASSES)
+    assert metrics["pseudo_boxes"]["count"] == sum(len(pseudo.annotation(i).boxes) for i in range(8))
+    assert "pseudo boxes: precision" in capsys.readouterr().out
+
+    assert self_train(keys) == 2
+    assert "add --resume" in capsys.readouterr().err
+    whole = torch.load(folder / "model_final.pt", weights_only=True)["model"]
+    (folder / "checkpoints" / "000002.pt").unlink()
+    (folder / "model_final.pt").unlink()
+    assert self_train([*keys, "--resume"]) == 0
+    resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
+    assert all(resumed[name].equal(value) for name, value in whole.items())
+
+
+def test_weights_that_do_not_fit(load_tool, keys, tmp_path, capsys):
+    assert load_tool("train_net").main(keys) == 0
+    torch.save({"conv.weight": torch.zeros(1)}, tmp_path / "weights.pth")
+    words = ["SELF_TRAIN.WEIGHTS", str(tmp_path / "weights.pth")]
+    assert load_tool("self_train").main([*keys, *words]) == 2
+    assert "which does not fit: weights hold no 0.0.weight" in capsys.readouterr().err
+
+
+def test_without_a_weak_detector(load_tool, keys, tmp_path, capsys):
+    assert load_tool("self_train").main(keys) == 2
+    assert "train first, or name another file" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,46 @@
+"""Renders the data set Doom, game scenes with true boxes, into a new folder in the layout of PASCAL VOC.
+
+pip install vizdoom
+python tools/make_doom.py datasets/doom
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from detector.data.doom import render_doom
+
+
+def main() -> None:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("root", type=Path, help="the folder to make")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="another seed renders another data set (default: 0)"
+    )
+    parser.add_argument(
+        "--train", type=int, default=1200, help="images of the split trainval (default: 1200)"
+    )
+    parser.add_argument("--test", type=int, default=400, help="images of the split test (default: 400)")
+    parser.add_argument("--workers", type=int, default=cores, help="processes (default: one a core)")
+    arguments = parser.parse_args()
+    try:
+        render_doom(
+            arguments.root,
+            seed=arguments.seed,
+            train=arguments.train,
+            test=arguments.test,
+            workers=arguments.workers,
+        )
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        sys.exit(f"make_doom: {error}")
+    except KeyboardInterrupt:
+        sys.exit("make_doom: interrupted")
+    print(f"{arguments.root}: {arguments.train} images in trainval, {arguments.test} in test")
+
+
+if __name__ == "__main__":
+    main()
