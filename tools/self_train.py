@@ -44,7 +44,7 @@ from detector.evaluation.coco import coco_ap
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import metrics_table, summarize, write_json
 from detector.evaluation.voc import corloc, voc_ap
-from detector.structures import Detections
+from detector.structures import Annotation, Detections
 from detector.utils.command_line import config_parser, run_command
 from detector.utils.files import atomic_write
 from detector.utils.logging import setup_logging
@@ -98,7 +98,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
         "weights": str(folder / "model_final.pt"),
         "iteration": checkpoint["iteration"],
         "train_seconds": checkpoint["train_seconds"],
-        "pseudo_boxes": agreement(pseudo, [train_set.annotation(i) for i in range(len(train_set))]),
+        "pseudo_boxes": agreement(*with_truth(pseudo, train_set)),
     }
     write_json(folder / "metrics.json", metrics)
     options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
@@ -173,6 +173,15 @@ def detect_all(model: nn.Module, dataset: AnnotatedImages, device: torch.device)
     return list(tqdm(results, total=len(dataset), desc=dataset.name, unit="image", disable=None))
 
 
+def with_truth(
+    detections: list[Detections], dataset: AnnotatedImages
+) -> tuple[list[Detections], list[Annotation]]:
+    """Detections and true boxes of the images whose boxes are known: all, but in an image_labels set."""
+    pairs = [(found, dataset.annotation(i)) for i, found in enumerate(detections)]
+    known = [(found, truth) for found, truth in pairs if truth is not None]
+    return [found for found, _ in known], [truth for _, truth in known]
+
+
 def measure(
     detections: list[Detections],
     test_set: AnnotatedImages,
@@ -183,15 +192,14 @@ def measure(
 ) -> dict:
     """AP on the test split, CorLoc on the training split; COCO's AP too where there is an engine for it."""
     names = train_set.class_names
-    truth = [test_set.annotation(i) for i in range(len(test_set))]
-    train_truth = [train_set.annotation(i) for i in range(len(train_set))]
-    best = [best_boxes(image, len(names)) for image in train_detections]
+    found, truth = with_truth(detections, test_set)
+    train_found, train_truth = with_truth(train_detections, train_set)
     return summarize(
         names,
-        voc_ap(detections, truth, len(names)),
-        voc_ap(detections, truth, len(names), eleven_point=True),
-        corloc(best, train_truth, len(names)),
-        coco_ap(detections, truth, len(names), engine=coco_engine) if coco_engine else {},
+        voc_ap(found, truth, len(names)),
+        voc_ap(found, truth, len(names), eleven_point=True),
+        corloc([best_boxes(image, len(names)) for image in train_found], train_truth, len(names)),
+        coco_ap(found, truth, len(names), engine=coco_engine) if coco_engine and truth else {},
     )
 
 
