@@ -1,11 +1,11 @@
-"""WSDDN, OICR and PCL on photographs with a pretrained EfficientNet-lite0, three seeds each.
+"""WSDDN, OICR, PCL and MIST on photographs with a pretrained EfficientNet-lite0, three seeds each.
 
 python benchmarks/methods_photos.py [--seeds 3] [--jobs 1] [KEY VALUE ...]
 
 configs/photos_pcl_lite0.yaml says where the photographs, their proposals and the weights come from.
 """
 
-from methods import compare
+from methods import compare, methods
 
 if __name__ == "__main__":
-    compare("photos", "configs/photos_pcl_lite0.yaml")
+    compare("photos", "configs/photos_pcl_lite0.yaml", methods("wsddn", "oicr", "pcl", "mist"))
