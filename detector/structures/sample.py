@@ -92,8 +92,10 @@ class Annotation:
     boxes: Tensor  # (G, 4) float32 xyxy
     labels: Tensor  # (G,) int64, foreground class index in [0, C)
     difficult: Tensor  # (G,) bool: in AP neither to be found nor wrong to find
-    crowd: Tensor = None  # (G,) bool: around many objects, and so around none; default: no box is
-    areas: Tensor = None  # (G,) float64 square pixels, of the outlines where known; default: of the boxes
+    # (G,) bool: around many objects, and so around none; default: no box is
+    crowd: Tensor = None  # type: ignore[assignment]
+    # (G,) float64 square pixels, of the outlines where known; default: of the boxes
+    areas: Tensor = None  # type: ignore[assignment]
 
     def __post_init__(self):
         if self.crowd is None:
