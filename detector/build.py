@@ -1,23 +1,17 @@
-"""From a config to objects. The only reader of configs beside the tools: all else takes plain arguments."""
+"""From a config to objects; detector/build_data.py makes the data sets and their batches.
 
-from collections.abc import Callable, Sequence
+The two are the only readers of configs beside the tools: all else takes plain arguments.
+"""
+
+from collections.abc import Callable
 from functools import partial
 from textwrap import shorten
 
 import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
-from torch.utils.data import DataLoader, Subset
 from yacs.config import CfgNode
 
-from detector.data.annotated import AnnotatedImages
-from detector.data.box_loader import BoxDataset, box_loader
-from detector.data.coco import COCODataset
-from detector.data.image_labels import ImageLabels
-from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
-from detector.data.proposals import Proposals, load_proposals
-from detector.data.transforms import TestTransform, TrainTransform
-from detector.data.voc import VOCDataset
 from detector.engine.schedule import lr_factor, parameter_groups
 from detector.evaluation.coco import find_engine
 from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
@@ -46,97 +40,10 @@ def build_device(cfg: CfgNode) -> torch.device:
     return torch.device("cuda" if available and cfg.DEVICE != "cpu" else "cpu")
 
 
-def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
-    """The images, labels and annotations of one split."""
-    data = cfg.DATASETS
-    if data.FORMAT == "coco":
-        return COCODataset(
-            data.ROOT,
-            split,
-            data.CLASSES,
-            annotations=data.COCO_JSON,
-            images=data.COCO_IMAGES,
-            crowd_labels=data.DIFFICULT_LABELS,
-        )
-    if data.FORMAT == "image_labels":
-        return ImageLabels(data.ROOT, split, data.CLASSES)
-    return VOCDataset(data.ROOT, split, data.CLASSES, difficult_labels=data.DIFFICULT_LABELS)
-
-
-def name_classes(cfg: CfgNode, dataset: AnnotatedImages) -> CfgNode:
-    """The config with the classes of the data set to learn from, if DATASETS.CLASSES is empty."""
-    if cfg.DATASETS.CLASSES:
-        return cfg
-    named = cfg.clone()
-    named.defrost()
-    named.DATASETS.CLASSES = dataset.class_names
-    named.freeze()
-    return named
-
-
 def build_coco_engine(cfg: CfgNode) -> str | None:
     """The package that reckons COCO's figures, None where TEST.METRICS asks for none."""
     asked = cfg.TEST.METRICS == "coco" or (cfg.TEST.METRICS == "auto" and cfg.DATASETS.FORMAT == "coco")
     return find_engine() if asked else None
-
-
-def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
-    """The proposals, checked against the images of the data set."""
-    proposals = load_proposals(cfg.DATASETS.PROPOSALS)
-    proposals.check(dataset)
-    return proposals
-
-
-def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
-    """Endless training batches; the first is the one after `start` batches. `stride` is the backbone's."""
-    inputs = cfg.INPUT
-    transform = TrainTransform(
-        sizes=inputs.TRAIN_SIZES,
-        side=inputs.SIDE,
-        max_size=inputs.MAX_SIZE,
-        flip=inputs.FLIP,
-        mean=inputs.MEAN,
-        std=inputs.STD,
-    )
-    samples = WeakDataset(
-        dataset,
-        build_proposals(cfg, dataset),
-        transform,
-        min_size=cfg.PROPOSALS.MIN_SIZE,
-        stride=stride,
-        max_count=cfg.PROPOSALS.MAX_COUNT,
-    )
-    return train_loader(
-        samples,
-        images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
-        seed=cfg.SEED,
-        start=start,
-        workers=cfg.DATASETS.WORKERS,
-    )
-
-
-def build_test_loader(
-    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int] | None = None
-) -> DataLoader:
-    """Every image, or those of `indices`, once, in order, with a sample for a test pass.
-
-    The passes are each of INPUT.TEST_SIZES, and mirrored.
-    """
-    inputs = cfg.INPUT
-    transforms = [
-        TestTransform(size, inputs.SIDE, inputs.MAX_SIZE, flip, inputs.MEAN, inputs.STD)
-        for size in inputs.TEST_SIZES
-        for flip in ((False, True) if inputs.TEST_FLIP else (False,))
-    ]
-    passes = TestDataset(
-        dataset,
-        build_proposals(cfg, dataset),
-        transforms,
-        min_size=cfg.PROPOSALS.MIN_SIZE,
-        max_count=cfg.PROPOSALS.MAX_COUNT,
-    )
-    chosen = passes if indices is None else Subset(passes, indices)
-    return test_loader(chosen, workers=cfg.DATASETS.WORKERS)
 
 
 def build_model(cfg: CfgNode) -> WeakRCNN:
@@ -350,17 +257,6 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
     if backbone == "timm":
         load_pretrained(cfg, model)
     return model
-
-
-def build_box_loader(cfg: CfgNode, dataset: AnnotatedImages, *, start: int = 0) -> DataLoader:
-    """Endless batches of images with boxes; the first is the one after `start` batches."""
-    return box_loader(
-        BoxDataset(dataset, flip=cfg.INPUT.FLIP),
-        images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
-        seed=cfg.SEED,
-        start=start,
-        workers=cfg.DATASETS.WORKERS,
-    )
 
 
 def build_postprocess(cfg: CfgNode) -> Callable[[Scores], Detections]:

@@ -1,4 +1,4 @@
-"""detector.build: each key reaches the object that it is about."""
+"""detector.build and build_data: each key reaches the object that it is about."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from detector import build
+from detector import build, build_data
 from detector.config import load_cfg
 from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.mist import MIST
@@ -91,11 +91,11 @@ def test_optimizers(make_cfg):
 
 
 def test_test_passes_are_sizes_times_flips(make_cfg, monkeypatch):
-    monkeypatch.setattr(build, "build_proposals", lambda cfg, dataset: {})
+    monkeypatch.setattr(build_data, "build_proposals", lambda cfg, dataset: {})
     words = ["INPUT.TEST_SIZES", "(100, 200)", "DATASETS.WORKERS", "0"]
 
     def passes(*more):
-        loader = build.build_test_loader(make_cfg(*words, *more), dataset=None)
+        loader = build_data.build_test_loader(make_cfg(*words, *more), dataset=None)
         return [(t.size, t.flip) for t in loader.dataset.transforms]
 
     assert passes() == [(100, False), (100, True), (200, False), (200, True)]
@@ -178,15 +178,15 @@ def test_coco_sets_take_their_paths_and_crowds_from_the_config(make_cfg, tmp_pat
     words = ["DATASETS.FORMAT", "coco", "DATASETS.ROOT", str(tmp_path), "DATASETS.CLASSES", "[]"]
     words += ["DATASETS.COCO_JSON", "{split}.json", "DATASETS.COCO_IMAGES", "pictures"]
     cfg = make_cfg(*words)
-    dataset = build.build_dataset(cfg, "train")
+    dataset = build_data.build_dataset(cfg, "train")
     assert dataset.labels(0).tolist() == [1]
-    named = build.name_classes(cfg, dataset)
+    named = build_data.name_classes(cfg, dataset)
     assert named.DATASETS.CLASSES == ("cat",)
     assert cfg.DATASETS.CLASSES == ()
-    assert build.name_classes(named, None) is named
+    assert build_data.name_classes(named, None) is named
     without = make_cfg(*words, "DATASETS.DIFFICULT_LABELS", "False")
     with pytest.warns(UserWarning, match="have no object"):
-        assert build.build_dataset(without, "train").labels(0).tolist() == [0]
+        assert build_data.build_dataset(without, "train").labels(0).tolist() == [0]
 
 
 @pytest.mark.parametrize(

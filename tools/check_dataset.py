@@ -18,7 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.build import build_dataset, build_proposals, name_classes
+from detector.build_data import build_dataset, build_proposals, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import odd_boxes, read_all

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from detector.build import build_dataset, name_classes
+from detector.build_data import build_dataset, name_classes
 from detector.config import load_cfg
 from detector.data.convert_proposals import fit_proposals
 from detector.data.foreign_proposals import READERS

@@ -67,7 +67,7 @@ def find_voc_images(root: Path, splits: Sequence[str]) -> dict[str, Path]:
 def find_config_images(cfg: CfgNode) -> tuple[dict[str, Path], bool]:
     """The images of both splits of a config's data set by id, and whether their orientation tags count."""
     # Here, as every worker process imports this file, and has no use for networks.
-    from detector.build import build_dataset, name_classes
+    from detector.build_data import build_dataset, name_classes
 
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)

@@ -20,18 +20,15 @@ from tqdm import tqdm
 from yacs.config import CfgNode
 
 from detector.build import (
-    build_box_loader,
     build_coco_engine,
-    build_dataset,
     build_device,
     build_faster_rcnn,
     build_lr_factor,
     build_model,
     build_optimizer,
-    build_test_loader,
-    name_classes,
     self_training_cfg,
 )
+from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set

@@ -17,15 +17,13 @@ from yacs.config import CfgNode
 
 from detector.build import (
     build_criterion,
-    build_dataset,
     build_device,
     build_lr_factor,
     build_model,
     build_optimizer,
-    build_train_loader,
     load_pretrained,
-    name_classes,
 )
+from detector.build_data import build_dataset, build_train_loader, name_classes
 from detector.config import differences, load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import list_checkpoints, load_checkpoint, restore_model, restore_optimizer

@@ -1,0 +1,113 @@
+"""From a config to data sets and batches; detector/build.py makes all else."""
+
+from collections.abc import Sequence
+
+from torch.utils.data import DataLoader, Subset
+from yacs.config import CfgNode
+
+from detector.data.annotated import AnnotatedImages
+from detector.data.box_loader import BoxDataset, box_loader
+from detector.data.coco import COCODataset
+from detector.data.image_labels import ImageLabels
+from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
+from detector.data.proposals import Proposals, load_proposals
+from detector.data.transforms import TestTransform, TrainTransform
+from detector.data.voc import VOCDataset
+
+
+def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
+    """The images, labels and annotations of one split."""
+    data = cfg.DATASETS
+    if data.FORMAT == "coco":
+        return COCODataset(
+            data.ROOT,
+            split,
+            data.CLASSES,
+            annotations=data.COCO_JSON,
+            images=data.COCO_IMAGES,
+            crowd_labels=data.DIFFICULT_LABELS,
+        )
+    if data.FORMAT == "image_labels":
+        return ImageLabels(data.ROOT, split, data.CLASSES)
+    return VOCDataset(data.ROOT, split, data.CLASSES, difficult_labels=data.DIFFICULT_LABELS)
+
+
+def name_classes(cfg: CfgNode, dataset: AnnotatedImages) -> CfgNode:
+    """The config with the classes of the data set to learn from, if DATASETS.CLASSES is empty."""
+    if cfg.DATASETS.CLASSES:
+        return cfg
+    named = cfg.clone()
+    named.defrost()
+    named.DATASETS.CLASSES = dataset.class_names
+    named.freeze()
+    return named
+
+
+def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
+    """The proposals, checked against the images of the data set."""
+    proposals = load_proposals(cfg.DATASETS.PROPOSALS)
+    proposals.check(dataset)
+    return proposals
+
+
+def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
+    """Endless training batches; the first is the one after `start` batches. `stride` is the backbone's."""
+    inputs = cfg.INPUT
+    transform = TrainTransform(
+        sizes=inputs.TRAIN_SIZES,
+        side=inputs.SIDE,
+        max_size=inputs.MAX_SIZE,
+        flip=inputs.FLIP,
+        mean=inputs.MEAN,
+        std=inputs.STD,
+    )
+    samples = WeakDataset(
+        dataset,
+        build_proposals(cfg, dataset),
+        transform,
+        min_size=cfg.PROPOSALS.MIN_SIZE,
+        stride=stride,
+        max_count=cfg.PROPOSALS.MAX_COUNT,
+    )
+    return train_loader(
+        samples,
+        images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
+        seed=cfg.SEED,
+        start=start,
+        workers=cfg.DATASETS.WORKERS,
+    )
+
+
+def build_test_loader(
+    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int] | None = None
+) -> DataLoader:
+    """Every image, or those of `indices`, once, in order, with a sample for a test pass.
+
+    The passes are each of INPUT.TEST_SIZES, and mirrored.
+    """
+    inputs = cfg.INPUT
+    transforms = [
+        TestTransform(size, inputs.SIDE, inputs.MAX_SIZE, flip, inputs.MEAN, inputs.STD)
+        for size in inputs.TEST_SIZES
+        for flip in ((False, True) if inputs.TEST_FLIP else (False,))
+    ]
+    passes = TestDataset(
+        dataset,
+        build_proposals(cfg, dataset),
+        transforms,
+        min_size=cfg.PROPOSALS.MIN_SIZE,
+        max_count=cfg.PROPOSALS.MAX_COUNT,
+    )
+    chosen = passes if indices is None else Subset(passes, indices)
+    return test_loader(chosen, workers=cfg.DATASETS.WORKERS)
+
+
+def build_box_loader(cfg: CfgNode, dataset: AnnotatedImages, *, start: int = 0) -> DataLoader:
+    """Endless batches of images with boxes; the first is the one after `start` batches."""
+    return box_loader(
+        BoxDataset(dataset, flip=cfg.INPUT.FLIP),
+        images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
+        seed=cfg.SEED,
+        start=start,
+        workers=cfg.DATASETS.WORKERS,
+    )
