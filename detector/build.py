@@ -13,6 +13,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from yacs.config import CfgNode
 
 from detector.engine.schedule import lr_factor, parameter_groups
+from detector.engine.train import train
 from detector.evaluation.coco import find_engine
 from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
@@ -210,6 +211,22 @@ def build_lr_factor(cfg: CfgNode) -> Callable[[int], float]:
         gamma=solver.GAMMA,
         warmup_iters=solver.WARMUP_ITERS,
         warmup_factor=solver.WARMUP_FACTOR,
+    )
+
+
+def build_training(cfg: CfgNode) -> Callable[..., float]:
+    """:func:`train` with what SEED and SOLVER say of it."""
+    solver = cfg.SOLVER
+    return partial(
+        train,
+        seed=cfg.SEED,
+        max_iter=solver.MAX_ITER,
+        lr_factor=build_lr_factor(cfg),
+        accumulate=solver.ACCUMULATE,
+        clip_norm=solver.CLIP_NORM,
+        log_period=solver.LOG_PERIOD,
+        checkpoint_period=solver.CHECKPOINT_PERIOD,
+        keep_checkpoints=solver.KEEP_CHECKPOINTS,
     )
 
 

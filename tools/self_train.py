@@ -23,9 +23,9 @@ from detector.build import (
     build_coco_engine,
     build_device,
     build_faster_rcnn,
-    build_lr_factor,
     build_model,
     build_optimizer,
+    build_training,
     self_training_cfg,
 )
 from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
@@ -33,10 +33,9 @@ from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set
 from detector.data.voc import VOCDataset
-from detector.engine.checkpoint import list_checkpoints, load_checkpoint, restore_model, restore_optimizer
+from detector.engine.checkpoint import load_checkpoint, restore_model, restore_newest
 from detector.engine.inference import predict
 from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
-from detector.engine.train import train
 from detector.evaluation.coco import coco_ap
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import metrics_table, summarize, write_json
@@ -133,31 +132,17 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
     """Train from the newest checkpoint of the folder, or from the start."""
     model = build_faster_rcnn(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
-    start, seconds = 0, 0.0
-    checkpoints = list_checkpoints(folder)
-    if checkpoints:
-        checkpoint = load_checkpoint(checkpoints[-1])
-        restore_model(model, checkpoint, checkpoints[-1])
-        restore_optimizer(optimizer, checkpoint, checkpoints[-1])
-        start, seconds = checkpoint["iteration"], checkpoint["train_seconds"]
-        logger.info("going on from %s", checkpoints[-1])
+    start, seconds = restore_newest(folder, model, optimizer)
     with atomic_write(folder / "config.yaml", "w") as file:
         file.write(cfg.dump())
     write_json(folder / "run.json", run_info(device, cfg.SEED))
-    train(
+    build_training(cfg)(
         model,
         lambda losses, batch: losses,
         optimizer,
         build_box_loader(cfg, dataset, start=start),
         folder=folder,
         device=device,
-        seed=cfg.SEED,
-        max_iter=cfg.SOLVER.MAX_ITER,
-        lr_factor=build_lr_factor(cfg),
-        clip_norm=cfg.SOLVER.CLIP_NORM,
-        log_period=cfg.SOLVER.LOG_PERIOD,
-        checkpoint_period=cfg.SOLVER.CHECKPOINT_PERIOD,
-        keep_checkpoints=cfg.SOLVER.KEEP_CHECKPOINTS,
         start=start,
         train_seconds=seconds,
     )

@@ -18,16 +18,15 @@ from yacs.config import CfgNode
 from detector.build import (
     build_criterion,
     build_device,
-    build_lr_factor,
     build_model,
     build_optimizer,
+    build_training,
     load_pretrained,
 )
 from detector.build_data import build_dataset, build_train_loader, name_classes
 from detector.config import differences, load_cfg
 from detector.data.annotated import AnnotatedImages
-from detector.engine.checkpoint import list_checkpoints, load_checkpoint, restore_model, restore_optimizer
-from detector.engine.train import train
+from detector.engine.checkpoint import list_checkpoints, restore_newest
 from detector.evaluation.report import write_json
 from detector.utils.command_line import config_parser, run_command
 from detector.utils.files import atomic_write
@@ -48,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
     cfg = load_cfg(config_file, overrides)
     folder = Path(cfg.OUTPUT_DIR)
-    checkpoints = list_checkpoints(folder)
-    if not resume and (checkpoints or (folder / "model_final.pt").exists()):
+    if not resume and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
         raise ValueError(
             f"{folder} holds an earlier run: add --resume to go on with it, "
             "name another folder (OUTPUT_DIR NAME), or remove this one"
@@ -65,13 +63,8 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
     cfg = name_classes(cfg, dataset)
     model = build_model(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
-    start, seconds = 0, 0.0
-    if checkpoints:
-        checkpoint = load_checkpoint(checkpoints[-1])
-        restore_model(model, checkpoint, checkpoints[-1])
-        restore_optimizer(optimizer, checkpoint, checkpoints[-1])
-        start, seconds = checkpoint["iteration"], checkpoint["train_seconds"]
-        logger.info("going on from %s", checkpoints[-1])
+    start, seconds = restore_newest(folder, model, optimizer)
+    if start:
         for line in differences(load_cfg(folder / "config.yaml"), cfg):
             logger.warning("warning: this run began with another config: %s", line)
     else:
@@ -85,21 +78,13 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
     describe(cfg, dataset, model, device)
 
     try:
-        seconds = train(
+        seconds = build_training(cfg)(
             model,
             build_criterion(cfg),
             optimizer,
             loader,
             folder=folder,
             device=device,
-            seed=cfg.SEED,
-            max_iter=cfg.SOLVER.MAX_ITER,
-            lr_factor=build_lr_factor(cfg),
-            accumulate=cfg.SOLVER.ACCUMULATE,
-            clip_norm=cfg.SOLVER.CLIP_NORM,
-            log_period=cfg.SOLVER.LOG_PERIOD,
-            checkpoint_period=cfg.SOLVER.CHECKPOINT_PERIOD,
-            keep_checkpoints=cfg.SOLVER.KEEP_CHECKPOINTS,
             start=start,
             train_seconds=seconds,
         )

@@ -1,5 +1,6 @@
 """Checkpoints: saved whole or not at all, loaded without running code, refused when of another model."""
 
+import logging
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from detector.utils.files import atomic_write
+
+logger = logging.getLogger(__name__)
 
 
 def save_checkpoint(
@@ -88,3 +91,19 @@ def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a run folder, oldest first."""
     found = [path for path in (folder / "checkpoints").glob("*.pt") if path.stem.isdigit()]
     return sorted(found, key=lambda path: int(path.stem))
+
+
+def restore_newest(folder: Path, model: nn.Module, optimizer: Optimizer) -> tuple[int, float]:
+    """Load the newest checkpoint of a run folder, if it has any.
+
+    Returns:
+        the steps that were made and the seconds that they took: (0, 0.0) where there is no checkpoint.
+    """
+    found = list_checkpoints(folder)
+    if not found:
+        return 0, 0.0
+    checkpoint = load_checkpoint(found[-1])
+    restore_model(model, checkpoint, found[-1])
+    restore_optimizer(optimizer, checkpoint, found[-1])
+    logger.info("going on from %s", found[-1])
+    return checkpoint["iteration"], checkpoint["train_seconds"]
