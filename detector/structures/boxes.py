@@ -9,8 +9,9 @@ import math
 import torch
 from torch import Tensor
 
-# Units of box deltas: a tenth of the box's size for its centre, a fifth of the logarithm for its size.
-_DELTA_UNITS = (0.1, 0.1, 0.2, 0.2)
+# Units of box deltas: a tenth of the box's size for its centre, a fifth of the logarithm for its size. Plain
+# numbers: a tensor of them would have to be copied to the GPU, for which the host waits.
+_CENTRE_UNIT, _SIZE_UNIT = 0.1, 0.2
 _MAX_LOG_SCALE = math.log(1000 / 16)  # no predicted box is larger than its proposal by more
 _MIN_SIZE = 1e-3  # pixels; keeps the deltas of boxes without area finite
 
@@ -63,16 +64,16 @@ def box_deltas(boxes: Tensor, others: Tensor) -> Tensor:
     logarithms of the ratios of width and height in fifths.
     """
     (centre, size), (other_centre, other_size) = _centre_and_size(boxes), _centre_and_size(others)
-    deltas = torch.cat([(other_centre - centre) / size, (other_size / size).log()], dim=-1)
-    return deltas / boxes.new_tensor(_DELTA_UNITS)
+    way, log_scale = (other_centre - centre) / size, (other_size / size).log()
+    return torch.cat([way / _CENTRE_UNIT, log_scale / _SIZE_UNIT], dim=-1)
 
 
 def apply_deltas(boxes: Tensor, deltas: Tensor) -> Tensor:
     """Boxes (..., 4) moved by deltas (..., 4) of :func:`box_deltas`, whose inverse it is."""
     centre, size = _centre_and_size(boxes)
-    way, log_scale = (deltas * boxes.new_tensor(_DELTA_UNITS)).split(2, dim=-1)
-    centre = centre + way * size
-    half = size * log_scale.clamp(max=_MAX_LOG_SCALE).exp() / 2
+    way, log_scale = deltas.split(2, dim=-1)
+    centre = centre + way * _CENTRE_UNIT * size
+    half = size * (log_scale * _SIZE_UNIT).clamp(max=_MAX_LOG_SCALE).exp() / 2
     return torch.cat([centre - half, centre + half], dim=-1)
 
 
