@@ -5,6 +5,7 @@ The two are the only readers of configs beside the tools: all else takes plain a
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from textwrap import shorten
 
 import torch
@@ -31,6 +32,8 @@ from detector.modeling.weak_rcnn import WeakRCNN
 from detector.modeling.weights import TORCHVISION, Preprocessing, load_tensors, load_weights
 from detector.modeling.wsddn import Criterion
 from detector.structures import Detections, Scores
+from detector.utils.logging import setup_logging
+from detector.utils.reproducibility import seed_everything
 
 
 def build_device(cfg: CfgNode) -> torch.device:
@@ -45,6 +48,17 @@ def build_coco_engine(cfg: CfgNode) -> str | None:
     """The package that reckons COCO's figures, None where TEST.METRICS asks for none."""
     asked = cfg.TEST.METRICS == "coco" or (cfg.TEST.METRICS == "auto" and cfg.DATASETS.FORMAT == "coco")
     return find_engine() if asked else None
+
+
+def start_run(cfg: CfgNode, folder: Path) -> torch.device:
+    """The device to run on, once threads, seeds, the run folder and its log are set up."""
+    device = build_device(cfg)
+    if cfg.THREADS:
+        torch.set_num_threads(cfg.THREADS)
+    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+    folder.mkdir(parents=True, exist_ok=True)
+    setup_logging(folder / "log.txt")
+    return device
 
 
 def build_model(cfg: CfgNode) -> WeakRCNN:

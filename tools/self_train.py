@@ -21,12 +21,12 @@ from yacs.config import CfgNode
 
 from detector.build import (
     build_coco_engine,
-    build_device,
     build_faster_rcnn,
     build_model,
     build_optimizer,
     build_training,
     self_training_cfg,
+    start_run,
 )
 from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
 from detector.config import load_cfg
@@ -43,8 +43,6 @@ from detector.evaluation.voc import corloc, voc_ap
 from detector.structures import Annotation, Detections
 from detector.utils.command_line import config_parser, run_command
 from detector.utils.files import atomic_write
-from detector.utils.logging import setup_logging
-from detector.utils.reproducibility import seed_everything
 from detector.utils.run_info import run_info
 
 logger = logging.getLogger("detector.tools.self_train")
@@ -66,12 +64,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
     path = Path(weights) if weights else Path(cfg.OUTPUT_DIR) / "model_final.pt"
     if not (folder / "pseudo").exists() and not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist; train first, or name another file")
-    device = build_device(cfg)
-    if cfg.THREADS:
-        torch.set_num_threads(cfg.THREADS)
-    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
-    folder.mkdir(parents=True, exist_ok=True)
-    setup_logging(folder / "log.txt")
+    device = start_run(cfg, folder)
 
     coco_engine = build_coco_engine(cfg)
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)

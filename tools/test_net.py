@@ -16,7 +16,7 @@ from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.build import build_coco_engine, build_device, build_model, build_postprocess
+from detector.build import build_coco_engine, build_model, build_postprocess, start_run
 from detector.build_data import build_dataset, build_test_loader, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
@@ -29,8 +29,6 @@ from detector.evaluation.report import metrics_table, summarize, write_json
 from detector.evaluation.voc import corloc, voc_ap
 from detector.structures import Scores
 from detector.utils.command_line import config_parser, run_command
-from detector.utils.logging import setup_logging
-from detector.utils.reproducibility import seed_everything
 
 logger = logging.getLogger("detector.tools.test_net")
 
@@ -47,12 +45,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
     folder = Path(cfg.OUTPUT_DIR)
     path = Path(weights) if weights else folder / "model_final.pt"
     checkpoint = load_checkpoint(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    setup_logging(folder / "log.txt")
-    device = build_device(cfg)
-    if cfg.THREADS:
-        torch.set_num_threads(cfg.THREADS)
-    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+    device = start_run(cfg, folder)
     coco_engine = build_coco_engine(cfg)
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     cfg = name_classes(cfg, train_set)

@@ -17,11 +17,11 @@ from yacs.config import CfgNode
 
 from detector.build import (
     build_criterion,
-    build_device,
     build_model,
     build_optimizer,
     build_training,
     load_pretrained,
+    start_run,
 )
 from detector.build_data import build_dataset, build_train_loader, name_classes
 from detector.config import differences, load_cfg
@@ -30,8 +30,6 @@ from detector.engine.checkpoint import list_checkpoints, restore_newest
 from detector.evaluation.report import write_json
 from detector.utils.command_line import config_parser, run_command
 from detector.utils.files import atomic_write
-from detector.utils.logging import setup_logging
-from detector.utils.reproducibility import seed_everything
 from detector.utils.run_info import run_info
 
 logger = logging.getLogger("detector.tools.train_net")
@@ -52,12 +50,7 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
             f"{folder} holds an earlier run: add --resume to go on with it, "
             "name another folder (OUTPUT_DIR NAME), or remove this one"
         )
-    device = build_device(cfg)
-    if cfg.THREADS:
-        torch.set_num_threads(cfg.THREADS)
-    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
-    folder.mkdir(parents=True, exist_ok=True)
-    setup_logging(folder / "log.txt")
+    device = start_run(cfg, folder)
 
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     cfg = name_classes(cfg, dataset)
