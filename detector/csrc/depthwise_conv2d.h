@@ -34,11 +34,7 @@ using Sizes = std::vector<int64_t>;  // (height, width) of something
 inline void check_pair(const char* op, const char* name, const Sizes& pair, int64_t least) {
   const auto fits = [least](int64_t n) { return least <= n && n < (int64_t(1) << 31); };
   if (pair.size() != 2 || !fits(pair[0]) || !fits(pair[1])) {
-    std::ostringstream text;
-    for (size_t i = 0; i < pair.size(); ++i) {
-      text << (i ? ", " : "") << pair[i];
-    }
-    fail(op, ": ", name, " is (", text.str(), "), expected two numbers of at least ", least);
+    fail(op, ": ", name, " is ", tuple_text(pair), ", expected two numbers of at least ", least);
   }
 }
 

@@ -62,12 +62,7 @@ inline void check(const char* op, const char* name, const Tensor& tensor, const 
                   const char* like_name, const Tensor& like) {
   const auto sizes = tensor.sizes();
   if (!std::equal(sizes.begin(), sizes.end(), shape.begin(), shape.end())) {
-    std::ostringstream expected;
-    for (size_t i = 0; i < shape.size(); ++i) {
-      expected << (i ? ", " : "") << shape[i];
-    }
-    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected (", expected.str(),
-         shape.size() == 1 ? ",)" : ")");
+    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected ", tuple_text(shape));
   }
   check_dtype(op, name, tensor, like.scalar_type());
   check_device(op, name, tensor, like_name, like);

@@ -6,9 +6,10 @@
 #include <torch/headeronly/core/ScalarType.h>
 #include <torch/headeronly/macros/Macros.h>
 
+#include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -23,22 +24,44 @@ using torch::stable::Tensor;
 
 // ---- errors: "op: argument ..., what came, what was expected" ----
 
-template <typename... Parts>
-[[noreturn]] void fail(const Parts&... parts) {
-  std::ostringstream message;
-  (message << ... << parts);
-  throw std::runtime_error(message.str());  // RuntimeError in Python
+// No C++ streams: torch's libraries export copies of a part of them, and what was compiled beside a newer
+// libstdc++ than theirs crashed in the constructor of an std::ostringstream.
+template <typename Part>
+void append(std::string& text, const Part& part) {
+  if constexpr (std::is_floating_point_v<Part>) {
+    std::array<char, 32> digits;
+    std::snprintf(digits.data(), digits.size(), "%g", double(part));
+    text += digits.data();
+  } else if constexpr (std::is_integral_v<Part> && !std::is_same_v<Part, char>) {
+    text += std::to_string(part);
+  } else {
+    text += part;
+  }
 }
 
-inline std::string shape_text(const Tensor& tensor) {
-  std::ostringstream text;
-  text << '(';
-  for (int64_t i = 0; i < tensor.dim(); ++i) {
-    text << (i ? ", " : "") << tensor.size(i);
-  }
-  text << (tensor.dim() == 1 ? ",)" : ")");
-  return text.str();
+template <typename... Parts>
+std::string joined(const Parts&... parts) {
+  std::string text;
+  (append(text, parts), ...);
+  return text;
 }
+
+template <typename... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  throw std::runtime_error(joined(parts...));  // RuntimeError in Python
+}
+
+// As Python writes a tuple.
+template <typename Range>
+std::string tuple_text(const Range& numbers) {
+  std::string text;
+  for (const int64_t number : numbers) {
+    append(text, joined(text.empty() ? "(" : ", ", number));
+  }
+  return text.empty() ? "()" : text + (numbers.size() == 1 ? ",)" : ")");
+}
+
+inline std::string shape_text(const Tensor& tensor) { return tuple_text(tensor.sizes()); }
 
 inline void check_dtype(const char* op, const char* name, const Tensor& tensor, ScalarType expected) {
   if (tensor.scalar_type() != expected) {

@@ -362,7 +362,7 @@ def test_bad_gradient_arguments(device: torch.device) -> None:
         ((grad, weight, 2, (6, 5), *sizes), r"grad has shape \(1, 2, 3, 3\), expected \(1, 2, 4, 3\)"),
         ((grad, weight.double(), 2, (5, 5), *sizes), "weight is Double, expected Float"),
         ((grad, weight, 3, (5, 5), *sizes), "weight has shape .* multiple of the 3 channels"),
-        ((grad, weight, 2, (5,), *sizes), r"size is \(5\), expected two numbers of at least 0"),
+        ((grad, weight, 2, (5,), *sizes), r"size is \(5,\), expected two numbers of at least 0"),
         ((grad.int(), weight.int(), 2, (5, 5), *sizes), "grad is Int, expected Double"),
     ]:
         with pytest.raises(RuntimeError, match=f"^depthwise_conv2d_grad_input: {message}"):
