@@ -13,9 +13,13 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 from yacs.config import CfgNode
 
+from detector.build_data import build_watched
+from detector.data.annotated import AnnotatedImages
 from detector.engine.schedule import lr_factor, parameter_groups
+from detector.engine.snapshots import Snapshots
 from detector.engine.train import train
 from detector.evaluation.coco import find_engine
+from detector.evaluation.samples import choose_samples
 from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
@@ -34,6 +38,8 @@ from detector.modeling.wsddn import Criterion
 from detector.structures import Detections, Scores
 from detector.utils.logging import setup_logging
 from detector.utils.reproducibility import seed_everything
+
+_WATCHED = 4  # training images that snapshots are taken of
 
 
 def build_device(cfg: CfgNode) -> torch.device:
@@ -241,6 +247,22 @@ def build_training(cfg: CfgNode) -> Callable[..., float]:
         log_period=solver.LOG_PERIOD,
         checkpoint_period=solver.CHECKPOINT_PERIOD,
         keep_checkpoints=solver.KEEP_CHECKPOINTS,
+    )
+
+
+def build_snapshots(cfg: CfgNode, dataset: AnnotatedImages) -> Snapshots | None:
+    """What looks every SOLVER.PICTURE_PERIOD steps at what the streams see; None: nothing does."""
+    if cfg.SOLVER.PICTURE_PERIOD == 0:
+        return None
+    indices = choose_samples([dataset.labels(i) for i in range(len(dataset))], _WATCHED)
+    views = build_watched(cfg, dataset, indices)
+    usable = [k for k, each in enumerate(views) if len(each.proposals) and each.samples[0].labels.any()]
+    return Snapshots(
+        [views[k] for k in usable],
+        [dataset.read_image(indices[k]) for k in usable],
+        dataset.class_names,
+        build_refinement(cfg),
+        cfg.SOLVER.PICTURE_PERIOD,
     )
 
 

@@ -13,6 +13,7 @@ from detector.data.loader import TestDataset, WeakDataset, test_loader, train_lo
 from detector.data.proposals import Proposals, load_proposals
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
+from detector.structures import Views
 
 
 def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
@@ -100,6 +101,22 @@ def build_test_loader(
     )
     chosen = passes if indices is None else Subset(passes, indices)
     return test_loader(chosen, workers=cfg.DATASETS.WORKERS)
+
+
+def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]) -> list[Views]:
+    """The images of `indices` in one pass each, of the first training size and not mirrored."""
+    inputs = cfg.INPUT
+    transform = TestTransform(
+        inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False, inputs.MEAN, inputs.STD
+    )
+    passes = TestDataset(
+        dataset,
+        build_proposals(cfg, dataset),
+        [transform],
+        min_size=cfg.PROPOSALS.MIN_SIZE,
+        max_count=cfg.PROPOSALS.MAX_COUNT,
+    )
+    return [passes[index] for index in indices]
 
 
 def build_box_loader(cfg: CfgNode, dataset: AnnotatedImages, *, start: int = 0) -> DataLoader:

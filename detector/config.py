@@ -130,6 +130,7 @@ def get_cfg() -> CfgNode:
     cfg.SOLVER.WARMUP_FACTOR = 1 / 3  # the share of the learning rate that the warm-up begins with
     cfg.SOLVER.CLIP_NORM = 0.0  # longest gradient, as the 2-norm over all parameters; 0: not clipped
     cfg.SOLVER.LOG_PERIOD = 20  # iterations between two log lines
+    cfg.SOLVER.PICTURE_PERIOD = 2500  # iterations between two looks at what the streams see; 0: none
     cfg.SOLVER.CHECKPOINT_PERIOD = 2500  # iterations between two checkpoints
     cfg.SOLVER.KEEP_CHECKPOINTS = 2  # newest checkpoints to keep
 

@@ -21,7 +21,17 @@ ALLOWED = {
     "modeling": {"utils", "structures", "layers"},
     "engine": {"utils", "structures", "layers", "data", "modeling", "evaluation"},
     "build_data": {"utils", "structures", "data"},
-    "build": {"config", "utils", "structures", "layers", "data", "modeling", "evaluation", "engine"},
+    "build": {
+        "config",
+        "build_data",
+        "utils",
+        "structures",
+        "layers",
+        "data",
+        "modeling",
+        "evaluation",
+        "engine",
+    },
 }
 
 

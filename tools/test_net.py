@@ -2,8 +2,9 @@
 
     python tools/test_net.py --config-file configs/toybox_pcl.yaml [--weights FILE] [KEY VALUE ...]
 
-Writes metrics.json and pictures/ to the run folder, OUTPUT_DIR. The weights are its model_final.pt, or FILE.
-AP and CorLoc speak of the images that have true boxes; the AP of the image-level labels needs none.
+Writes metrics.json, detections.npz and pictures/ to the run folder, OUTPUT_DIR. The weights are its
+model_final.pt, or FILE. AP and CorLoc speak of the images that have true boxes; the AP of the image-level
+labels needs none.
 """
 
 import logging
@@ -23,6 +24,7 @@ from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.inference import predict
 from detector.evaluation.coco import coco_ap
+from detector.evaluation.detections_file import save_detections
 from detector.evaluation.image_level import image_ap, image_scores
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import metrics_table, summarize, write_json
@@ -82,6 +84,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
         "train_seconds": checkpoint["train_seconds"],
     }
     write_json(folder / "metrics.json", metrics)
+    save_detections(folder / "detections.npz", detections)
     options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
     pictures = write_pictures(folder / "pictures", test_set, detections, **options)
     on_test, on_train = name_images(test_set, len(boxed)), name_images(train_set, len(train_boxed))

@@ -3,7 +3,7 @@
     python tools/train_net.py --config-file configs/toybox_pcl.yaml [--resume] [KEY VALUE ...]
 
 Everything goes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed), log.txt, events
-for TensorBoard, checkpoints/ and, at the end, model_final.pt.
+for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt.
 """
 
 import logging
@@ -19,6 +19,7 @@ from detector.build import (
     build_criterion,
     build_model,
     build_optimizer,
+    build_snapshots,
     build_training,
     load_pretrained,
     start_run,
@@ -80,6 +81,7 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
             device=device,
             start=start,
             train_seconds=seconds,
+            snapshots=build_snapshots(cfg, dataset),
         )
     except KeyboardInterrupt:
         saved = list_checkpoints(folder)

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from detector.engine.checkpoint import checkpoint_path, list_checkpoints, save_checkpoint
 from detector.engine.loss_log import LossLog
 from detector.engine.schedule import set_lr
+from detector.engine.snapshots import Snapshots
 from detector.structures import Batch
 from detector.utils.reproducibility import seed_step
 
@@ -39,6 +40,7 @@ def train(
     log_period: int = 20,
     checkpoint_period: int = 2500,
     keep_checkpoints: int = 2,
+    snapshots: Snapshots | None = None,
     start: int = 0,
     train_seconds: float = 0.0,
 ) -> float:
@@ -50,11 +52,12 @@ def train(
     Args:
         criterion: (outputs, batch) to losses by name; their sum is what is minimised.
         batches: endless, and already at the batch that follows step `start`.
-        folder: run folder; takes the events of TensorBoard, checkpoints/ and model_final.pt.
+        folder: run folder; takes the events of TensorBoard, checkpoints/, snapshots/ and model_final.pt.
         lr_factor: number of finished steps to the factor of the learning rate.
         accumulate: batches whose gradients are averaged into one step.
         clip_norm: longest gradient (2-norm over all parameters); 0: not clipped.
         keep_checkpoints: how many of the newest to keep.
+        snapshots: what takes pictures of the streams now and then; None: nothing does.
         start: steps already done.
         train_seconds: seconds that they took.
 
@@ -108,6 +111,8 @@ def train(
                 seconds_left = (now - began) / (iteration - start) * (max_iter - iteration)
                 _report(iteration, max_iter, values, seconds_left, writer, bar)
                 images_seen, last_log = 0, now
+            if snapshots is not None and snapshots.due(iteration, max_iter):
+                snapshots.take(model, iteration, folder, writer)
             if save_now:
                 seconds = train_seconds + now - began
                 path = checkpoint_path(folder, iteration)

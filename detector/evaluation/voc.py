@@ -37,6 +37,36 @@ def voc_ap(
     Raises:
         ValueError: the two do not speak of the same images, or a label is not in [0, C).
     """
+    ranked = _ranked_hits(detections, annotations, num_classes, iou_threshold)
+    return np.array([_average_precision(right, objects, eleven_point) for right, objects in ranked])
+
+
+def precision_recall(
+    detections: Sequence[Detections],
+    annotations: Sequence[Annotation],
+    num_classes: int,
+    *,
+    iou_threshold: float = 0.5,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Recall and precision (D,) of each class after each of its D detections that count, best first.
+
+    By the rules of :func:`voc_ap`; recall is nan for a class without an object that counts.
+    """
+    curves = []
+    for right, objects in _ranked_hits(detections, annotations, num_classes, iou_threshold):
+        hits = np.cumsum(right)
+        recall = hits / objects if objects else np.full(len(hits), np.nan)
+        curves.append((recall, hits / np.arange(1, len(hits) + 1)))
+    return curves
+
+
+def _ranked_hits(
+    detections: Sequence[Detections],
+    annotations: Sequence[Annotation],
+    num_classes: int,
+    iou_threshold: float,
+) -> list[tuple[np.ndarray, int]]:
+    """Of each class: which detections that count are right (D,), best first, and how many objects count."""
     detections = in_order_of(annotations, detections)
     scores = _concatenate([image.scores for image in detections])  # (D,)
     ranking = np.argsort(-scores, kind="stable")
@@ -55,16 +85,13 @@ def voc_ap(
     counts = np.append(~difficult, True)[match]  # index -1, no match: it counts, as wrong
     counts &= right | (in_crowd < 0)
     found_label, true_label = found_group % num_classes, true_group % num_classes
-    return np.array(
-        [
-            _average_precision(
-                right[counts & (found_label == label)],
-                int(np.count_nonzero(~difficult & (true_label == label))),
-                eleven_point,
-            )
-            for label in range(num_classes)
-        ]
-    )
+    return [
+        (
+            right[counts & (found_label == label)],
+            int(np.count_nonzero(~difficult & (true_label == label))),
+        )
+        for label in range(num_classes)
+    ]
 
 
 def corloc(

@@ -72,6 +72,8 @@ def test_a_coco_set_trains_and_tests(load_tool, words, tmp_path, capsys):
     assert metrics["AP_small"] is None or metrics["AP_small"] >= 0
     assert list(metrics["per_class"]) == list(CLASSES)
     assert set(metrics["per_class"]["bird"]) == {"AP50", "AP50_11point", "CorLoc", "AP", "image_AP"}
+    assert load_tool("report").main([str(folder)]) == 0
+    assert "COCO AP" in (folder / "report.html").read_text()
     table = capsys.readouterr().out
     assert "on coco_val, CorLoc on coco_train" in table
     assert "COCO: AP " in table

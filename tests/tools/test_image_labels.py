@@ -95,7 +95,7 @@ def test_from_pictures_to_figures(commands, mine, tmp_path, capsys):
     assert "AP50" in told
 
 
-def test_without_a_single_box(commands, mine, tmp_path, capsys):
+def test_without_a_single_box(commands, mine, tmp_path, capsys, load_tool):
     (mine / "val.jsonl").unlink()
     (mine / "val.csv.later").rename(mine / "val.csv")
     commands("make_proposals")
@@ -107,6 +107,10 @@ def test_without_a_single_box(commands, mine, tmp_path, capsys):
     told = capsys.readouterr().out
     assert "AP in percent on no image of mine_val, as none has boxes" in told
     assert "AP50" not in told
+    assert load_tool("report").main([str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "No image of the test split has boxes: there is no AP" in page
+    assert "Nobody drew boxes to compare" in page
     assert len(list((tmp_path / "run" / "pictures").glob("*.png"))) == 3
 
 

@@ -43,6 +43,15 @@ def test_the_run_folder_says_what_ran(train_net, tmp_path, overrides, capsys):
         assert f"weights in {folder / 'model_final.pt'}" in text
 
 
+def test_pictures_change_no_bit_of_the_weights(train_net, tmp_path):
+    for period in (0, 1):
+        assert train_net("SOLVER.PICTURE_PERIOD", str(period), "OUTPUT_DIR", str(tmp_path / str(period))) == 0
+    assert not (tmp_path / "0" / "snapshots").exists()
+    assert len(list((tmp_path / "1" / "snapshots").iterdir())) == 4
+    without, taken = (final_weights(tmp_path / name) for name in "01")
+    assert all(without[name].equal(taken[name]) for name in without)
+
+
 @pytest.mark.parametrize(
     "keys",
     [

@@ -1,0 +1,72 @@
+"""What the streams see in a few training images, again and again while the detector trains."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
+
+from detector.data.loader import collate
+from detector.evaluation.attention import Attention, draw_attention, save_attention
+from detector.modeling.regression import FindsClusters
+from detector.structures import Views
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Takes a snapshot every `period` steps: a file for tools/report.py and pictures for TensorBoard.
+
+    It draws no random numbers and leaves the model as it was: a run has the same weights with and without.
+    """
+
+    views: Sequence[Views]  # the images to watch, with one pass and at least one proposal each
+    images: Sequence[Tensor]  # they as they are, (3, H, W) uint8 each
+    class_names: Sequence[str]
+    refinement: FindsClusters | None  # None: there are no clusters
+    period: int  # steps
+
+    def due(self, iteration: int, max_iter: int) -> bool:
+        return iteration % self.period == 0 or iteration == max_iter
+
+    def take(self, model: nn.Module, iteration: int, folder: Path, writer: SummaryWriter) -> None:
+        """Write the snapshot after `iteration` steps to the run folder `folder` and to TensorBoard."""
+        model.eval()
+        seen = [attend(model, views, self.refinement) for views in self.views]
+        model.train()
+        if not all(each.scores.isfinite().all() for each in seen):
+            return  # the next step will find that too, and name the images that it came from
+        save_attention(snapshot_path(folder, iteration), seen)
+        for image, each in zip(self.images, seen, strict=True):
+            picture = np.asarray(draw_attention(image, each, self.class_names))
+            writer.add_image(f"streams/{each.image_id}", picture, iteration, dataformats="HWC")
+
+
+@torch.no_grad()
+def attend(model: nn.Module, views: Views, refinement: FindsClusters | None) -> Attention:
+    """What the streams of a model, which is in eval mode, see in the first pass of an image."""
+    device = next(model.parameters()).device
+    batch = collate([views.samples[0]]).to(device)
+    outputs = model(*batch.inputs)
+    scores = torch.cat([outputs.mil[None], outputs.refinements[:, :, 1:]])  # (S, R, C)
+    clusters = centres = torch.full(scores.shape[:2], -1)  # (S, R)
+    if refinement is not None and scores.isfinite().all():
+        found = refinement.clusters(scores, batch)
+        clusters, centres = found.clusters, torch.where(found.centres >= 0, found.labels - 1, -1)
+    labels = views.samples[0].labels.nonzero()[:, 0]  # (L,)
+    return Attention(
+        views.image_id, labels, views.proposals, scores.cpu()[..., labels], clusters.cpu(), centres.cpu()
+    )
+
+
+def snapshot_path(folder: Path, iteration: int) -> Path:
+    """Where the snapshot after `iteration` steps stands in a run folder."""
+    return folder / "snapshots" / f"{iteration:06d}.npz"
+
+
+def list_snapshots(folder: Path) -> list[Path]:
+    """The snapshots of a run folder, oldest first."""
+    found = [path for path in (folder / "snapshots").glob("*.npz") if path.stem.isdigit()]
+    return sorted(found, key=lambda path: int(path.stem))

@@ -1,0 +1,129 @@
+"""What the MIL stream and each refinement stream look at in one training image, kept in a file and drawn."""
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from detector.evaluation.drawing import class_colour, outermost_pixels
+from detector.utils.files import atomic_write
+
+_PANEL = 240  # pixels of the longest side of a drawn image
+_COLOURS = np.array([(20, 12, 60), (114, 31, 129), (222, 73, 104), (254, 159, 109), (252, 253, 191)])
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One image as S streams see it: row 0 is the MIL stream, the others are the refinement streams in order.
+
+    Row s of `clusters` and `centres` holds what pseudo labels made of the scores of stream s would be, those
+    that the next stream learns from.
+    """
+
+    image_id: str
+    labels: Tensor  # (L,) int64, the classes that the image shows, ascending
+    boxes: Tensor  # (R, 4) float32 xyxy in pixels of the original image: the proposals
+    scores: Tensor  # (S, R, L) float32
+    clusters: Tensor  # (S, R) int64, the cluster of a proposal, -1: of none
+    centres: Tensor  # (S, R) int64, the class of a proposal that is the centre of a cluster, -1: it is none
+
+
+def stream_names(count: int) -> list[str]:
+    """What the S rows of an :class:`Attention` are called."""
+    return ["MIL", *(f"stream {k}" for k in range(1, count))]
+
+
+def save_attention(path: Path, images: Sequence[Attention]) -> None:
+    """Write what the streams see in several images to an .npz file that holds no pickles."""
+    arrays = {
+        f"{index}/{field.name}": np.asarray(getattr(image, field.name))
+        for index, image in enumerate(images)
+        for field in fields(Attention)
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def load_attention(path: Path) -> list[Attention]:
+    """What :func:`save_attention` wrote.
+
+    Raises:
+        ValueError: it is no such file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            count = len({name.partition("/")[0] for name in file.files})
+            rows = [{each.name: file[f"{i}/{each.name}"] for each in fields(Attention)} for i in range(count)]
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not a snapshot that training wrote: {error}") from None
+    return [
+        Attention(str(row.pop("image_id")), **{name: torch.from_numpy(row[name]) for name in row})
+        for row in rows
+    ]
+
+
+def heat_map(boxes: Tensor, scores: Tensor, size: tuple[int, int], scale: float = 1.0) -> np.ndarray:
+    """Where the scores lie, (height * scale, width * scale) float64 in [0, 1].
+
+    For each class a pixel has the sum of the scores of the boxes that cover it, over the largest such sum of
+    the image; of several classes the larger counts.
+
+    Args:
+        boxes, scores: (R, 4) and (R, L).
+        size: (height, width) of the image.
+    """
+    height, width = (max(1, round(side * scale)) for side in size)
+    corners = (boxes.double() * scale).round().long().numpy()  # (R, 4)
+    left, right = (corners[:, i].clip(0, width) for i in (0, 2))
+    top, bottom = (corners[:, i].clip(0, height) for i in (1, 3))
+    heat = np.zeros((height, width))
+    for column in scores.double().numpy().T:  # (R,)
+        # A box adds its score at two corners and takes it away at the others; sums both ways fill it.
+        steps = np.zeros((height + 1, width + 1))
+        for y, x, sign in ((top, left, 1), (bottom, right, 1), (top, right, -1), (bottom, left, -1)):
+            np.add.at(steps, (y, x), sign * column)
+        sums = steps.cumsum(axis=0).cumsum(axis=1)[:height, :width]
+        heat = np.maximum(heat, sums / max(sums.max(), 1e-12))
+    return heat.clip(0, 1)
+
+
+def draw_heat(image: Tensor, attention: Attention, stream: int) -> Image.Image:
+    """Image (3, H, W) uint8, small and grey, under what stream `stream` looks at: from violet to white."""
+    height, width = image.shape[1:]
+    scale = _PANEL / max(height, width)
+    heat = heat_map(attention.boxes, attention.scores[stream], (height, width), scale)[..., None]  # (h, w, 1)
+    picture = Image.fromarray(image.permute(1, 2, 0).numpy()).convert("L")
+    grey = np.asarray(picture.resize(heat.shape[1::-1], Image.Resampling.BICUBIC))[..., None]  # (h, w, 1)
+    places = np.linspace(0, 1, len(_COLOURS))
+    colour = np.stack([np.interp(heat[..., 0], places, column) for column in _COLOURS.T], axis=2)
+    share = 0.15 + 0.6 * heat
+    return Image.fromarray((share * colour + (1 - share) * grey).round().astype(np.uint8))
+
+
+def draw_attention(image: Tensor, attention: Attention, class_names: Sequence[str]) -> Image.Image:
+    """One panel a stream, side by side: what it looks at, and the centres of the clusters of its scores."""
+    panels = [draw_heat(image, attention, stream) for stream in range(len(attention.scores))]
+    scale = _PANEL / max(image.shape[1:])
+    width, height = panels[0].size
+    sheet = Image.new("RGB", (len(panels) * (width + 4) - 4, height + 36), "white")
+    on_sheet, left = ImageDraw.Draw(sheet), 2
+    for label in attention.labels.tolist():
+        on_sheet.rectangle((left, height + 22, left + 9, height + 31), fill=class_colour(label))
+        on_sheet.text((left + 14, height + 21), class_names[label], fill="black")
+        left += 24 + round(on_sheet.textlength(class_names[label]))
+    for stream, (panel, name) in enumerate(zip(panels, stream_names(len(panels)), strict=True)):
+        draw = ImageDraw.Draw(panel)
+        centres = attention.centres[stream]
+        for row in (centres >= 0).nonzero()[:, 0].tolist():
+            label = int(centres[row])
+            box = outermost_pixels((attention.boxes[row] * scale).tolist())
+            draw.rectangle(box, outline=class_colour(label), width=2)
+        sheet.paste(panel, (stream * (width + 4), 18))
+        on_sheet.text((stream * (width + 4) + 2, 3), name, fill="black")
+    return sheet

@@ -1,0 +1,64 @@
+"""Pictures as data URIs, with boxes drawn over them in SVG, which stay sharp at every size."""
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from PIL import Image
+from torch import Tensor
+
+from detector.evaluation.drawing import class_colour
+
+_SIDE = 360  # pixels of the longest side of a picture; larger ones are made smaller
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box on a picture."""
+
+    box: Sequence[float]  # xyxy in pixels of the image
+    style: str  # "found", "other" (thinner) or "true" (dashed white)
+    label: int = 0  # gives the colour
+    title: str = ""  # shown where the pointer rests
+
+
+def picture(image: Tensor | Image.Image, size: tuple[int, int], boxes: Sequence[Box], text: str) -> str:
+    """An image, (3, H, W) uint8 or drawn, under boxes in pixels of an image of `size` (height, width).
+
+    Args:
+        text: what stands in its place for those who cannot see it.
+    """
+    height, width = size
+    shapes = "".join(map(_shape, sorted(boxes, key=lambda box: box.style == "found")))
+    overlay = (
+        f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" aria-hidden="true">{shapes}</svg>'
+    )
+    return (
+        f'<div class="picture"><img src="{data_uri(image)}" alt="{escape(text)}" '
+        f'width="{width}" height="{height}">{overlay}</div>'
+    )
+
+
+def data_uri(image: Tensor | Image.Image) -> str:
+    """An image, (3, H, W) uint8 or drawn, as a small JPEG in a data URI."""
+    drawn = image if isinstance(image, Image.Image) else Image.fromarray(image.permute(1, 2, 0).numpy())
+    small = drawn.convert("RGB")
+    small.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    small.save(buffer, format="jpeg", quality=82, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _shape(box: Box) -> str:
+    x1, y1, x2, y2 = box.box
+    place = f'x="{x1:.1f}" y="{y1:.1f}" width="{max(x2 - x1, 0):.1f}" height="{max(y2 - y1, 0):.1f}"'
+    if box.style == "true":
+        return f'<rect class="under" {place}/><rect class="true" {place}/>'
+    red, green, blue = class_colour(box.label)
+    halo = f'<rect class="halo" {place}/>' if box.style == "found" else ""
+    return (
+        f'{halo}<rect class="{box.style}" {place} style="stroke:rgb({red},{green},{blue})">'
+        f"<title>{escape(box.title)}</title></rect>"
+    )

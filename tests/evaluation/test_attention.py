@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+import torch
+
+from detector.evaluation.attention import Attention, draw_attention, heat_map, load_attention, save_attention
+
+
+def attention(streams=2):
+    boxes = torch.tensor([[0.0, 0, 20, 20], [10, 10, 40, 30]])
+    scores = torch.tensor([[0.5, 0.1], [0.25, 0.9]]).expand(streams, 2, 2)
+    clusters = torch.tensor([[0, 1]] + [[-1, 0]] * (streams - 1))
+    centres = torch.tensor([[2, 5]] + [[-1, 5]] * (streams - 1))
+    return Attention("a/1", torch.tensor([2, 5]), boxes, scores, clusters, centres)
+
+
+def test_heat_is_the_sum_of_the_scores_over_each_pixel():
+    heat = heat_map(attention().boxes, torch.tensor([[0.5], [0.25]]), (30, 40))
+    assert heat.shape == (30, 40)
+    assert heat[:10, :10] == pytest.approx(np.full((10, 10), 0.5 / 0.75))
+    assert heat[15, 15] == pytest.approx(1)
+    assert heat[25, 35] == pytest.approx(0.25 / 0.75)
+    assert heat[5, 30] == pytest.approx(0, abs=1e-12)
+
+
+def test_each_class_has_its_own_measure_of_heat():
+    heat = heat_map(attention().boxes, torch.tensor([[1.0, 0], [0, 1e-4]]), (30, 40))
+    assert heat[5, 5] == heat[25, 35] == pytest.approx(1)
+
+
+def test_heat_of_a_smaller_picture_and_of_no_boxes():
+    assert heat_map(attention().boxes, torch.ones(2, 1), (30, 40), scale=0.5).shape == (15, 20)
+    assert heat_map(torch.zeros(0, 4), torch.zeros(0, 2), (30, 40)).max() == 0
+
+
+def test_a_file_gives_back_what_was_saved(tmp_path):
+    path = tmp_path / "snapshots" / "000001.npz"
+    save_attention(path, [attention(), attention(streams=1)])
+    one, other = load_attention(path)
+    assert one.image_id == "a/1"
+    assert all(
+        getattr(one, name).equal(getattr(attention(), name)) for name in ("scores", "centres", "labels")
+    )
+    assert other.scores.shape == (1, 2, 2)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"000001\.npz is not a snapshot"):
+        load_attention(path)
+
+
+def test_a_panel_for_each_stream():
+    image = torch.full((3, 30, 40), 90, dtype=torch.uint8)
+    one, four = (draw_attention(image, attention(n), "abcdef") for n in (1, 4))
+    assert four.height == one.height
+    assert 4 * one.width <= four.width <= 4 * one.width + 20

@@ -1,0 +1,25 @@
+import pytest
+from torch.utils.tensorboard import SummaryWriter
+
+from detector.evaluation.curves import read_curves
+
+
+def write(folder, steps, value, **options):
+    with SummaryWriter(folder, **options) as writer:
+        for step in steps:
+            writer.add_scalar("train/loss", value, step)
+            writer.add_scalar("other", 0.0, step)
+
+
+def test_the_curves_of_a_run_that_was_resumed(tmp_path):
+    write(tmp_path, (2, 4, 6), 1.0)
+    write(tmp_path, (6, 8), 2.0, purge_step=5, filename_suffix=".later")
+    curves = read_curves(tmp_path)
+    assert list(curves) == ["loss"]
+    steps, values = curves["loss"]
+    assert steps.tolist() == [2, 4, 6, 8]
+    assert values == pytest.approx([1, 1, 2, 2])
+
+
+def test_a_folder_without_events(tmp_path):
+    assert read_curves(tmp_path) == {}

@@ -1,0 +1,166 @@
+"""tools/report.py: one page that shows a run and needs nothing else, in a browser where there is one."""
+
+import base64
+import io
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from detector.data.toybox import CLASSES
+from detector.evaluation.detections_file import load_detections, save_detections
+from detector.structures import Detections
+
+CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
+HOSTILE = "<img src=x onerror=alert(1)>&"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Where the run is kept for all tests, once the first of them has made it."""
+    return tmp_path_factory.mktemp("kept") / "run"
+
+
+@pytest.fixture
+def run_folder(load_tool, overrides, tmp_path, kept):
+    """A tested run of four steps with two snapshots, and a class whose name is HTML."""
+    if not kept.exists():
+        values = {"OUTPUT_DIR": kept, "DATASETS.CLASSES": (*CLASSES, HOSTILE), "SOLVER.PICTURE_PERIOD": 2}
+        words = [str(word) for pair in values.items() for word in pair]
+        arguments = ["--config-file", CONFIG, *overrides, *words, "TEST.PICTURES", "3"]
+        assert load_tool("train_net").main(arguments) == 0
+        assert load_tool("test_net").main(arguments) == 0
+    shutil.copytree(kept, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def report(load_tool):
+    """Run the command; returns its exit status."""
+    main = load_tool("report").main
+    return lambda *words: main([str(word) for word in words])
+
+
+class Page(HTMLParser):
+    """What a page is made of."""
+
+    EMPTY = ("meta", "link", "img", "br")  # never closed
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.sources, self.links, self.ids, self.text = [], [], [], [], [], ""
+        self.feed(text)
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        assert not any(name.startswith("on") for name in named)
+        self.tags.append(tag)
+        self.sources += [named["src"]] if "src" in named else []
+        self.links += [named["href"]] if "href" in named else []
+        self.ids += [named["id"]] if "id" in named else []
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in self.EMPTY:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def sections(page):
+    return [place for place in page.ids if place]
+
+
+def test_the_page_holds_all_that_it_shows(report, run_folder, tmp_path, capsys):
+    output = tmp_path / "page.html"
+    assert report(run_folder, "--output", output) == 0
+    assert f"report    {output}" in capsys.readouterr().out
+    page = Page(output.read_text())
+    assert sections(page) == [
+        *("classes", "errors", "pictures", "precision-and-recall", "confusion"),
+        *("streams", "training", "run"),
+    ]
+    assert set(page.links) == {"data:,"} | {f"#{place}" for place in page.ids}
+    assert "script" not in page.tags
+    assert page.tags.count("img") == len(page.sources) > 3 * 2 * 4  # galleries, and 2 snapshots of 4 streams
+    for source in page.sources:
+        start, _, data = source.partition(",")
+        assert start == "data:image/jpeg;base64"
+        assert min(Image.open(io.BytesIO(base64.b64decode(data))).size) > 20
+    assert HOSTILE in page.text
+    assert HOSTILE not in output.read_text()
+    for word in ("mAP50", "CorLoc", "grouped", "missed", "step 2", "step 4", "stream 3", "MODEL.IMAGE_HEAD"):
+        assert word in page.text
+
+
+def test_nothing_detected_and_no_snapshots(report, run_folder):
+    ids = [image.image_id for image in load_detections(run_folder / "detections.npz")]
+    none = [Detections(each, torch.zeros(0, 4), torch.zeros(0), torch.zeros(0).long()) for each in ids]
+    save_detections(run_folder / "detections.npz", none)
+    shutil.rmtree(run_folder / "snapshots")
+    for path in run_folder.glob("events.*"):
+        path.unlink()
+    assert report(run_folder) == 0
+    page = Page((run_folder / "report.html").read_text())
+    assert "There are none." in page.text
+    assert "No snapshots: the run was trained with SOLVER.PICTURE_PERIOD 0" in page.text
+    assert "no TensorBoard events" in page.text
+
+
+def test_what_is_missing_or_damaged_is_named(report, run_folder, tmp_path, capsys):
+    def error(*words):
+        assert report(*words) == 2
+        return capsys.readouterr().err
+
+    assert "is not a run folder" in error(tmp_path)
+    assert "cannot write" in error(run_folder, "--output", tmp_path / "nowhere" / "page.html")
+    saved = load_detections(run_folder / "detections.npz")
+    save_detections(run_folder / "detections.npz", saved[:-1])
+    assert "run tools/test_net.py again" in error(run_folder)
+    (run_folder / "detections.npz").write_bytes(b"PK\3\4 not one")
+    assert "does not hold detections" in error(run_folder)
+    (run_folder / "detections.npz").unlink()
+    assert "run tools/test_net.py first" in error(run_folder)
+    (run_folder / "metrics.json").unlink()
+    assert "has no test results: run tools/test_net.py --config-file" in error(run_folder)
+    assert not (run_folder / "report.html").exists()
+
+
+def test_in_a_browser(report, run_folder):
+    """On a desk and on a phone: nothing asked for, no error, pictures there, no scrolling across."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser_path is None:
+        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed")
+    assert report(run_folder) == 0
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+            told, asked = [], []
+            page.on("console", lambda message, told=told: told.append(message.text))
+            page.on("pageerror", lambda error, told=told: told.append(str(error)))
+            page.on("request", lambda request, asked=asked: asked.append(request.url))
+            page.goto((run_folder / "report.html").as_uri())
+            assert told == []
+            assert [url for url in asked if not url.startswith("data:")] == [page.url]
+            widths = page.evaluate("[...document.images].map(image => image.naturalWidth)")
+            assert len(widths) > 24
+            assert min(widths) > 20
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+            for place in page.evaluate("[...document.querySelectorAll('nav a')].map(a => a.hash)"):
+                assert page.locator(place).bounding_box()["height"] > 60
+            page.get_by_text("What each means").click()
+            assert page.get_by_text("part domination").is_visible()
+        browser.close()
