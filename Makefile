@@ -26,6 +26,7 @@ help:  ## this list
 demo: $(SETUP) datasets/toybox/proposals.npz  ## draw toybox, find its proposals, train PCL from image labels, test it: see runs/demo
 	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml --resume OUTPUT_DIR runs/demo
 	$(RUN) tools/test_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo
+	$(RUN) tools/report.py runs/demo
 
 datasets/toybox: | $(SETUP)
 	$(RUN) tools/make_toybox.py $@

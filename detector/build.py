@@ -39,7 +39,8 @@ from detector.structures import Detections, Scores
 from detector.utils.logging import setup_logging
 from detector.utils.reproducibility import seed_everything
 
-_WATCHED = 4  # training images that snapshots are taken of
+# Training images that snapshots are taken of, and how many are looked at to choose them: COCO has 80,000.
+_WATCHED, _CANDIDATES = 4, 1000
 
 
 def build_device(cfg: CfgNode) -> torch.device:
@@ -254,7 +255,8 @@ def build_snapshots(cfg: CfgNode, dataset: AnnotatedImages) -> Snapshots | None:
     """What looks every SOLVER.PICTURE_PERIOD steps at what the streams see; None: nothing does."""
     if cfg.SOLVER.PICTURE_PERIOD == 0:
         return None
-    indices = choose_samples([dataset.labels(i) for i in range(len(dataset))], _WATCHED)
+    candidates = range(min(len(dataset), _CANDIDATES))
+    indices = choose_samples([dataset.labels(i) for i in candidates], _WATCHED)
     views = build_watched(cfg, dataset, indices)
     usable = [k for k, each in enumerate(views) if len(each.proposals) and each.samples[0].labels.any()]
     return Snapshots(

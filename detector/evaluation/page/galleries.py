@@ -21,10 +21,9 @@ def best_detections(judged: Sequence[Judged], num_classes: int, count: int) -> l
 
     Of an image there is one.
     """
-    rankings = [
-        [place for place in _ranked(judged, lambda kind: kind == _RIGHT) if _label(judged, place) == label]
-        for label in range(num_classes)
-    ]
+    rankings: list[list[tuple[int, int]]] = [[] for _ in range(num_classes)]
+    for image, row in _ranked(judged, lambda kind: kind == _RIGHT):
+        rankings[int(judged[image].detections.labels[row])].append((image, row))
     turns = (place for turn in zip_longest(*rankings) for place in turn if place is not None)
     return _one_an_image(turns, count)
 
@@ -145,10 +144,6 @@ def _found(image: Detections, row: int, class_names: Sequence[str], style: str) 
 
 def _size(pixels: Tensor) -> tuple[int, int]:
     return pixels.shape[1], pixels.shape[2]
-
-
-def _label(judged: Sequence[Judged], place: tuple[int, int]) -> int:
-    return int(judged[place[0]].detections.labels[place[1]])
 
 
 def _ranked(judged: Sequence[Judged], wanted: Callable[[int], bool]) -> list[tuple[int, int]]:

@@ -26,12 +26,15 @@ def streams_section(
     """Heat, cluster centres and scores by rank of each watched image.
 
     Args:
-        snapshots: (iteration, images), oldest first; the images are the same in all.
+        snapshots: (iteration, images), oldest first. Those of other images than the last, as after a resume
+            with another data set, are left out.
         read: the pixels (3, H, W) uint8 and the true boxes of an image id.
     """
     if not snapshots or not snapshots[-1][1]:
         note = "No snapshots: the run was trained with SOLVER.PICTURE_PERIOD 0, or before there were any."
         return Section("Streams", warning(note))
+    last_ids = [seen.image_id for seen in snapshots[-1][1]]
+    snapshots = [each for each in snapshots if [seen.image_id for seen in each[1]] == last_ids]
     chosen = np.unique(np.linspace(0, len(snapshots) - 1, _TIMES).round().astype(int))
     times = [snapshots[place] for place in chosen]
     note = (
