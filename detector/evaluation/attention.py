@@ -60,7 +60,7 @@ def load_attention(path: Path) -> list[Attention]:
         with np.load(path, allow_pickle=False) as file:
             count = len({name.partition("/")[0] for name in file.files})
             rows = [{each.name: file[f"{i}/{each.name}"] for each in fields(Attention)} for i in range(count)]
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+    except (EOFError, KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a snapshot that training wrote: {error}") from None
     return [
         Attention(str(row.pop("image_id")), **{name: torch.from_numpy(row[name]) for name in row})

@@ -44,6 +44,6 @@ def load_detections(path: Path) -> list[Detections]:
         with np.load(path, allow_pickle=False) as file:
             ids, counts = file["image_ids"].tolist(), file["counts"].tolist()
             columns = [torch.from_numpy(file[name]).split(counts) for name in ("boxes", "scores", "labels")]
-    except (KeyError, ValueError, OSError, RuntimeError, zipfile.BadZipFile) as error:
+    except (EOFError, KeyError, ValueError, OSError, RuntimeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} does not hold detections that tools/test_net.py wrote: {error}") from None
     return [Detections(*row) for row in zip(ids, *columns, strict=True)]

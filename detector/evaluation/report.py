@@ -11,8 +11,8 @@ import numpy as np
 from detector.utils.files import atomic_write
 
 _COLUMNS = {"AP50": "mAP50", "AP50_11point": "mAP50_11point", "CorLoc": "CorLoc"}  # of a class: their mean
-_MEANS = _COLUMNS | {"AP": "AP", "image_AP": "image_mAP"}  # all columns that there may be
-_HEADS = {"AP50_11point": "AP50 11-point", "image_AP": "image AP"}
+MEANS = _COLUMNS | {"AP": "AP", "image_AP": "image_mAP"}  # all columns that there may be
+HEADS = {"AP50_11point": "AP50 11-point", "image_AP": "image AP"}
 _COCO = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
 
 
@@ -55,8 +55,8 @@ def metrics_table(metrics: dict) -> str:
     COCO's figures add a column, AP, and a line below. A column without any figure is left out.
     """
     coco = [name for name in _COCO if name in metrics]
-    shown = {name: mean for name, mean in _MEANS.items() if metrics.get(mean) is not None}
-    rows = [["class", *(_HEADS.get(name, name) for name in shown)]]
+    shown = {name: mean for name, mean in MEANS.items() if metrics.get(mean) is not None}
+    rows = [["class", *(HEADS.get(name, name) for name in shown)]]
     for name, values in metrics["per_class"].items():
         rows += [[name, *(_cell(values[column]) for column in shown)]]
     rows += [["mean", *(_cell(metrics[mean]) for mean in shown.values())]]

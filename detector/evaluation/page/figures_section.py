@@ -8,21 +8,8 @@ import numpy as np
 from detector.evaluation.errors import FATES, KINDS
 from detector.evaluation.page.charts import kind_class, legend, line_chart, stacked_bars
 from detector.evaluation.page.document import Section, facts, figure, grid, paragraph, table, warning
+from detector.evaluation.report import HEADS, MEANS
 
-_COLUMNS = {
-    "AP50": "AP50",
-    "AP50_11point": "AP50 11-point",
-    "CorLoc": "CorLoc",
-    "AP": "AP",
-    "image_AP": "image AP",
-}
-_MEANS = {
-    "AP50": "mAP50",
-    "AP50_11point": "mAP50_11point",
-    "CorLoc": "CorLoc",
-    "AP": "AP",
-    "image_AP": "image_mAP",
-}
 _RULES = {
     "right": "the best-scored detection that overlaps an object of its class by IoU 0.5 or more",
     "part": "part domination: 0.8 or more of the box lies in an object of its class, which it does not fill",
@@ -75,18 +62,20 @@ def config_section(changes: Sequence[tuple[str, object, object]], run: Mapping[s
 
 def classes_section(metrics: Mapping, on_what: str) -> Section:
     """AP and CorLoc of each class, from the dict of `summarize`."""
-    shown = [name for name, mean in _MEANS.items() if metrics.get(mean) is not None]
+    shown = [name for name, mean in MEANS.items() if metrics.get(mean) is not None]
     rows = []
     for name, values in metrics["per_class"].items():
         rows.append(f"<tr><td>{escape(name)}</td>{''.join(_meter(values[column]) for column in shown)}</tr>")
-    means = "".join(_meter(metrics[_MEANS[column]]) for column in shown)
+    means = "".join(_meter(metrics[MEANS[column]]) for column in shown)
     rows.append(f'<tr class="mean"><td>mean</td>{means}</tr>')
     body = paragraph(on_what, "muted")
     if metrics.get("mAP50") is None:
         body += warning(
             "No image of the test split has boxes: there is no AP, and what needs boxes is left out."
         )
-    return Section("Classes", body + table(["class", *(_COLUMNS[name] for name in shown)], rows, "classes"))
+    return Section(
+        "Classes", body + table(["class", *(HEADS.get(name, name) for name in shown)], rows, "classes")
+    )
 
 
 def precision_recall_section(
