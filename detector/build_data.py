@@ -13,6 +13,7 @@ from detector.data.loader import TestDataset, WeakDataset, test_loader, train_lo
 from detector.data.proposals import Proposals, load_proposals
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
+from detector.utils.distributed import rank, world_size
 
 
 def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
@@ -51,7 +52,10 @@ def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
 
 
 def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
-    """Endless training batches; the first is the one after `start` batches. `stride` is the backbone's."""
+    """Endless training batches of this process; the first is the one after `start` batches of all processes.
+
+    `stride` is the backbone's.
+    """
     inputs = cfg.INPUT
     transform = TrainTransform(
         sizes=inputs.TRAIN_SIZES,
@@ -75,6 +79,8 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         seed=cfg.SEED,
         start=start,
         workers=cfg.DATASETS.WORKERS,
+        rank=rank(),
+        world_size=world_size(),
     )
 
 

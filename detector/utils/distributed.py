@@ -6,7 +6,7 @@ Everything here holds for a single process without torchrun too: it has rank 0 o
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -102,12 +102,23 @@ def raise_once(error: Exception) -> NoReturn:
     raise SystemExit(1)
 
 
+def is_lost_process(error: RuntimeError) -> bool:
+    """Is it torch's way to say that another process has gone, or does not answer in time?"""
+    return isinstance(error, dist.DistError) or (world_size() > 1 and "gloo" in str(error))
+
+
 def replicate(model: nn.Module) -> nn.Module:
     """The model with gradients averaged over the processes; as it is where there is one process."""
     if world_size() == 1:
         return model
     # Without device_ids it leaves the inputs where they are: the counts of a batch belong on the CPU.
-    return DistributedDataParallel(model)
+    # Buffers are constants, or the same function of the same steps; views spare a copy of all gradients.
+    return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+def no_sync(model: nn.Module) -> AbstractContextManager[None]:
+    """Where gradients of what `replicate` returned are added up in their process, not yet averaged."""
+    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 
 def _environment(name: str, alone: int) -> int:
