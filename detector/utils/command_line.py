@@ -44,7 +44,7 @@ def run_command(command: Callable[[], None]) -> int:
             raise
         logger.debug("where the error came from", exc_info=True)
         logger.error(
-            "error: another process has stopped or does not answer: %s", str(error).partition("\n")[0]
+            "error: another process has stopped or does not answer: %s", str(error).partition(". ")[0]
         )
         return 1
     return 0

@@ -58,7 +58,7 @@ def process_group(device: torch.device, timeout: float) -> Iterator[None]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"  # objects travel from CPU to CPU, and never wait for a GPU
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **_meeting_place())
     # Left by an error it stays open: closing it could wait for a process that is gone.
     yield
     dist.destroy_process_group()
@@ -111,14 +111,28 @@ def replicate(model: nn.Module) -> nn.Module:
     """The model with gradients averaged over the processes; as it is where there is one process."""
     if world_size() == 1:
         return model
-    # Without device_ids it leaves the inputs where they are: the counts of a batch belong on the CPU.
-    # Buffers are constants, or the same function of the same steps; views spare a copy of all gradients.
-    return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+    # Without device_ids it leaves the inputs where they are: the counts of a batch belong on the CPU. The
+    # view spares a copy of all gradients.
+    return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
 def no_sync(model: nn.Module) -> AbstractContextManager[None]:
     """Where gradients of what `replicate` returned are added up in their process, not yet averaged."""
     return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+def _meeting_place() -> dict[str, Any]:
+    """How `init_process_group` finds the others, where torchrun's own way does not do.
+
+    After a restart torchrun lends the store of the first start once more, in which gloo and NCCL would find
+    the addresses of processes that are gone (pytorch issue 135712). So each start has names of its own. On
+    several machines the counts of restarts may differ; docs/distributed.md says what to do there.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("GROUP_WORLD_SIZE") != "1":
+        return {}
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    named = dist.PrefixStore(f"start_{restarts()}", store)
+    return {"store": named, "rank": rank(), "world_size": world_size()}
 
 
 def _environment(name: str, alone: int) -> int:
