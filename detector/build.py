@@ -32,7 +32,7 @@ from detector.modeling.weak_rcnn import WeakRCNN
 from detector.modeling.weights import TORCHVISION, Preprocessing, load_tensors, load_weights
 from detector.modeling.wsddn import Criterion
 from detector.structures import Detections, Scores
-from detector.utils.distributed import local_rank, world_size
+from detector.utils.distributed import local_rank, local_world_size, world_size
 from detector.utils.logging import setup_logging
 from detector.utils.reproducibility import seed_everything
 
@@ -46,10 +46,10 @@ def build_device(cfg: CfgNode) -> torch.device:
         return torch.device("cpu")
     if world_size() == 1:
         return torch.device("cuda")
-    if local_rank() >= torch.cuda.device_count():
+    if local_world_size() > torch.cuda.device_count():
         raise ValueError(
-            f"process {local_rank()} of this machine has no GPU of its own: there are "
-            f"{torch.cuda.device_count()}; give torchrun --nproc_per_node of at most that"
+            f"{local_world_size()} processes were started where there are {torch.cuda.device_count()} GPUs; "
+            "give torchrun --nproc_per_node of at most that, or use DEVICE cpu"
         )
     return torch.device("cuda", local_rank())
 

@@ -35,6 +35,7 @@ def run_processes(function, count, *arguments, patience=40):
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(store.port),
         "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
     }
     pipes, processes = [], []
     for number in range(count):

@@ -4,7 +4,7 @@ import argparse
 import logging
 from collections.abc import Callable
 
-from detector.utils.distributed import is_lost_process, is_main
+from detector.utils.distributed import is_lost_process, is_main, leave_to_another
 from detector.utils.logging import setup_logging
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,8 @@ def run_command(command: Callable[[], None]) -> int:
         command()
     except (ValueError, OSError, FloatingPointError) as error:
         logger.debug("where the error came from", exc_info=True)  # for the log file only
-        logger.error("error: %s", _message(error))
+        if not leave_to_another():
+            logger.error("error: %s", _message(error))
         return 2
     except KeyboardInterrupt:
         if is_main():

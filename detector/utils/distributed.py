@@ -33,6 +33,11 @@ def local_rank() -> int:
     return _environment("LOCAL_RANK", 0)
 
 
+def local_world_size() -> int:
+    """Number of processes on this machine."""
+    return _environment("LOCAL_WORLD_SIZE", 1)
+
+
 def restarts() -> int:
     """How often torchrun has started these processes again after one died (its --max-restarts)."""
     return _environment("TORCHELASTIC_RESTART_COUNT", 0)
@@ -94,6 +99,14 @@ def together() -> Iterator[None]:
         raise_once(error if is_main() and error else ValueError(f"rank {number}: {message}"))
 
 
+def leave_to_another() -> bool:
+    """Is it for another process to say what went wrong? Before all have met those of a machine fail alike."""
+    if dist.is_initialized() or local_rank() == 0:
+        return False
+    time.sleep(_REPORTING)
+    return True
+
+
 def raise_once(error: Exception) -> NoReturn:
     """Raise an error that all processes know of in the main one; the others leave without a word."""
     if is_main():
@@ -137,4 +150,4 @@ def _meeting_place() -> dict[str, Any]:
 
 def _environment(name: str, alone: int) -> int:
     # Job schedulers set RANK and the like as well, for their own ends.
-    return int(os.environ[name]) if dist.is_torchelastic_launched() else alone
+    return int(os.environ.get(name, alone)) if dist.is_torchelastic_launched() else alone

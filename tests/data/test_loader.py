@@ -85,9 +85,8 @@ def test_start_continues_where_an_unbroken_run_would_be(start):
 @pytest.mark.parametrize("start", [0, 12])
 def test_processes_read_together_what_one_would_read(world_size, start):
     alone = list(islice(SeededBatches(5, 2, seed=3, start=start), 12))
-    shards = [
-        SeededBatches(5, 2, seed=3, start=start, rank=r, world_size=world_size) for r in range(world_size)
-    ]
+    ranks = [{"rank": rank, "world_size": world_size} for rank in range(world_size)]
+    shards = [SeededBatches(5, 2, seed=3, start=start, **rank) for rank in ranks]
     rounds = islice(zip(*shards, strict=True), 12 // world_size)
     assert [batch for batches in rounds for batch in batches] == alone
 
@@ -183,9 +182,8 @@ def test_batches_do_not_depend_on_workers(dataset):
 
 def test_processes_share_the_batches(dataset):
     alone = list(islice(train_loader(dataset, images_per_batch=2, seed=4, start=3), 4))
-    shards = [
-        train_loader(dataset, images_per_batch=2, seed=4, start=3, rank=r, world_size=2) for r in (0, 1)
-    ]
+    options = {"images_per_batch": 2, "seed": 4, "start": 3, "world_size": 2}
+    shards = [train_loader(dataset, rank=rank, **options) for rank in (0, 1)]
     pairs = islice(zip(*shards, strict=True), 2)
     assert all(map(same, alone, [batch for pair in pairs for batch in pair]))
 
