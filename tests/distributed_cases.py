@@ -2,8 +2,11 @@
 
 import multiprocessing
 import os
+import runpy
+import sys
 import time
 from contextlib import redirect_stderr
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -16,7 +19,7 @@ from detector.utils.distributed import gather, process_group, rank, together, wo
 CPU = torch.device("cpu")
 # Imports what takes seconds once for all processes of all tests. DistributedDataParallel wants torch._dynamo.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.engine.train"])
+CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.build", "detector.build_data"])
 
 
 def run_processes(function, count, *arguments, patience=40):
@@ -126,3 +129,10 @@ def lose_rank_1(way, folder):
     others = [folder / "0.txt", folder / "2.txt"]
     with open(folder / f"{rank()}.txt", "w", buffering=1) as file, redirect_stderr(file):
         return run_command(command)
+
+
+def train_net(words):
+    """tools/train_net.py in a process of its own, which ends with its status."""
+    torch.set_num_threads(1)
+    path = Path(__file__).parents[1] / "tools" / "train_net.py"
+    sys.exit(runpy.run_path(str(path))["main"](words))
