@@ -4,9 +4,9 @@ python benchmarks/bench_resume.py --device cpu [--kills 30]
 
 The run is tools/train_net.py with PCL on Toybox at a small size and every random part on. It writes a
 checkpoint every second step, so that some kills fall into a write. A moment is drawn evenly from the start of
-the process to twice the time that its first step takes to come; imports are made once, before. The final weights
-and momenta must equal those of a run that nobody killed, bit by bit. `lost` counts steps that had been logged
-and were made again.
+the process to twice the time that its first step takes to come; imports are made once, before. The final
+weights and momenta must equal those of a run that nobody killed, bit by bit. `lost` counts steps that had
+been logged and were made again.
 """
 
 import argparse

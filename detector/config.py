@@ -141,7 +141,7 @@ def get_cfg() -> CfgNode:
 
     # ---- Several processes (torchrun --nproc_per_node N tools/train_net.py ...)
     cfg.DISTRIBUTED = CfgNode()
-    cfg.DISTRIBUTED.TIMEOUT = 600.0  # seconds that a process waits for the others before it stops
+    cfg.DISTRIBUTED.TIMEOUT = 600.0  # seconds that a process waits for the others before it gives up
 
     # ---- Self-training (tools/self_train.py): a Faster R-CNN learns the boxes that the detector finds in
     # the training split. What is not said here is as in SOLVER; the learning rate falls by a cosine.

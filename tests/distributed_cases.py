@@ -14,7 +14,7 @@ from train_cases import batches, criterion, make, weights
 
 from detector.engine.train import train
 from detector.utils.command_line import run_command
-from detector.utils.distributed import gather, process_group, rank, together, world_size
+from detector.utils.distributed import gather, local_rank, process_group, rank, together, world_size
 
 CPU = torch.device("cpu")
 # Imports what takes seconds once for all processes of all tests. DistributedDataParallel wants torch._dynamo.
@@ -74,17 +74,18 @@ def _child(function, arguments, environment, sender):
 # ---- What the processes do
 
 
-def train_stand_in(folder, accumulate, changes):
+def train_stand_in(folder, accumulate, criterion=criterion, device="cpu"):
     """Four steps of the training loop; returns the weights."""
-    net, optimizer = make()
-    with process_group(CPU, 30):
+    device = torch.device("cuda", local_rank()) if device == "cuda" else CPU
+    net, optimizer = make(device)
+    with process_group(device, 30):
         train(
             net,
-            changes.get("criterion", criterion),
+            criterion,
             optimizer,
             batches(rank(), world_size()),
             folder=folder,
-            device=CPU,
+            device=device,
             seed=5,
             max_iter=4,
             lr_factor=lambda iteration: 1 / (1 + iteration),

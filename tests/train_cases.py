@@ -40,9 +40,9 @@ def batches(start=0, step=1):
     return map(make_batch, itertools.count(start, step))
 
 
-def make():
+def make(device="cpu"):
     torch.manual_seed(1)
-    net = Net()
+    net = Net().to(device)
     return net, torch.optim.SGD(
         [{"params": list(net.parameters()), "initial_lr": 0.1}], lr=0.1, momentum=0.9, weight_decay=0.01
     )
