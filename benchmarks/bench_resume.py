@@ -3,10 +3,9 @@
 python benchmarks/bench_resume.py --device cpu [--kills 30]
 
 The run is tools/train_net.py with PCL on Toybox at a small size and every random part on. It writes a
-checkpoint every second step, so that some kills fall into a write. A moment is drawn evenly from the start of
-the process to twice the time that its first step takes to come; imports are made once, before. The final
-weights and momenta must equal those of a run that nobody killed, bit by bit. `lost` counts steps that had
-been logged and were made again.
+checkpoint every second step, so that some kills fall into a write. Of three kills one comes at any moment of the
+start, before the first step; two come within half a second after it. The final weights and momenta must equal
+those of a run that nobody killed, bit by bit. `lost` counts steps that had been logged and were made again.
 """
 
 import argparse
@@ -35,7 +34,9 @@ from detector.engine.checkpoint import list_checkpoints, load_checkpoint
 ROOT = Path(__file__).parents[1]
 STEPS, PERIOD = 300, 2
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.build", "detector.build_data"])
+CONTEXT.set_forkserver_preload(
+    ["torch._dynamo", "detector.build", "detector.build_data", "detector.evaluation.report", "measure"]
+)
 
 
 @dataclass(frozen=True)
@@ -90,39 +91,43 @@ def train(words: list[str]) -> None:
         sys.exit(runpy.run_path(str(ROOT / "tools" / "train_net.py"))["main"](words))
 
 
-def steps_logged(folder: Path) -> int:
+def steps_logged(folder: Path, position: int = 0) -> int:
+    """The last step that the log names from `position` on; 0: none."""
     log = folder / "log.txt"
-    found = re.findall(r"step (\d+)/", log.read_text()) if log.exists() else []
+    found = re.findall(r"step (\d+)/", log.read_text()[position:]) if log.exists() else []
     return int(found[-1]) if found else 0
 
 
 def wait_for_step(process: BaseProcess, folder: Path) -> float:
-    """Seconds until the process has logged its first step."""
-    began = time.perf_counter()
-    while steps_logged(folder) == 0:
+    """Seconds until the process, which has just been started, has logged a step."""
+    began, log = time.perf_counter(), folder / "log.txt"
+    position = len(log.read_text()) if log.exists() else 0
+    while steps_logged(folder, position) == 0:
         if process.exitcode is not None:
-            raise RuntimeError(f"the run ended by itself, with status {process.exitcode}")
+            raise RuntimeError(f"the run ended by itself, with status {process.exitcode}: raise STEPS")
         time.sleep(0.02)
     return time.perf_counter() - began
 
 
-def kill_and_resume(root: Path, folder: Path, device: str, kills: int, longest: float) -> list[Kill]:
+def kill_and_resume(root: Path, folder: Path, device: str, kills: int, start_seconds: float) -> list[Kill]:
     """Start the run `kills` times and kill it, then let it end."""
     draw, rows = random.Random(0), []
     process = start(root, folder, device)
     for number in range(1, kills + 1):
-        after = draw.uniform(0, longest)
-        process.join(after)
-        if process.exitcode is not None:
-            raise RuntimeError(f"the run was over before kill {number}: raise STEPS")
+        began = time.perf_counter()
+        if number % 3 == 0:
+            process.join(draw.uniform(0, start_seconds))
+        else:
+            wait_for_step(process, folder)
+            process.join(draw.uniform(0, 0.5))
         process.kill()
         process.join()
+        after = time.perf_counter() - began
         made, saved = steps_logged(folder), list_checkpoints(folder)
         in_a_write = any((folder / "checkpoints").glob(".*.tmp"))
         newest = int(saved[-1].stem) if saved else 0
-        rows.append(
-            Kill(str(number), after, made, newest, made - newest, in_a_write, made - newest <= PERIOD)
-        )
+        lost = made - newest
+        rows.append(Kill(str(number), after, made, newest, lost, in_a_write, lost <= PERIOD))
         print(rows[-1], flush=True)
         process = start(root, folder, device)
     process.join()
@@ -154,7 +159,7 @@ def main() -> None:
         process = start(root, Path(name, "timed"), arguments.device)
         seconds = wait_for_step(process, Path(name, "timed"))
         process.kill()
-        rows = kill_and_resume(root, broken, arguments.device, arguments.kills, 2 * seconds)
+        rows = kill_and_resume(root, broken, arguments.device, arguments.kills, seconds)
         went_on = re.findall(r"going on from \S*?(\d+)\.pt", (broken / "log.txt").read_text())
         # A process that was killed before it came to its checkpoint has not said where it went on.
         expected = {row.resumed_at for row in rows}
