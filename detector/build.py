@@ -36,6 +36,7 @@ from detector.modeling.weak_rcnn import WeakRCNN
 from detector.modeling.weights import TORCHVISION, Preprocessing, load_tensors, load_weights
 from detector.modeling.wsddn import Criterion
 from detector.structures import Detections, Scores
+from detector.utils.distributed import local_rank, local_world_size, world_size
 from detector.utils.logging import setup_logging
 from detector.utils.reproducibility import seed_everything
 
@@ -44,11 +45,20 @@ _WATCHED, _CANDIDATES = 4, 1000
 
 
 def build_device(cfg: CfgNode) -> torch.device:
-    """The device that DEVICE names; "auto" is the GPU where there is one."""
+    """The device that DEVICE names; "auto" is the GPU where there is one. Each process has its own GPU."""
     available = torch.cuda.is_available()
     if cfg.DEVICE == "cuda" and not available:
         raise ValueError("DEVICE is 'cuda', but torch finds no CUDA device; use DEVICE auto or DEVICE cpu")
-    return torch.device("cuda" if available and cfg.DEVICE != "cpu" else "cpu")
+    if not available or cfg.DEVICE == "cpu":
+        return torch.device("cpu")
+    if world_size() == 1:
+        return torch.device("cuda")
+    if local_world_size() > torch.cuda.device_count():
+        raise ValueError(
+            f"{local_world_size()} processes were started where there are {torch.cuda.device_count()} GPUs; "
+            "give torchrun --nproc_per_node of at most that, or use DEVICE cpu"
+        )
+    return torch.device("cuda", local_rank())
 
 
 def build_coco_engine(cfg: CfgNode) -> str | None:
@@ -205,12 +215,42 @@ def build_oicr(cfg: CfgNode) -> OICR:
     return OICR(member_iou=cfg.CLUSTERS.MEMBER_IOU, ignore_iou=cfg.CLUSTERS.IGNORE_IOU)
 
 
+def accumulated_batches(cfg: CfgNode) -> int:
+    """Batches that each process makes of a step.
+
+    Raises:
+        ValueError: SOLVER.IMAGES_PER_STEP cannot be shared by the processes.
+    """
+    solver, processes = cfg.SOLVER, world_size()
+    if solver.IMAGES_PER_STEP == 0:
+        return solver.ACCUMULATE
+    accumulate, rest = divmod(solver.IMAGES_PER_STEP, solver.IMAGES_PER_BATCH * processes)
+    if rest:
+        raise ValueError(
+            f"SOLVER.IMAGES_PER_STEP is {solver.IMAGES_PER_STEP}, expected a multiple of "
+            f"{solver.IMAGES_PER_BATCH * processes}: {processes} processes share it, in batches of "
+            f"SOLVER.IMAGES_PER_BATCH {solver.IMAGES_PER_BATCH}"
+        )
+    return accumulate
+
+
+def images_per_step(cfg: CfgNode) -> int:
+    """Images that all processes together make a step of."""
+    return cfg.SOLVER.IMAGES_PER_BATCH * accumulated_batches(cfg) * world_size()
+
+
+def base_lr(cfg: CfgNode) -> float:
+    """The learning rate that BASE_LR and LR_SCALING give for the images a step."""
+    scale = images_per_step(cfg) / cfg.SOLVER.LR_IMAGES if cfg.SOLVER.LR_SCALING == "linear" else 1
+    return cfg.SOLVER.BASE_LR * scale
+
+
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
     """The optimiser over the model's trainable parameters."""
     solver = cfg.SOLVER
     groups = parameter_groups(
         model,
-        base_lr=solver.BASE_LR,
+        base_lr=base_lr(cfg),
         weight_decay=solver.WEIGHT_DECAY,
         backbone_lr_factor=solver.BACKBONE_LR_FACTOR,
         bias_lr_factor=solver.BIAS_LR_FACTOR,
@@ -243,11 +283,12 @@ def build_training(cfg: CfgNode) -> Callable[..., float]:
         seed=cfg.SEED,
         max_iter=solver.MAX_ITER,
         lr_factor=build_lr_factor(cfg),
-        accumulate=solver.ACCUMULATE,
+        accumulate=accumulated_batches(cfg),
         clip_norm=solver.CLIP_NORM,
         log_period=solver.LOG_PERIOD,
         checkpoint_period=solver.CHECKPOINT_PERIOD,
         keep_checkpoints=solver.KEEP_CHECKPOINTS,
+        config=cfg.dump(),
     )
 
 
@@ -275,6 +316,7 @@ def self_training_cfg(cfg: CfgNode) -> CfgNode:
     for key in ("MAX_ITER", "IMAGES_PER_BATCH", "BASE_LR"):
         changed.SOLVER[key] = options[key]
     changed.SOLVER.ACCUMULATE, changed.SOLVER.SCHEDULE = 1, "cosine"
+    changed.SOLVER.IMAGES_PER_STEP, changed.SOLVER.LR_SCALING = 0, "none"
     changed.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the pyramid, which is new, belongs to the backbone
     changed.freeze()
     return changed

@@ -14,6 +14,7 @@ from detector.data.proposals import Proposals, load_proposals
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.structures import Views
+from detector.utils.distributed import rank, world_size
 
 
 def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
@@ -52,7 +53,10 @@ def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
 
 
 def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
-    """Endless training batches; the first is the one after `start` batches. `stride` is the backbone's."""
+    """Endless training batches of this process; the first is the one after `start` batches of all processes.
+
+    `stride` is the backbone's.
+    """
     inputs = cfg.INPUT
     transform = TrainTransform(
         sizes=inputs.TRAIN_SIZES,
@@ -76,6 +80,8 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         seed=cfg.SEED,
         start=start,
         workers=cfg.DATASETS.WORKERS,
+        rank=rank(),
+        world_size=world_size(),
     )
 
 

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import yaml
 from yacs.config import CfgNode
 
 from detector.config_reader import flatten, merge, read_yaml_chain
@@ -111,13 +112,18 @@ def get_cfg() -> CfgNode:
     cfg.CLUSTERS.MEMBER_IOU = 0.5  # a proposal that overlaps a centre at least this much is a member
     cfg.CLUSTERS.IGNORE_IOU = 0.1  # one that overlaps all centres less than this has no weight; 0: all have
 
-    # ---- Optimisation. Images a step: IMAGES_PER_BATCH x ACCUMULATE
+    # ---- Optimisation. Images a step: IMAGES_PER_BATCH x ACCUMULATE x processes (docs/distributed.md)
     cfg.SOLVER = CfgNode()
     cfg.SOLVER.OPTIMIZER = "sgd"  # "sgd" or "adamw"
     cfg.SOLVER.MAX_ITER = 50000  # steps of the optimiser
-    cfg.SOLVER.IMAGES_PER_BATCH = 2  # images in one forward pass
-    cfg.SOLVER.ACCUMULATE = 1  # batches whose gradients are averaged into one step
+    cfg.SOLVER.IMAGES_PER_BATCH = 2  # images in one forward pass of one process
+    cfg.SOLVER.ACCUMULATE = 1  # batches of one process whose gradients are averaged into one step
+    # Images a step of all processes, which ACCUMULATE then follows from, whatever it says. 0: as above.
+    cfg.SOLVER.IMAGES_PER_STEP = 0  # see above; a multiple of IMAGES_PER_BATCH x processes
     cfg.SOLVER.BASE_LR = 1e-3  # learning rate of weights outside the backbone, after the warm-up
+    # "linear": BASE_LR is of a step of LR_IMAGES images, and grows with the images a step. "none": as it is.
+    cfg.SOLVER.LR_SCALING = "none"  # "none" or "linear"
+    cfg.SOLVER.LR_IMAGES = 2  # see above
     cfg.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the backbone's learning rate over BASE_LR
     cfg.SOLVER.BIAS_LR_FACTOR = 2.0  # the biases' learning rate over that of the weights
     cfg.SOLVER.MOMENTUM = 0.9  # sgd only
@@ -133,6 +139,10 @@ def get_cfg() -> CfgNode:
     cfg.SOLVER.PICTURE_PERIOD = 2500  # iterations between two looks at what the streams see; 0: none
     cfg.SOLVER.CHECKPOINT_PERIOD = 2500  # iterations between two checkpoints
     cfg.SOLVER.KEEP_CHECKPOINTS = 2  # newest checkpoints to keep
+
+    # ---- Several processes (torchrun --nproc_per_node N tools/train_net.py ...)
+    cfg.DISTRIBUTED = CfgNode()
+    cfg.DISTRIBUTED.TIMEOUT = 600.0  # seconds that a process waits for the others before it gives up
 
     # ---- Self-training (tools/self_train.py): a Faster R-CNN learns the boxes that the detector finds in
     # the training split. What is not said here is as in SOLVER; the learning rate falls by a cosine.
@@ -172,6 +182,7 @@ _CHOICES = {
     "MODEL.REGRESSION.LABELS": ("top1", "clusters"),
     "MODEL.BOX_FEATURES.POOL": ("roi_pool", "roi_align"),
     "SELF_TRAIN.BACKBONE": ("timm", "resnet50", "mobilenet_v3"),
+    "SOLVER.LR_SCALING": ("none", "linear"),
     "SOLVER.OPTIMIZER": ("sgd", "adamw"),
     "SOLVER.SCHEDULE": ("step", "cosine"),
     "TEST.METRICS": ("auto", "voc", "coco"),
@@ -191,10 +202,10 @@ _POSITIVE = {
     "INPUT.MAX_SIZE", "INPUT.STD", "MODEL.STREAMS", "MODEL.BACKBONE.STRIDE",
     "MODEL.BOX_FEATURES.OUTPUT_SIZE", "MODEL.BOX_FEATURES.WIDTHS", "MODEL.DROP_BLOCK.SHARE",
     "MODEL.DROP_BLOCK.SIZE", "MODEL.DROP_BLOCK.TEMPERATURE", "CLUSTERS.MAX_CENTRES",
-    "CLUSTERS.TOP_SHARE", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH",
-    "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LOG_PERIOD", "SOLVER.CHECKPOINT_PERIOD",
-    "SOLVER.KEEP_CHECKPOINTS", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE", "SELF_TRAIN.MAX_ITER",
-    "SELF_TRAIN.IMAGES_PER_BATCH", "SELF_TRAIN.BASE_LR", "TEST.MAX_DETECTIONS",
+    "CLUSTERS.TOP_SHARE", "DISTRIBUTED.TIMEOUT", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH",
+    "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LR_IMAGES", "SOLVER.LOG_PERIOD",
+    "SOLVER.CHECKPOINT_PERIOD", "SOLVER.KEEP_CHECKPOINTS", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE",
+    "SELF_TRAIN.MAX_ITER", "SELF_TRAIN.IMAGES_PER_BATCH", "SELF_TRAIN.BASE_LR", "TEST.MAX_DETECTIONS",
 }
 _AT_MOST_ONE = {
     "MODEL.BOX_FEATURES.DROPOUT", "MODEL.BOX_FEATURES.DROP_CELLS", "MODEL.DROP_BLOCK.SHARE",
@@ -204,6 +215,21 @@ _AT_MOST_ONE = {
     "TEST.PICTURE_SCORE", "SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS",
 }
 # fmt: on
+
+
+# A run may go on with another value of these: they say where things lie, how fast it goes, what is tested, or
+# how the steps to come are scheduled. That the images a step stay the same is looked at by itself.
+# fmt: off
+_MAY_CHANGE = {
+    "DETERMINISTIC", "DEVICE", "THREADS", "OUTPUT_DIR", "DATASETS.ROOT", "DATASETS.COCO_JSON",
+    "DATASETS.COCO_IMAGES", "DATASETS.TEST_SPLIT", "DATASETS.PROPOSALS", "DATASETS.WORKERS", "PROPOSALS.MODE",
+    "PROPOSALS.LONGEST_SIDE", "INPUT.TEST_SIZES", "INPUT.TEST_FLIP", "MODEL.WEIGHTS", "SOLVER.MAX_ITER",
+    "SOLVER.ACCUMULATE", "SOLVER.IMAGES_PER_STEP", "SOLVER.BASE_LR", "SOLVER.LR_SCALING", "SOLVER.LR_IMAGES",
+    "SOLVER.SCHEDULE", "SOLVER.STEPS", "SOLVER.GAMMA", "SOLVER.LOG_PERIOD", "SOLVER.CHECKPOINT_PERIOD",
+    "SOLVER.KEEP_CHECKPOINTS", "DISTRIBUTED.TIMEOUT",
+}
+# fmt: on
+_GROUPS_THAT_MAY_CHANGE = {"SELF_TRAIN", "TEST"}
 
 
 def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
@@ -227,10 +253,30 @@ def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
     return cfg
 
 
-def differences(cfg: CfgNode, other: CfgNode) -> list[str]:
-    """The keys whose values differ, as lines "KEY: value -> other value"."""
-    theirs = dict(flatten(other))
-    return [f"{key}: {value!r} -> {theirs[key]!r}" for key, value in flatten(cfg) if value != theirs[key]]
+def check_resumable(text: str, cfg: CfgNode) -> list[str]:
+    """Compare the config that a run began with, as text, with the one that it would go on with.
+
+    Returns:
+        lines "KEY: value -> new value" of the keys that differ and may.
+
+    Raises:
+        ValueError: keys differ without which the run would be another one, or are unknown; names them.
+    """
+    began = get_cfg()
+    merge(began, flatten(yaml.safe_load(text)), "the config in the checkpoint: ")
+    now = dict(flatten(cfg))
+    changed = {key: f"{key}: {old!r} -> {now[key]!r}" for key, old in flatten(began) if old != now[key]}
+    refused = [
+        line
+        for key, line in changed.items()
+        if key not in _MAY_CHANGE and key.split(".")[0] not in _GROUPS_THAT_MAY_CHANGE
+    ]
+    if refused:
+        raise ValueError(
+            f"this run began with another config: {'; '.join(refused)}. Go on with what it began with, "
+            "config.yaml in its run folder, or begin a run in another OUTPUT_DIR"
+        )
+    return list(changed.values())
 
 
 def _check(cfg: CfgNode) -> None:

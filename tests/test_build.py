@@ -33,6 +33,51 @@ def test_device(make_cfg, monkeypatch):
     assert build.build_device(make_cfg("DEVICE", "cpu")).type == "cpu"
 
 
+@pytest.fixture
+def launched(monkeypatch):
+    """As if torchrun had started this as process 1 of so many."""
+
+    def launch(processes):
+        names = {"RANK": 1, "LOCAL_RANK": 1, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+        for name, value in {"TORCHELASTIC_RUN_ID": "test", **names}.items():
+            monkeypatch.setenv(name, str(value))
+
+    return launch
+
+
+def test_each_process_has_its_own_gpu(make_cfg, monkeypatch, launched):
+    launched(2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert build.build_device(make_cfg()) == torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="2 processes were started where there are 1 GPUs"):
+        build.build_device(make_cfg())
+
+
+def test_images_a_step_and_the_learning_rate_for_them(make_cfg, launched):
+    words = ["SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.ACCUMULATE", "3", "SOLVER.BASE_LR", "0.1"]
+    linear = [*words, "SOLVER.LR_SCALING", "linear", "SOLVER.LR_IMAGES", "4"]
+    assert build.images_per_step(make_cfg(*words)) == 6
+    launched(4)
+    assert build.images_per_step(make_cfg(*words)) == 24
+    assert build.base_lr(make_cfg(*words)) == pytest.approx(0.1)
+    assert build.base_lr(make_cfg(*linear)) == pytest.approx(0.6)
+    cfg = make_cfg(*linear)
+    assert build.build_optimizer(cfg, build.build_model(cfg)).param_groups[0]["lr"] == pytest.approx(0.6)
+
+
+def test_images_a_step_may_decide_how_many_batches_are_accumulated(make_cfg, launched):
+    cfg = make_cfg("SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.IMAGES_PER_STEP", "16")
+    for processes, accumulate in ((1, 8), (2, 4), (8, 1)):
+        launched(processes)
+        assert build.accumulated_batches(cfg) == accumulate
+        assert build.images_per_step(cfg) == 16
+    launched(3)
+    with pytest.raises(ValueError, match="IMAGES_PER_STEP is 16, expected a multiple of 6: 3 processes"):
+        build.accumulated_batches(cfg)
+
+
 @pytest.mark.parametrize(("method", "streams"), [("wsddn", 0), ("oicr", 2), ("pcl", 2)])
 def test_model_and_criterion_have_as_many_streams_as_the_method(make_cfg, method, streams):
     cfg = make_cfg("MODEL.METHOD", method, "MODEL.STREAMS", "2", "MODEL.STREAM_WEIGHTS", "(3, 1)")

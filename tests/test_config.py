@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from detector import config
-from detector.config import differences, get_cfg, load_cfg
+from detector.config import check_resumable, get_cfg, load_cfg
 from detector.config_reader import flatten
 
 
@@ -50,10 +50,22 @@ def test_a_dump_reads_back_equal(write):
     assert load_cfg(write(cfg.dump())) == cfg
 
 
-def test_differences(write):
-    one, other = load_cfg(write("")), load_cfg(write("SEED: 4"))
-    assert differences(one, one) == []
-    assert differences(one, other) == ["SEED: 0 -> 4"]
+def test_a_run_goes_on_with_what_it_began_with_but_for_what_does_not_matter(write):
+    began = load_cfg(write("")).dump()
+    assert check_resumable(began, load_cfg(write(""))) == []
+    harmless = load_cfg(write("{SOLVER: {MAX_ITER: 9}, TEST: {PICTURES: 3}}"))
+    assert check_resumable(began, harmless) == ["SOLVER.MAX_ITER: 50000 -> 9", "TEST.PICTURES: 12 -> 3"]
+    other = load_cfg(write("{SEED: 4, SOLVER: {MAX_ITER: 9, MOMENTUM: 0.5}}"))
+    with pytest.raises(ValueError, match=r"another config: SEED: 0 -> 4; SOLVER.MOMENTUM: 0.9 -> 0.5\. "):
+        check_resumable(began, other)
+    with pytest.raises(ValueError, match=r"the config in the checkpoint: there is no key SEEDS; the nearest"):
+        check_resumable(began + "SEEDS: 1\n", harmless)
+
+
+def test_what_may_change_exists():
+    keys = dict(flatten(get_cfg()))
+    assert keys.keys() >= config._MAY_CHANGE
+    assert {key.split(".")[0] for key in keys} >= config._GROUPS_THAT_MAY_CHANGE
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ from detector.evaluation.report import metrics_table, summarize, write_json
 from detector.evaluation.voc import corloc, voc_ap
 from detector.structures import Annotation, Detections
 from detector.utils.command_line import config_parser, run_command
+from detector.utils.distributed import world_size
 from detector.utils.files import atomic_write
 from detector.utils.run_info import run_info
 
@@ -57,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
+    if world_size() > 1:
+        raise ValueError(
+            f"self-training runs in one process, found {world_size()}: start it without torchrun"
+        )
     cfg = self_training_cfg(load_cfg(config_file, overrides))
     folder = Path(cfg.OUTPUT_DIR) / "self_train"
     if not resume and folder.exists():
@@ -125,7 +130,7 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
     """Train from the newest checkpoint of the folder, or from the start."""
     model = build_faster_rcnn(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
-    start, seconds = restore_newest(folder, model, optimizer)
+    progress = restore_newest(folder, model, optimizer)
     with atomic_write(folder / "config.yaml", "w") as file:
         file.write(cfg.dump())
     write_json(folder / "run.json", run_info(device, cfg.SEED))
@@ -133,11 +138,11 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
         model,
         lambda losses, batch: losses,
         optimizer,
-        build_box_loader(cfg, dataset, start=start),
+        build_box_loader(cfg, dataset, start=progress.iteration),
         folder=folder,
         device=device,
-        start=start,
-        train_seconds=seconds,
+        start=progress.iteration,
+        train_seconds=progress.train_seconds,
     )
     return model
 

@@ -6,6 +6,7 @@ read before, or of the global random state. So a run resumed at batch n sees wha
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Protocol
 
 import numpy as np
@@ -105,20 +106,33 @@ class SeededBatches:
     Batches run on over the ends of epochs, so all have `images_per_batch` entries. `draw` is made from (seed,
     position) and seeds the random part of the transform.
 
+    Of several processes each takes every `world_size`-th batch, so that together they read what one would.
+
     Args:
-        start: number of batches already consumed.
+        start: number of batches already consumed, by all processes together.
+        rank: number of this process, from 0; its first batch is that many after `start`.
+        world_size: number of processes.
     """
 
-    def __init__(self, num_images: int, images_per_batch: int, seed: int, start: int = 0):
+    def __init__(
+        self,
+        num_images: int,
+        images_per_batch: int,
+        seed: int,
+        start: int = 0,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+    ):
         if num_images < 1:
             raise ValueError("there are no images to make batches of")
         self.num_images, self.images_per_batch = num_images, images_per_batch
-        self.seed, self.start = seed, start
+        self.seed, self.first, self.world_size = seed, start + rank, world_size
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        position, epoch, order = self.start * self.images_per_batch, -1, []
-        while True:
-            batch = []
+        epoch, order = -1, []
+        for number in count(self.first, self.world_size):
+            position, batch = number * self.images_per_batch, []
             for _ in range(self.images_per_batch):
                 if position // self.num_images != epoch:
                     epoch = position // self.num_images
@@ -147,16 +161,23 @@ def collate(samples: Sequence[Sample]) -> Batch:
 
 
 def train_loader(
-    dataset: WeakDataset, *, images_per_batch: int, seed: int, start: int = 0, workers: int = 0
+    dataset: WeakDataset,
+    *,
+    images_per_batch: int,
+    seed: int,
+    start: int = 0,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
 ) -> DataLoader:
     """Endless batches (:class:`Batch`), the same for any number of `workers`.
 
     Args:
         seed: 0 or more.
-        start: number of batches already consumed; the first one given is the one after them.
+        start, rank, world_size: which batches, as of :class:`SeededBatches`.
         workers: processes that read images; 0: this process reads.
     """
-    batches = SeededBatches(len(dataset), images_per_batch, seed, start)
+    batches = SeededBatches(len(dataset), images_per_batch, seed, start, rank=rank, world_size=world_size)
     pin_memory = torch.cuda.is_available()  # so that Batch.to(..., non_blocking=True) does not block
     return DataLoader(
         dataset, batch_sampler=batches, collate_fn=collate, pin_memory=pin_memory, **_process_options(workers)

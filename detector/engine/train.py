@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,12 +14,13 @@ from torch.optim import Optimizer
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from detector.engine.checkpoint import checkpoint_path, list_checkpoints, save_checkpoint
+from detector.engine.checkpoint import checkpoint_path, remove_old_checkpoints, save_checkpoint
 from detector.engine.loss_log import LossLog
 from detector.engine.schedule import set_lr
 from detector.engine.snapshots import Snapshots
 from detector.structures import Batch
-from detector.utils.reproducibility import seed_step
+from detector.utils.distributed import is_main, no_sync, rank, replicate, world_size
+from detector.utils.reproducibility import seed_batch
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def train(
     checkpoint_period: int = 2500,
     keep_checkpoints: int = 2,
     snapshots: Snapshots | None = None,
+    config: str = "",
     start: int = 0,
     train_seconds: float = 0.0,
 ) -> float:
@@ -49,42 +51,58 @@ def train(
     What a step does is a function of the weights, the optimiser's state, its batches and (seed, iteration),
     so a run that goes on from a checkpoint equals one that was never interrupted.
 
+    Where torchrun started several processes each calls this with its own batches. A step averages the
+    gradients of all; process r of W makes of each step the batches r, r + W, r + 2W, ... that one process
+    which accumulates W times as many would make, and draws what that would draw. The main process logs and
+    writes, for all.
+
     Args:
         criterion: (outputs, batch) to losses by name; their sum is what is minimised.
         batches: endless, and already at the batch that follows step `start`.
         folder: run folder; takes the events of TensorBoard, checkpoints/, snapshots/ and model_final.pt.
         lr_factor: number of finished steps to the factor of the learning rate.
-        accumulate: batches whose gradients are averaged into one step.
+        accumulate: batches of this process whose gradients are averaged into one step.
         clip_norm: longest gradient (2-norm over all parameters); 0: not clipped.
         keep_checkpoints: how many of the newest to keep.
         snapshots: what takes pictures of the streams now and then; None: nothing does.
+        config: text that the checkpoints carry, for who goes on from one to compare.
         start: steps already done.
         train_seconds: seconds that they took.
 
     Raises:
-        NonFiniteLoss: a loss or the gradient is NaN or infinite; names the images. It is in no checkpoint.
+        NonFiniteLoss: a loss or the gradient is NaN or infinite, in any process; names the images. It is in
+            no checkpoint.
         ValueError: the criterion refused a batch; names the images.
         OSError: a checkpoint could not be written; earlier ones are intact.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    batches = iter(batches)
+    batches, replica = iter(batches), replicate(model)
     loss_log, images_seen = LossLog(), 0
+    saved = {"batches_per_step": accumulate * world_size(), "config": config}
     began = last_log = time.perf_counter()
     model.train()
     with (
-        closing(SummaryWriter(folder, purge_step=start + 1)) as writer,
+        closing(SummaryWriter(folder, purge_step=start + 1)) if is_main() else nullcontext() as writer,
         # disable=None: no bar where there is no screen to draw it on; log lines take its place there
-        tqdm(total=max_iter, initial=start, unit="step", disable=None, dynamic_ncols=True) as bar,
+        tqdm(
+            total=max_iter,
+            initial=start,
+            unit="step",
+            disable=None if is_main() else True,
+            dynamic_ncols=True,
+        ) as bar,
     ):
         for iteration in range(start + 1, max_iter + 1):
-            seed_step(seed, iteration)
             set_lr(optimizer, lr_factor(iteration - 1))
             image_ids: tuple[str, ...] = ()
-            for _ in range(accumulate):
+            for number in range(accumulate):
                 batch = next(batches).to(device, non_blocking=True)
-                losses = _losses(model, criterion, batch, loss_log)
-                loss = torch.stack(list(losses.values())).sum()
-                (loss / accumulate).backward()
+                seed_batch(seed, iteration, number * world_size() + rank())
+                # The last backward pass of a step averages the gradients over the processes.
+                with nullcontext() if number == accumulate - 1 else no_sync(replica):
+                    losses = _losses(replica, criterion, batch, loss_log)
+                    loss = torch.stack(list(losses.values())).sum()
+                    (loss / accumulate).backward()
                 loss_log.add({"loss": loss, **losses}, batch.image_ids)
                 image_ids += batch.image_ids
             gradient_norm = get_total_norm(p.grad for p in parameters if p.grad is not None)
@@ -102,26 +120,26 @@ def train(
             optimizer.zero_grad(set_to_none=True)
 
             bar.update()
-            images_seen += len(image_ids)
+            images_seen += len(image_ids) * world_size()
             now = time.perf_counter()
             if log_now:
                 values = loss_log.means()
                 values["lr"] = optimizer.param_groups[0]["lr"]
                 values["images/s"] = images_seen / (now - last_log)
                 seconds_left = (now - began) / (iteration - start) * (max_iter - iteration)
-                _report(iteration, max_iter, values, seconds_left, writer, bar)
+                if writer is not None:
+                    _report(iteration, max_iter, values, seconds_left, writer, bar)
                 images_seen, last_log = 0, now
-            if snapshots is not None and snapshots.due(iteration, max_iter):
+            if snapshots is not None and snapshots.due(iteration, max_iter) and writer is not None:
                 snapshots.take(model, iteration, folder, writer)
-            if save_now:
-                seconds = train_seconds + now - began
-                path = checkpoint_path(folder, iteration)
-                save_checkpoint(path, model, optimizer, iteration=iteration, train_seconds=seconds)
-                for old in list_checkpoints(folder)[:-keep_checkpoints]:
-                    old.unlink()
+            if save_now and is_main():
+                saved |= {"iteration": iteration, "train_seconds": train_seconds + now - began}
+                save_checkpoint(checkpoint_path(folder, iteration), model, optimizer, **saved)
+                remove_old_checkpoints(folder, iteration, keep_checkpoints)
     seconds = train_seconds + time.perf_counter() - began
-    path = folder / "model_final.pt"
-    save_checkpoint(path, model, None, iteration=max(start, max_iter), train_seconds=seconds)
+    if is_main():
+        saved |= {"iteration": max(start, max_iter), "train_seconds": seconds}
+        save_checkpoint(folder / "model_final.pt", model, None, **saved)
     return seconds
 
 
@@ -129,7 +147,7 @@ def _losses(model: nn.Module, criterion, batch: Batch, loss_log: LossLog) -> Map
     try:
         return criterion(model(*batch.inputs), batch)
     except ValueError as error:
-        loss_log.check()  # scores that are not finite may be the doing of an earlier batch, not yet read
+        loss_log.check_own()  # scores that are not finite may be the doing of an earlier batch, not yet read
         raise ValueError(f"images {', '.join(batch.image_ids)}: {error}") from error
 
 

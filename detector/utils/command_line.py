@@ -4,6 +4,7 @@ import argparse
 import logging
 from collections.abc import Callable
 
+from detector.utils.distributed import is_lost_process, is_main, leave_to_another
 from detector.utils.logging import setup_logging
 
 logger = logging.getLogger(__name__)
@@ -23,17 +24,30 @@ def config_parser(description: str) -> argparse.ArgumentParser:
 
 
 def run_command(command: Callable[[], None]) -> int:
-    """Run a command; its exit status: 0, 2 after one line on what the user can mend, 130 after Ctrl-C."""
+    """Run a command; its exit status: 0, 2 after one line on what the user can mend, 130 after Ctrl-C.
+
+    It is 1 after one line on another process that has gone.
+    """
     setup_logging()  # for what goes wrong before the command names its log file
     try:
         command()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:
         logger.debug("where the error came from", exc_info=True)  # for the log file only
-        logger.error("error: %s", _message(error))
+        if not leave_to_another():
+            logger.error("error: %s", _message(error))
         return 2
     except KeyboardInterrupt:
-        logger.error("interrupted")
+        if is_main():
+            logger.error("interrupted")
         return 130
+    except RuntimeError as error:
+        if not is_lost_process(error):
+            raise
+        logger.debug("where the error came from", exc_info=True)
+        logger.error(
+            "error: another process has stopped or does not answer: %s", str(error).partition(". ")[0]
+        )
+        return 1
     return 0
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from detector.utils.distributed import is_main, rank
+
 
 class _ConsoleHandler(logging.Handler):
     """Writes above the progress bars that are on the screen."""
@@ -18,17 +20,19 @@ class _ConsoleHandler(logging.Handler):
 def setup_logging(path: Path | None = None) -> logging.Logger:
     """The package's logger: INFO and above to standard error, everything to the end of the file `path`.
 
-    Warnings go the same way. Called again, it replaces what was set up before. The library only logs; tools
-    call this.
+    Of several processes only the main one says all; the others say errors, with their rank. Warnings go the
+    same way. Called again, it replaces what was set up before. The library only logs; tools call this.
     """
     logger = logging.getLogger("detector")
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
         handler.close()
     logger.setLevel(logging.DEBUG)
-    console = _ConsoleHandler(logging.INFO)
+    console = _ConsoleHandler(logging.INFO if is_main() else logging.ERROR)
+    if not is_main():
+        console.setFormatter(logging.Formatter(f"rank {rank()}: %(message)s"))
     logger.addHandler(console)
-    if path is not None:
+    if path is not None and is_main():
         file = logging.FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(file)

@@ -20,10 +20,11 @@ def seed_everything(seed: int, deterministic: bool = True) -> None:
     torch.manual_seed(seed)
 
 
-def seed_step(seed: int, iteration: int) -> None:
-    """Make what torch draws in this step a function of (seed, iteration) alone.
+def seed_batch(seed: int, iteration: int, batch: int = 0) -> None:
+    """Make what torch draws for batch number `batch` of a step a function of the three numbers alone.
 
-    A resumed run then draws what the unbroken one would have drawn, with no generator state to save.
+    A resumed run then draws what the unbroken one would have drawn, with no generator state to save; and a
+    process draws for its batch what a single one would have drawn that makes all batches of the step.
     """
     # Mixed, because the CPU generator reads the low 32 bits only.
-    torch.manual_seed(int(np.random.SeedSequence((seed, iteration)).generate_state(1)[0]))
+    torch.manual_seed(int(np.random.SeedSequence((seed, iteration, batch)).generate_state(1)[0]))

@@ -81,6 +81,16 @@ def test_start_continues_where_an_unbroken_run_would_be(start):
     assert list(islice(SeededBatches(5, 2, seed=3, start=start), 20 - start)) == unbroken[start:]
 
 
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("start", [0, 12])
+def test_processes_read_together_what_one_would_read(world_size, start):
+    alone = list(islice(SeededBatches(5, 2, seed=3, start=start), 12))
+    ranks = [{"rank": rank, "world_size": world_size} for rank in range(world_size)]
+    shards = [SeededBatches(5, 2, seed=3, start=start, **rank) for rank in ranks]
+    rounds = islice(zip(*shards, strict=True), 12 // world_size)
+    assert [batch for batches in rounds for batch in batches] == alone
+
+
 def test_seeds_give_different_orders_and_draws():
     one, other = (next(iter(SeededBatches(100, 100, seed=seed))) for seed in (0, 1))
     assert [index for index, _ in one] != [index for index, _ in other]
@@ -168,6 +178,14 @@ def test_batches_do_not_depend_on_workers(dataset):
     for workers in (1, 2):
         shared = islice(train_loader(dataset, images_per_batch=2, seed=4, workers=workers), 8)
         assert all(map(same, alone, shared))
+
+
+def test_processes_share_the_batches(dataset):
+    alone = list(islice(train_loader(dataset, images_per_batch=2, seed=4, start=3), 4))
+    options = {"images_per_batch": 2, "seed": 4, "start": 3, "world_size": 2}
+    shards = [train_loader(dataset, rank=rank, **options) for rank in (0, 1)]
+    pairs = islice(zip(*shards, strict=True), 2)
+    assert all(map(same, alone, [batch for pair in pairs for batch in pair]))
 
 
 def test_batches_resume(dataset):

@@ -7,52 +7,12 @@ import re
 
 import pytest
 import torch
-from torch import nn
+from train_cases import batches, criterion, make, make_batch, weights
 
 from detector.engine.checkpoint import list_checkpoints, load_checkpoint, restore_model, restore_optimizer
 from detector.engine.loss_log import NonFiniteLoss
 from detector.engine.train import train
 from detector.structures import Batch
-
-
-class Net(nn.Module):
-    """Something with a backbone, dropout and the call of the detector."""
-
-    def __init__(self):
-        super().__init__()
-        self.backbone = nn.Linear(3, 4)
-        self.dropout = nn.Dropout(0.5)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, images, rois, counts):
-        return self.head(self.dropout(self.backbone(images.mean(dim=(2, 3)))))
-
-
-def criterion(outputs, batch):
-    return {"mil": ((outputs - batch.labels) ** 2).mean(), "refine_1": outputs.abs().mean()}
-
-
-def make_batch(position, size=2):
-    generator = torch.Generator().manual_seed(position)
-    return Batch(
-        images=torch.rand(size, 3, 4, 4, generator=generator),
-        rois=torch.zeros(size, 5),
-        labels=torch.rand(size, 2, generator=generator).round(),
-        counts=torch.ones(size, dtype=torch.int64),
-        image_ids=tuple(f"image{position}_{i}" for i in range(size)),
-    )
-
-
-def batches(start=0):
-    return map(make_batch, itertools.count(start))
-
-
-def make():
-    torch.manual_seed(1)
-    net = Net()
-    return net, torch.optim.SGD(
-        [{"params": list(net.parameters()), "initial_lr": 0.1}], lr=0.1, momentum=0.9, weight_decay=0.01
-    )
 
 
 def run(folder, net, optimizer, data=None, criterion=criterion, **changes):
@@ -66,10 +26,6 @@ def run(folder, net, optimizer, data=None, criterion=criterion, **changes):
         "checkpoint_period": 3,
     }
     return train(net, criterion, optimizer, batches() if data is None else data, **{**arguments, **changes})
-
-
-def weights(net):
-    return torch.cat([p.detach().flatten() for p in net.parameters()])
 
 
 def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(tmp_path):

@@ -55,6 +55,13 @@ def test_weights_that_do_not_fit(load_tool, keys, tmp_path, capsys):
     assert "which does not fit: weights hold no 0.0.weight" in capsys.readouterr().err
 
 
+def test_several_processes_are_refused(load_tool, keys, monkeypatch, capsys):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert load_tool("self_train").main(keys) == 2
+    assert "error: self-training runs in one process, found 2" in capsys.readouterr().err
+
+
 def test_without_a_weak_detector(load_tool, keys, tmp_path, capsys):
     assert load_tool("self_train").main(keys) == 2
     assert "train first, or name another file" in capsys.readouterr().err

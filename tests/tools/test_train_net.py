@@ -93,8 +93,17 @@ def test_an_earlier_run_is_not_overwritten(train_net, capsys):
 
 def test_resuming_with_another_config_says_so(train_net, capsys):
     assert train_net("SOLVER.MAX_ITER", "1") == 0
-    assert train_net("SOLVER.MAX_ITER", "2", "MODEL.METHOD", "oicr", "--resume") == 0
+    assert train_net("SOLVER.MAX_ITER", "2", "MODEL.METHOD", "oicr", "--resume") == 2
     assert "this run began with another config: MODEL.METHOD: 'pcl' -> 'oicr'" in capsys.readouterr().err
+    assert train_net("SOLVER.MAX_ITER", "2", "--resume") == 0
+    assert "this run began with another config: SOLVER.MAX_ITER: 1 -> 2" in capsys.readouterr().err
+
+
+def test_resuming_with_another_number_of_batches_a_step_is_refused(train_net, capsys):
+    assert train_net("SOLVER.MAX_ITER", "1") == 0
+    assert train_net("SOLVER.ACCUMULATE", "3", "--resume") == 2
+    text = "made with 2 batches a step, but 1 processes x 3 accumulated batches are 3; processes x "
+    assert text + "SOLVER.ACCUMULATE must stay 2" in capsys.readouterr().err
 
 
 def test_resuming_with_another_model_is_refused(train_net, capsys):

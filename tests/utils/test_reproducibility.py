@@ -2,7 +2,7 @@
 
 import torch
 
-from detector.utils.reproducibility import seed_everything, seed_step
+from detector.utils.reproducibility import seed_batch, seed_everything
 
 
 def test_seed_everything_fixes_what_is_drawn():
@@ -14,11 +14,11 @@ def test_seed_everything_fixes_what_is_drawn():
     assert not draws[0].equal(draws[2])
 
 
-def test_a_step_draws_by_seed_and_iteration_alone():
-    def draw(seed, iteration, before=0):
+def test_a_batch_draws_by_seed_iteration_and_number_alone():
+    def draw(seed, iteration, batch, before=0):
         torch.rand(before)
-        seed_step(seed, iteration)
+        seed_batch(seed, iteration, batch)
         return torch.rand(4).tolist()
 
-    assert draw(3, 10) == draw(3, 10, before=5)
-    assert len({tuple(draw(s, i)) for s in range(4) for i in range(4)}) == 16
+    assert draw(3, 10, 1) == draw(3, 10, 1, before=5)
+    assert len({tuple(draw(s, i, b)) for s in range(4) for i in range(4) for b in range(4)}) == 64

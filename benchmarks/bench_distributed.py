@@ -1,0 +1,159 @@
+"""Images a second of training in 1, 2, ... processes with a GPU each, at an equal batch for each process.
+
+python benchmarks/bench_distributed.py --device cuda [--processes 1 2] [KEY VALUE ...]
+
+The step is that of tools/train_net.py (detector.engine.train: DistributedDataParallel, optimiser, log) with
+configs/voc07_pcl_vgg16.yaml on made-up images of 688 x 917 pixels with 2,000 proposals each, which lie in
+memory: reading is not timed. `linear` is the share of as many times what one process does; the target is
+0.93. On the CPU it is a small network on small images, in processes that share the cores: that shows that it
+runs, and writes no file.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import torch
+from measure import print_table, write_result
+
+from detector.build import (
+    build_criterion,
+    build_device,
+    build_model,
+    build_optimizer,
+    build_training,
+    start_run,
+)
+from detector.config import load_cfg
+from detector.structures import Batch
+from detector.utils.distributed import is_main, process_group, rank, world_size
+
+ROOT = Path(__file__).parents[1]
+TARGET = 0.93
+# Of each device: config, height and width of an image, proposals an image, steps to warm up and to time.
+SETTINGS = {
+    "cuda": ("configs/voc07_pcl_vgg16.yaml", 688, 917, 2000, 15, 60),
+    "cpu": ("configs/toybox_pcl.yaml", 96, 128, 100, 2, 8),
+}
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """One line of the table."""
+
+    processes: int
+    images_per_batch: int
+    keys: str
+    images_per_second: float
+    step_ms: float
+    linear: float  # share of `processes` times what one does
+    target: float
+    reached: bool
+
+
+class Finished(Exception):
+    """All steps to time have been made."""
+
+
+def make_batch(size: int, height: int, width: int, proposals: int, classes: int, seed: int) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    corners = torch.rand(size * proposals, 2, 2, generator=generator) * torch.tensor([width, height])
+    index = torch.arange(size).repeat_interleave(proposals)[:, None]  # (sum R, 1)
+    labels = torch.zeros(size, classes)
+    labels[:, :2] = 1
+    return Batch(
+        images=torch.randn(size, 3, height, width, generator=generator),
+        rois=torch.cat([index, corners.amin(dim=1), corners.amax(dim=1)], dim=1),
+        labels=labels,
+        counts=torch.full((size,), proposals),
+        image_ids=tuple(f"image {seed} {i}" for i in range(size)),
+    )
+
+
+def timed(batches: Sequence[Batch], warm_up: int, steps: int, device: torch.device) -> Iterator[Batch]:
+    """The batches over and over; when all steps are made, Finished with the seconds that they took."""
+    began = 0.0
+    for number in count():
+        if number in (warm_up, warm_up + steps):
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if number > warm_up:
+                raise Finished(time.perf_counter() - began)
+            began = time.perf_counter()
+        yield batches[number % len(batches)]
+
+
+def work(device_type: str, words: Sequence[str]) -> None:
+    """What each process does; the main one prints its figures as the last line."""
+    config, height, width, proposals, warm_up, steps = SETTINGS[device_type]
+    cfg = load_cfg(ROOT / config, ["DEVICE", device_type, "SOLVER.LOG_PERIOD", "1000", *words])
+    with process_group(build_device(cfg), 120), tempfile.TemporaryDirectory() as folder:
+        device = start_run(cfg, Path(folder))
+        model = build_model(cfg).to(device)
+        size = cfg.SOLVER.IMAGES_PER_BATCH
+        shape = (size, height, width, proposals, len(cfg.DATASETS.CLASSES))
+        batches = [make_batch(*shape, seed=10 * rank() + i) for i in range(4)]
+        if device.type == "cuda":
+            batches = [batch.pin_memory() for batch in batches]
+        try:
+            build_training(cfg)(
+                model,
+                build_criterion(cfg),
+                build_optimizer(cfg, model),
+                timed(batches, warm_up, steps, device),
+                folder=Path(folder),
+                device=device,
+            )
+        except Finished as finished:
+            (seconds,) = finished.args
+        if is_main():
+            print(json.dumps({"images": size * world_size() * steps, "steps": steps, "seconds": seconds}))
+
+
+def measure(processes: int, device_type: str, words: Sequence[str]) -> dict:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+    command = [*launch, __file__, "--device", device_type, "--work", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser.add_argument("--processes", type=int, nargs="+", help="default: 1 and 2; with one GPU, 1")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="keys of the config to change")
+    arguments = parser.parse_intermixed_args()
+    if arguments.work:
+        work(arguments.device, arguments.overrides)
+        return
+    gpus = torch.cuda.device_count() if arguments.device == "cuda" else 2
+    words, rows = arguments.overrides, []
+    cfg = load_cfg(ROOT / SETTINGS[arguments.device][0], words)
+    for processes in arguments.processes or [n for n in (1, 2) if n <= gpus]:
+        done = measure(processes, arguments.device, words)
+        rate = done["images"] / done["seconds"]
+        step_ms = 1e3 * done["seconds"] / done["steps"]
+        one = rows[0].images_per_second / rows[0].processes if rows else rate / processes
+        linear = rate / (processes * one)
+        size = cfg.SOLVER.IMAGES_PER_BATCH
+        keys = " ".join(words)
+        rows.append(Throughput(processes, size, keys, rate, step_ms, linear, TARGET, linear >= TARGET))
+        print_table(rows)
+        if arguments.device == "cuda":
+            write_result("distributed", torch.device("cuda"), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Several processes as torchrun would start them, but quicker, for the tests of what they do together."""
+
+import multiprocessing
+import os
+import runpy
+import sys
+import time
+from contextlib import redirect_stderr
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from train_cases import batches, criterion, make, weights
+
+from detector.engine.train import train
+from detector.utils.command_line import run_command
+from detector.utils.distributed import gather, local_rank, process_group, rank, together, world_size
+
+CPU = torch.device("cpu")
+# Imports what takes seconds once for all processes of all tests. DistributedDataParallel wants torch._dynamo.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.build", "detector.build_data"])
+
+
+def run_processes(function, count, *arguments, patience=40):
+    """Call function(*arguments) in `count` processes that know of one another.
+
+    Returns:
+        by rank: what it returned, the exception that it raised, or None where it died or took longer than
+        `patience` seconds.
+    """
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    environment = {
+        "TORCHELASTIC_RUN_ID": "test",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "GROUP_WORLD_SIZE": "1",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+    }
+    pipes, processes = [], []
+    for number in range(count):
+        receiver, sender = CONTEXT.Pipe(duplex=False)
+        own = {**environment, "RANK": str(number), "LOCAL_RANK": str(number)}
+        process = CONTEXT.Process(target=_child, args=(function, arguments, own, sender), daemon=True)
+        process.start()
+        sender.close()
+        pipes.append(receiver)
+        processes.append(process)
+    results, end = [], time.monotonic() + patience
+    for pipe in pipes:
+        try:
+            results.append(pipe.recv() if pipe.poll(max(0, end - time.monotonic())) else None)
+        except EOFError:
+            results.append(None)
+    for process in processes:
+        process.kill()
+        process.join()
+    return results
+
+
+def _child(function, arguments, environment, sender):
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    try:
+        result = function(*arguments)
+    except BaseException as error:
+        result = error
+    sender.send(result)
+
+
+# ---- What the processes do
+
+
+def train_stand_in(folder, accumulate, criterion=criterion, device="cpu"):
+    """Four steps of the training loop; returns the weights."""
+    device = torch.device("cuda", local_rank()) if device == "cuda" else CPU
+    net, optimizer = make(device)
+    with process_group(device, 30):
+        train(
+            net,
+            criterion,
+            optimizer,
+            batches(rank(), world_size()),
+            folder=folder,
+            device=device,
+            seed=5,
+            max_iter=4,
+            lr_factor=lambda iteration: 1 / (1 + iteration),
+            accumulate=accumulate,
+            log_period=1,
+            checkpoint_period=2,
+        )
+    return weights(net).tolist()
+
+
+def poisoned(outputs, batch):
+    """A criterion that finds NaN in image 7, which one process reads in the third step of two."""
+    losses = criterion(outputs, batch)
+    if "image5_0" in batch.image_ids:
+        losses["mil"] = losses["mil"] * float("nan")
+    return losses
+
+
+def gather_ranks():
+    with process_group(CPU, 30):
+        return gather(f"rank {rank()}")
+
+
+def fail_on_rank_1():
+    with process_group(CPU, 30), together():
+        if rank() == 1:
+            raise ValueError("there is no such file")
+
+
+def lose_rank_1(way, folder):
+    """A command whose process 1 leaves the others waiting; what they say goes to files."""
+
+    def command():
+        with process_group(CPU, 4):
+            gather("all are here")
+            if rank() == 1:
+                while way == "sleep" and not all(path.stat().st_size for path in others):
+                    time.sleep(0.1)
+                os._exit(0)
+            gather("one is not")
+
+    others = [folder / "0.txt", folder / "2.txt"]
+    with open(folder / f"{rank()}.txt", "w", buffering=1) as file, redirect_stderr(file):
+        return run_command(command)
+
+
+def train_net(words):
+    """tools/train_net.py in a process of its own, which ends with its status."""
+    torch.set_num_threads(1)
+    path = Path(__file__).parents[1] / "tools" / "train_net.py"
+    sys.exit(runpy.run_path(str(path))["main"](words))

@@ -1,0 +1,105 @@
+"""tools/train_net.py, killed: it goes on to the same bits, alone or started again by torchrun."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from distributed_cases import CONTEXT, train_net
+
+from detector.engine.checkpoint import list_checkpoints, load_checkpoint
+
+ROOT = Path(__file__).parents[2]
+CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
+
+
+@pytest.fixture
+def words(overrides, tmp_path):
+    """Arguments for a run in a folder of its own, of so many steps with a checkpoint every second one."""
+
+    def make(folder, steps, **changes):
+        keys = {"OUTPUT_DIR": tmp_path / folder, "SOLVER.MAX_ITER": steps, "SOLVER.LOG_PERIOD": 1, **changes}
+        return ["--config-file", CONFIG, *overrides, *(str(word) for pair in keys.items() for word in pair)]
+
+    return make
+
+
+def run_alone(words):
+    process = CONTEXT.Process(target=train_net, args=(words,))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+
+
+def wait_for(condition, process, patience=120):
+    end = time.monotonic() + patience
+    while not condition():
+        assert process.is_alive() if hasattr(process, "is_alive") else process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def final(folder):
+    return load_checkpoint(folder / "model_final.pt")["model"]
+
+
+def test_a_run_that_is_killed_at_random_goes_on_to_the_same_bits(words, tmp_path):
+    run_alone(words("whole", 16))
+    draw, folder, kept = random.Random(0), tmp_path / "broken", []
+    for _ in range(3):
+        process = CONTEXT.Process(target=train_net, args=([*words("broken", 16), "--resume"],))
+        process.start()
+        before = len(list_checkpoints(folder)) and list_checkpoints(folder)[-1]
+        wait_for(lambda before=before: list_checkpoints(folder)[-1:] not in ([], [before]), process)
+        process.join(draw.uniform(0, 0.15))  # of a step or a write
+        process.kill()
+        process.join()
+        kept.append(list_checkpoints(folder)[-1].name)
+    run_alone([*words("broken", 16), "--resume"])
+    went_on = re.findall(r"going on from \S*?(\d+\.pt)", (folder / "log.txt").read_text())
+    assert went_on == kept
+    whole, broken = final(tmp_path / "whole"), final(folder)
+    assert all(broken[name].equal(value) for name, value in whole.items())
+    assert not list((folder / "checkpoints").glob(".*"))
+
+
+def test_torchrun_starts_again_from_the_newest_checkpoint(words, tmp_path):
+    """Two processes, one of them killed: the same as one process that accumulates two batches."""
+    run_alone(words("alone", 8))
+    changes = {"SOLVER.ACCUMULATE": 1}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--max-restarts", "1"]
+    command = [*launch, str(ROOT / "tools" / "train_net.py"), *words("several", 8, **changes)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    folder = tmp_path / "several"
+    with open(tmp_path / "said.txt", "w") as said:
+        process = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
+        wait_for(lambda: list_checkpoints(folder), process)
+        os.kill(child_of_rank(1, process.pid), signal.SIGKILL)
+        assert process.wait(120) == 0, (tmp_path / "said.txt").read_text()
+    assert "going on from" in (folder / "log.txt").read_text()
+    alone, several = final(tmp_path / "alone"), final(folder)
+    for name, value in alone.items():
+        torch.testing.assert_close(several[name], value, msg=name)
+
+
+def child_of_rank(rank, parent):
+    """The process that torchrun, of number `parent`, gave that rank."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (found,) = [c for c in children if f"\0RANK={rank}\0".encode() in Path(f"/proc/{c}/environ").read_bytes()]
+    return int(found)
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_a_resumed_run_equals_an_unbroken_one_to_the_bit(words, tmp_path):
+    gpu = {"DEVICE": "cuda"}
+    run_alone(words("whole", 6, **gpu))
+    run_alone(words("broken", 4, **gpu))
+    run_alone([*words("broken", 6, **gpu), "--resume"])
+    whole, broken = final(tmp_path / "whole"), final(tmp_path / "broken")
+    assert all(broken[name].equal(value) for name, value in whole.items())
