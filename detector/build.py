@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 from yacs.config import CfgNode
 
+from detector.engine.precision import Precision, set_tf32
 from detector.engine.schedule import lr_factor, parameter_groups
 from detector.engine.train import train
 from detector.evaluation.coco import find_engine
@@ -20,6 +21,7 @@ from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
+from detector.modeling.compiled import compile_model
 from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
 from detector.modeling.head import Head, ImageHead
@@ -56,6 +58,7 @@ def start_run(cfg: CfgNode, folder: Path) -> torch.device:
     if cfg.THREADS:
         torch.set_num_threads(cfg.THREADS)
     seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+    set_tf32(cfg.PRECISION == "tf32")
     folder.mkdir(parents=True, exist_ok=True)
     setup_logging(folder / "log.txt")
     return device
@@ -74,13 +77,25 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
         dropout=options.DROPOUT,
         drop_cells=options.DROP_CELLS,
         drop_block=build_drop_block(cfg, backbone.out_channels),
+        chunk=options.CHUNK,
     )
     streams = 0 if cfg.MODEL.METHOD == "wsddn" else cfg.MODEL.STREAMS
     num_classes = len(cfg.DATASETS.CLASSES)
     head = Head(box_features.out_features, num_classes, streams, init_std=cfg.MODEL.HEAD_STD)
     image_head = ImageHead(backbone.out_channels, num_classes) if cfg.MODEL.IMAGE_HEAD else None
     regression = build_regression(cfg, box_features.out_features)
-    return WeakRCNN(backbone, box_features, head, image_head, regression)
+    recompute = cfg.MODEL.BACKBONE.RECOMPUTE
+    model = WeakRCNN(backbone, box_features, head, image_head, regression, recompute_backbone=recompute)
+    if cfg.CHANNELS_LAST:
+        backbone.to(memory_format=torch.channels_last)  # convolutions lay out features as their weights
+    if cfg.COMPILE:
+        compile_model(model)
+    return model
+
+
+def build_precision(cfg: CfgNode, device: torch.device) -> Precision:
+    """What the model computes in, with the state (of float16's scaler) that a checkpoint keeps."""
+    return Precision(cfg.PRECISION, device)
 
 
 def build_backbone(cfg: CfgNode) -> nn.Module:
@@ -209,9 +224,11 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
         bias_lr_factor=solver.BIAS_LR_FACTOR,
         bias_weight_decay=solver.BIAS_WEIGHT_DECAY,
     )
+    # One kernel for all, and it takes float16's overflows without the host. On the CPU, bits as they were.
+    fused = next(model.parameters()).is_cuda
     if solver.OPTIMIZER == "sgd":
-        return SGD(groups, momentum=solver.MOMENTUM)
-    return AdamW(groups)
+        return SGD(groups, momentum=solver.MOMENTUM, fused=fused)
+    return AdamW(groups, fused=fused)
 
 
 def build_lr_factor(cfg: CfgNode) -> Callable[[int], float]:

@@ -19,6 +19,7 @@ from detector.build import (
     build_criterion,
     build_model,
     build_optimizer,
+    build_precision,
     build_training,
     load_pretrained,
     start_run,
@@ -80,6 +81,7 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
             device=device,
             start=start,
             train_seconds=seconds,
+            precision=build_precision(cfg, device),
         )
     except KeyboardInterrupt:
         saved = list_checkpoints(folder)
@@ -112,7 +114,10 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
     )
     logger.info("steps       %d, %.1f epochs", solver.MAX_ITER, epochs)
     logger.info("optimiser   %s, learning rate %g, %s", solver.OPTIMIZER, solver.BASE_LR, solver.SCHEDULE)
-    logger.info("device      %s, %d threads, seed %d", device, torch.get_num_threads(), cfg.SEED)
+    logger.info(
+        "device      %s, %s, %d threads, seed %d",
+        *(device, cfg.PRECISION, torch.get_num_threads(), cfg.SEED),
+    )
     logger.info("run folder  %s", cfg.OUTPUT_DIR)
 
 

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from detector.engine.checkpoint import checkpoint_path, list_checkpoints, save_checkpoint
 from detector.engine.loss_log import LossLog
+from detector.engine.precision import Precision
 from detector.engine.schedule import set_lr
 from detector.structures import Batch
 from detector.utils.reproducibility import seed_step
@@ -41,6 +42,7 @@ def train(
     keep_checkpoints: int = 2,
     start: int = 0,
     train_seconds: float = 0.0,
+    precision: Precision | None = None,
 ) -> float:
     """Train from step `start` to step `max_iter`; returns the seconds that all steps took, those before too.
 
@@ -57,6 +59,7 @@ def train(
         keep_checkpoints: how many of the newest to keep.
         start: steps already done.
         train_seconds: seconds that they took.
+        precision: what the model computes in; None: float32.
 
     Raises:
         NonFiniteLoss: a loss or the gradient is NaN or infinite; names the images. It is in no checkpoint.
@@ -65,6 +68,8 @@ def train(
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     batches = iter(batches)
+    precision = precision or Precision("float32", device)
+    scaler = precision.scaler  # does nothing but for float16
     loss_log, images_seen = LossLog(), 0
     began = last_log = time.perf_counter()
     model.train()
@@ -79,13 +84,14 @@ def train(
             image_ids: tuple[str, ...] = ()
             for _ in range(accumulate):
                 batch = next(batches).to(device, non_blocking=True)
-                losses = _losses(model, criterion, batch, loss_log)
+                losses = _losses(model, criterion, batch, loss_log, precision)
                 loss = torch.stack(list(losses.values())).sum()
-                (loss / accumulate).backward()
+                scaler.scale(loss / accumulate).backward()
                 loss_log.add({"loss": loss, **losses}, batch.image_ids)
                 image_ids += batch.image_ids
+            scaler.unscale_(optimizer)
             gradient_norm = get_total_norm(p.grad for p in parameters if p.grad is not None)
-            loss_log.add({"gradient_norm": gradient_norm}, image_ids)
+            loss_log.add({"gradient_norm": precision.logged_norm(gradient_norm)}, image_ids)
 
             log_now = iteration % log_period == 0 or iteration == max_iter
             save_now = iteration % checkpoint_period == 0 or iteration == max_iter
@@ -93,9 +99,11 @@ def train(
             # and before a checkpoint, which must not hold what a non-finite loss did. On the CPU it is free.
             if device.type == "cpu" or log_now or save_now:
                 loss_log.check()
+                precision.check()
             if clip_norm > 0:
                 clip_grads_with_norm_(parameters, clip_norm, gradient_norm)
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad(set_to_none=True)
 
             bar.update()
@@ -120,9 +128,13 @@ def train(
     return seconds
 
 
-def _losses(model: nn.Module, criterion, batch: Batch, loss_log: LossLog) -> Mapping[str, Tensor]:
+def _losses(
+    model: nn.Module, criterion, batch: Batch, loss_log: LossLog, precision: Precision
+) -> Mapping[str, Tensor]:
+    with precision.autocast():
+        outputs = model(*batch.inputs)
     try:
-        return criterion(model(*batch.inputs), batch)
+        return criterion(outputs, batch)
     except ValueError as error:
         loss_log.check()  # scores that are not finite may be the doing of an earlier batch, not yet read
         raise ValueError(f"images {', '.join(batch.image_ids)}: {error}") from error
