@@ -115,7 +115,7 @@ class Bench:
     # ---- What is measured
 
     def precisions(self) -> None:
-        for name, words in PRECISIONS.items():
+        for words in PRECISIONS.values():
             for batch in (1, 2) if self.small else (1, 2, 4, 8):
                 self.speed("step", words, of_batch(self.shape, batch))
 

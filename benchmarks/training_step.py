@@ -239,7 +239,7 @@ class Step:
         return loss
 
     def flops(self) -> dict[str, float]:
-        """Floating point operations of the parts that have many, a multiplication and an addition being two."""
+        """Operations of the parts that have many; a multiplication and an addition are two."""
         counts = {}
         batch = self.batch.to(self.device)
         model = self.model

@@ -19,9 +19,9 @@ class BoxFeatures(nn.Module):
         dropout: share of those units that training silences.
         drop_cells: share of the grid's cells that training silences, so that the most telling part of an
             object is at times not to be seen and the rest must be learnt as well.
-        chunk: proposals pooled and put through the layers at a time; 0: all. The features of more are computed
-            anew for the gradient, so that the memory they take is that of a chunk. The results are the same
-            but for the random numbers that dropout draws.
+        chunk: proposals pooled and put through the layers at a time; 0: all. A chunk's features are computed
+            anew for the gradient, so that only one chunk's take memory. The results are the same but for the
+            random numbers that dropout draws.
         drop_block: (N, D, S, S) to the same, as :class:`ConcreteDropBlock`, which learns what to silence.
     """
 

@@ -14,7 +14,7 @@ class WeakRCNN(nn.Module):
     ready made.
 
     Args:
-        recompute_backbone: keep none of the backbone's activations for the gradient, which computes them anew.
+        recompute_backbone: keep none of the backbone's activations, but compute them anew for the gradient.
     """
 
     def __init__(
