@@ -3,6 +3,7 @@
 The two are the only readers of configs beside the tools: all else takes plain arguments.
 """
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -305,6 +306,20 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
     if backbone == "timm":
         load_pretrained(cfg, model)
     return model
+
+
+def results_key(cfg: CfgNode, weights: Path) -> str:
+    """What the results of a test depend on, in 64 characters: the weights, and the keys that matter to it."""
+    relevant = cfg.clone()
+    relevant.defrost()
+    for key in ("SOLVER", "SELF_TRAIN", "OUTPUT_DIR", "THREADS"):
+        del relevant[key]
+    del relevant.DATASETS["WORKERS"]
+    digest = hashlib.sha256(relevant.dump().encode())
+    with open(weights, "rb") as file:
+        while piece := file.read(2**20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def build_postprocess(cfg: CfgNode) -> Callable[[Scores], Detections]:

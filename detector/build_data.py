@@ -75,6 +75,8 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         seed=cfg.SEED,
         start=start,
         workers=cfg.DATASETS.WORKERS,
+        sort_window=cfg.SOLVER.SORT_WINDOW,
+        pad_multiple=inputs.PAD_MULTIPLE,
     )
 
 

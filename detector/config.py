@@ -125,6 +125,8 @@ def get_cfg() -> CfgNode:
     cfg.SOLVER.OPTIMIZER = "sgd"  # "sgd" or "adamw"
     cfg.SOLVER.MAX_ITER = 50000  # steps of the optimiser
     cfg.SOLVER.IMAGES_PER_BATCH = 2  # images in one forward pass
+    # Batches among which images are sorted by shape, so that less is padding; 1: images stay as drawn.
+    cfg.SOLVER.SORT_WINDOW = 1  # see above
     cfg.SOLVER.ACCUMULATE = 1  # batches whose gradients are averaged into one step
     cfg.SOLVER.BASE_LR = 1e-3  # learning rate of weights outside the backbone, after the warm-up
     cfg.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the backbone's learning rate over BASE_LR
@@ -200,7 +202,7 @@ _POSITIVE = {
     "INPUT.MAX_SIZE", "INPUT.PAD_MULTIPLE", "INPUT.STD", "MODEL.STREAMS", "MODEL.BACKBONE.STRIDE",
     "MODEL.BOX_FEATURES.OUTPUT_SIZE", "MODEL.BOX_FEATURES.WIDTHS", "MODEL.DROP_BLOCK.SHARE",
     "MODEL.DROP_BLOCK.SIZE", "MODEL.DROP_BLOCK.TEMPERATURE", "CLUSTERS.MAX_CENTRES",
-    "CLUSTERS.TOP_SHARE", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH",
+    "CLUSTERS.TOP_SHARE", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH", "SOLVER.SORT_WINDOW",
     "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LOG_PERIOD", "SOLVER.CHECKPOINT_PERIOD",
     "SOLVER.KEEP_CHECKPOINTS", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE", "SELF_TRAIN.MAX_ITER",
     "SELF_TRAIN.IMAGES_PER_BATCH", "SELF_TRAIN.BASE_LR", "TEST.MAX_DETECTIONS",

@@ -24,6 +24,7 @@ from detector.build import (
     build_faster_rcnn,
     build_model,
     build_optimizer,
+    build_precision,
     build_training,
     self_training_cfg,
     start_run,
@@ -107,7 +108,8 @@ def find_pseudo_boxes(
     """Write the pseudo boxes of the training split as a data set."""
     model = build_model(cfg)
     restore_model(model, load_checkpoint(weights), weights)
-    results = predict(model.to(device), build_test_loader(cfg, train_set), device=device)
+    loader, precision = build_test_loader(cfg, train_set), build_precision(cfg, device)
+    results = predict(model.to(device), loader, device=device, precision=precision)
     options = {"score_threshold": cfg.SELF_TRAIN.SCORE_THRESHOLD, "nms_threshold": cfg.SELF_TRAIN.NMS}
     found = [
         pseudo_boxes(scores, train_set.labels(index), **options)
@@ -138,6 +140,7 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
         device=device,
         start=start,
         train_seconds=seconds,
+        precision=build_precision(cfg, device),
     )
     return model
 

@@ -4,19 +4,22 @@ A training batch is a function of (seed, position) alone: not of the number of w
 read before, or of the global random state. So a run resumed at batch n sees what an unbroken one sees.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from detector.data.proposals import clean_proposals
-from detector.data.transforms import TestTransform, TrainTransform
+from detector.data.sorted_batches import sorted_batches
+from detector.data.transforms import TestTransform, TrainTransform, resized_size
 from detector.structures import Batch, Sample, Views, boxes_to_rois
+
+_LEAST_SIDE = 16  # VGG16 halves an image up to four times, and fails where nothing is left
 
 
 class Source(Protocol):
@@ -25,6 +28,8 @@ class Source(Protocol):
     image_ids: tuple[str, ...]
 
     def read_image(self, index: int) -> Tensor: ...
+
+    def image_size(self, index: int) -> tuple[int, int]: ...
 
     def labels(self, index: int) -> Tensor: ...
 
@@ -67,6 +72,12 @@ class WeakDataset(Dataset):
         boxes = clean_proposals(sample.proposals, min_size=0, stride=self.stride, max_count=self.max_count)
         return replace(sample, proposals=boxes)
 
+    def shape(self, index: int, draw: int) -> tuple[int, int]:
+        """(height, width) that the image of `dataset[index, draw]` has."""
+        transform = self.transform
+        size = transform.draw_size(torch.Generator().manual_seed(draw))
+        return resized_size(*self.source.image_size(index), size, transform.side, transform.max_size)
+
 
 class TestDataset(Dataset):
     """Test passes: `dataset[i]` is image i by each transform.
@@ -107,16 +118,39 @@ class SeededBatches:
 
     Args:
         start: number of batches already consumed.
+        window: batches among which images are sorted by shape, see :func:`sorted_batches`; 1: none are.
+        shape: (index, draw) to (height, width), for that.
     """
 
-    def __init__(self, num_images: int, images_per_batch: int, seed: int, start: int = 0):
+    def __init__(
+        self,
+        num_images: int,
+        images_per_batch: int,
+        seed: int,
+        start: int = 0,
+        *,
+        window: int = 1,
+        shape: Callable[[int, int], tuple[int, int]] | None = None,
+    ):
         if num_images < 1:
             raise ValueError("there are no images to make batches of")
         self.num_images, self.images_per_batch = num_images, images_per_batch
         self.seed, self.start = seed, start
+        self.window, self.shape = window, shape
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        position, epoch, order = self.start * self.images_per_batch, -1, []
+        if self.window == 1 or self.shape is None:
+            return self._as_drawn(self.start)
+        return sorted_batches(
+            self._as_drawn,
+            lambda entry: self.shape(*entry),
+            window=self.window,
+            seed_of=lambda window: _mix(self.seed, 2, window),
+            first=self.start,
+        )
+
+    def _as_drawn(self, start: int) -> Iterator[list[tuple[int, int]]]:
+        position, epoch, order = start * self.images_per_batch, -1, []
         while True:
             batch = []
             for _ in range(self.images_per_batch):
@@ -129,25 +163,39 @@ class SeededBatches:
             yield batch
 
 
-def collate(samples: Sequence[Sample]) -> Batch:
-    """One batch of several samples. Images are padded with 0, the mean colour, at the right and bottom."""
-    height = max(sample.image.shape[1] for sample in samples)
-    width = max(sample.image.shape[2] for sample in samples)
-    images = [
-        F.pad(sample.image, (0, width - sample.image.shape[2], 0, height - sample.image.shape[1]))
-        for sample in samples
-    ]
+def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
+    """One batch of several samples. Images are padded with 0, the mean colour, at the right and bottom.
+
+    Args:
+        multiple: pixels; the sides of the padded images are multiples of it.
+    """
+    sizes = tuple((sample.image.shape[1], sample.image.shape[2]) for sample in samples)
+    height, width = (
+        -(-max(_LEAST_SIDE, *sides) // multiple) * multiple for sides in zip(*sizes, strict=True)
+    )
+    images = samples[0].image.new_zeros(len(samples), 3, height, width)
+    for image, sample, (of_height, of_width) in zip(images, samples, sizes, strict=True):
+        image[:, :of_height, :of_width] = sample.image
     return Batch(
-        images=torch.stack(images),  # (B, 3, height, width)
+        images=images,
         rois=boxes_to_rois([sample.proposals for sample in samples]),  # (sum R, 5)
         labels=torch.stack([sample.labels for sample in samples]),  # (B, C)
         counts=torch.tensor([len(sample.proposals) for sample in samples]),  # (B,)
         image_ids=tuple(sample.image_id for sample in samples),
+        sizes=sizes,
+        normalization=samples[0].normalization,
     )
 
 
 def train_loader(
-    dataset: WeakDataset, *, images_per_batch: int, seed: int, start: int = 0, workers: int = 0
+    dataset: WeakDataset,
+    *,
+    images_per_batch: int,
+    seed: int,
+    start: int = 0,
+    workers: int = 0,
+    sort_window: int = 1,
+    pad_multiple: int = 1,
 ) -> DataLoader:
     """Endless batches (:class:`Batch`), the same for any number of `workers`.
 
@@ -155,11 +203,18 @@ def train_loader(
         seed: 0 or more.
         start: number of batches already consumed; the first one given is the one after them.
         workers: processes that read images; 0: this process reads.
+        sort_window: batches among which images are sorted by shape, to pad less; 1: none are.
+        pad_multiple: pixels; the sides of the padded images are multiples of it.
     """
-    batches = SeededBatches(len(dataset), images_per_batch, seed, start)
-    pin_memory = torch.cuda.is_available()  # so that Batch.to(..., non_blocking=True) does not block
+    batches = SeededBatches(
+        len(dataset), images_per_batch, seed, start, window=sort_window, shape=dataset.shape
+    )
     return DataLoader(
-        dataset, batch_sampler=batches, collate_fn=collate, pin_memory=pin_memory, **_process_options(workers)
+        dataset,
+        batch_sampler=batches,
+        collate_fn=partial(collate, multiple=pad_multiple),
+        pin_memory=torch.cuda.is_available(),  # so that Batch.to(..., non_blocking=True) does not block
+        **_process_options(workers),
     )
 
 
