@@ -7,6 +7,7 @@ read before, or of the global random state. So a run resumed at batch n sees wha
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from detector.data.proposals import clean_proposals
 from detector.data.sorted_batches import sorted_batches
-from detector.data.transforms import TestTransform, TrainTransform, resized_size
+from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
 from detector.structures import Batch, Sample, Views, boxes_to_rois
 
 _LEAST_SIDE = 16  # VGG16 halves an image up to four times, and fails where nothing is left
@@ -106,8 +107,11 @@ class TestDataset(Dataset):
     def __getitem__(self, index: int) -> Views:
         sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
         height, width = sample.image.shape[1:]
-        samples = tuple(transform(sample) for transform in self.transforms)
-        return Views(sample.image_id, (height, width), sample.proposals, samples)
+        samples: list[Sample] = []
+        for size, of_size in groupby(self.transforms, key=lambda transform: transform.size_options):
+            resized = resize(sample, *size)
+            samples += [transform.finish(resized) for transform in of_size]
+        return Views(sample.image_id, (height, width), sample.proposals, tuple(samples))
 
 
 class SeededBatches:

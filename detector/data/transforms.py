@@ -96,7 +96,14 @@ class TestTransform:
     std: tuple[float, float, float]
 
     def __call__(self, sample: Sample) -> Sample:
-        sample = resize(sample, self.size, self.side, self.max_size)
-        if self.flip:
-            sample = flip(sample)
+        return self.finish(resize(sample, *self.size_options))
+
+    @property
+    def size_options(self) -> tuple[int, str, int]:
+        """What :func:`resize` is called with: passes that share it can share the resized image."""
+        return self.size, self.side, self.max_size
+
+    def finish(self, resized: Sample) -> Sample:
+        """The pass from a sample of its size."""
+        sample = flip(resized) if self.flip else resized
         return replace(sample, normalization=normalization(self.mean, self.std))
