@@ -24,8 +24,14 @@ PRECISIONS = {
     "bf16": FASTEST,
     "fp16": ["PRECISION", "fp16", "CHANNELS_LAST", "True"],
 }
+FLOAT32_OPTIONS = {
+    "float32, DETERMINISTIC False": ["DETERMINISTIC", "False"],
+    "float32, CHANNELS_LAST": ["CHANNELS_LAST", "True"],
+    "float32, CUDNN_BENCHMARK": ["CUDNN_BENCHMARK", "True"],
+}
 OPTIONS = {  # beside FASTEST
     "no CHANNELS_LAST": ["CHANNELS_LAST", "False"],
+    "CUDNN_BENCHMARK": ["CUDNN_BENCHMARK", "True"],
     "DETERMINISTIC False": ["DETERMINISTIC", "False"],
     "BACKBONE.RECOMPUTE": ["MODEL.BACKBONE.RECOMPUTE", "True"],
     "BOX_FEATURES.CHUNK 500": ["MODEL.BOX_FEATURES.CHUNK", "500"],
@@ -78,8 +84,7 @@ class Bench:
     def speed(self, case: str, words: Sequence[str], shape: Shape, **options: bool) -> None:
         step = self.step(words, shape, **options)
         loss = step.loss_without_dropout()
-        repeats = 2 if options.get("stock") else self.repeats
-        ms = step.time(repeats)
+        ms = step.time(0.01 if self.small else 0.7)
         images = shape.batch / ms * 1e3
         name = step.cfg.PRECISION
         self.speeds.append(Speed(case, name, shape.batch, images, ms, step.peak_memory(), loss))
@@ -125,6 +130,9 @@ class Bench:
         self.timeline("float32, batch 1", [], self.shape)
 
     def options(self) -> None:
+        for case, words in FLOAT32_OPTIONS.items():
+            for batch in (1, 2):
+                self.speed(case, words, of_batch(self.shape, batch))
         for case, words in OPTIONS.items():
             self.speed(case, [*FASTEST, *words], of_batch(self.shape, 4))
 
@@ -144,7 +152,7 @@ class Bench:
             self.timeline(f"stock, float32, {scores}", [], shape, stock=True)
 
 
-MEASURED = ("timelines", "memory", "precisions", "options", "baseline")
+MEASURED = ("timelines", "memory", "baseline", "precisions", "options")
 
 
 def main() -> None:

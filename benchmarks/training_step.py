@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -124,6 +123,7 @@ class Step:
     def __init__(self, cfg: CfgNode, shape: Shape, device: torch.device, *, stock: bool = False) -> None:
         seed_everything(cfg.SEED, cfg.DETERMINISTIC)
         set_tf32(cfg.PRECISION == "tf32")
+        torch.backends.cudnn.benchmark = cfg.CUDNN_BENCHMARK
         self.cfg, self.shape, self.device = cfg, shape, device
         with device:
             self.model = build_model(cfg)
@@ -170,10 +170,14 @@ class Step:
         if self.timeline is not None:
             self.timeline.mark(name)
 
-    def time(self, repeats: int) -> float:
+    def time(self, seconds: float) -> float:
         """Milliseconds of a step among many, with the host's work where the device waits for it."""
         for _ in range(2):
             self()
+        repeats = max(2, round(seconds * 1e3 / self._time(1)))
+        return self._time(repeats)
+
+    def _time(self, repeats: int) -> float:
         self._wait()
         begin = time.perf_counter()
         for _ in range(repeats):
@@ -289,7 +293,3 @@ def free(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-
-
-def words_text(words: Sequence[str]) -> str:
-    return " ".join(words) or "defaults"

@@ -60,6 +60,7 @@ def start_run(cfg: CfgNode, folder: Path) -> torch.device:
         torch.set_num_threads(cfg.THREADS)
     seed_everything(cfg.SEED, cfg.DETERMINISTIC)
     set_tf32(cfg.PRECISION == "tf32")
+    torch.backends.cudnn.benchmark = cfg.CUDNN_BENCHMARK
     folder.mkdir(parents=True, exist_ok=True)
     setup_logging(folder / "log.txt")
     return device

@@ -30,9 +30,10 @@ def get_cfg() -> CfgNode:
     cfg.DEVICE = "auto"  # "cpu", "cuda", or "auto": cuda where there is one
     cfg.THREADS = 0  # CPU threads of the main process; 0: as many as torch takes by itself
     # What the model computes in: "float32", "tf32" (on a GPU, products of rounded float32), "bf16" or "fp16".
-    # This and the next four are measured in docs/performance.md.
+    # This and the next three are measured in docs/performance.md.
     cfg.PRECISION = "float32"  # one of the above
     cfg.CHANNELS_LAST = False  # lay the backbone's features out cell by cell: sooner on a GPU in bf16, fp16
+    cfg.CUDNN_BENCHMARK = False  # for each new shape time cuDNN's convolutions, and take the fastest
     cfg.COMPILE = False  # torch.compile the backbone and the fully connected layers; see INPUT.PAD_MULTIPLE
     cfg.OUTPUT_DIR = "runs/default"  # run folder: config, log, events, checkpoints, metrics, pictures
 
