@@ -144,7 +144,7 @@ def main() -> None:
         made_up_voc.make_voc(data, train=count, test=1, proposals=60 if arguments.small else 2300)
         for number, case in enumerate(arguments.case):
             run = Path(folder, f"run{number}")
-            steps = arguments.steps // (10 if number else 1)  # the others for comparison only
+            steps = arguments.steps // (20 if number else 1)  # the others for comparison only
             rows.append(bench(case, [*CASES[case], *words], data, run, max(steps, 5)))
             print_table(rows)
             if not arguments.small:

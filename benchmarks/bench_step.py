@@ -19,10 +19,10 @@ from measure import copy_bandwidth, print_table, time_calls, write_result
 from training_step import FASTEST, PARTS, Shape, Step, config, free, of_batch
 
 PRECISIONS = {
-    "float32": [],
-    "tf32": ["PRECISION", "tf32"],
     "bf16": FASTEST,
     "fp16": ["PRECISION", "fp16", "CHANNELS_LAST", "True"],
+    "tf32": ["PRECISION", "tf32"],
+    "float32": [],
 }
 FLOAT32_OPTIONS = {
     "float32, DETERMINISTIC False": ["DETERMINISTIC", "False"],
@@ -144,15 +144,15 @@ class Bench:
         self.speed(f"{case}, float32", [], shape)
 
     def baseline(self) -> None:
-        for trained in (True, False):
+        for trained in (False, True):
             shape = Shape(**{**self.shape.__dict__, "trained": trained})
             scores = "trained scores" if trained else "untrained scores"
             self.speed(f"ours, {scores}", [], shape)
             self.speed(f"stock, {scores}", [], shape, stock=True)
-            self.timeline(f"stock, float32, {scores}", [], shape, stock=True)
+        self.timeline(f"stock, float32, {scores}", [], shape, stock=True)
 
 
-MEASURED = ("timelines", "memory", "baseline", "precisions", "options")
+MEASURED = ("timelines", "memory", "precisions", "baseline", "options")
 
 
 def main() -> None:
