@@ -20,6 +20,7 @@ from pathlib import Path
 import made_up_voc
 import torch
 from measure import print_table, write_result
+from torch.autograd import DeviceType
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from detector.utils.files import atomic_write
@@ -76,7 +77,12 @@ class Idle:
         elif self._step == self.last:
             torch.cuda.synchronize()
             self._profiler.stop()
-            spans = sorted((e.time_range.start, e.time_range.end) for e in self._profiler.events())
+            on_gpu = [
+                event
+                for event in self._profiler.events()
+                if event.device_type == DeviceType.CUDA and not event.is_user_annotation
+            ]
+            spans = sorted((event.time_range.start, event.time_range.end) for event in on_gpu)
             busy, reached = 0.0, spans[0][0]
             for begin, end in spans:
                 busy += max(0.0, end - max(begin, reached))
