@@ -127,7 +127,8 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
     """Train from the newest checkpoint of the folder, or from the start."""
     model = build_faster_rcnn(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
-    start, seconds = restore_newest(folder, model, optimizer)
+    precision = build_precision(cfg, device)
+    start, seconds = restore_newest(folder, model, optimizer, precision.scaler)
     with atomic_write(folder / "config.yaml", "w") as file:
         file.write(cfg.dump())
     write_json(folder / "run.json", run_info(device, cfg.SEED))
@@ -140,7 +141,7 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
         device=device,
         start=start,
         train_seconds=seconds,
-        precision=build_precision(cfg, device),
+        precision=precision,
     )
     return model
 

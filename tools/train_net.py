@@ -57,7 +57,8 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
     cfg = name_classes(cfg, dataset)
     model = build_model(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
-    start, seconds = restore_newest(folder, model, optimizer)
+    precision = build_precision(cfg, device)
+    start, seconds = restore_newest(folder, model, optimizer, precision.scaler)
     if start:
         for line in differences(load_cfg(folder / "config.yaml"), cfg):
             logger.warning("warning: this run began with another config: %s", line)
@@ -81,7 +82,7 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
             device=device,
             start=start,
             train_seconds=seconds,
-            precision=build_precision(cfg, device),
+            precision=precision,
         )
     except KeyboardInterrupt:
         saved = list_checkpoints(folder)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from detector.utils.files import atomic_write
@@ -15,9 +16,15 @@ logger = logging.getLogger(__name__)
 
 
 def save_checkpoint(
-    path: Path, model: nn.Module, optimizer: Optimizer | None, *, iteration: int, train_seconds: float
+    path: Path,
+    model: nn.Module,
+    optimizer: Optimizer | None,
+    *,
+    iteration: int,
+    train_seconds: float,
+    scaler: GradScaler | None = None,
 ) -> None:
-    """Write what resuming needs (with the optimiser) or what testing needs (without).
+    """Write what resuming needs (with the optimiser, and the loss scaler) or what testing needs (without).
 
     Raises:
         OSError: it could not be written, as on a full disk; earlier checkpoints are as they were.
@@ -25,6 +32,8 @@ def save_checkpoint(
     state = {"model": model.state_dict(), "iteration": iteration, "train_seconds": train_seconds}
     if optimizer is not None:
         state["optimizer"] = optimizer.state_dict()
+    if scaler is not None:
+        state["scaler"] = scaler.state_dict()
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         torch.save(state, file)
@@ -93,7 +102,9 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.stem))
 
 
-def restore_newest(folder: Path, model: nn.Module, optimizer: Optimizer) -> tuple[int, float]:
+def restore_newest(
+    folder: Path, model: nn.Module, optimizer: Optimizer, scaler: GradScaler | None = None
+) -> tuple[int, float]:
     """Load the newest checkpoint of a run folder, if it has any.
 
     Returns:
@@ -105,5 +116,7 @@ def restore_newest(folder: Path, model: nn.Module, optimizer: Optimizer) -> tupl
     checkpoint = load_checkpoint(found[-1])
     restore_model(model, checkpoint, found[-1])
     restore_optimizer(optimizer, checkpoint, found[-1])
+    if scaler is not None and checkpoint.get("scaler"):  # {} but for float16
+        scaler.load_state_dict(checkpoint["scaler"])
     logger.info("going on from %s", found[-1])
     return checkpoint["iteration"], checkpoint["train_seconds"]

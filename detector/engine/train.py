@@ -119,7 +119,9 @@ def train(
             if save_now:
                 seconds = train_seconds + now - began
                 path = checkpoint_path(folder, iteration)
-                save_checkpoint(path, model, optimizer, iteration=iteration, train_seconds=seconds)
+                save_checkpoint(
+                    path, model, optimizer, iteration=iteration, train_seconds=seconds, scaler=scaler
+                )
                 for old in list_checkpoints(folder)[:-keep_checkpoints]:
                     old.unlink()
     seconds = train_seconds + time.perf_counter() - began

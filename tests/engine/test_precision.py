@@ -73,7 +73,7 @@ def test_float16_leaves_out_a_step_that_overflows():
         precision.scaler.update()
         optimizer.zero_grad()
         assert norm.isfinite()
-        assert float(weight) == pytest.approx(moved)
+        assert weight.item() == pytest.approx(moved)
         assert precision.scaler.get_scale() == (scale if gradient == 1 else scale / 2)
     precision.check()
     precision.scaler.update(0.5)
