@@ -5,6 +5,7 @@ sample is a function of its seed and not of the process that makes it.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,7 @@ def flip(sample: Sample) -> Sample:
     return replace(sample, image=sample.image.flip(2), proposals=boxes, mirrored=not sample.mirrored)
 
 
+@lru_cache(maxsize=8)  # one tensor for all samples: each on its way to another process costs a file handle
 def normalization(mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """What makes of uint8 images (x / 255 - mean) / std, as :class:`Sample` has it: (2, 3) float32.
 
