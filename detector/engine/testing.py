@@ -1,6 +1,7 @@
 """The test of a detector on a data set: image by image, over processes, and on after a kill."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,7 @@ class ImageResult:
 
     image_id: str
     detections: Detections
-    best_boxes: (
-        Tensor  # (C, 4) of each class, the box of the proposal that scores highest; (0, 4): no proposal
-    )
+    best_boxes: Tensor  # (C, 4) the box of each class that scores highest; (0, 4) without proposals
     best_scores: Tensor  # (C,) its score; (C,) zeros without proposals
 
     @property
@@ -45,7 +44,7 @@ def image_result(scores: Scores, postprocess: Callable[[Scores], Detections] | N
     number, classes = scores.scores.shape
     boxes, best = scores.boxes.new_zeros(0, 4), scores.scores.new_zeros(classes)
     if number:
-        best, rows = scores.scores.max(dim=0)  # (C,); of equal scores the first
+        best, rows = scores.scores.max(dim=0)  # (C,)
         boxes = scores.boxes[rows, torch.arange(classes, device=rows.device)]  # (C, 4)
     if postprocess is None:
         found = Detections(scores.image_id, boxes[:0], best[:0], torch.zeros(0, dtype=torch.int64))
@@ -95,7 +94,8 @@ def remove_results(folder: Path) -> None:
     """Remove the files of tests that are done, and their folder."""
     for each in folder.glob("*.jsonl"):
         each.unlink()
-    folder.rmdir()
+    with suppress(OSError):  # somebody keeps other files there
+        folder.rmdir()
 
 
 def _as_record(result: ImageResult) -> dict[str, Any]:
