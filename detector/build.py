@@ -3,6 +3,7 @@
 The two are the only readers of configs beside the tools: all else takes plain arguments.
 """
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from yacs.config import CfgNode
 
 from detector.build_data import build_watched
 from detector.data.annotated import AnnotatedImages
+from detector.engine.precision import Precision, set_tf32
 from detector.engine.schedule import lr_factor, parameter_groups
 from detector.engine.snapshots import Snapshots
 from detector.engine.train import train
@@ -24,6 +26,7 @@ from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
+from detector.modeling.compiled import compile_model
 from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
 from detector.modeling.head import Head, ImageHead
@@ -73,6 +76,8 @@ def start_run(cfg: CfgNode, folder: Path) -> torch.device:
     if cfg.THREADS:
         torch.set_num_threads(cfg.THREADS)
     seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+    set_tf32(cfg.PRECISION == "tf32")
+    torch.backends.cudnn.benchmark = cfg.CUDNN_BENCHMARK
     folder.mkdir(parents=True, exist_ok=True)
     setup_logging(folder / "log.txt")
     return device
@@ -91,13 +96,25 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
         dropout=options.DROPOUT,
         drop_cells=options.DROP_CELLS,
         drop_block=build_drop_block(cfg, backbone.out_channels),
+        chunk=options.CHUNK,
     )
     streams = 0 if cfg.MODEL.METHOD == "wsddn" else cfg.MODEL.STREAMS
     num_classes = len(cfg.DATASETS.CLASSES)
     head = Head(box_features.out_features, num_classes, streams, init_std=cfg.MODEL.HEAD_STD)
     image_head = ImageHead(backbone.out_channels, num_classes) if cfg.MODEL.IMAGE_HEAD else None
     regression = build_regression(cfg, box_features.out_features)
-    return WeakRCNN(backbone, box_features, head, image_head, regression)
+    recompute = cfg.MODEL.BACKBONE.RECOMPUTE
+    model = WeakRCNN(backbone, box_features, head, image_head, regression, recompute_backbone=recompute)
+    if cfg.CHANNELS_LAST:
+        backbone.to(memory_format=torch.channels_last)  # convolutions lay out features as their weights
+    if cfg.COMPILE:
+        compile_model(model)
+    return model
+
+
+def build_precision(cfg: CfgNode, device: torch.device) -> Precision:
+    """What the model computes in, with the state (of float16's scaler) that a checkpoint keeps."""
+    return Precision(cfg.PRECISION, device)
 
 
 def build_backbone(cfg: CfgNode) -> nn.Module:
@@ -256,9 +273,11 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
         bias_lr_factor=solver.BIAS_LR_FACTOR,
         bias_weight_decay=solver.BIAS_WEIGHT_DECAY,
     )
+    # One kernel for all, and it takes float16's overflows without the host. On the CPU, bits as they were.
+    fused = next(model.parameters()).is_cuda
     if solver.OPTIMIZER == "sgd":
-        return SGD(groups, momentum=solver.MOMENTUM)
-    return AdamW(groups)
+        return SGD(groups, momentum=solver.MOMENTUM, fused=fused)
+    return AdamW(groups, fused=fused)
 
 
 def build_lr_factor(cfg: CfgNode) -> Callable[[int], float]:
@@ -354,6 +373,20 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
     if backbone == "timm":
         load_pretrained(cfg, model)
     return model
+
+
+def results_key(cfg: CfgNode, weights: Path) -> str:
+    """What the results of a test depend on, in 64 characters: the weights, and the keys that matter to it."""
+    relevant = cfg.clone()
+    relevant.defrost()
+    for key in ("SOLVER", "SELF_TRAIN", "OUTPUT_DIR", "THREADS"):
+        del relevant[key]
+    del relevant.DATASETS["WORKERS"]
+    digest = hashlib.sha256(relevant.dump().encode())
+    with open(weights, "rb") as file:
+        while piece := file.read(2**20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def build_postprocess(cfg: CfgNode) -> Callable[[Scores], Detections]:

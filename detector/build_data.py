@@ -82,6 +82,8 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         workers=cfg.DATASETS.WORKERS,
         rank=rank(),
         world_size=world_size(),
+        sort_window=cfg.SOLVER.SORT_WINDOW,
+        pad_multiple=inputs.PAD_MULTIPLE,
     )
 
 

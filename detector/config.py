@@ -30,6 +30,12 @@ def get_cfg() -> CfgNode:
     cfg.DETERMINISTIC = True  # equal bits each time; on a GPU, False lets torch and cuDNN add in any order
     cfg.DEVICE = "auto"  # "cpu", "cuda", or "auto": cuda where there is one
     cfg.THREADS = 0  # CPU threads of the main process; 0: as many as torch takes by itself
+    # What the model computes in: "float32", "tf32" (on a GPU, products of rounded float32), "bf16" or "fp16".
+    # This and the next three are measured in docs/performance.md.
+    cfg.PRECISION = "float32"  # one of the above
+    cfg.CHANNELS_LAST = False  # lay the backbone's features out cell by cell: sooner on a GPU in bf16, fp16
+    cfg.CUDNN_BENCHMARK = False  # for each new shape time cuDNN's convolutions, and take the fastest
+    cfg.COMPILE = False  # torch.compile the backbone and the fully connected layers; see INPUT.PAD_MULTIPLE
     cfg.OUTPUT_DIR = "runs/default"  # run folder: config, log, events, checkpoints, metrics, pictures
 
     # ---- What to learn from
@@ -60,6 +66,7 @@ def get_cfg() -> CfgNode:
     cfg.INPUT.MAX_SIZE = 2000  # cap on the longer side after resizing
     cfg.INPUT.FLIP = True  # mirror every second image, drawn at random, in training
     cfg.INPUT.TEST_FLIP = True  # test every size mirrored as well
+    cfg.INPUT.PAD_MULTIPLE = 1  # sides of a batch of images are padded to a multiple of this, in pixels
     cfg.INPUT.MEAN = (0.485, 0.456, 0.406)  # of red, green, blue scaled to [0, 1]; subtracted
     cfg.INPUT.STD = (0.229, 0.224, 0.225)  # of red, green, blue scaled to [0, 1]; divided by
 
@@ -81,6 +88,7 @@ def get_cfg() -> CfgNode:
     # or 8 with C4 dilated too. timm: picks the stage that is read. small: 8.
     cfg.MODEL.BACKBONE.STRIDE = 8  # see above
     cfg.MODEL.BACKBONE.FROZEN_STAGES = 2  # counted from the image, the stem being the first: not trained
+    cfg.MODEL.BACKBONE.RECOMPUTE = False  # keep no activations for the gradient: less memory, more time
     cfg.MODEL.BACKBONE.TIMM_NAME = ""  # timm's name of the network, e.g. "tf_efficientnet_lite0"
     cfg.MODEL.BOX_FEATURES = CfgNode()
     cfg.MODEL.BOX_FEATURES.POOL = "roi_pool"  # "roi_pool" or "roi_align"
@@ -88,6 +96,8 @@ def get_cfg() -> CfgNode:
     cfg.MODEL.BOX_FEATURES.WIDTHS = (4096, 4096)  # units of the fully connected layers
     cfg.MODEL.BOX_FEATURES.DROPOUT = 0.5  # share of those units silenced in training
     cfg.MODEL.BOX_FEATURES.DROP_CELLS = 0.0  # share of the grid's cells silenced in training
+    # Proposals that are pooled and go through those layers at a time, to bound memory; 0: all.
+    cfg.MODEL.BOX_FEATURES.CHUNK = 0  # see above
     cfg.MODEL.DROP_BLOCK = CfgNode()  # MIST's concrete drop block, for any method
     cfg.MODEL.DROP_BLOCK.ENABLED = False  # learn which cells to silence, against the rest of the network
     cfg.MODEL.DROP_BLOCK.SHARE = 0.3  # most of the grid's cells that it may silence, on average
@@ -118,6 +128,8 @@ def get_cfg() -> CfgNode:
     cfg.SOLVER.MAX_ITER = 50000  # steps of the optimiser
     cfg.SOLVER.IMAGES_PER_BATCH = 2  # images in one forward pass of one process
     cfg.SOLVER.ACCUMULATE = 1  # batches of one process whose gradients are averaged into one step
+    # Batches among which images are sorted by shape, so that less is padding; 1: images stay as drawn.
+    cfg.SOLVER.SORT_WINDOW = 1  # see above
     # Images a step of all processes, which ACCUMULATE then follows from, whatever it says. 0: as above.
     cfg.SOLVER.IMAGES_PER_STEP = 0  # see above; a multiple of IMAGES_PER_BATCH x processes
     cfg.SOLVER.BASE_LR = 1e-3  # learning rate of weights outside the backbone, after the warm-up
@@ -173,6 +185,7 @@ def get_cfg() -> CfgNode:
 
 _CHOICES = {
     "DEVICE": ("auto", "cpu", "cuda"),
+    "PRECISION": ("float32", "tf32", "bf16", "fp16"),
     "DATASETS.FORMAT": ("voc", "coco", "image_labels"),
     "PROPOSALS.MODE": ("quality", "fast", "grid"),
     "INPUT.SIDE": ("shortest", "longest"),
@@ -199,11 +212,11 @@ _STRIDES_AND_STAGES = {
 # Numbers are 0 or more, but for the channel means; these say more.
 _POSITIVE = {
     "PROPOSALS.LONGEST_SIDE", "PROPOSALS.MAX_COUNT", "INPUT.TRAIN_SIZES", "INPUT.TEST_SIZES",
-    "INPUT.MAX_SIZE", "INPUT.STD", "MODEL.STREAMS", "MODEL.BACKBONE.STRIDE",
+    "INPUT.MAX_SIZE", "INPUT.PAD_MULTIPLE", "INPUT.STD", "MODEL.STREAMS", "MODEL.BACKBONE.STRIDE",
     "MODEL.BOX_FEATURES.OUTPUT_SIZE", "MODEL.BOX_FEATURES.WIDTHS", "MODEL.DROP_BLOCK.SHARE",
     "MODEL.DROP_BLOCK.SIZE", "MODEL.DROP_BLOCK.TEMPERATURE", "CLUSTERS.MAX_CENTRES",
     "CLUSTERS.TOP_SHARE", "DISTRIBUTED.TIMEOUT", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH",
-    "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LR_IMAGES", "SOLVER.LOG_PERIOD",
+    "SOLVER.SORT_WINDOW", "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LR_IMAGES", "SOLVER.LOG_PERIOD",
     "SOLVER.CHECKPOINT_PERIOD", "SOLVER.KEEP_CHECKPOINTS", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE",
     "SELF_TRAIN.MAX_ITER", "SELF_TRAIN.IMAGES_PER_BATCH", "SELF_TRAIN.BASE_LR", "TEST.MAX_DETECTIONS",
 }

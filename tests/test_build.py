@@ -242,3 +242,22 @@ def test_coco_figures_are_for_coco_sets_or_on_request(make_cfg, metrics, format_
     pytest.importorskip("pycocotools")
     engine = build.build_coco_engine(make_cfg("TEST.METRICS", metrics, "DATASETS.FORMAT", format_))
     assert (engine is not None) == asked
+
+
+def test_results_are_of_the_weights_and_of_the_keys_that_matter(make_cfg, tmp_path):
+    path = tmp_path / "weights.pt"
+    path.write_bytes(b"weights")
+    key = build.results_key(make_cfg(), path)
+    assert key == build.results_key(make_cfg("SOLVER.MAX_ITER", "7", "DATASETS.WORKERS", "5"), path)
+    assert key != build.results_key(make_cfg("INPUT.TEST_FLIP", "False"), path)
+    path.write_bytes(b"other weights")
+    assert key != build.results_key(make_cfg(), path)
+
+
+def test_speed_and_memory_are_as_configured(make_cfg):
+    words = ["CHANNELS_LAST", "True", "MODEL.BACKBONE.RECOMPUTE", "True", "MODEL.BOX_FEATURES.CHUNK", "9"]
+    model = build.build_model(make_cfg(*words))
+    weight = next(model.backbone.parameters())
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert model.recompute_backbone
+    assert model.box_features.chunk == 9

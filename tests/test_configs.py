@@ -5,17 +5,26 @@ from pathlib import Path
 import pytest
 import torch
 
-from detector.build import build_criterion, build_lr_factor, build_model, build_optimizer, build_postprocess
+from detector.build import (
+    build_criterion,
+    build_lr_factor,
+    build_model,
+    build_optimizer,
+    build_postprocess,
+    build_precision,
+)
 from detector.config import load_cfg
 from detector.config_reader import flatten, read_yaml_chain
 from detector.data.toybox import CLASSES
 from detector.engine.inference import predict
+from detector.engine.precision import set_tf32
 from detector.structures import Batch, Sample, Views, boxes_to_rois
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 
 # Weights that no test machine has, and layers whose hundred million parameters would take seconds.
 SMALL = ["MODEL.WEIGHTS", "", "MODEL.BOX_FEATURES.WIDTHS", "(16, 16)"]
+NO_DROPOUT = ["MODEL.BOX_FEATURES.DROPOUT", "0"]
 
 
 @pytest.fixture(params=CONFIGS, ids=lambda path: path.stem)
@@ -79,17 +88,23 @@ def check_a_test_pass(cfg, model, batch):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("name", ["float32", "bf16", "fp16"])
 @pytest.mark.parametrize("path", [p for p in CONFIGS if "toybox" in p.stem], ids=lambda path: path.stem)
-def test_the_host_never_waits_in_a_step(path):
-    cfg = load_cfg(path, SMALL)
+def test_the_host_never_waits_in_a_step(path, name):
+    cfg = load_cfg(path, [*SMALL, "PRECISION", name, "CHANNELS_LAST", "True"])
     model = build_model(cfg).train().cuda()
     optimizer, criterion = build_optimizer(cfg, model), build_criterion(cfg)
+    precision = build_precision(cfg, torch.device("cuda"))
     batch = made_up_batch(len(cfg.DATASETS.CLASSES)).to(torch.device("cuda"))
 
     def step():
-        losses = criterion(model(batch.images, batch.rois, batch.counts), batch)
-        torch.stack(list(losses.values())).sum().backward()
-        optimizer.step()
+        with precision.autocast():
+            outputs = model(*batch.inputs)
+        losses = criterion(outputs, batch)
+        precision.scaler.scale(torch.stack(list(losses.values())).sum()).backward()
+        precision.scaler.unscale_(optimizer)
+        precision.scaler.step(optimizer)
+        precision.scaler.update()
 
     step()  # libraries load
     torch.cuda.set_sync_debug_mode("error")
@@ -101,6 +116,28 @@ def test_the_host_never_waits_in_a_step(path):
     names = [event.name for event in profile.events()]
     assert any("centres_kernel" in name for name in names) == ("wsddn" not in path.stem)
     assert not [name for name in names if "DtoH" in name]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["tf32", "bf16", "fp16"])
+def test_a_step_in_less_precision_has_nearly_the_loss_of_float32(name):
+    def loss(*words):
+        cfg = load_cfg(CONFIGS[0].parent / "voc07_pcl_vgg16.yaml", [*SMALL, *NO_DROPOUT, *words])
+        torch.manual_seed(0)
+        set_tf32(cfg.PRECISION == "tf32")
+        model, device = build_model(cfg).train().cuda(), torch.device("cuda")
+        batch = made_up_batch(len(cfg.DATASETS.CLASSES)).to(device)
+        with build_precision(cfg, device).autocast():
+            outputs = model(*batch.inputs)
+        losses = torch.stack(list(build_criterion(cfg)(outputs, batch).values()))
+        losses.sum().backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
+        return losses.detach()
+
+    expected, found = loss(), loss("PRECISION", name, "CHANNELS_LAST", "True")
+    set_tf32(False)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=1e-3)
 
 
 def test_the_name_says_what_is_built(path):

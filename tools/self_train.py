@@ -24,6 +24,7 @@ from detector.build import (
     build_faster_rcnn,
     build_model,
     build_optimizer,
+    build_precision,
     build_training,
     self_training_cfg,
     start_run,
@@ -112,7 +113,8 @@ def find_pseudo_boxes(
     """Write the pseudo boxes of the training split as a data set."""
     model = build_model(cfg)
     restore_model(model, load_checkpoint(weights), weights)
-    results = predict(model.to(device), build_test_loader(cfg, train_set), device=device)
+    loader, precision = build_test_loader(cfg, train_set), build_precision(cfg, device)
+    results = predict(model.to(device), loader, device=device, precision=precision)
     options = {"score_threshold": cfg.SELF_TRAIN.SCORE_THRESHOLD, "nms_threshold": cfg.SELF_TRAIN.NMS}
     found = [
         pseudo_boxes(scores, train_set.labels(index), **options)
@@ -130,7 +132,8 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
     """Train from the newest checkpoint of the folder, or from the start."""
     model = build_faster_rcnn(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
-    progress = restore_newest(folder, model, optimizer)
+    precision = build_precision(cfg, device)
+    progress = restore_newest(folder, model, optimizer, precision.scaler)
     with atomic_write(folder / "config.yaml", "w") as file:
         file.write(cfg.dump())
     write_json(folder / "run.json", run_info(device, cfg.SEED))
@@ -143,6 +146,7 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
         device=device,
         start=progress.iteration,
         train_seconds=progress.train_seconds,
+        precision=precision,
     )
     return model
 

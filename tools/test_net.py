@@ -3,8 +3,9 @@
     python tools/test_net.py --config-file configs/toybox_pcl.yaml [--weights FILE] [KEY VALUE ...]
 
 Writes metrics.json, detections.npz and pictures/ to the run folder, OUTPUT_DIR. The weights are its
-model_final.pt, or FILE. AP and CorLoc speak of the images that have true boxes; the AP of the image-level
-labels needs none.
+model_final.pt, or FILE. What is found goes to results/ as it comes: the same command goes on where a killed
+one ended. Under torchrun each process tests a part of the images. AP and CorLoc speak of the images that have
+true boxes; the AP of the image-level labels needs none.
 """
 
 import logging
@@ -12,27 +13,39 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch
 from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.build import build_coco_engine, build_model, build_postprocess, start_run
+from detector.build import (
+    build_coco_engine,
+    build_device,
+    build_model,
+    build_postprocess,
+    build_precision,
+    results_key,
+    start_run,
+)
 from detector.build_data import build_dataset, build_test_loader, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.inference import predict
+from detector.engine.precision import Precision
+from detector.engine.testing import remove_results, test_images
 from detector.evaluation.coco import coco_ap
 from detector.evaluation.detections_file import save_detections
-from detector.evaluation.image_level import image_ap, image_scores
+from detector.evaluation.image_level import image_ap
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import metrics_table, summarize, write_json
 from detector.evaluation.voc import corloc, voc_ap
 from detector.structures import Scores
 from detector.utils.command_line import config_parser, run_command
+from detector.utils.distributed import is_main, process_group
 
 logger = logging.getLogger("detector.tools.test_net")
+
+_PATIENCE = 3600.0  # seconds that a process waits for one with more proposals or a slower machine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None:
     cfg = load_cfg(config_file, overrides)
+    with process_group(build_device(cfg), timeout=_PATIENCE):
+        test(cfg, weights)
+
+
+def test(cfg: CfgNode, weights: str | None) -> None:
     folder = Path(cfg.OUTPUT_DIR)
     path = Path(weights) if weights else folder / "model_final.pt"
     checkpoint = load_checkpoint(path)
@@ -59,14 +77,28 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
     class_names = cfg.DATASETS.CLASSES
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     postprocess = build_postprocess(cfg)
-    detections, of_images = [], []
-    for scores in predict_all(cfg, model, test_set, device):
-        detections.append(postprocess(scores))
-        of_images.append(image_scores(scores))
+    key, precision = results_key(cfg, path), build_precision(cfg, device)
+    results = test_images(
+        lambda left: predict_all(cfg, model, test_set, left, precision),
+        test_set.image_ids,
+        postprocess,
+        path=folder / "results" / "test",
+        key=key,
+    )
+    detections = [result.detections for result in results]
     boxed = images_with_boxes(test_set)
     found, truth = [detections[i] for i in boxed], [test_set.annotation(i) for i in boxed]
     train_boxed = images_with_boxes(train_set)
-    best = [best_proposals(scores) for scores in predict_all(cfg, model, train_set, device, train_boxed)]
+    train_results = test_images(
+        lambda left: predict_all(cfg, model, train_set, [train_boxed[i] for i in left], precision),
+        [train_set.image_ids[i] for i in train_boxed],
+        None,
+        path=folder / "results" / "train",
+        key=key,
+    )
+    if not is_main():
+        return
+    best = [result.best for result in train_results]
     train_truth = [train_set.annotation(i) for i in train_boxed]
 
     metrics = summarize(
@@ -75,7 +107,9 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
         voc_ap(found, truth, len(class_names), eleven_point=True),
         corloc(best, train_truth, len(class_names)),
         coco_ap(found, truth, len(class_names), engine=coco_engine) if coco_engine and truth else {},
-        image_ap=image_ap(of_images, [test_set.labels(i) for i in range(len(test_set))]),
+        image_ap=image_ap(
+            [result.best_scores for result in results], [test_set.labels(i) for i in range(len(test_set))]
+        ),
     )
     metrics |= {
         "method": cfg.MODEL.METHOD,
@@ -85,6 +119,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
     }
     write_json(folder / "metrics.json", metrics)
     save_detections(folder / "detections.npz", detections)
+    remove_results(folder / "results")
     options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
     pictures = write_pictures(folder / "pictures", test_set, detections, **options)
     on_test, on_train = name_images(test_set, len(boxed)), name_images(train_set, len(train_boxed))
@@ -113,22 +148,14 @@ def predict_all(
     cfg: CfgNode,
     model: nn.Module,
     dataset: AnnotatedImages,
-    device: torch.device,
-    indices: Sequence[int] | None = None,
+    indices: Sequence[int],
+    precision: Precision,
 ) -> Iterator[Scores]:
-    """The scores of every image of a data set, or of those of `indices`, behind a progress bar."""
-    if indices is not None and len(indices) == 0:
-        return iter(())
+    """The scores of the images of `indices`, on the device, behind a progress bar."""
     loader = build_test_loader(cfg, dataset, indices)
-    results = predict(model, loader, device=device)
-    total = len(dataset) if indices is None else len(indices)
-    return iter(tqdm(results, total=total, desc=dataset.name, unit="image", disable=None))
-
-
-def best_proposals(scores: Scores) -> Scores:
-    """Only the proposals that are the best of some class: CorLoc reads no others, and all fill the memory."""
-    rows = scores.scores.argmax(dim=0).unique() if len(scores.scores) else slice(0)
-    return Scores(scores.image_id, scores.boxes[rows], scores.scores[rows])
+    results = predict(model, loader, device=precision.device, precision=precision, keep_on_device=True)
+    disable = None if is_main() else True
+    return iter(tqdm(results, total=len(indices), desc=dataset.name, unit="image", disable=disable))
 
 
 if __name__ == "__main__":

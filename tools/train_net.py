@@ -4,8 +4,8 @@
     torchrun --nproc_per_node 8 --max-restarts 3 tools/train_net.py --config-file ...
 
 Everything goes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed), log.txt, events
-for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt. Processes that torchrun starts again,
-as one of them died, go on from the newest checkpoint (docs/distributed.md).
+for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt. Processes that torchrun starts
+again, as one of them died, go on from the newest checkpoint (docs/distributed.md).
 """
 
 import logging
@@ -25,6 +25,7 @@ from detector.build import (
     build_device,
     build_model,
     build_optimizer,
+    build_precision,
     build_snapshots,
     build_training,
     images_per_step,
@@ -88,7 +89,8 @@ def prepare(cfg: CfgNode, folder: Path, resume: bool) -> partial[float]:
     cfg = name_classes(cfg, dataset)
     model = build_model(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
-    progress = restore_newest(folder, model, optimizer)
+    precision = build_precision(cfg, device)
+    progress = restore_newest(folder, model, optimizer, precision.scaler)
     accumulate = accumulated_batches(cfg)
     check_batches(progress, accumulate)
     if progress.config:
@@ -114,6 +116,7 @@ def prepare(cfg: CfgNode, folder: Path, resume: bool) -> partial[float]:
         start=progress.iteration,
         train_seconds=progress.train_seconds,
         snapshots=build_snapshots(cfg, dataset),
+        precision=precision,
     )
 
 
@@ -159,7 +162,10 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
     logger.info("optimiser   %s, learning rate %g, %s", solver.OPTIMIZER, base_lr(cfg), solver.SCHEDULE)
     if solver.LR_SCALING == "linear":
         logger.info("            scaled from %g for %d images a step", solver.BASE_LR, solver.LR_IMAGES)
-    logger.info("device      %s, %d threads, seed %d", device, torch.get_num_threads(), cfg.SEED)
+    logger.info(
+        "device      %s, %s, %d threads, seed %d",
+        *(device, cfg.PRECISION, torch.get_num_threads(), cfg.SEED),
+    )
     logger.info("run folder  %s", cfg.OUTPUT_DIR)
 
 

@@ -4,20 +4,23 @@ A training batch is a function of (seed, position) alone: not of the number of w
 read before, or of the global random state. So a run resumed at batch n sees what an unbroken one sees.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from functools import partial
+from itertools import count, groupby
 from typing import Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from detector.data.proposals import clean_proposals
-from detector.data.transforms import TestTransform, TrainTransform
+from detector.data.sorted_batches import sorted_batches
+from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
 from detector.structures import Batch, Sample, Views, boxes_to_rois
+
+_LEAST_SIDE = 16  # VGG16 halves an image up to four times, and fails where nothing is left
 
 
 class Source(Protocol):
@@ -26,6 +29,8 @@ class Source(Protocol):
     image_ids: tuple[str, ...]
 
     def read_image(self, index: int) -> Tensor: ...
+
+    def image_size(self, index: int) -> tuple[int, int]: ...
 
     def labels(self, index: int) -> Tensor: ...
 
@@ -68,6 +73,12 @@ class WeakDataset(Dataset):
         boxes = clean_proposals(sample.proposals, min_size=0, stride=self.stride, max_count=self.max_count)
         return replace(sample, proposals=boxes)
 
+    def shape(self, index: int, draw: int) -> tuple[int, int]:
+        """(height, width) that the image of `dataset[index, draw]` has."""
+        transform = self.transform
+        size = transform.draw_size(torch.Generator().manual_seed(draw))
+        return resized_size(*self.source.image_size(index), size, transform.side, transform.max_size)
+
 
 class TestDataset(Dataset):
     """Test passes: `dataset[i]` is image i by each transform.
@@ -96,8 +107,11 @@ class TestDataset(Dataset):
     def __getitem__(self, index: int) -> Views:
         sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
         height, width = sample.image.shape[1:]
-        samples = tuple(transform(sample) for transform in self.transforms)
-        return Views(sample.image_id, (height, width), sample.proposals, samples)
+        samples: list[Sample] = []
+        for size, of_size in groupby(self.transforms, key=lambda transform: transform.size_options):
+            resized = resize(sample, *size)
+            samples += [transform.finish(resized) for transform in of_size]
+        return Views(sample.image_id, (height, width), sample.proposals, tuple(samples))
 
 
 class SeededBatches:
@@ -112,6 +126,8 @@ class SeededBatches:
         start: number of batches already consumed, by all processes together.
         rank: number of this process, from 0; its first batch is that many after `start`.
         world_size: number of processes.
+        window: batches among which images are sorted by shape, see :func:`sorted_batches`; 1: none are.
+        shape: (index, draw) to (height, width), for that.
     """
 
     def __init__(
@@ -123,15 +139,30 @@ class SeededBatches:
         *,
         rank: int = 0,
         world_size: int = 1,
+        window: int = 1,
+        shape: Callable[[int, int], tuple[int, int]] | None = None,
     ):
         if num_images < 1:
             raise ValueError("there are no images to make batches of")
         self.num_images, self.images_per_batch = num_images, images_per_batch
         self.seed, self.first, self.world_size = seed, start + rank, world_size
+        self.window, self.shape = window, shape
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        if self.window == 1 or self.shape is None:
+            return self._as_drawn(self.first, self.world_size)
+        return sorted_batches(
+            self._as_drawn,
+            lambda entry: self.shape(*entry),
+            window=self.window,
+            seed_of=lambda window: _mix(self.seed, 2, window),
+            first=self.first,
+            step=self.world_size,
+        )
+
+    def _as_drawn(self, first: int, step: int = 1) -> Iterator[list[tuple[int, int]]]:
         epoch, order = -1, []
-        for number in count(self.first, self.world_size):
+        for number in count(first, step):
             position, batch = number * self.images_per_batch, []
             for _ in range(self.images_per_batch):
                 if position // self.num_images != epoch:
@@ -143,20 +174,27 @@ class SeededBatches:
             yield batch
 
 
-def collate(samples: Sequence[Sample]) -> Batch:
-    """One batch of several samples. Images are padded with 0, the mean colour, at the right and bottom."""
-    height = max(sample.image.shape[1] for sample in samples)
-    width = max(sample.image.shape[2] for sample in samples)
-    images = [
-        F.pad(sample.image, (0, width - sample.image.shape[2], 0, height - sample.image.shape[1]))
-        for sample in samples
-    ]
+def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
+    """One batch of several samples. Images are padded with 0, the mean colour, at the right and bottom.
+
+    Args:
+        multiple: pixels; the sides of the padded images are multiples of it.
+    """
+    sizes = tuple((sample.image.shape[1], sample.image.shape[2]) for sample in samples)
+    height, width = (
+        -(-max(_LEAST_SIDE, *sides) // multiple) * multiple for sides in zip(*sizes, strict=True)
+    )
+    images = samples[0].image.new_zeros(len(samples), 3, height, width)
+    for image, sample, (of_height, of_width) in zip(images, samples, sizes, strict=True):
+        image[:, :of_height, :of_width] = sample.image
     return Batch(
-        images=torch.stack(images),  # (B, 3, height, width)
+        images=images,
         rois=boxes_to_rois([sample.proposals for sample in samples]),  # (sum R, 5)
         labels=torch.stack([sample.labels for sample in samples]),  # (B, C)
         counts=torch.tensor([len(sample.proposals) for sample in samples]),  # (B,)
         image_ids=tuple(sample.image_id for sample in samples),
+        sizes=sizes,
+        normalization=samples[0].normalization,
     )
 
 
@@ -169,6 +207,8 @@ def train_loader(
     workers: int = 0,
     rank: int = 0,
     world_size: int = 1,
+    sort_window: int = 1,
+    pad_multiple: int = 1,
 ) -> DataLoader:
     """Endless batches (:class:`Batch`), the same for any number of `workers`.
 
@@ -176,11 +216,17 @@ def train_loader(
         seed: 0 or more.
         start, rank, world_size: which batches, as of :class:`SeededBatches`.
         workers: processes that read images; 0: this process reads.
+        sort_window: batches among which images are sorted by shape, to pad less; 1: none are.
+        pad_multiple: pixels; the sides of the padded images are multiples of it.
     """
     batches = SeededBatches(len(dataset), images_per_batch, seed, start, rank=rank, world_size=world_size)
     pin_memory = torch.cuda.is_available()  # so that Batch.to(..., non_blocking=True) does not block
     return DataLoader(
-        dataset, batch_sampler=batches, collate_fn=collate, pin_memory=pin_memory, **_process_options(workers)
+        dataset,
+        batch_sampler=batches,
+        collate_fn=partial(collate, multiple=pad_multiple),
+        pin_memory=torch.cuda.is_available(),  # so that Batch.to(..., non_blocking=True) does not block
+        **_process_options(workers),
     )
 
 

@@ -57,7 +57,7 @@ def save_checkpoint(
     config: str = "",
     scaler: Stateful | None = None,
 ) -> None:
-    """Write what resuming needs (with the optimiser) or what testing needs (without).
+    """Write what resuming needs (with the optimiser, and the loss scaler) or what testing needs (without).
 
     Args:
         iteration: steps made; the next batch is number `iteration * batches_per_step`.
@@ -200,7 +200,7 @@ def restore_newest(
     path, checkpoint = newest
     restore_model(model, checkpoint, path)
     restore_optimizer(optimizer, checkpoint, path)
-    if scaler is not None and "scaler" in checkpoint:
+    if scaler is not None and checkpoint.get("scaler"):  # {} but for float16
         scaler.load_state_dict(checkpoint["scaler"])
     logger.info("going on from %s", path)
     return Progress(**{f.name: checkpoint[f.name] for f in fields(Progress) if f.name in checkpoint})

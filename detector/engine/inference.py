@@ -1,16 +1,28 @@
 """Scores and boxes of every proposal of a data set."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
 
-from detector.structures import Sample, Scores, Views, apply_deltas, boxes_to_rois, clip_boxes
+from detector.data.loader import collate
+from detector.engine.precision import Precision
+from detector.structures import Sample, Scores, Views, apply_deltas, clip_boxes
 
 
 @torch.no_grad()
-def predict(model: nn.Module, loader: Iterable[Views], *, device: torch.device) -> Iterator[Scores]:
+def predict(
+    model: nn.Module,
+    loader: Iterable[Views],
+    *,
+    device: torch.device,
+    precision: Precision | None = None,
+    keep_on_device: bool = False,
+) -> Iterator[Scores]:
     """Score the proposals of each image: the mean over its test passes (sizes, mirrored or not).
+
+    Passes of one size, as those that differ in the mirroring are, go through the model together.
 
     Where the model has a regression branch the boxes are the proposals moved by the mean over the passes of
     their deltas, which do not depend on the size of the image, and clipped to the image; without, the
@@ -19,31 +31,48 @@ def predict(model: nn.Module, loader: Iterable[Views], *, device: torch.device) 
     Args:
         model: called in eval mode with (images, rois, counts); its outputs have `scores()` (R, C) and
             `deltas` (R, C, 4), (R, 1, 4) or None.
+        precision: what the model computes in; None: float32.
+        keep_on_device: leave the scores on `device`, so that what comes next is done there, and is not waited
+            for here.
 
     Yields:
-        the scores of one image, on the CPU. An image without proposals has none: (0, C).
+        the scores of one image, on the CPU unless kept on `device`. An image without proposals has none:
+        (0, C).
     """
     model.eval()
+    precision = precision or Precision("float32", device)
     for views in loader:
-        boxes = views.proposals[:, None]  # (R, 1, 4)
+        boxes = views.proposals.to(device, non_blocking=True)[:, None]  # (R, 1, 4)
         num_classes = len(views.samples[0].labels)
-        scores = torch.zeros(0, num_classes)
+        scores = torch.zeros(0, num_classes, device=device)
         if len(boxes):
-            passes = [_score(model, sample, device) for sample in views.samples]
-            scores = torch.stack([scores for scores, _ in passes]).mean(dim=0).cpu()  # (R, C); waits
+            passes: list[tuple[Tensor, Tensor | None]] = []
+            for _, together in groupby(views.samples, key=lambda sample: sample.image.shape):
+                passes += _score(model, list(together), device, precision)
+            scores = torch.stack([scores for scores, _ in passes]).mean(dim=0)  # (R, C)
             deltas = [deltas for _, deltas in passes if deltas is not None]
             if deltas:
-                boxes = apply_deltas(boxes, torch.stack(deltas).mean(dim=0).cpu())
+                boxes = apply_deltas(boxes, torch.stack(deltas).mean(dim=0))
                 boxes = clip_boxes(boxes, *views.size)
+        if not keep_on_device:
+            boxes, scores = boxes.cpu(), scores.cpu()
         yield Scores(views.image_id, boxes.expand(-1, num_classes, 4), scores)
 
 
-def _score(model: nn.Module, sample: Sample, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Scores (R, C) and deltas of one sample, a batch of its own; the deltas as of the image not mirrored."""
-    images = sample.image[None].to(device, non_blocking=True)  # (1, 3, H, W)
-    rois = boxes_to_rois([sample.proposals]).to(device, non_blocking=True)  # (R, 5)
-    outputs = model(images, rois, torch.tensor([len(rois)]))
-    deltas = outputs.deltas
-    if deltas is not None and sample.mirrored:
-        deltas = deltas * deltas.new_tensor([-1, 1, 1, 1])
-    return outputs.scores(), deltas
+def _score(
+    model: nn.Module, samples: Sequence[Sample], device: torch.device, precision: Precision
+) -> list[tuple[Tensor, Tensor | None]]:
+    """Scores (R, C) and deltas of samples, in one batch; the deltas as of the image not mirrored."""
+    batch = collate(samples).to(device, non_blocking=True)
+    with precision.autocast():
+        outputs = model(*batch.inputs)
+    rows = len(batch.rois) // len(samples)  # each is a view of the same proposals
+    scores, deltas = outputs.scores().split(rows), outputs.deltas
+    if deltas is None:
+        return [(of_pass, None) for of_pass in scores]
+    mirror = deltas.new_tensor([-1, 1, 1, 1])
+    moves = [
+        of_pass * mirror if sample.mirrored else of_pass
+        for of_pass, sample in zip(deltas.split(rows), samples, strict=True)
+    ]
+    return list(zip(scores, moves, strict=True))

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from detector.engine.checkpoint import checkpoint_path, remove_old_checkpoints, save_checkpoint
 from detector.engine.loss_log import LossLog
+from detector.engine.precision import Precision
 from detector.engine.schedule import set_lr
 from detector.engine.snapshots import Snapshots
 from detector.structures import Batch
@@ -45,6 +46,7 @@ def train(
     config: str = "",
     start: int = 0,
     train_seconds: float = 0.0,
+    precision: Precision | None = None,
 ) -> float:
     """Train from step `start` to step `max_iter`; returns the seconds that all steps took, those before too.
 
@@ -68,6 +70,7 @@ def train(
         config: text that the checkpoints carry, for who goes on from one to compare.
         start: steps already done.
         train_seconds: seconds that they took.
+        precision: what the model computes in; None: float32.
 
     Raises:
         NonFiniteLoss: a loss or the gradient is NaN or infinite, in any process; names the images. It is in
@@ -77,6 +80,8 @@ def train(
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     batches, replica = iter(batches), replicate(model)
+    precision = precision or Precision("float32", device)
+    scaler = precision.scaler  # does nothing but for float16
     loss_log, images_seen = LossLog(), 0
     saved = {"batches_per_step": accumulate * world_size(), "config": config}
     began = last_log = time.perf_counter()
@@ -100,13 +105,14 @@ def train(
                 seed_batch(seed, iteration, number * world_size() + rank())
                 # The last backward pass of a step averages the gradients over the processes.
                 with nullcontext() if number == accumulate - 1 else no_sync(replica):
-                    losses = _losses(replica, criterion, batch, loss_log)
+                    losses = _losses(replica, criterion, batch, loss_log, precision)
                     loss = torch.stack(list(losses.values())).sum()
-                    (loss / accumulate).backward()
+                    scaler.scale(loss / accumulate).backward()
                 loss_log.add({"loss": loss, **losses}, batch.image_ids)
                 image_ids += batch.image_ids
+            scaler.unscale_(optimizer)
             gradient_norm = get_total_norm(p.grad for p in parameters if p.grad is not None)
-            loss_log.add({"gradient_norm": gradient_norm}, image_ids)
+            loss_log.add({"gradient_norm": precision.logged_norm(gradient_norm)}, image_ids)
 
             log_now = iteration % log_period == 0 or iteration == max_iter
             save_now = iteration % checkpoint_period == 0 or iteration == max_iter
@@ -114,9 +120,11 @@ def train(
             # and before a checkpoint, which must not hold what a non-finite loss did. On the CPU it is free.
             if device.type == "cpu" or log_now or save_now:
                 loss_log.check()
+                precision.check()
             if clip_norm > 0:
                 clip_grads_with_norm_(parameters, clip_norm, gradient_norm)
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad(set_to_none=True)
 
             bar.update()
@@ -134,7 +142,7 @@ def train(
                 snapshots.take(model, iteration, folder, writer)
             if save_now and is_main():
                 saved |= {"iteration": iteration, "train_seconds": train_seconds + now - began}
-                save_checkpoint(checkpoint_path(folder, iteration), model, optimizer, **saved)
+                save_checkpoint(checkpoint_path(folder, iteration), model, optimizer, scaler=scaler, **saved)
                 remove_old_checkpoints(folder, iteration, keep_checkpoints)
     seconds = train_seconds + time.perf_counter() - began
     if is_main():
@@ -143,9 +151,13 @@ def train(
     return seconds
 
 
-def _losses(model: nn.Module, criterion, batch: Batch, loss_log: LossLog) -> Mapping[str, Tensor]:
+def _losses(
+    model: nn.Module, criterion, batch: Batch, loss_log: LossLog, precision: Precision
+) -> Mapping[str, Tensor]:
+    with precision.autocast():
+        outputs = model(*batch.inputs)
     try:
-        return criterion(model(*batch.inputs), batch)
+        return criterion(outputs, batch)
     except ValueError as error:
         loss_log.check_own()  # scores that are not finite may be the doing of an earlier batch, not yet read
         raise ValueError(f"images {', '.join(batch.image_ids)}: {error}") from error

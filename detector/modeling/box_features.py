@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from detector.layers import RoIAlign, RoIPool
 
@@ -18,6 +19,9 @@ class BoxFeatures(nn.Module):
         dropout: share of those units that training silences.
         drop_cells: share of the grid's cells that training silences, so that the most telling part of an
             object is at times not to be seen and the rest must be learnt as well.
+        chunk: proposals pooled and put through the layers at a time; 0: all. A chunk's features are computed
+            anew for the gradient, so that only one chunk's take memory. The results are the same but for the
+            random numbers that dropout draws.
         drop_block: (N, D, S, S) to the same, as :class:`ConcreteDropBlock`, which learns what to silence.
     """
 
@@ -32,6 +36,7 @@ class BoxFeatures(nn.Module):
         dropout: float = 0.5,
         drop_cells: float = 0.0,
         drop_block: nn.Module | None = None,
+        chunk: int = 0,
     ) -> None:
         super().__init__()
         if pool == "roi_pool":
@@ -49,8 +54,22 @@ class BoxFeatures(nn.Module):
             features = width
         self.layers = nn.Sequential(*layers)
         self.out_features = features
+        self.chunk = chunk
 
     def forward(self, features: Tensor, rois: Tensor) -> Tensor:
+        # Pooling reads a channel at a time, and the layers want pooled values channel by channel, as weights
+        # of ImageNet do: features with the channels last are better turned here than pooled ones later.
+        features = features.contiguous()
+        if self.chunk == 0 or len(rois) <= self.chunk:
+            return self._box_features(features, rois)
+        parts = rois.split(self.chunk)
+        if not torch.is_grad_enabled():
+            return torch.cat([self._box_features(features, part) for part in parts])
+        return torch.cat(
+            [checkpoint(self._box_features, features, part, use_reentrant=False) for part in parts]
+        )
+
+    def _box_features(self, features: Tensor, rois: Tensor) -> Tensor:
         pooled = self.drop_cells(self.pool(features, rois))  # (sum R, D, size, size)
         if self.drop_block is not None:
             pooled = self.drop_block(pooled)

@@ -16,11 +16,13 @@ from detector.structures.boxes import box_area
 class Sample:
     """One image with its proposals and image-level labels."""
 
-    image: Tensor  # (3, H, W): uint8 RGB as read, float32 once normalised
+    image: Tensor  # (3, H, W) uint8 RGB
     proposals: Tensor  # (R, 4) float32 xyxy in pixels of `image`
     labels: Tensor  # (C,) float32, 1 where the image shows the class, else 0
     image_id: str
     mirrored: bool = False  # is `image` flipped left to right?
+    # (2, 3) float32: the network sees image / row 0 - row 1, by channel; None: the image as it is
+    normalization: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,13 @@ class Views:
 class Batch:
     """Several samples, padded to one size. Row r of `rois` belongs to image rois[r, 0]; images in order."""
 
-    images: Tensor  # (B, 3, H, W) float32, zero-padded at the right and the bottom
+    images: Tensor  # (B, 3, H, W) zero-padded at the right and the bottom; float32, or uint8 until `to`
     rois: Tensor  # (sum R, 5) float32: image index, x1, y1, x2, y2
     labels: Tensor  # (B, C) float32 0/1
     counts: Tensor  # (B,) int64, proposals per image; on the CPU: splitting by it must not wait for a GPU
     image_ids: tuple[str, ...]
+    sizes: tuple[tuple[int, int], ...] = ()  # (height, width) of each image without its padding
+    normalization: Tensor | None = None  # that of the samples, which `to` does: a quarter of the bytes travel
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,17 +53,35 @@ class Batch:
         return self.images, self.rois, self.counts
 
     def to(self, device, non_blocking: bool = False) -> "Batch":
-        """The batch with its tensors on `device`, except `counts`."""
+        """The batch with its tensors on `device`, except `counts`; its images as the network sees them."""
 
         def move(tensor: Tensor) -> Tensor:
             return tensor.to(device, non_blocking=non_blocking)
 
-        return Batch(move(self.images), move(self.rois), move(self.labels), self.counts, self.image_ids)
+        images = move(self.images)
+        if self.normalization is not None:
+            images = _normalize(images, move(self.normalization), self.sizes)
+        return Batch(images, move(self.rois), move(self.labels), self.counts, self.image_ids, self.sizes)
 
     def pin_memory(self) -> "Batch":
         """The batch in page-locked memory, as DataLoader asks for it."""
-        pinned = self.images.pin_memory(), self.rois.pin_memory(), self.labels.pin_memory()
-        return Batch(*pinned, self.counts, self.image_ids)
+
+        def pin(tensor: Tensor) -> Tensor:
+            return tensor.pin_memory()
+
+        normalization = None if self.normalization is None else pin(self.normalization)
+        tensors = pin(self.images), pin(self.rois), pin(self.labels)
+        return Batch(*tensors, self.counts, self.image_ids, self.sizes, normalization)
+
+
+def _normalize(images: Tensor, normalization: Tensor, sizes: tuple[tuple[int, int], ...]) -> Tensor:
+    """Images (B, 3, H, W) uint8 as the network sees them, float32; the padding, right and below, is 0."""
+    scale, shift = normalization[:, None, :, None, None]  # (1, 3, 1, 1) each
+    images = images.float().div_(scale).sub_(shift)
+    for image, (height, width) in zip(images, sizes, strict=True):
+        image[:, height:] = 0
+        image[:, :, width:] = 0
+    return images
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 from collections import Counter
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from detector.data.loader import (
     test_loader,
     train_loader,
 )
-from detector.data.transforms import TestTransform, TrainTransform
+from detector.data.transforms import TestTransform, TrainTransform, normalization
 from detector.data.voc import VOCDataset
 from detector.structures import Sample
 
@@ -120,7 +121,7 @@ def test_a_sample_holds_its_own_image(dataset, source):
         sample = dataset[index, 0]
         assert sample.image_id == source.image_ids[index]
         assert torch.equal(sample.labels, source.labels(index))
-        assert sample.image.dtype == sample.proposals.dtype == torch.float32
+        assert (sample.image.dtype, sample.proposals.dtype) == (torch.uint8, torch.float32)
 
 
 @pytest.mark.parametrize("size", [20, 400])
@@ -149,22 +150,43 @@ def test_the_first_proposals_are_kept(source, proposals):
 # ---- Batches
 
 
-def test_collate_pads_right_and_bottom():
-    def sample(height, width, boxes, image_id):
-        proposals = torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4)
-        return Sample(torch.ones(3, height, width), proposals, torch.tensor([1.0, 0.0]), image_id)
+def white(height, width, count):
+    """A white image with `count` equal boxes."""
+    image, boxes = torch.full((3, height, width), 255, dtype=torch.uint8), torch.tensor([[0.0, 0, 1, 1]])
+    return Sample(image, boxes.expand(count, 4), torch.tensor([1.0, 0.0]), "a")
 
-    batch = collate(
-        [sample(4, 8, [(1, 2, 3, 4)], "a"), sample(6, 5, [], "b"), sample(2, 2, [(0, 0, 1, 1)] * 2, "c")]
-    )
-    assert batch.images.shape == (3, 3, 6, 8)
-    assert batch.images.sum(dim=(1, 2, 3)).tolist() == [3 * 32, 3 * 30, 3 * 4]
-    assert batch.images[0, :, :4, :8].min() == batch.images[1, :, :6, :5].min() == 1
-    assert batch.rois.tolist() == [[0, 1, 2, 3, 4], [2, 0, 0, 1, 1], [2, 0, 0, 1, 1]]
+
+def test_collate_pads_right_and_bottom():
+    batch = collate([white(18, 20, 1), white(17, 24, 0), white(2, 2, 2)])
+    assert batch.images.shape == (3, 3, 18, 24)
+    assert batch.images.dtype == torch.uint8
+    assert batch.images.sum(dim=(1, 2, 3)).tolist() == [3 * 255 * cells for cells in (18 * 20, 17 * 24, 4)]
+    assert batch.images[0, :, :18, :20].min() == batch.images[1, :, :17, :24].min() == 255
+    assert batch.rois.tolist() == [[0, 0, 0, 1, 1], [2, 0, 0, 1, 1], [2, 0, 0, 1, 1]]
     assert batch.counts.tolist() == [1, 0, 2]
     assert batch.counts.dtype == torch.int64
     assert batch.labels.shape == (3, 2)
-    assert batch.image_ids == ("a", "b", "c")
+    assert batch.sizes == ((18, 20), (17, 24), (2, 2))
+
+
+@pytest.mark.parametrize(("multiple", "padded"), [(1, (16, 40)), (8, (16, 40)), (32, (32, 64))])
+def test_a_mere_line_is_padded_to_what_networks_need_and_to_a_multiple(multiple, padded):
+    assert collate([white(1, 40, 1)], multiple).images.shape[2:] == padded
+
+
+def test_the_batch_normalises_images_and_pads_them_with_the_mean(device):
+    mean, std = (0.5, 0.4, 0.3), (0.25, 0.2, 0.1)
+    samples = [
+        replace(white(*size, 1), normalization=normalization(mean, std)) for size in ((20, 30), (24, 18))
+    ]
+    batch = collate(samples)
+    moved = batch.to(device)
+    white_value = torch.tensor([(1 - m) / s for m, s in zip(mean, std, strict=True)])
+    for image, (height, width) in zip(moved.images.cpu(), batch.sizes, strict=True):
+        torch.testing.assert_close(image[:, 0, 0], white_value)
+        assert image[:, :height, :width].eq(image[:, :1, :1]).all()
+        assert image.count_nonzero() == 3 * height * width
+    assert moved.to(device).images.equal(moved.images)  # once
 
 
 def test_collate_of_images_without_any_proposal():
@@ -200,6 +222,29 @@ def test_loading_leaves_the_global_random_state_alone(dataset, workers):
     before = torch.get_rng_state()
     next(iter(train_loader(dataset, images_per_batch=2, seed=4, workers=workers)))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_sorted_batches_hold_the_same_entries_in_like_shapes(dataset):
+    def batches(start, count, window):
+        sampler = SeededBatches(5, 3, seed=3, start=start, window=window, shape=dataset.shape)
+        return list(islice(sampler, count))
+
+    def padded(batches):
+        shapes = [[dataset.shape(*entry) for entry in batch] for batch in batches]
+        return sum(max(h for h, _ in batch) * max(w for _, w in batch) for batch in shapes)
+
+    drawn, sorted_ = batches(0, 24, 1), batches(0, 24, 8)
+    for first in range(0, 24, 8):
+        of_window = [sorted(chain(*each[first : first + 8])) for each in (drawn, sorted_)]
+        assert of_window[0] == of_window[1]
+    assert padded(sorted_) < 0.85 * padded(drawn)
+    assert drawn != sorted_
+    assert batches(11, 13, 8) == sorted_[11:]
+
+
+def test_a_shape_is_known_before_the_image_is_read(dataset):
+    for entry in next(iter(SeededBatches(5, 5, seed=3))):
+        assert dataset.shape(*entry) == dataset[entry].image.shape[1:]
 
 
 def test_an_error_in_a_worker_names_the_file(dataset, source):

@@ -1,18 +1,20 @@
 """detector.engine.inference: scores and boxes averaged over test passes."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import torch
 from torch import nn
 
 from detector.engine.inference import predict
+from detector.engine.precision import Precision
 from detector.structures import Sample, Views, flip_boxes
 
 CPU = torch.device("cpu")
 
 
 class Echo(nn.Module):
-    """Scores (R, 2): the x1 of each RoI, and the mean of the image; notes how it was called.
+    """Scores (R, 2): the x1 of each RoI, and the mean of its image; notes the sizes of its batches.
 
     Its deltas (R, 2, 4) move class 0 by `shift` tenths of the box's width to the right.
     """
@@ -21,21 +23,23 @@ class Echo(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(0.9)
         self.shift = shift
+        self.batches = []
 
     def forward(self, images, rois, counts):
-        assert images.shape[0] == 1
-        assert counts.tolist() == [len(rois)]
+        assert rois[:, 0].long().bincount(minlength=len(images)).tolist() == counts.tolist()
         assert not torch.is_grad_enabled()
-        scores = torch.stack([self.dropout(rois[:, 1]), images.mean().expand(len(rois))], dim=1)
+        self.batches.append(len(images))
+        means = images.mean(dim=(1, 2, 3))[rois[:, 0].long()]
+        scores = torch.stack([self.dropout(rois[:, 1]), means], dim=1)
         deltas = None
         if self.shift is not None:
             deltas = torch.zeros(len(rois), 2, 4)
-            deltas[:, 0, 0] = self.shift * images.mean()
+            deltas[:, 0, 0] = self.shift * means
         return SimpleNamespace(scores=lambda: scores, deltas=deltas)
 
 
 def sample(value, boxes, mirrored=False):
-    return Sample(torch.full((3, 4, 6), value), boxes, torch.zeros(2), "a", mirrored)
+    return Sample(torch.full((3, 16, 20), value), boxes, torch.zeros(2), "a", mirrored)
 
 
 def views(boxes, *samples):
@@ -49,6 +53,24 @@ def test_the_mean_over_the_passes():
     assert result.image_id == "a"
     assert result.boxes.equal(torch.stack([boxes, boxes], dim=1))
     assert result.scores.equal(torch.tensor([[2.0, 0.5], [6.0, 0.5]]))
+
+
+def test_passes_of_one_size_go_through_the_model_together():
+    boxes = torch.tensor([[1.0, 0, 2, 2], [3, 0, 4, 4]])
+    small = replace(sample(4.0, boxes), image=torch.full((3, 16, 18), 4.0))
+    model = Echo()
+    (result,) = predict(model, [views(boxes, sample(0.0, boxes), sample(2.0, boxes), small)], device=CPU)
+    assert model.batches == [2, 1]
+    assert result.scores.equal(torch.tensor([[1.0, 2], [3, 2]]))
+
+
+def test_the_model_computes_in_the_precision_asked_for():
+    boxes, seen = torch.ones(1, 4), []
+    model = Echo()
+    model.register_forward_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
+    for precision in (None, Precision("bf16", CPU)):
+        next(predict(model, [views(boxes, sample(0.0, boxes))], device=CPU, precision=precision))
+    assert seen == [False, True]
 
 
 def test_boxes_move_by_the_mean_of_the_passes():

@@ -4,13 +4,21 @@ import itertools
 import logging
 import math
 import re
+import shutil
 
 import pytest
 import torch
 from train_cases import batches, criterion, make, make_batch, weights
 
-from detector.engine.checkpoint import list_checkpoints, load_checkpoint, restore_model, restore_optimizer
+from detector.engine.checkpoint import (
+    list_checkpoints,
+    load_checkpoint,
+    restore_model,
+    restore_newest,
+    restore_optimizer,
+)
 from detector.engine.loss_log import NonFiniteLoss
+from detector.engine.precision import Precision
 from detector.engine.train import train
 from detector.structures import Batch
 
@@ -53,6 +61,28 @@ def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(tmp_path):
     momenta = [c["optimizer"]["state"][0]["momentum_buffer"] for c in last]
     assert momenta[0].equal(momenta[1])
     assert last[1]["train_seconds"] > 100 > last[0]["train_seconds"]
+
+
+def test_the_scale_of_a_float16_loss_is_gone_on_with(tmp_path):
+    """The gradient overflows at the first scales, which halve: a resumed run must not begin there again."""
+    precisions, nets = [], []
+    for start in (0, 3):
+        net, optimizer = make()
+        precision = Precision("fp16", torch.device("cpu"))
+        precision.scaler.load_state_dict({**precision.scaler.state_dict(), "scale": 2.0**20})
+        folder = tmp_path / str(start)
+        if start:
+            shutil.copytree(tmp_path / "0" / "checkpoints", folder / "checkpoints")
+            for path in list_checkpoints(folder)[1:]:
+                path.unlink()
+            assert restore_newest(folder, net, optimizer, precision.scaler).iteration == start
+        run(folder, net, optimizer, batches(start), start=start, precision=precision, keep_checkpoints=9)
+        precisions.append(precision)
+        nets.append(net)
+    assert precisions[0].scaler.get_scale() < 2.0**18
+    assert precisions[0].scaler.state_dict() == precisions[1].scaler.state_dict()
+    assert weights(nets[0]).equal(weights(nets[1]))
+    assert not weights(nets[0]).equal(weights(make()[0]))
 
 
 def test_what_the_run_folder_holds(tmp_path):

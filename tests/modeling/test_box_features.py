@@ -26,3 +26,33 @@ def test_drop_cells():
     assert torch.equal(y, y[:, :1].expand_as(y))  # all channels of a cell at once
     assert y.mean().item() == pytest.approx(1, abs=0.02)
     assert torch.equal(drop.eval()(x), x)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 20])
+def test_chunks_give_the_same_features_and_gradients(chunk):
+    torch.manual_seed(0)
+    layer = BoxFeatures(8, 8, output_size=3, widths=(16, 12), dropout=0.0)
+    features, corners = torch.randn(2, 8, 10, 12), torch.rand(20, 2) * 40
+    rois = torch.cat([torch.arange(20)[:, None] % 2, corners, corners + 30], dim=1)
+    upstream = torch.randn(20, 12)
+
+    def run():
+        inputs = features.clone(memory_format=torch.channels_last).requires_grad_()
+        output = layer(inputs, rois)
+        gradients = torch.autograd.grad(output, [inputs, *layer.parameters()], upstream)
+        with torch.no_grad():
+            return output.detach(), layer(inputs, rois), *gradients
+
+    whole = run()
+    layer.chunk = chunk
+    torch.testing.assert_close(run(), whole)
+
+
+def test_a_chunk_draws_the_same_units_when_it_is_computed_anew():
+    torch.manual_seed(0)
+    layer = BoxFeatures(4, 8, output_size=2, widths=(64,), dropout=0.5, chunk=3)
+    rois = torch.tensor([[0.0, 0, 0, 40, 40]]).expand(9, 5)
+    output = layer(torch.rand(1, 4, 6, 6, requires_grad=True), rois)
+    bias = layer.layers[0].bias
+    (gradient,) = torch.autograd.grad(output.sum(), bias)
+    torch.testing.assert_close(gradient, 2.0 * output.detach().count_nonzero(dim=0))  # of the units kept

@@ -108,3 +108,14 @@ def test_without_streams_the_regression_branch_scores_alone(make_batch):
     model = WeakRCNN(backbone, box_features, Head(20, 2, 0), regression=RegressionBranch(20, 2)).eval()
     outputs = model(batch.images, batch.rois, batch.counts)
     torch.testing.assert_close(outputs.scores(), outputs.regression.logits.softmax(dim=1)[:, 1:])
+
+
+def test_a_backbone_that_is_computed_anew_gives_the_same_gradients(make_batch):
+    model, batch = make_model(), make_batch([[1, 0], [0, 1]], [5, 7])
+    gradients = []
+    for recompute in (False, True):
+        model.recompute_backbone = recompute
+        sum(Criterion(PCL())(model(*batch.inputs), batch).values()).backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+        model.zero_grad()
+    assert all(kept.equal(anew) for kept, anew in zip(*gradients, strict=True))

@@ -23,8 +23,17 @@ def test_training_types_hold_no_true_boxes():
         "labels",
         "image_id",
         "mirrored",
+        "normalization",
     }
-    assert {field.name for field in fields(Batch)} == {"images", "rois", "labels", "counts", "image_ids"}
+    assert {field.name for field in fields(Batch)} == {
+        "images",
+        "rois",
+        "labels",
+        "counts",
+        "image_ids",
+        "sizes",
+        "normalization",
+    }
 
 
 def test_batches_do_not_change():

@@ -58,6 +58,8 @@ def test_pictures_change_no_bit_of_the_weights(train_net, tmp_path):
         "MODEL.METHOD pcl",
         "MODEL.METHOD oicr MODEL.REGRESSION.ENABLED True",
         "MODEL.METHOD mist MODEL.DROP_BLOCK.ENABLED True",
+        "PRECISION bf16 CHANNELS_LAST True MODEL.BACKBONE.RECOMPUTE True MODEL.BOX_FEATURES.CHUNK 20 "
+        "SOLVER.SORT_WINDOW 3 INPUT.PAD_MULTIPLE 32",
     ],
 )
 def test_resuming_continues_to_the_same_bits(train_net, tmp_path, keys, capsys):

@@ -1,0 +1,161 @@
+"""Times the published schedule of VOC 2007 (50,000 steps of 2 images) through tools/train_net.py itself.
+
+python benchmarks/bench_schedule.py --device cuda [--steps 3000] [--workers 12] [--small] [KEY VALUE ...]
+
+JPEGs, proposals (2,000 an image) and labels are made up, in VOC's sizes; scales are 480 to 1200. Steps before
+the first fifth, in which libraries choose their kernels, do not count. A row a setting: the loader's images
+as drawn or sorted by shape, batches of 2, or of 8. `idle_percent` is of 50 steps in the middle, between the
+GPU's kernels and copies.
+"""
+
+import argparse
+import importlib.util
+import re
+import tempfile
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import made_up_voc
+import torch
+from measure import print_table, write_result
+from torch.autograd import DeviceType
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from detector.utils.files import atomic_write
+
+ROOT = Path(__file__).parents[1]
+CONFIG = str(ROOT / "configs" / "voc07_pcl_vgg16.yaml")
+IMAGES = 100_000  # of the schedule
+CHECKPOINTS = 20  # that it writes
+TARGET_MINUTES = 20.0
+FASTEST = ["PRECISION", "bf16", "CHANNELS_LAST", "True"]
+CASES = {
+    "batches of 2, sorted": ["SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.SORT_WINDOW", "64"],
+    "batches of 2, as drawn": ["SOLVER.IMAGES_PER_BATCH", "2"],
+    "batches of 8, sorted": ["SOLVER.IMAGES_PER_BATCH", "8", "SOLVER.SORT_WINDOW", "64"],
+}
+SMALL = ["INPUT.TRAIN_SIZES", "(48,64)", "MODEL.BOX_FEATURES.WIDTHS", "(16,16)", "PROPOSALS.MAX_COUNT", "50"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One line; `minutes` is of the whole schedule, its checkpoints with it."""
+
+    case: str
+    steps: int
+    images_per_second: float
+    checkpoint_s: float
+    peak_gb: float
+    idle_percent: float
+    minutes: float
+    target_minutes: float
+    reached: bool
+
+
+class Idle:
+    """The share of its time in which a GPU has nothing to do, over some steps in the middle of a run."""
+
+    def __init__(self, steps: int) -> None:
+        self.first, self.last = steps // 2, steps // 2 + min(50, steps // 4)
+        self.percent, self._step = 0.0, 0
+        self._profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+
+    def __enter__(self) -> "Idle":
+        self._hook = register_optimizer_step_post_hook(self._after_step)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    def _after_step(self, *_: object) -> None:
+        self._step += 1
+        if self._step == self.first:
+            torch.cuda.synchronize()
+            self._profiler.start()
+        elif self._step == self.last:
+            torch.cuda.synchronize()
+            self._profiler.stop()
+            on_gpu = [
+                event
+                for event in self._profiler.events()
+                if event.device_type == DeviceType.CUDA and not event.is_user_annotation
+            ]
+            spans = sorted((event.time_range.start, event.time_range.end) for event in on_gpu)
+            busy, reached = 0.0, spans[0][0]
+            for begin, end in spans:
+                busy += max(0.0, end - max(begin, reached))
+                reached = max(reached, end)
+            self.percent = 100 * (1 - busy / (reached - spans[0][0]))
+
+
+def load_tool(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rate(log: str, steps: int, log_period: int) -> float:
+    """Images a second by the lines of a run's log after the first fifth of its steps."""
+    lines = re.findall(r"step (\d+)/\d+ .*images/s (\S+)", log)
+    rates = [float(speed) for step, speed in lines if int(step) - log_period >= steps / 5]
+    return len(rates) / sum(1 / speed for speed in rates)
+
+
+def bench(case: str, words: list[str], data: Path, folder: Path, steps: int) -> Schedule:
+    log_period = max(1, min(20, steps // 10))
+    words = [*made_up_voc.keys(data), *FASTEST, *words]
+    words += ["OUTPUT_DIR", str(folder), "SOLVER.MAX_ITER", str(steps), "SOLVER.LOG_PERIOD", str(log_period)]
+    words += ["SOLVER.CHECKPOINT_PERIOD", str(steps), "SOLVER.STEPS", f"({steps},)"]
+    words += ["SOLVER.BASE_LR", "1e-6"]  # random weights learn nothing in so few steps, but might overflow
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    idle = Idle(steps)
+    with idle if on_gpu else nullcontext():
+        if load_tool("train_net").main(["--config-file", CONFIG, *words]) != 0:
+            raise SystemExit(f"{case}: the run failed")
+    speed = rate((folder / "log.txt").read_text(), steps, log_period)
+    path = folder / "checkpoints" / f"{steps:06d}.pt"
+    state = torch.load(path, weights_only=True, map_location=words[words.index("DEVICE") + 1])
+    begin = time.perf_counter()
+    with atomic_write(path) as file:
+        torch.save(state, file)
+    checkpoint_s = time.perf_counter() - begin
+    minutes = (IMAGES / speed + CHECKPOINTS * checkpoint_s) / 60
+    peak = torch.cuda.max_memory_reserved() / 1e9 if on_gpu else 0.0
+    reached = minutes <= TARGET_MINUTES
+    return Schedule(case, steps, speed, checkpoint_s, peak, idle.percent, minutes, TARGET_MINUTES, reached)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--case", choices=CASES, nargs="+", default=list(CASES))
+    parser.add_argument("--small", action="store_true", help="a small model, to try it; writes no file")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    arguments = parser.parse_intermixed_args()
+    words = ["DEVICE", arguments.device, "DATASETS.WORKERS", str(arguments.workers), *arguments.overrides]
+    words += SMALL if arguments.small else ["PROPOSALS.MAX_COUNT", "2000"]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder, "voc")
+        count = 40 if arguments.small else 400
+        made_up_voc.make_voc(data, train=count, test=1, proposals=60 if arguments.small else 2300)
+        for number, case in enumerate(arguments.case):
+            run = Path(folder, f"run{number}")
+            steps = arguments.steps // (20 if number else 1)  # the others for comparison only
+            rows.append(bench(case, [*CASES[case], *words], data, run, max(steps, 5)))
+            print_table(rows)
+            if not arguments.small:
+                write_result("schedule", torch.device(arguments.device), rows)
+
+
+if __name__ == "__main__":
+    main()

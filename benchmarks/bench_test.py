@@ -1,0 +1,104 @@
+"""Times the test of VOC 2007's 4,952 images by 10 passes each (5 sizes, mirrored), from some images of it.
+
+python benchmarks/bench_test.py --device cuda [--images 200] [--workers 12] [--small] [KEY VALUE ...]
+
+The images are read, scored, their passes averaged, suppressed, and their results written, as
+tools/test_net.py does. JPEGs and proposals (2,000 an image) are made up, in VOC's sizes; the first tenth of
+the images, in which libraries choose their kernels, does not count.
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import made_up_voc
+import torch
+from measure import print_table, write_result
+
+from detector.build import build_model, build_postprocess, build_precision
+from detector.build_data import build_dataset, build_test_loader
+from detector.config import load_cfg
+from detector.engine.inference import predict
+from detector.engine.precision import set_tf32
+from detector.engine.testing import test_images
+from detector.utils.reproducibility import seed_everything
+
+CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_vgg16.yaml"
+IMAGES = 4952
+TARGET_MINUTES = 5.0
+PRECISIONS = {"bf16": ["PRECISION", "bf16", "CHANNELS_LAST", "True"], "tf32": ["PRECISION", "tf32"]}
+SMALL = ["INPUT.TEST_SIZES", "(48,64)", "MODEL.BOX_FEATURES.WIDTHS", "(16,16)", "PROPOSALS.MAX_COUNT", "50"]
+
+
+@dataclass(frozen=True)
+class Test:
+    """One line; `minutes` is of the whole split."""
+
+    precision: str
+    passes: int
+    images: int
+    images_per_second: float
+    peak_gb: float
+    minutes: float
+    target_minutes: float
+    reached: bool
+
+
+def bench(name: str, words: list[str], folder: Path, device: torch.device, images: int) -> Test:
+    cfg = load_cfg(CONFIG, [*made_up_voc.keys(folder), *words])
+    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+    set_tf32(cfg.PRECISION == "tf32")
+    with device:
+        model = build_model(cfg)
+    model.to(device)
+    dataset, precision = build_dataset(cfg, "test"), build_precision(cfg, device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    times = []
+
+    def timed(indices):
+        loader = build_test_loader(cfg, dataset, indices)
+        times.append(time.perf_counter())
+        for scores in predict(model, loader, device=device, precision=precision, keep_on_device=True):
+            yield scores  # suppressed and written before the next
+            times.append(time.perf_counter())
+
+    test_images(
+        timed, dataset.image_ids, build_postprocess(cfg), path=folder / "results" / name, key="benchmark"
+    )
+    skipped = max(1, images // 10)
+    speed = (images - skipped) / (times[-1] - times[skipped])
+    minutes, passes = IMAGES / speed / 60, 2 * len(cfg.INPUT.TEST_SIZES)
+    peak = torch.cuda.max_memory_reserved() / 1e9 if device.type == "cuda" else 0.0
+    return Test(name, passes, images, speed, peak, minutes, TARGET_MINUTES, minutes <= TARGET_MINUTES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser.add_argument("--images", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--precision", choices=PRECISIONS, nargs="+", default=list(PRECISIONS))
+    parser.add_argument("--small", action="store_true", help="a small model, to try it; writes no file")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    arguments = parser.parse_intermixed_args()
+    device = torch.device(arguments.device)
+    words = ["DATASETS.WORKERS", str(arguments.workers), *arguments.overrides]
+    words += SMALL if arguments.small else ["PROPOSALS.MAX_COUNT", "2000"]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        data, count = Path(folder, "voc"), 60 if arguments.small else 2300
+        made_up_voc.make_voc(data, train=1, test=arguments.images, proposals=count)
+        for name in arguments.precision:
+            rows.append(bench(name, [*PRECISIONS[name], *words], data, device, arguments.images))
+            print_table(rows)
+            if not arguments.small:
+                write_result("test", device, rows)
+
+
+if __name__ == "__main__":
+    main()

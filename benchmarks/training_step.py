@@ -1,0 +1,295 @@
+"""A training step on made-up input, as detector/engine/train.py makes it, that can be timed part by part."""
+
+import statistics
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torchvision
+from bench_clusters import make_boxes, make_probs
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+from torch.utils.flop_counter import FlopCounterMode
+from yacs.config import CfgNode
+
+from detector.build import build_criterion, build_model, build_optimizer, build_precision
+from detector.config import load_cfg
+from detector.engine.precision import set_tf32
+from detector.layers import reference
+from detector.layers.proposal_clusters import ProposalClusters
+from detector.modeling.pcl import PCL
+from detector.structures import Batch, boxes_to_rois
+from detector.utils.reproducibility import seed_everything, seed_step
+
+CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_vgg16.yaml"
+PARTS = ["data", "backbone", "RoI", "head", "clusters", "losses"]
+PARTS += ["backward head", "backward RoI", "backward backbone", "optimiser"]
+FASTEST = ["PRECISION", "bf16", "CHANNELS_LAST", "True"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a step sees. `trained`: clusters by scores as of a trained head, not by the model's own."""
+
+    batch: int = 1
+    height: int = 688
+    width: int = 917
+    proposals: int = 2000
+    trained: bool = False
+
+
+def config(*words: str) -> CfgNode:
+    return load_cfg(CONFIG, ["MODEL.WEIGHTS", "", *words])
+
+
+class Timeline:
+    """Milliseconds of the parts of steps: each `mark` ends a part that began at the mark before."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.on_gpu = device.type == "cuda"
+        self._marks: list[tuple[str, object]] = []
+
+    def mark(self, name: str) -> None:
+        if self.on_gpu:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append((name, event))
+        else:
+            self._marks.append((name, time.perf_counter()))
+
+    def take(self) -> dict[str, float]:
+        """What was marked since the last call, summed by name."""
+        if self.on_gpu:
+            torch.cuda.synchronize()
+        parts: dict[str, float] = defaultdict(float)
+        for (_, begin), (name, end) in zip(self._marks, self._marks[1:], strict=False):
+            parts[name] += begin.elapsed_time(end) if self.on_gpu else (end - begin) * 1e3
+        self._marks.clear()
+        return parts
+
+
+class TrainedScores:
+    """A refinement that finds its clusters by given scores; those of the model stay what is learnt."""
+
+    def __init__(self, refinement: PCL, sources: Tensor) -> None:
+        self.refinement, self.sources = refinement, sources
+
+    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
+        return self.refinement(probs, self.sources, batch)
+
+
+class StockPCL(PCL):
+    """PCL of stock parts: scikit-learn and numpy find the clusters, torch in float32 the loss."""
+
+    def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:
+        from clusters_sklearn import of_streams  # scikit-learn need not be there for all else
+
+        return of_streams(batch.rois[:, 1:], sources, batch.labels, batch.counts)
+
+    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
+        found = self.clusters(sources, batch)
+        rows = [tensor.flatten(0, 1) for tensor in (probs, *found[:3])]
+        losses = reference.pcl_loss(*rows, batch.counts.repeat(len(probs)))
+        return losses.view(len(probs), -1).mean(dim=1)
+
+
+class StockRoIPool(nn.Module):
+    def forward(self, features: Tensor, rois: Tensor) -> Tensor:
+        return torchvision.ops.roi_pool(features, rois, 7, 1 / 8)
+
+
+def made_up_batch(shape: Shape, num_classes: int) -> tuple[Batch, Tensor]:
+    """A batch on the CPU, and scores (3, sum R, C) as of trained streams."""
+    generator = torch.Generator().manual_seed(0)
+    boxes, scores = [], []
+    for _ in range(shape.batch):
+        of_image, objects = make_boxes(shape.proposals, generator)  # in 800 x 600 pixels
+        streams = [make_probs("trained", of_image, objects, generator) for _ in range(3)]
+        scores.append(torch.stack(streams)[:, :, 1 : num_classes + 1])
+        boxes.append(of_image * torch.tensor([shape.width / 800, shape.height / 600] * 2))
+    labels = torch.zeros(shape.batch, num_classes)
+    labels[:, :3] = 1
+    images = torch.rand(shape.batch, 3, shape.height, shape.width, generator=generator) * 4 - 2
+    counts = torch.full((shape.batch,), shape.proposals)
+    ids = tuple(f"image{i}" for i in range(shape.batch))
+    return Batch(images, boxes_to_rois(boxes), labels, counts, ids), torch.cat(scores, dim=1)
+
+
+class Step:
+    """The model, its optimiser and a batch; `step()` is one step. `stock`: the baseline of stock parts."""
+
+    def __init__(self, cfg: CfgNode, shape: Shape, device: torch.device, *, stock: bool = False) -> None:
+        seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+        set_tf32(cfg.PRECISION == "tf32")
+        torch.backends.cudnn.benchmark = cfg.CUDNN_BENCHMARK
+        self.cfg, self.shape, self.device = cfg, shape, device
+        with device:
+            self.model = build_model(cfg)
+        self.model.to(device).train()
+        self.criterion, self.precision = build_criterion(cfg), build_precision(cfg, device)
+        self.optimizer = build_optimizer(cfg, self.model)
+        batch, scores = made_up_batch(shape, len(cfg.DATASETS.CLASSES))
+        self.batch = batch.pin_memory() if device.type == "cuda" else batch
+        if stock:
+            self.model.box_features.pool = StockRoIPool()
+            self.criterion.refinement = StockPCL()
+        if shape.trained:
+            self.criterion.refinement = TrainedScores(self.criterion.refinement, scores.to(device))
+        self.iteration = 0
+        self.timeline: Timeline | None = None
+
+    def losses(self) -> Tensor:
+        batch = self.batch.to(self.device, non_blocking=True)
+        self._mark("data")
+        with self.precision.autocast():
+            outputs = self.model(*batch.inputs)
+        self._mark("head")
+        losses = torch.stack(list(self.criterion(outputs, batch).values())).sum()
+        self._mark("losses")
+        return losses
+
+    def __call__(self) -> Tensor:
+        self.iteration += 1
+        seed_step(0, self.iteration)
+        self._mark("between steps")
+        loss = self.losses()
+        scaler = self.precision.scaler
+        scaler.scale(loss).backward()
+        self._mark("backward backbone")
+        scaler.unscale_(self.optimizer)
+        get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None)
+        scaler.step(self.optimizer)
+        scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._mark("optimiser")
+        return loss.detach()
+
+    def _mark(self, name: str) -> None:
+        if self.timeline is not None:
+            self.timeline.mark(name)
+
+    def time(self, seconds: float) -> float:
+        """Milliseconds of a step among many, with the host's work where the device waits for it."""
+        for _ in range(2):
+            self()
+        repeats = max(2, round(seconds * 1e3 / self._time(1)))
+        return self._time(repeats)
+
+    def _time(self, repeats: int) -> float:
+        self._wait()
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            self()
+        self._wait()
+        return (time.perf_counter() - begin) / repeats * 1e3
+
+    def time_parts(self, repeats: int) -> dict[str, float]:
+        """Median milliseconds of each of PARTS, by marks on the device's queue; no `COMPILE`."""
+        self.timeline = Timeline(self.device)
+        model, refinement = self.model, self.criterion.refinement
+        model.backbone.register_forward_hook(self._after("backbone", "backward RoI"))
+        model.box_features.pool.register_forward_hook(self._after("RoI", "backward head"))
+        pcl = refinement.refinement if isinstance(refinement, TrainedScores) else refinement
+        clusters = pcl.clusters
+
+        def marked_clusters(*arguments):
+            self._mark("losses")
+            found = clusters(*arguments)
+            self._mark("clusters")
+            return found
+
+        object.__setattr__(pcl, "clusters", marked_clusters)  # a frozen dataclass
+        steps = []
+        for i in range(repeats + 2):
+            self()
+            parts = self.timeline.take()
+            steps += [parts] if i >= 2 else []
+        self.timeline = None
+        return {name: statistics.median(step[name] for step in steps) for name in PARTS}
+
+    def _after(self, name: str, backward: str):
+        def hook(_module, _inputs, output: Tensor) -> None:
+            self._mark(name)
+            if output.requires_grad:
+                output.register_hook(lambda _: self._mark(backward))
+
+        return hook
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def peak_memory(self) -> float:
+        """Gigabytes (10^9 bytes) that torch held at most in two steps; 0 on the CPU."""
+        if self.device.type != "cuda":
+            return 0.0
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(2):
+            self()
+        return torch.cuda.max_memory_reserved() / 1e9
+
+    def loss_without_dropout(self) -> float:
+        """The loss of the batch by the initial weights: of a model that has not yet made a step."""
+        dropouts = [module for module in self.model.modules() if isinstance(module, nn.Dropout)]
+        shares = [module.p for module in dropouts]
+        for module in dropouts:
+            module.p = 0.0
+        with torch.no_grad():
+            loss = float(self.losses())
+        for module, share in zip(dropouts, shares, strict=True):
+            module.p = share
+        return loss
+
+    def flops(self) -> dict[str, float]:
+        """Operations of the parts that have many; a multiplication and an addition are two."""
+        counts = {}
+        batch = self.batch.to(self.device)
+        model = self.model
+        for name, call in (
+            ("backbone", lambda: model.backbone(batch.images)),
+            ("head", lambda: model.box_features.layers(self._pooled())),
+        ):
+            with FlopCounterMode(display=False) as counter:
+                output = call()
+            counts[name] = counter.get_total_flops()
+            with FlopCounterMode(display=False) as counter:
+                output.sum().backward()
+            counts[f"backward {name}"] = counter.get_total_flops()
+            model.zero_grad(set_to_none=True)
+            del output
+        return counts
+
+    def _pooled(self) -> Tensor:
+        features = self.model.box_features.layers[0].in_features
+        rows = self.shape.batch * self.shape.proposals
+        return torch.zeros(rows, features, device=self.device, requires_grad=True)
+
+    def fewest_bytes(self) -> dict[str, float]:
+        """Bytes that a part must read and write, of those that compute little."""
+        trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        size = 4 if self.precision.dtype is None else 2
+        shape, channels = self.shape, self.model.backbone.out_channels
+        pooled = shape.batch * shape.proposals * self.model.box_features.layers[0].in_features
+        features = shape.batch * channels * (shape.height // 8) * (shape.width // 8)
+        rows = 3 * shape.batch * shape.proposals  # of three streams
+        return {
+            "data": 2 * self.batch.images.nbytes,
+            "RoI": (pooled + features) * size + 4 * pooled,  # the cells of the maxima are int32
+            "backward RoI": (pooled + features) * size + 4 * pooled,
+            "clusters": rows * (16 + 4 * 3 + 28),
+            "losses": rows * 4 * 22,
+            "optimiser": 5 * 4 * trained,  # reads weights, gradients and momenta; writes weights and momenta
+        }
+
+
+def of_batch(shape: Shape, batch: int) -> Shape:
+    return replace(shape, batch=batch)
+
+
+def free(device: torch.device) -> None:
+    """Give back what the last model held, so that the next one's peak is its own."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()

@@ -1,0 +1,55 @@
+"""What a step computes in: float32, TF32, bfloat16 or float16."""
+
+from contextlib import AbstractContextManager
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from detector.engine.loss_log import NonFiniteLoss
+
+# The gradient of no healthy step overflows at a smaller loss scale: below, the scaler would halve for ever.
+_LEAST_SCALE = 1.0
+
+
+class Precision:
+    """Autocast for the model, and the scaler of the loss that float16 needs.
+
+    Weights, their gradients and the optimiser's state are float32 whatever the precision. So are the softmax
+    over proposals, the clusters and the losses, which are outside of autocast: of 2,000 proposals a score is
+    about 1/2000 and the image's score their sum, while bfloat16 has 8 bits; clusters rank proposals by
+    scores, which would tie; and float16 ends at 6e-8, below which pcl_loss still has a gradient.
+
+    Args:
+        name: "float32"; "tf32", which rounds the factors of float32 products to 11 bits on a GPU; "bf16" or
+            "fp16", autocast of the model to them.
+        device: where the model runs.
+    """
+
+    def __init__(self, name: Literal["float32", "tf32", "bf16", "fp16"], device: torch.device) -> None:
+        dtypes = {"float32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+        if name not in dtypes:
+            raise ValueError(f"precision is {name!r}, expected one of {', '.join(map(repr, dtypes))}")
+        self.name, self.dtype, self.device = name, dtypes[name], device
+        # float16 ends at 6e-8: gradients are scaled up, and a step where one overflows is left out.
+        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
+
+    def autocast(self) -> AbstractContextManager:
+        """What the model, and it alone, is called in."""
+        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype is not None)
+
+    def logged_norm(self, gradient_norm: Tensor) -> Tensor:
+        """The norm as the log takes it: 0 for a step that the scaler leaves out, which is no error."""
+        return gradient_norm.nan_to_num(0, 0, 0) if self.scaler.is_enabled() else gradient_norm
+
+    def check(self) -> None:
+        """NonFiniteLoss where no scale of the loss helps. On a GPU this waits for the device."""
+        scale = self.scaler.get_scale()
+        if scale < _LEAST_SCALE:
+            raise NonFiniteLoss(f"the gradient overflows float16 at every scale of the loss, down to {scale}")
+
+
+def set_tf32(allowed: bool) -> None:
+    """Whether this process may round the factors of float32 products on a GPU; torch rounds convolutions."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed

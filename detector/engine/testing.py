@@ -1,0 +1,121 @@
+"""The test of a detector on a data set: image by image, over processes, and on after a kill."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from detector.engine.results_file import open_results, read_results
+from detector.structures import Detections, Scores
+from detector.utils.distributed import gather, rank, world_size
+
+
+@dataclass(frozen=True)
+class ImageResult:
+    """What was found in one image, on the CPU: all that the figures are made of."""
+
+    image_id: str
+    detections: Detections
+    best_boxes: Tensor  # (C, 4) the box of each class that scores highest; (0, 4) without proposals
+    best_scores: Tensor  # (C,) its score; (C,) zeros without proposals
+
+    @property
+    def best(self) -> Scores:
+        """Only those boxes: row c of (C, C, 4) is the best of class c, and of no other."""
+        boxes, number = self.best_boxes, len(self.best_boxes)
+        scores = torch.full((number, len(self.best_scores)), -1.0)
+        return Scores(
+            self.image_id,
+            boxes[:, None].expand(-1, len(self.best_scores), 4),
+            scores.diagonal_scatter(self.best_scores[:number]),
+        )
+
+
+def image_result(scores: Scores, postprocess: Callable[[Scores], Detections] | None) -> ImageResult:
+    """From the scores of an image's proposals, where they are, to what is kept of them.
+
+    Args:
+        postprocess: finds the detections; None: there are to be none.
+    """
+    number, classes = scores.scores.shape
+    boxes, best = scores.boxes.new_zeros(0, 4), scores.scores.new_zeros(classes)
+    if number:
+        best, rows = scores.scores.max(dim=0)  # (C,)
+        boxes = scores.boxes[rows, torch.arange(classes, device=rows.device)]  # (C, 4)
+    if postprocess is None:
+        found = Detections(scores.image_id, boxes[:0], best[:0], torch.zeros(0, dtype=torch.int64))
+    else:
+        found = postprocess(scores)
+    found = Detections(found.image_id, found.boxes.cpu(), found.scores.cpu(), found.labels.cpu())
+    return ImageResult(scores.image_id, found, boxes.cpu(), best.cpu())
+
+
+def test_images(
+    predict: Callable[[Sequence[int]], Iterable[Scores]],
+    image_ids: Sequence[str],
+    postprocess: Callable[[Scores], Detections] | None,
+    *,
+    path: Path,
+    key: str,
+) -> list[ImageResult]:
+    """The results of images, in their order; those of an earlier test that was killed are not found again.
+
+    Of several processes each tests a part of the images; all return the results of all.
+
+    Args:
+        predict: the scores of the images of some indices, in their order.
+        image_ids: of all images.
+        path: what the file of each process is called, but for its rank: results go there as they come.
+        key: what the results are of, see :func:`open_results`.
+    """
+    found = {}
+    for each in sorted(path.parent.glob(f"{path.name}.*.jsonl")):
+        found |= {result["image_id"]: result for result in read_results(each, key)}
+    gather(None)  # all have read before one writes
+    left = [index for index, image_id in enumerate(image_ids) if image_id not in found]
+    own, added = left[rank() :: world_size()], []
+    with open_results(path.with_name(f"{path.name}.{rank()}.jsonl"), key) as add:
+        for scores in predict(own) if own else ():
+            added.append(_as_record(image_result(scores, postprocess)))
+            add(added[-1])
+    for records in gather(added):
+        found |= {record["image_id"]: record for record in records}
+    return [_from_record(found[image_id]) for image_id in image_ids]
+
+
+test_images.__test__ = False  # type: ignore[attr-defined]  # not a test case, whatever pytest thinks
+
+
+def remove_results(folder: Path) -> None:
+    """Remove the files of tests that are done, and their folder."""
+    for each in folder.glob("*.jsonl"):
+        each.unlink()
+    with suppress(OSError):  # somebody keeps other files there
+        folder.rmdir()
+
+
+def _as_record(result: ImageResult) -> dict[str, Any]:
+    found = result.detections
+    return {
+        "image_id": result.image_id,
+        "boxes": found.boxes.tolist(),
+        "scores": found.scores.tolist(),
+        "labels": found.labels.tolist(),
+        "best_boxes": result.best_boxes.tolist(),
+        "best_scores": result.best_scores.tolist(),
+    }
+
+
+def _from_record(record: dict[str, Any]) -> ImageResult:
+    boxes, scores = torch.tensor(record["boxes"]).reshape(-1, 4), torch.tensor(record["scores"])
+    labels = torch.tensor(record["labels"], dtype=torch.int64)
+    return ImageResult(
+        record["image_id"],
+        Detections(record["image_id"], boxes, scores, labels),
+        torch.tensor(record["best_boxes"]).reshape(-1, 4),
+        torch.tensor(record["best_scores"]),
+    )

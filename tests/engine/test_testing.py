@@ -1,0 +1,101 @@
+"""detector.engine.testing and results_file: tests that are killed go on, and processes share the images."""
+
+import json
+import logging
+
+import pytest
+import torch
+
+from detector.engine.results_file import open_results, read_results
+from detector.engine.testing import image_result, remove_results, test_images
+from detector.modeling.postprocess import postprocess
+from detector.structures import Scores
+
+IDS = ("a", "b", "c", "d")
+
+
+def scores_of(index):
+    generator = torch.Generator().manual_seed(index)
+    number = 0 if index == 2 else 5 + index
+    corners = torch.rand(number, 2, generator=generator) * 50
+    boxes = torch.cat([corners, corners + 10], dim=1)[:, None].expand(-1, 3, 4)
+    return Scores(IDS[index], boxes, torch.rand(number, 3, generator=generator))
+
+
+def run(path, key="weights", seen=None, stop=None):
+    def predict(indices):
+        for index in indices:
+            if seen is not None:
+                seen.append(index)
+            if index == stop:
+                raise KeyboardInterrupt
+            yield scores_of(index)
+
+    return test_images(predict, IDS, postprocess, path=path, key=key)
+
+
+def same(result, other):
+    pairs = [
+        (result.best_boxes, other.best_boxes),
+        (result.best_scores, other.best_scores),
+        (result.detections.boxes, other.detections.boxes),
+        (result.detections.scores, other.detections.scores),
+        (result.detections.labels, other.detections.labels),
+    ]
+    return result.image_id == other.image_id and all(mine.equal(its) for mine, its in pairs)
+
+
+def test_results_are_those_of_the_scores_to_the_bit(tmp_path):
+    for index, result in enumerate(run(tmp_path / "test")):
+        scores = scores_of(index)
+        assert same(result, image_result(scores, postprocess))
+        expected = postprocess(scores)
+        assert result.detections.boxes.equal(expected.boxes)
+        best = result.best
+        if len(scores.scores):
+            assert result.best_scores.equal(scores.scores.amax(dim=0))
+            rows = best.scores.argmax(dim=0)
+            assert best.boxes[rows, range(3)].equal(scores.boxes[scores.scores.argmax(dim=0), range(3)])
+        else:
+            assert result.best_scores.tolist() == [0, 0, 0]
+            assert best.scores.shape == (0, 3)
+
+
+def test_without_postprocess_there_are_no_detections():
+    assert len(image_result(scores_of(0), None).detections.boxes) == 0
+
+
+def test_a_killed_test_goes_on(tmp_path):
+    whole = run(tmp_path / "whole" / "test")
+    path, seen = tmp_path / "killed" / "test", []
+    with pytest.raises(KeyboardInterrupt):
+        run(path, stop=2)
+    with open(path.with_name("test.0.jsonl"), "ab") as file:
+        file.write(b'{"image_id":"c","boxes":[[1.0')  # the line that a kill tore
+    assert all(map(same, run(path, seen=seen), whole))
+    assert seen == [2, 3]
+    lines = path.with_name("test.0.jsonl").read_text().splitlines()
+    assert [json.loads(line)["image_id"] for line in lines[1:]] == list(IDS)
+    assert all(map(same, run(path, seen=seen), whole))
+    assert seen == [2, 3]
+    remove_results(path.parent)
+    assert not path.parent.exists()
+
+
+def test_results_of_another_checkpoint_are_refused(tmp_path, caplog):
+    path, seen = tmp_path / "test", []
+    run(path)
+    with caplog.at_level(logging.WARNING, "detector"):
+        run(path, key="other weights", seen=seen)
+    assert seen == [0, 1, 2, 3]
+    assert "is of other weights or another config: it is not used" in caplog.text
+    assert len(read_results(path.with_name("test.0.jsonl"), "other weights")) == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"no results", b'{"results_of":"key"}'])
+def test_a_file_that_is_none_is_written_anew(tmp_path, content):
+    path = tmp_path / "file.jsonl"
+    path.write_bytes(content)
+    with open_results(path, "key") as add:
+        add([1])
+    assert read_results(path, "key") == [[1]]
