@@ -3,9 +3,10 @@
 python benchmarks/bench_resume.py --device cpu [--kills 30]
 
 The run is tools/train_net.py with PCL on Toybox at a small size and every random part on. It writes a
-checkpoint every second step, so that some kills fall into a write. Of three kills one comes at any moment of the
-start, before the first step; two come within half a second after it. The final weights and momenta must equal
-those of a run that nobody killed, bit by bit. `lost` counts steps that had been logged and were made again.
+checkpoint every second step, so that some kills fall into a write. Of three kills one comes at any moment of
+the start, before the first step; two come within half a second after it. The final weights and momenta must
+equal those of a run that nobody killed, bit by bit. `lost` counts steps that had been logged and were made
+again.
 """
 
 import argparse

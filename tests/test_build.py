@@ -13,6 +13,7 @@ from detector.modeling.mist import MIST
 from detector.modeling.oicr import OICR
 from detector.modeling.pcl import PCL
 from detector.modeling.weights import TORCHVISION, Weights, save_weights
+from detector.structures import Batch
 
 
 @pytest.fixture
@@ -85,6 +86,19 @@ def test_model_and_criterion_have_as_many_streams_as_the_method(make_cfg, method
     assert len(model.head.refinements) == streams
     assert model.box_features.out_features == 8
     assert build.build_criterion(cfg).stream_weights == ((3.0, 1.0) if streams else ())
+
+
+@pytest.mark.parametrize(("proposals", "shown"), [(0, 1.0), (9, 0.0)])
+@pytest.mark.parametrize("method", ["wsddn", "oicr", "pcl", "mist"])
+def test_every_parameter_gets_a_gradient_from_any_batch(make_cfg, method, proposals, shown):
+    """Processes that train together wait for each; without proposals or labels there is nothing to learn."""
+    words = ["MODEL.METHOD", method, "MODEL.DROP_BLOCK.ENABLED", "True", "MODEL.REGRESSION.ENABLED", "True"]
+    cfg = make_cfg(*words, "MODEL.IMAGE_HEAD", "True")
+    model, rois = build.build_model(cfg).train(), torch.tensor([[0.0, 4, 4, 40, 40]]).expand(proposals, 5)
+    labels = torch.full((1, 20), shown)
+    batch = Batch(torch.rand(1, 3, 64, 64), rois, labels, torch.tensor([proposals]), ("a",))
+    sum(build.build_criterion(cfg)(model(*batch.inputs), batch).values()).backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
 def test_refinements_take_the_keys_of_clusters(make_cfg):

@@ -219,8 +219,16 @@ def train_loader(
         sort_window: batches among which images are sorted by shape, to pad less; 1: none are.
         pad_multiple: pixels; the sides of the padded images are multiples of it.
     """
-    batches = SeededBatches(len(dataset), images_per_batch, seed, start, rank=rank, world_size=world_size)
-    pin_memory = torch.cuda.is_available()  # so that Batch.to(..., non_blocking=True) does not block
+    batches = SeededBatches(
+        len(dataset),
+        images_per_batch,
+        seed,
+        start,
+        rank=rank,
+        world_size=world_size,
+        window=sort_window,
+        shape=dataset.shape,
+    )
     return DataLoader(
         dataset,
         batch_sampler=batches,

@@ -1,6 +1,8 @@
 """detector.utils.files: whole or not at all."""
 
+import os
 import resource
+import stat
 
 import pytest
 
@@ -24,6 +26,14 @@ def test_the_file_replaces_the_old_one_when_complete(tmp_path):
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_file_and_then_its_folder_are_forced_to_the_disk(tmp_path, monkeypatch):
+    forced = []
+    monkeypatch.setattr(os, "fsync", lambda number: forced.append(stat.S_ISDIR(os.fstat(number).st_mode)))
+    with atomic_write(tmp_path / "a.txt", "w") as file:
+        file.write("new")
+    assert forced == [False, True]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
