@@ -97,10 +97,14 @@ def load_tool(name: str):
     return module
 
 
-def rate(log: str, steps: int, log_period: int) -> float:
-    """Images a second by the lines of a run's log after the first fifth of its steps."""
-    lines = re.findall(r"step (\d+)/\d+ .*images/s (\S+)", log)
-    rates = [float(speed) for step, speed in lines if int(step) - log_period >= steps / 5]
+def rate(log: str, idle: Idle, steps: int, log_period: int) -> float:
+    """Images a second by the lines of a run's log after the first fifth of its steps, but those profiled."""
+    lines = [(int(step), float(speed)) for step, speed in re.findall(r"step (\d+)/\d+ .*images/s (\S+)", log)]
+    rates = [
+        speed
+        for step, speed in lines
+        if step - log_period >= steps / 5 and (step < idle.first or step - log_period >= idle.last)
+    ]
     return len(rates) / sum(1 / speed for speed in rates)
 
 
@@ -117,7 +121,7 @@ def bench(case: str, words: list[str], data: Path, folder: Path, steps: int) -> 
     with idle if on_gpu else nullcontext():
         if load_tool("train_net").main(["--config-file", CONFIG, *words]) != 0:
             raise SystemExit(f"{case}: the run failed")
-    speed = rate((folder / "log.txt").read_text(), steps, log_period)
+    speed = rate((folder / "log.txt").read_text(), idle, steps, log_period)
     path = folder / "checkpoints" / f"{steps:06d}.pt"
     state = torch.load(path, weights_only=True, map_location=words[words.index("DEVICE") + 1])
     begin = time.perf_counter()
