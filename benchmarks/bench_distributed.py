@@ -29,6 +29,7 @@ from detector.build import (
     build_device,
     build_model,
     build_optimizer,
+    build_precision,
     build_training,
     start_run,
 )
@@ -70,7 +71,7 @@ def make_batch(size: int, height: int, width: int, proposals: int, classes: int,
     labels = torch.zeros(size, classes)
     labels[:, :2] = 1
     return Batch(
-        images=torch.randn(size, 3, height, width, generator=generator),
+        images=torch.randn(size, 3, height, width, generator=generator),  # normalised, not bytes
         rois=torch.cat([index, corners.amin(dim=1), corners.amax(dim=1)], dim=1),
         labels=labels,
         counts=torch.full((size,), proposals),
@@ -111,6 +112,7 @@ def work(device_type: str, words: Sequence[str]) -> None:
                 timed(batches, warm_up, steps, device),
                 folder=Path(folder),
                 device=device,
+                precision=build_precision(cfg, device),
             )
         except Finished as finished:
             (seconds,) = finished.args
