@@ -1,6 +1,6 @@
 """Images a second of training in 1, 2, ... processes with a GPU each, at an equal batch for each process.
 
-python benchmarks/bench_distributed.py --device cuda [--processes 1 2] [KEY VALUE ...]
+python benchmarks/bench_distributed.py --device cuda [KEY VALUE ...] [--processes 1 2]
 
 The step is that of tools/train_net.py (detector.engine.train: DistributedDataParallel, optimiser, log) with
 configs/voc07_pcl_vgg16.yaml on made-up images of 688 x 917 pixels with 2,000 proposals each, which lie in
