@@ -78,17 +78,9 @@ __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& box
     if (of_thread >= at_once || bin >= bins) {
       continue;
     }
-    const auto bin_at = [&](int position) {
-      return boxes.bins[int64_t(min(position, end - 1)) * bins + bin];
-    };
-    const auto box_at = [&](int position) { return boxes.order[min(position, end - 1)]; };
-    Bin next = bin_at(first + of_thread);  // ahead, as it comes from far
-    int next_box = box_at(first + of_thread);
     for (int position = first + of_thread; position < end; position += at_once) {
-      const Bin place = next;
-      const int64_t at = (next_box * sizes.channels + channel) * bins + bin;
-      next = bin_at(position + at_once);
-      next_box = box_at(position + at_once);
+      const Bin place = boxes.bins[int64_t(position) * bins + bin];
+      const int64_t at = (boxes.order[position] * sizes.channels + channel) * bins + bin;
       Accumulate<T> best[V] = {};
       int32_t where[V];
 #pragma unroll
