@@ -123,7 +123,8 @@ def work(device_type: str, words: Sequence[str]) -> None:
 def measure(processes: int, device_type: str, words: Sequence[str]) -> dict:
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
     command = [*launch, __file__, "--device", device_type, "--work", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 

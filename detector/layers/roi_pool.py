@@ -41,7 +41,7 @@ def roi_pool(
 
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. With channels last
-            nothing is copied, and the result is channels last too.
+            the features are not copied, and the result is channels last too.
         boxes (Tensor[R, 5] or list of Tensor[L, 4]): (image, x1, y1, x2, y2), or (x1, y1, x2, y2) in one
             tensor for each image; of any floating dtype. Half features go well with float32 boxes.
         output_size (int or (int, int)): PH and PW.

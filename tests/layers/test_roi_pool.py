@@ -117,3 +117,34 @@ def test_cuda_bins_of_every_size(output_size: tuple[int, int]) -> None:
         assert torch.equal(actual[0].cpu(), expected[0])
         torch.testing.assert_close(actual[1].cpu(), expected[1], rtol=1e-5, atol=1e-4)
         assert torch.equal(values_and_gradient(roi_pool, input, boxes, output_size)[1], actual[1])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_cuda_sums_of_every_size(dtype: torch.dtype) -> None:
+    """A GPU adds in units that grow with the gradients; what is infinite or not a number is seen there."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    input = features(1, 3, 20, 30, dtype=dtype)
+    boxes = make_boxes(2000, 1, (20, 30), dtype=wide, seed=1)
+    boxes[:4, 1:] = 2  # all in one cell
+    pooled = roi_pool(input, boxes, (2, 3))
+    upstream = torch.randn(pooled.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    upstream = (upstream * torch.logspace(-30, 30, len(boxes), dtype=torch.float64)[:, None, None, None]).to(
+        dtype
+    )
+    upstream[0, 0, 0, 0], upstream[1, 1, 0, 0], upstream[2, 2, 0, 0] = torch.inf, -torch.inf, torch.nan
+    upstream[3, 0, 0, 0] = -torch.inf
+
+    def gradient(dtype: torch.dtype, device: str) -> Tensor:
+        boxes_there = boxes.to(device, torch.float64 if dtype == torch.float64 else torch.float32)
+        there = input.detach().to(device, dtype).requires_grad_()
+        pooled = roi_pool(there, boxes_there, (2, 3))
+        return torch.autograd.grad(pooled, there, upstream.to(device, dtype))[0].cpu().double()
+
+    expected, actual = gradient(torch.float64, "cpu"), gradient(dtype, "cuda")
+    assert actual[:, :, 2, 2].flatten().tolist()[1] == -torch.inf
+    largest = expected.nan_to_num(0, 0, 0).abs().amax(dim=(2, 3), keepdim=True)
+    torch.testing.assert_close(
+        actual / largest, expected / largest, rtol=torch.finfo(dtype).eps, atol=2.0**-38, equal_nan=True
+    )
+    assert torch.equal(gradient(dtype, "cuda").nan_to_num(), actual.nan_to_num())

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,7 +100,9 @@ def child_of_rank(rank, parent):
 def test_on_a_gpu_a_resumed_run_equals_an_unbroken_one_to_the_bit(words, tmp_path):
     gpu = {"DEVICE": "cuda"}
     run_alone(words("whole", 6, **gpu))
-    run_alone(words("broken", 4, **gpu))
+    checkpoint = next(p for p in list_checkpoints(tmp_path / "whole") if p.stem == "000004")
+    (tmp_path / "broken" / "checkpoints").mkdir(parents=True)
+    shutil.copy(checkpoint, tmp_path / "broken" / "checkpoints")
     run_alone([*words("broken", 6, **gpu), "--resume"])
     whole, broken = final(tmp_path / "whole"), final(tmp_path / "broken")
     assert all(broken[name].equal(value) for name, value in whole.items())

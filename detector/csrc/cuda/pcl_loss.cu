@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kForwardThreads)
 
   for (int64_t n = warp_of_thread(); n <= last_cluster; n += kWarp) {
     A weight = 0, prob = 0, members = 0;
-#pragma unroll 4  // the loads do not wait for each other, nor for the test
+#pragma unroll 8  // the loads do not wait for each other, nor for the test
     for (int64_t r = range.begin + lane_of_thread(); r < range.end; r += kWarp) {
       const A weight_of_row = weights[r], prob_of_row = slopes[r];
       if (clusters[r] == n & role(r) == Role::member) {

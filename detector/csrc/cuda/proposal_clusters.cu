@@ -37,12 +37,22 @@ __device__ bool is_valid_row(const Matrix<B>& boxes, const Matrix<T>& scores, co
   return valid;
 }
 
+constexpr int kAssignCentres = 128;  // at a time
+
+template <typename B>
+struct NearestCentre {
+  B iou = -1;
+  int32_t centre = -1, own = -1;  // own: the centre that the row is
+};
+
 // Block (s * (B + 1) + i, j) takes every gridDim.y-th stretch of image i's rows; image B has all rows if the
 // counts are wrong.
 template <typename B, typename T>
 __global__ void __launch_bounds__(kAssignThreads)
     assign_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes, Matrix<float> image_labels,
                   Batch batch, Options options, Centres centres, Outputs<T> out) {
+  __shared__ Box<B> centre_box[kAssignCentres];
+  __shared__ int32_t centre_row[kAssignCentres];
   const int64_t stream = blockIdx.x / (batch.num_images + 1), index = blockIdx.x % (batch.num_images + 1);
   const Image image = image_at(batch, stream, index);
   const bool left_over = index == batch.num_images;
@@ -52,30 +62,43 @@ __global__ void __launch_bounds__(kAssignThreads)
   const Matrix<B> image_boxes = boxes.from_row(image.begin);
   const Outputs<T> image_out = out.from(image.place);
   const int64_t step = int64_t(gridDim.y) * kAssignThreads;
-  for (int64_t r = blockIdx.y * kAssignThreads + threadIdx.x; r < num_rows; r += step) {
-    const Box<B> box = box_at(image_boxes, r);
+  for (int64_t first = blockIdx.y * kAssignThreads; first < num_rows; first += step) {
+    const int64_t r = first + threadIdx.x;
+    const bool exists = r < num_rows;
+    const Box<B> box = exists ? box_at(image_boxes, r) : Box<B>{};
     const B box_area = area(box);
-    B highest = -1;
-    int32_t nearest = -1, own = -1;
-    for (int32_t n = 0; n < num_centres; ++n) {
-      const int32_t centre_row = centres.rows[image.place + n];
-      const Box<B> centre = box_at(image_boxes, centre_row);
-      const B overlap = iou(box, box_area, centre, area(centre));
-      if (overlap > highest) {
-        highest = overlap;
-        nearest = n;
+    NearestCentre<B> nearest;
+    for (int32_t begin = 0; begin < num_centres; begin += kAssignCentres) {
+      const int32_t size = min(kAssignCentres, num_centres - begin);
+      __syncthreads();  // those before have been read
+      if (threadIdx.x < size) {
+        const int32_t row = centres.rows[image.place + begin + threadIdx.x];
+        centre_row[threadIdx.x] = row;
+        centre_box[threadIdx.x] = box_at(image_boxes, row);
       }
-      own = centre_row == r ? n : own;
+      __syncthreads();
+      for (int32_t n = 0; n < size; ++n) {
+        const Box<B> centre = centre_box[n];
+        const B overlap = iou(box, box_area, centre, area(centre));
+        if (overlap > nearest.iou) {
+          nearest.iou = overlap;
+          nearest.centre = begin + n;
+        }
+        nearest.own = centre_row[n] == r ? begin + n : nearest.own;
+      }
+    }
+    if (!exists) {
+      continue;
     }
     const bool valid = !left_over && is_valid_row(boxes, streams[stream], image_labels.row(index),
                                                   num_classes, image.begin + r);
-    const bool member = nearest >= 0 && highest >= static_cast<B>(options.member_iou);
-    const bool ignored = nearest < 0 || highest < static_cast<B>(options.ignore_iou);
-    const auto weight = Accumulate<T>(ignored ? 0 : centres.weights[image.place + nearest]);
-    image_out.labels[r] = member ? centres.columns[image.place + nearest] + 1 : 0;
+    const bool member = nearest.centre >= 0 && nearest.iou >= static_cast<B>(options.member_iou);
+    const bool ignored = nearest.centre < 0 || nearest.iou < static_cast<B>(options.ignore_iou);
+    const auto weight = Accumulate<T>(ignored ? 0 : centres.weights[image.place + nearest.centre]);
+    image_out.labels[r] = member ? centres.columns[image.place + nearest.centre] + 1 : 0;
     image_out.weights[r] = static_cast<T>(valid ? weight : Accumulate<T>(NAN));
-    image_out.clusters[r] = member ? nearest : -1;
-    image_out.centres[r] = own;
+    image_out.clusters[r] = member ? nearest.centre : -1;
+    image_out.centres[r] = nearest.own;
   }
 }
 

@@ -50,7 +50,7 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
   const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
   if (images > 0 && sizes.channels > 0) {
     dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
-      launch_backward<decltype(zero)>(grad, argmax, boxes, spatial_scale, sizes, channels_last, output);
+      launch_backward<decltype(zero)>(grad, argmax, boxes, sizes, channels_last, output);
     });
   }
   return output;

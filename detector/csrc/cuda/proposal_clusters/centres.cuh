@@ -54,6 +54,7 @@ __global__ void __launch_bounds__(kThreads)
                    int32_t team_size, Centres centres) {
   extern __shared__ __align__(64) char shared[];
   __shared__ int32_t num_centres;
+  __shared__ Pool<B, T> pool;  // in the registers of every thread it would take half of them
   const Team team{int32_t(blockIdx.x) % team_size, team_size};
   const int64_t image_of_stream = blockIdx.x / team_size;
   const int64_t stream = image_of_stream / batch.num_images, index = image_of_stream % batch.num_images;
@@ -71,11 +72,14 @@ __global__ void __launch_bounds__(kThreads)
     if (before == image.num_rows) {
       return;  // the pool is empty
     }
-    const Pool<B, T> pool{work,
-                          boxes.from_row(image.begin),
-                          {streams[stream].from_row(image.begin).column(column)},
-                          order + (stream * num_classes + column) * batch.num_rows + image.begin,
-                          image.num_rows};
+    if (threadIdx.x == 0) {
+      pool = {work,
+              boxes.from_row(image.begin),
+              {streams[stream].from_row(image.begin).column(column)},
+              order + (stream * num_classes + column) * batch.num_rows + image.begin,
+              image.num_rows};
+    }
+    __syncthreads();
     const auto choose = [&](int32_t n, int32_t row, double weight) {
       centres.set(image.place + before + n, row, column, weight);
       for (int32_t other = 0; other < team.size; ++other) {

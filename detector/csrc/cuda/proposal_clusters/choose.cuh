@@ -16,27 +16,27 @@ __device__ inline Best better(const Best& a, const Best& b) {
   return a.weight > b.weight || (a.weight == b.weight && a.key > b.key) ? a : b;
 }
 
-// Makes the graph of the listed nodes and finds the winners; returns how many, to the first block.
+// Makes the graph of the listed nodes and finds the winners; returns how many, to the first block, which has
+// them in nodes.found().
 template <typename B, typename T>
 __device__ int32_t find_winners_of(const Pool<B, T>& pool, const Nodes<B>& nodes, const Options& options) {
-  __shared__ int32_t num_found;
   const Sets sets = pool.work.sets;
   __syncthreads();  // the nodes are listed
   for (int32_t node = threadIdx.x; node < num_words(nodes.size) * kWarp; node += kThreads) {
     const uint32_t exist = __ballot_sync(kAllLanes, node < nodes.size);
     if (lane_of_thread() == 0) {
       sets.remaining()[node / kWarp] = exist;
-      sets.going()[node / kWarp] = 0;
+      for (int32_t rank = 0; rank < pool.work.team.size; ++rank) {
+        sets.going(rank)[node / kWarp] = 0;
+      }
     }
     if (node < nodes.size) {
       const int32_t row = nodes.row()[node];
       nodes.box()[node] = box_at(pool.boxes, row);
       nodes.weight()[node] = pool.scores[row];
       nodes.key()[node] = 65535 - node;
+      nodes.found()[node] = 0;
     }
-  }
-  if (threadIdx.x == 0) {
-    num_found = 0;
   }
   pool.work.team.sync();  // no block reads its 3-means any more
   const Graph<B> graph{pool.work.space.bits_for(nodes, pool.work.team), nodes, pool.work.team,
@@ -44,8 +44,8 @@ __device__ int32_t find_winners_of(const Pool<B, T>& pool, const Nodes<B>& nodes
   if (graph.bits != nullptr) {
     connect(graph);
   }
-  find_winners(graph, sets, &num_found, options.method == Method::pcl);
-  return num_found;
+  find_winners(graph, sets, options.method == Method::pcl);
+  return pool.work.team.rank == 0 ? list_winners(nodes) : 0;
 }
 
 // The highest key of the winners, by one warp, that the greedy choice does not come to, since max_centres
@@ -83,27 +83,33 @@ template <typename B, typename T, typename Choose>
 __device__ int32_t choose_best(const Pool<B, T>& pool, const Options& options, const Choose& choose) {
   const Nodes<B> nodes = take_top_cluster(pool);
   const int32_t found = find_winners_of(pool, nodes, options);
-  if (pool.work.team.rank != 0 || warp_of_thread() != 0) {
+  if (pool.work.team.rank != 0) {
     return 0;
   }
-  const uint32_t dropped = highest_dropped(nodes, found, options.max_centres);
+  __shared__ uint32_t dropped;
+  if (warp_of_thread() == 0) {
+    const uint32_t key = highest_dropped(nodes, found, options.max_centres);
+    if (lane_of_thread() == 0) {
+      dropped = key;
+    }
+  }
+  __syncthreads();
   for (int32_t n = 0; n < options.max_centres; ++n) {
     Best best{0, 0, -1};
-    for (int32_t i = lane_of_thread(); i < found; i += kWarp) {
+    for (int32_t i = threadIdx.x; i < found; i += kThreads) {
       if (const uint32_t key = nodes.found()[i]; key > dropped) {
         best = better(best, Best{nodes.weight()[node_of_key(key)], key, i});
       }
     }
-    best = warp_best(best);
+    best = block_best(best);
     if (best.index < 0) {
       return n;
     }
-    __syncwarp();
-    if (lane_of_thread() == 0) {
+    if (threadIdx.x == 0) {
       choose(n, nodes.row()[node_of_key(best.key)], best.weight);
       nodes.found()[best.index] = 0;
     }
-    __syncwarp();
+    __syncthreads();
   }
   return options.max_centres;
 }

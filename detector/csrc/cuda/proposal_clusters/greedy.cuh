@@ -52,13 +52,30 @@ __device__ void publish(const Graph<B>& graph, uint32_t* place, uint32_t value) 
   }
 }
 
+// Tells the other blocks which nodes go. Atomics on their memory would take far longer than these stores.
+__device__ inline void publish_going(const Team& team, const Sets& sets, int32_t num_nodes) {
+  __syncthreads();  // the block has found them
+  const int32_t words = num_words(num_nodes);
+  uint32_t* const going = sets.going(team.rank);
+  for (int32_t i = threadIdx.x; i < words * team.size; i += kThreads) {
+    if (const int32_t other = i / words, word = i % words; other != team.rank) {
+      team.in_block(other, going)[word] = going[word];
+    }
+  }
+}
+
 // Takes the nodes that go out of those that remain; returns whether any do.
-__device__ inline bool drop_going(const Sets& sets, int32_t num_nodes) {
+__device__ inline bool drop_going(const Team& team, const Sets& sets, int32_t num_nodes) {
   uint32_t left = 0;
   for (int32_t word = threadIdx.x; word < num_words(num_nodes); word += kThreads) {
-    sets.remaining()[word] &= ~sets.going()[word];
-    sets.going()[word] = 0;
-    left |= sets.remaining()[word];
+    uint32_t going = 0;
+    for (int32_t rank = 0; rank < team.size; ++rank) {
+      going |= sets.going(rank)[word];
+    }
+    sets.going(team.rank)[word] = 0;
+    const uint32_t remaining = sets.remaining()[word] & ~going;
+    sets.remaining()[word] = remaining;
+    left |= remaining;
   }
   return __syncthreads_or(left != 0);
 }
@@ -71,16 +88,16 @@ __device__ inline int32_t node_of_key(uint32_t key) { return 65535 - (key & 0xff
 // PCL, where keys hold degrees, their neighbours too. As degrees only fall, the order of the keys is that of
 // the wins.
 //
-// All nodes remain, none goes, and for MIST the keys are set. The first block gets the keys of the winners in
-// nodes.found(), their number in num_found and, for PCL, in nodes.weight() of a winner the highest weight of
-// the nodes that went with it.
+// All nodes remain, none goes or is found, and for MIST the keys are set. The first block gets the key of a
+// winner in its nodes.found() and, for PCL, the highest weight of the nodes that went with it in its
+// nodes.weight().
 template <typename B>
-__device__ __noinline__ void find_winners(Graph<B> graph, Sets sets, int32_t* num_found, bool pcl) {
+__device__ __noinline__ void find_winners(Graph<B> graph, Sets sets, bool pcl) {
   const Nodes<B> nodes = graph.nodes;
   const Team team = graph.team;
   const uint32_t* remaining = sets.remaining();
   const bool first_lane = threadIdx.x % kNodeLanes == 0;
-  while (drop_going(sets, nodes.size)) {
+  while (drop_going(team, sets, nodes.size)) {
     if (pcl) {
       for_each_node(graph, remaining, [&](int32_t k, int32_t node, bool remains) {
         uint32_t degree = 0;
@@ -108,22 +125,41 @@ __device__ __noinline__ void find_winners(Graph<B> graph, Sets sets, int32_t* nu
       const bool wins = leads && highest == best[node];
       if (wins) {
         graph.for_neighbours(k, remaining, [&](int32_t word, uint32_t near) {
-          for (int32_t other = 0; near != 0 && other < team.size; ++other) {
-            atomicOr(team.in_block(other, sets.going() + word), near);
+          if (near != 0) {
+            atomicOr(sets.going(team.rank) + word, near);
           }
         });
       }
       const double weight = pcl ? highest_near(graph, k, wins, remaining, nodes.weight()) : 0;
       if (wins && first_lane) {
-        const int32_t number = atomicAdd(team.in_block(0, num_found), 1);  // in any order: the keys decide
-        nodes.in_block(team, 0, nodes.found())[number] = nodes.key()[node];
+        nodes.in_block(team, 0, nodes.found())[node] = nodes.key()[node];
         if (pcl) {
           nodes.in_block(team, 0, nodes.weight())[node] = weight;
         }
       }
     });
+    publish_going(team, sets, nodes.size);
     team.sync();
   }
+}
+
+// Moves the keys of the winners to the front, in any order; returns how many. By all threads of a block.
+template <typename B>
+__device__ int32_t list_winners(const Nodes<B>& nodes) {
+  __shared__ int32_t number;
+  if (threadIdx.x == 0) {
+    number = 0;
+  }
+  for (int32_t first = 0; first < nodes.size; first += kThreads) {
+    const int32_t node = first + threadIdx.x;
+    const uint32_t key = node < nodes.size ? nodes.found()[node] : 0;
+    __syncthreads();  // these have been read
+    if (key != 0) {
+      nodes.found()[atomicAdd(&number, 1)] = key;
+    }
+  }
+  __syncthreads();
+  return number;
 }
 
 }  // namespace detector::proposal_clusters

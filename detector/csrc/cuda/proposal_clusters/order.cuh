@@ -5,7 +5,7 @@
 
 namespace detector::proposal_clusters {
 
-constexpr int kOrderWarps = 8;
+constexpr int kOrderWarps = 16;  // each block reads all scores, so they should be few
 constexpr int kWarpRows = 4;
 constexpr int kOrderRows = kOrderWarps * kWarpRows;
 constexpr int kOrderTile = 2048;

@@ -20,7 +20,8 @@ __device__ inline Stretch stretch_of_thread(int32_t size) {
 // The numbers of the pool, which is not empty, as distinct values with their counts and sums, by each block.
 // Leaves each number in means.number() for the thread that walks its place.
 template <typename B, typename T>
-__device__ __noinline__ Sorted sort_numbers(const Pool<B, T>& pool, const FixedPoint& fixed) {
+__device__ __noinline__ Sorted sort_numbers(const Pool<B, T>& shared_pool, FixedPoint fixed) {
+  const Pool<B, T> pool = shared_pool;
   const Means means = pool.work.means;
   const auto [begin, end] = stretch_of_thread(pool.num_rows);
   const auto number_at = [&](int32_t place) { return fixed(pool.scores[pool.order[place]]); };
@@ -76,20 +77,22 @@ __device__ inline int lane_of_item(int32_t index, int32_t through_this_lane) {
   return lane;
 }
 
-// The lowest number of the top cluster of the optimal 3-means. A warp takes 32 lower thresholds at a time;
-// the upper ones that can go with them, few for most, are shared out evenly among its lanes.
+// The lowest number of the top cluster of the optimal 3-means. A warp takes up to 32 lower thresholds at a
+// time, fewer if so all warps of the team have some; the upper ones that can go with them, few for most, are
+// shared out evenly among its lanes.
 __device__ __noinline__ inline int64_t top_threshold(Team team, Means means, Sorted sorted) {
   for (int32_t high = threadIdx.x; high < sorted.size; high += kThreads) {
     means.highest_fit()[high] = sorted.fit(high, sorted.size);
   }
   __syncthreads();
   Split best = each_value_alone(sorted);
-  for (int32_t first = (team.rank * kWarps + warp_of_thread()) * kWarp; first < sorted.size;
-       first += team.size * kThreads) {
+  const int32_t warps = team.size * kWarps, at_once = min((sorted.size + warps - 1) / warps, kWarp);
+  for (int32_t first = (team.rank * kWarps + warp_of_thread()) * at_once; first < sorted.size;
+       first += warps * at_once) {
     const int32_t low = first + lane_of_thread();
     int32_t high = 0, count = 0;  // of the upper thresholds: the first, and how many
     double lowest_fit = 0;
-    if (1 <= low && low < sorted.size) {
+    if (1 <= low && low < sorted.size && lane_of_thread() < at_once) {
       const Bounds bounds = bounds_at(sorted, low);
       high = sorted.first_end(low, bounds.first);
       count = sorted.first_end(low, bounds.last) - high;

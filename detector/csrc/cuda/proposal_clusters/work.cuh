@@ -37,9 +37,13 @@ struct Sets {
   __device__ uint32_t* chosen() const { return space; }                 // the row is a centre
   __device__ uint32_t* top() const { return space + words; }            // the row is in the top cluster
   __device__ uint32_t* remaining() const { return space + 2 * words; }  // the node has not gone yet
-  __device__ uint32_t* going() const { return space + 3 * words; }      // the node goes now
+  __device__ uint32_t* going(int32_t rank) const {  // it goes now, by what that block of the team found
+    return space + (3 + rank) * words;
+  }
 
-  C10_HOST_DEVICE static int64_t bytes(int64_t rows) { return array_bytes(16, num_words(rows), 1); }
+  C10_HOST_DEVICE static int64_t bytes(int64_t rows) {
+    return array_bytes((3 + kMostBlocks) * 4, num_words(rows), 1);
+  }
 };
 
 // The arrays of the 3-means, for R rows. Each block of a team has its own.
@@ -78,8 +82,10 @@ struct Nodes {
   __device__ double* weight() const { return at<double>(kBox); }  // its score; the winner's, see find_winners
   __device__ int32_t* row() const { return at<int32_t>(kBox + 8); }
   __device__ uint32_t* key() const { return at<uint32_t>(kBox + 12); }
-  __device__ uint32_t* best() const { return at<uint32_t>(kBox + 16); }   // the highest key near the node
-  __device__ uint32_t* found() const { return at<uint32_t>(kBox + 20); }  // the winners' keys, in any order
+  __device__ uint32_t* best() const { return at<uint32_t>(kBox + 16); }  // the highest key near the node
+  __device__ uint32_t* found() const {
+    return at<uint32_t>(kBox + 20);
+  }  // the winners' keys, see find_winners
 
   template <typename T>
   __device__ T* in_block(const Team& team, int32_t other, T* place) const {

@@ -13,21 +13,19 @@ using roi::Sizes;
 constexpr int kSides = 4;  // 1, 2, 4 and 8 cells
 constexpr int kClasses = kSides * kSides;
 
-// The spans of a box: (PH + PW,), rows first.
+// The image of each box and its class, the sides of its windows.
 template <typename A>
-__global__ void spans_kernel(const A* rows, A scale, Sizes sizes, Span* spans, int* groups) {
+__global__ void groups_kernel(const A* rows, A scale, Sizes sizes, int* groups) {
   const int r = blockIdx.x * blockDim.x + threadIdx.x;
   if (r >= sizes.boxes) {
     return;
   }
   const A* row = rows + 5 * int64_t(r);
   const PooledBox<A> box(row, scale, sizes.pooled_height, sizes.pooled_width);
-  Span* to = spans + int64_t(r) * (sizes.pooled_height + sizes.pooled_width);
   const auto largest = [&](int bins, auto span_of) {  // the logarithm of the side that fits all bins
     int least = 1 << (kSides - 1);
     for (int i = 0; i < bins; ++i) {
       const Span span = span_of(i);
-      *to++ = span;
       least = span.empty() ? least : min(least, span.end - span.begin);
     }
     return 31 - __clz(least);
@@ -38,48 +36,67 @@ __global__ void spans_kernel(const A* rows, A scale, Sizes sizes, Span* spans, i
   groups[r] = image * kClasses + (image < sizes.images ? y * kSides + x : 0);
 }
 
+// Boxes in order of image and class; starts: (N * kClasses + 2,).
+struct ClassedBoxes {
+  const int *order, *starts;
+  const Bin* bins;  // (R, bins), in this order
+};
+
+// The bins of the boxes, a thread each.
+template <typename A>
+__global__ void bins_kernel(const A* rows, A scale, Sizes sizes, const int* groups, const int* order,
+                            Bin* bins) {
+  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= sizes.boxes * sizes.bins()) {
+    return;
+  }
+  const int r = order[i / sizes.bins()], bin = i % sizes.bins(), group = groups[r];
+  const PooledBox<A> box(rows + 5 * int64_t(r), scale, sizes.pooled_height, sizes.pooled_width);
+  const Span y = box.rows(bin / sizes.pooled_width, sizes.height);
+  const Span x = box.columns(bin % sizes.pooled_width, sizes.width);
+  if (group / kClasses == sizes.images || y.empty() || x.empty()) {
+    bins[i] = {};
+    return;
+  }
+  const int height = 1 << (group % kClasses / kSides), width = 1 << (group % kSides), row = sizes.width;
+  bins[i] = {uint16_t(y.begin * row + x.begin), uint16_t(x.end - width - x.begin),
+             uint16_t((y.end - height - y.begin) * row), 1};
+}
+
 struct GroupOf {
   const int* groups;
   __device__ int operator()(int r) const { return groups[r]; }
 };
 
-// Boxes in order of image and class; starts: (N * kClasses + 2,).
-struct ClassedBoxes {
-  const int *order, *starts;
-  const Span* spans;
-};
-
-// The bins of boxes first..end of the order, a thread each.
+// The bins of boxes first..end of the order: a thread has the same bin of some of them.
 template <typename T, int V>
 __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& boxes, int first, int end,
-                           const Sizes& sizes, bool impossible, int64_t channel,
-                           const roi::Output<T>& output) {
-  using A = Accumulate<T>;
-  const int bins = sizes.bins(), pooled_width = sizes.pooled_width;
-  int position = first + threadIdx.x / bins, bin = threadIdx.x % bins;
-  const int step = blockDim.x / bins, bin_step = blockDim.x % bins;
-  while (position < end) {
-    const int64_t box = boxes.order[position];
-    const Span* spans = boxes.spans + box * (sizes.pooled_height + pooled_width);
-    const Span rows = spans[bin / pooled_width], columns = spans[sizes.pooled_height + bin % pooled_width];
-    const bool empty = impossible || rows.empty() || columns.empty();
-    A values[V];
-    int32_t where[V];
+                           const Sizes& sizes, int64_t channel, const roi::Output<T>& output) {
+  const int bins = sizes.bins(), at_once = max(int(blockDim.x) / bins, 1);  // boxes
+  for (int first_bin = 0; first_bin < bins; first_bin += blockDim.x) {
+    const int of_thread = threadIdx.x / bins, bin = first_bin + threadIdx.x % bins;
+    if (of_thread >= at_once || bin >= bins) {
+      continue;
+    }
+    for (int position = first + of_thread; position < end; position += at_once) {
+      const Bin place = boxes.bins[int64_t(position) * bins + bin];
+      const int64_t at = (boxes.order[position] * sizes.channels + channel) * bins + bin;
+      Accumulate<T> best[V] = {};
+      int32_t where[V];
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      values[v] = empty ? A(0) : Windows<T, V>::none();
-      where[v] = -1;
-    }
-    if (!empty) {
-      windows.pool(rows, columns, values, where);
-    }
-    roi::store(output.values, output.channels_last, box, bin, bins, channel, sizes.channels, values);
-    roi::store(output.argmax, output.channels_last, box, bin, bins, channel, sizes.channels, where);
-    position += step;
-    bin += bin_step;
-    if (bin >= bins) {
-      bin -= bins;
-      ++position;
+      for (int v = 0; v < V; ++v) {
+        where[v] = -1;
+      }
+      if (place.exists) {
+        windows.pool(place, best, where);
+      }
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        if (channel + v < sizes.channels) {
+          output.values[at + v * bins] = T(best[v]);
+          output.argmax[at + v * bins] = where[v];
+        }
+      }
     }
   }
 }
@@ -93,7 +110,7 @@ __global__ void __launch_bounds__(1024)
   const int image = blockIdx.x / chunks / groups;
   const bool impossible = image == sizes.images;
   const int64_t channel = int64_t(group) * V;
-  const roi::CellReader<T, V, true> reader{
+  const roi::CellReader<T, V, false> reader{
       nullptr,
       input.data + (impossible ? 0 : image * input.image_stride + channel * input.channel_stride),
       input.channel_stride,
@@ -110,7 +127,7 @@ __global__ void __launch_bounds__(1024)
       if (!impossible) {
         windows.resize(reader, of_class / kSides, of_class % kSides);
       }
-      pool_boxes<T, V>(windows, boxes, first, end, sizes, impossible, channel, output);
+      pool_boxes<T, V>(windows, boxes, first, end, sizes, channel, output);
     }
   }
 }
@@ -129,22 +146,24 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
     return false;
   }
   const cudaStream_t stream = current_stream(input);
-  const int64_t of_box = int64_t(sizes.pooled_height) + sizes.pooled_width;
   const Tensor rows = torch::stable::contiguous(boxes);
-  const Tensor spans = torch::stable::new_empty(boxes, {sizes.boxes, of_box, 2}, ScalarType::Int);
   const Tensor of_boxes = torch::stable::new_empty(boxes, {sizes.boxes}, ScalarType::Int);
   const Tensor order = torch::stable::new_empty(boxes, {sizes.boxes}, ScalarType::Int);
   const Tensor starts = torch::stable::new_empty(boxes, {sizes.images * kClasses + 2}, ScalarType::Int);
-  constexpr int span_threads = 128;
-  spans_kernel<<<blocks_for(sizes.boxes, span_threads), span_threads, 0, stream>>>(
-      static_cast<const A*>(rows.const_data_ptr()), scale, sizes,
-      static_cast<Span*>(spans.mutable_data_ptr()), static_cast<int*>(of_boxes.mutable_data_ptr()));
+  const Tensor bins =
+      torch::stable::new_empty(boxes, {sizes.boxes, sizes.bins(), int64_t(sizeof(Bin))}, ScalarType::Byte);
+  const auto* row = static_cast<const A*>(rows.const_data_ptr());
+  auto* group = static_cast<int*>(of_boxes.mutable_data_ptr());
+  auto* bin = static_cast<Bin*>(bins.mutable_data_ptr());
+  const auto* ordered = static_cast<const int*>(order.const_data_ptr());
+  constexpr int of_block = 128;
+  groups_kernel<<<blocks_for(sizes.boxes, of_block), of_block, 0, stream>>>(row, scale, sizes, group);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  roi::order_boxes(GroupOf{static_cast<const int*>(of_boxes.const_data_ptr())}, sizes.boxes,
-                   sizes.images * kClasses, order, starts);
-  const ClassedBoxes classed{static_cast<const int*>(order.const_data_ptr()),
-                             static_cast<const int*>(starts.const_data_ptr()),
-                             static_cast<const Span*>(spans.const_data_ptr())};
+  roi::order_boxes(GroupOf{group}, sizes.boxes, sizes.images * kClasses, order, starts);
+  bins_kernel<<<blocks_for(sizes.boxes * sizes.bins(), of_block), of_block, 0, stream>>>(row, scale, sizes,
+                                                                                         group, ordered, bin);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  const ClassedBoxes classed{ordered, static_cast<const int*>(starts.const_data_ptr()), bin};
   const int threads = shared > 100 * 1024 ? 1024 : 512;
   const int64_t of_processor = std::min<int64_t>(1024 / threads, 227 * 1024 / (shared + 1024));
   const int64_t groups = ceil_div(sizes.channels, V);

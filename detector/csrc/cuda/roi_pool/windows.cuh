@@ -6,8 +6,14 @@
 
 namespace detector::roi_pool {
 
-// Maxima of windows of 2^y x 2^x cells, cut off at the border of the image, and where they were found first,
-// counted in cells from the window's first. Without a value above the lowest float it is that.
+// A bin as four windows cover it: the first cell, and how far right and down, in cells of the image, the
+// windows begin that end with the bin.
+struct alignas(8) Bin {
+  uint16_t cell, right, down, exists;
+};
+
+// Maxima of windows of 2^y x 2^x cells, cut off at the border of the image, and the cells where they were
+// found first. Without a value above the lowest float it is that.
 template <typename T, int V>
 class Windows {
  public:
@@ -15,16 +21,15 @@ class Windows {
 
   __device__ Windows(char* shared, int height, int width)
       : values_(reinterpret_cast<Pack<T, V>*>(shared)),
-        offsets_(reinterpret_cast<Pack<uint16_t, V>*>(values_ + height * width)),
-        height_(height),
+        cells_(reinterpret_cast<Pack<uint16_t, V>*>(values_ + height * width)),
+        size_(height * width),
         width_(width) {}
 
   template <typename Reader>
   __device__ void resize(const Reader& reader, int y, int x) {
     __syncthreads();
     if (y != y_ || x < x_) {
-      reader.stage(values_, height_);
-      clear();
+      load(reader);
       y_ = x_ = 0;
     }
     for (; y_ < y; ++y_) {
@@ -36,13 +41,19 @@ class Windows {
     }
   }
 
-  // The maximum of a bin of at least the size of a window.
-  __device__ void pool(const Span& rows, const Span& columns, A (&best)[V], int32_t (&where)[V]) const {
-    const int height = 1 << y_, width = 1 << x_;
-    for (int y = rows.begin; y < rows.end; y += 2 * height) {
-      for (int x = columns.begin; x < columns.end; x += 2 * width) {
-        pool_four(min(y, rows.end - height), min(y + height, rows.end - height), min(x, columns.end - width),
-                  min(x + width, columns.end - width), best, where);
+  // The maximum of a bin of at least the size of a window; without one the lowest float, of cell -1.
+  __device__ void pool(const Bin& bin, A (&best)[V], int32_t (&where)[V]) const {
+    const int height = width_ << y_, width = 1 << x_;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      best[v] = none();
+      where[v] = kNowhere;
+    }
+    for (int y = 0; y < bin.down + height; y += 2 * height) {
+      for (int x = 0; x < bin.right + width; x += 2 * width) {
+        const int top = bin.cell + min(y, bin.down), bottom = bin.cell + min(y + height, bin.down);
+        const int left = min(x, bin.right), right = min(x + width, bin.right);
+        pool_four({top + left, top + right, bottom + left, bottom + right}, best, where);
       }
     }
 #pragma unroll
@@ -52,18 +63,38 @@ class Windows {
     }
   }
 
+ private:
+  static constexpr int kAtOnce = 4;  // cells of a thread, whose loads do not wait for each other
+  static constexpr int32_t kNowhere = 0x10000;
+
+  struct Four {
+    int cell[4];
+  };
+
   __device__ static A none() { return A(T(kLowest)); }
 
- private:
-  __device__ void clear() {
-    for (int i = threadIdx.x; i < height_ * width_; i += blockDim.x) {
-      Pack<T, V> pack = values_[i];
+  template <typename Reader>
+  __device__ void load(const Reader& reader) {
+    for (int base = threadIdx.x; base < size_; base += kAtOnce * blockDim.x) {
+      A value[kAtOnce][V];
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        pack.values[v] = A(pack.values[v]) > A(kLowest) ? pack.values[v] : T(kLowest);
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int i = min(base + k * int(blockDim.x), size_ - 1);
+        reader.load(i / width_, i % width_, value[k]);
       }
-      values_[i] = pack;
-      offsets_[i] = {};
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int i = min(base + k * int(blockDim.x), size_ - 1);
+        Pack<T, V> pack;
+        Pack<uint16_t, V> cell;
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          pack.values[v] = T(value[k][v] > A(kLowest) ? value[k][v] : A(kLowest));
+          cell.values[v] = i;
+        }
+        values_[i] = pack;
+        cells_[i] = cell;
+      }
     }
     __syncthreads();
   }
@@ -72,73 +103,67 @@ class Windows {
   // round are read before any of them is written.
   template <typename HasOther>
   __device__ void grow(int step, const HasOther& has_other) {
-    const int cells = height_ * width_;
-    for (int base = 0; base < cells; base += blockDim.x) {
-      const int i = base + threadIdx.x;
-      const bool joins = i + step < cells && has_other(i);
-      Pack<T, V> pack, other;
-      Pack<uint16_t, V> offset, other_offset;
-      if (joins) {
-        pack = values_[i];
-        other = values_[i + step];
-        offset = offsets_[i];
-        other_offset = offsets_[i + step];
+    for (int base = threadIdx.x; base - int(threadIdx.x) < size_; base += kAtOnce * blockDim.x) {
+      bool joins[kAtOnce];
+      Pack<T, V> pack[kAtOnce];
+      Pack<uint16_t, V> cell[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int i = base + k * blockDim.x;
+        joins[k] = i + step < size_ && has_other(i);
+        if (joins[k]) {
+          const Pack<T, V> other = values_[i + step];
+          const Pack<uint16_t, V> other_cell = cells_[i + step];
+          pack[k] = values_[i];
+          cell[k] = cells_[i];
+#pragma unroll
+          for (int v = 0; v < V; ++v) {
+            const A a = A(pack[k].values[v]), b = A(other.values[v]);
+            const bool takes = b > a || (b == a && other_cell.values[v] < cell[k].values[v]);
+            pack[k].values[v] = takes ? other.values[v] : pack[k].values[v];
+            cell[k].values[v] = takes ? other_cell.values[v] : cell[k].values[v];
+          }
+        }
       }
       __syncthreads();
-      if (joins) {
 #pragma unroll
-        for (int v = 0; v < V; ++v) {
-          const A a = A(pack.values[v]), b = A(other.values[v]);
-          const int at = other_offset.values[v] + step;
-          const bool takes = b > a || (b == a && at < offset.values[v]);
-          pack.values[v] = takes ? other.values[v] : pack.values[v];
-          offset.values[v] = takes ? uint16_t(at) : offset.values[v];
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (joins[k]) {
+          values_[base + k * blockDim.x] = pack[k];
+          cells_[base + k * blockDim.x] = cell[k];
         }
-        values_[i] = pack;
-        offsets_[i] = offset;
       }
     }
     __syncthreads();
   }
 
-  __device__ void pool_four(int top, int bottom, int left, int right, A (&best)[V],
-                            int32_t (&where)[V]) const {
-    const int cell[4] = {top * width_ + left, top * width_ + right, bottom * width_ + left,
-                         bottom * width_ + right};
-    A value[4][V], most[V];
+  __device__ void pool_four(const Four& four, A (&best)[V], int32_t (&where)[V]) const {
+    A value[4][V];
+    Pack<uint16_t, V> cell[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const Pack<T, V> pack = values_[cell[k]];
+      const Pack<T, V> pack = values_[four.cell[k]];
+      cell[k] = cells_[four.cell[k]];
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         value[k][v] = A(pack.values[v]);
       }
     }
-    int32_t at[V];
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      most[v] = max(max(value[0][v], value[1][v]), max(value[2][v], value[3][v]));
-      at[v] = std::numeric_limits<int32_t>::max();
-    }
+      const A before = best[v];
+      best[v] = max(max(max(value[0][v], value[1][v]), max(value[2][v], value[3][v])), before);
+      where[v] = before == best[v] ? where[v] : kNowhere;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const Pack<uint16_t, V> offset = offsets_[cell[k]];
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        at[v] = value[k][v] == most[v] ? min(at[v], cell[k] + offset.values[v]) : at[v];
+      for (int k = 0; k < 4; ++k) {
+        where[v] = value[k][v] == best[v] ? min(where[v], int32_t(cell[k].values[v])) : where[v];
       }
-    }
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const bool takes = most[v] > best[v] || (most[v] == best[v] && at[v] < where[v]);
-      best[v] = takes ? most[v] : best[v];
-      where[v] = takes ? at[v] : where[v];
     }
   }
 
   Pack<T, V>* values_;
-  Pack<uint16_t, V>* offsets_;
-  int height_, width_, y_ = -1, x_ = 0;
+  Pack<uint16_t, V>* cells_;
+  int size_, width_, y_ = -1, x_ = 0;
 };
 
 }  // namespace detector::roi_pool
