@@ -12,7 +12,7 @@ from typing import Any
 
 from yacs.config import CfgNode
 
-from detector.config_reader import flatten, merge, read_yaml_chain
+from detector.config_reader import flatten, merge, parse_yaml, read_yaml_chain
 
 # fmt: off
 VOC_CLASSES = (
@@ -221,6 +221,20 @@ def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
     for file, content in read_yaml_chain(path):
         merge(cfg, flatten(content), f"config file {file}: ")
     merge(cfg, zip(overrides[::2], overrides[1::2], strict=True), "")
+    _check(cfg)
+    cfg.freeze()
+    return cfg
+
+
+def parse_cfg(text: str, source: str) -> CfgNode:
+    """The config whose text, as `cfg.dump()` gives it, a file such as a checkpoint holds; `source` names it.
+
+    Raises:
+        ValueError: it is not yaml, has unknown keys (`_BASE_` is one here: no other file is read) or values
+            that are not allowed.
+    """
+    cfg = get_cfg()
+    merge(cfg, flatten(parse_yaml(text, source)), f"{source}: ")
     _check(cfg)
     cfg.freeze()
     return cfg

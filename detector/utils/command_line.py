@@ -27,7 +27,7 @@ def run_command(command: Callable[[], None]) -> int:
     setup_logging()  # for what goes wrong before the command names its log file
     try:
         command()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         logger.debug("where the error came from", exc_info=True)  # for the log file only
         logger.error("error: %s", _message(error))
         return 2

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from detector.api.testing import best_proposals
 from detector.data.toybox import CLASSES
 from detector.structures import Scores
 
@@ -56,12 +58,10 @@ def test_without_weights_the_error_says_what_to_do(commands, capsys):
     assert capsys.readouterr().err.startswith("error: checkpoint ")
 
 
-def test_best_proposals_keep_what_corloc_reads(load_tool):
-    import torch
-
+def test_best_proposals_keep_what_corloc_reads():
     scores = Scores("a", torch.rand(5, 2, 4), torch.tensor([[0, 1.0], [3, 1], [3, 0], [1, 0], [0, 0]]))
-    best = load_tool("test_net").best_proposals(scores)
+    best = best_proposals(scores)
     assert best.boxes.equal(scores.boxes[[0, 1]])
     assert best.scores.equal(scores.scores[[0, 1]])
-    empty = load_tool("test_net").best_proposals(Scores("a", torch.zeros(0, 2, 4), torch.zeros(0, 2)))
+    empty = best_proposals(Scores("a", torch.zeros(0, 2, 4), torch.zeros(0, 2)))
     assert empty.scores.shape == (0, 2)

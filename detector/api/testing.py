@@ -1,0 +1,144 @@
+"""`detector.evaluate`, and what tools/test_net.py does."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from tqdm import tqdm
+from yacs.config import CfgNode
+
+from detector.build import build_coco_engine, build_model, build_postprocess, start_run
+from detector.build_data import build_dataset, build_test_loader, name_classes
+from detector.config import load_cfg
+from detector.data.annotated import AnnotatedImages
+from detector.engine.checkpoint import load_checkpoint, restore_model
+from detector.engine.inference import predict
+from detector.evaluation.coco import coco_ap
+from detector.evaluation.image_level import image_ap, image_scores
+from detector.evaluation.pictures import write_pictures
+from detector.evaluation.report import metrics_table, summarize, write_json
+from detector.evaluation.voc import corloc, voc_ap
+from detector.structures import Scores
+
+logger = logging.getLogger("detector.tools.test_net")
+
+
+def evaluate(
+    config: str | Path,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    weights: str | Path | None = None,
+) -> dict[str, Any]:
+    """Measure a trained detector: `detector.evaluate("runs/demo")["mAP50"]`.
+
+    Writes metrics.json and pictures/ to the run folder, OUTPUT_DIR, and prints a table.
+
+    Args:
+        config: a run folder, whose config.yaml is taken, or a config file.
+        overrides: keys of the config to change, as in {"TEST.PICTURES": 0}; see detector/config.py.
+        weights: a checkpoint; None: model_final.pt of OUTPUT_DIR.
+
+    Returns:
+        what metrics.json holds: AP on the test split, CorLoc on the training split, in percent, and more.
+
+    Raises:
+        FileNotFoundError, ValueError: whatever the user can mend.
+    """
+    file = Path(config)
+    if file.is_dir():
+        file = file / "config.yaml"
+    words = [word for pair in (overrides or {}).items() for word in pair]
+    return run(str(file), words, None if weights is None else str(weights))  # type: ignore[arg-type]
+
+
+def run(config_file: str, overrides: Sequence[str], weights: str | None) -> dict[str, Any]:
+    """Measure, write and print; what metrics.json holds."""
+    cfg = load_cfg(config_file, overrides)
+    folder = Path(cfg.OUTPUT_DIR)
+    path = Path(weights) if weights else folder / "model_final.pt"
+    checkpoint = load_checkpoint(path)
+    device = start_run(cfg, folder)
+    coco_engine = build_coco_engine(cfg)
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    cfg = name_classes(cfg, train_set)
+    model = build_model(cfg)
+    restore_model(model, checkpoint, path)
+    model.to(device)
+    logger.info("testing %s, %s, after %d steps", path, cfg.MODEL.METHOD, checkpoint["iteration"])
+
+    class_names = cfg.DATASETS.CLASSES
+    test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+    postprocess = build_postprocess(cfg)
+    detections, of_images = [], []
+    for scores in predict_all(cfg, model, test_set, device):
+        detections.append(postprocess(scores))
+        of_images.append(image_scores(scores))
+    boxed = images_with_boxes(test_set)
+    found, truth = [detections[i] for i in boxed], [test_set.annotation(i) for i in boxed]
+    train_boxed = images_with_boxes(train_set)
+    best = [best_proposals(scores) for scores in predict_all(cfg, model, train_set, device, train_boxed)]
+    train_truth = [train_set.annotation(i) for i in train_boxed]
+
+    metrics = summarize(
+        class_names,
+        voc_ap(found, truth, len(class_names)),
+        voc_ap(found, truth, len(class_names), eleven_point=True),
+        corloc(best, train_truth, len(class_names)),
+        coco_ap(found, truth, len(class_names), engine=coco_engine) if coco_engine and truth else {},
+        image_ap=image_ap(of_images, [test_set.labels(i) for i in range(len(test_set))]),
+    )
+    metrics |= {
+        "method": cfg.MODEL.METHOD,
+        "weights": str(path),
+        "iteration": checkpoint["iteration"],
+        "train_seconds": checkpoint["train_seconds"],
+    }
+    write_json(folder / "metrics.json", metrics)
+    options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
+    pictures = write_pictures(folder / "pictures", test_set, detections, **options)
+    on_test, on_train = name_images(test_set, len(boxed)), name_images(train_set, len(train_boxed))
+    print(f"AP in percent on {on_test}, CorLoc on {on_train}")
+    print(f"image AP, of labels without boxes, on {test_set.name}\n\n{metrics_table(metrics)}\n")
+    print(f"figures   {folder / 'metrics.json'}")
+    if pictures:
+        print(f"pictures  {pictures[-1]}")
+    return metrics
+
+
+def images_with_boxes(dataset: AnnotatedImages) -> list[int]:
+    """The images whose true boxes are known: all, but in an image_labels set."""
+    return [i for i in range(len(dataset)) if dataset.annotation(i) is not None]
+
+
+def name_images(dataset: AnnotatedImages, boxed: int) -> str:
+    """What was measured: a data set, or the images of it that have boxes."""
+    if boxed == len(dataset):
+        return dataset.name
+    if boxed == 0:
+        return f"no image of {dataset.name}, as none has boxes"
+    return f"{boxed} of {len(dataset)} images of {dataset.name}, those with boxes"
+
+
+def predict_all(
+    cfg: CfgNode,
+    model: nn.Module,
+    dataset: AnnotatedImages,
+    device: torch.device,
+    indices: Sequence[int] | None = None,
+) -> Iterator[Scores]:
+    """The scores of every image of a data set, or of those of `indices`, behind a progress bar."""
+    if indices is not None and len(indices) == 0:
+        return iter(())
+    loader = build_test_loader(cfg, dataset, indices)
+    results = predict(model, loader, device=device)
+    total = len(dataset) if indices is None else len(indices)
+    return iter(tqdm(results, total=total, desc=dataset.name, unit="image", disable=None))
+
+
+def best_proposals(scores: Scores) -> Scores:
+    """Only the proposals that are the best of some class: CorLoc reads no others, and all fill the memory."""
+    rows = scores.scores.argmax(dim=0).unique() if len(scores.scores) else slice(0)
+    return Scores(scores.image_id, scores.boxes[rows], scores.scores[rows])
