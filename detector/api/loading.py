@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from yacs.config import CfgNode
 
 from detector.build import build_model, build_postprocess
@@ -35,19 +36,26 @@ def load(
     where = find_device(device)
     model = build_model(cfg)
     restore_model(model, checkpoint, file)
+    return build_predictor(cfg, model, where, score_threshold=score_threshold)
+
+
+def build_predictor(
+    cfg: CfgNode, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
+) -> Predictor:
+    """A model on a device, with the proposals, test passes and NMS of a config; see :func:`load`."""
     find, _ = make_finder(cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE)
     postprocess = build_postprocess(cfg)
     if score_threshold is not None:
         postprocess = partial(postprocess, score_threshold=score_threshold)
     return Predictor(
-        model.to(where),
+        model.to(device),
         cfg.DATASETS.CLASSES,
         find=find,
         transforms=build_test_transforms(cfg),
         postprocess=postprocess,
         min_size=cfg.PROPOSALS.MIN_SIZE,
         max_count=cfg.PROPOSALS.MAX_COUNT,
-        device=where,
+        device=device,
     )
 
 

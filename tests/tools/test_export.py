@@ -54,9 +54,11 @@ def test_all_sizes_stay_open(tmp_path, inputs, words):
 
 def test_onnx_knows_both_poolings(tmp_path, inputs):
     pytest.importorskip("onnxscript")
-    model = detector.load(make_run(tmp_path / "run"), "cpu").model
-    for pool in ("roi_pool", "roi_align"):
-        words = ("MODEL.METHOD", "wsddn", "MODEL.BOX_FEATURES.POOL", pool)
+    for pool, *words in (
+        ("roi_pool", "MODEL.METHOD", "wsddn"),
+        ("roi_align", "MODEL.REGRESSION.ENABLED", True),
+    ):
+        words += ["MODEL.BOX_FEATURES.POOL", pool]
         model = detector.load(make_run(tmp_path / pool, *words), "cpu").model
         path = tmp_path / "a.onnx"
         save_program(export_program(model), "onnx", path)
@@ -75,7 +77,7 @@ class Doubled(torch.nn.Module):
 def test_what_onnx_cannot_say_is_named(tmp_path):
     pytest.importorskip("onnxscript")
     program = torch.export.export(Doubled(), random_inputs(1, 32, 32, [4]))
-    with pytest.raises(ValueError, match="ONNX has no counterpart of detector.quick_gelu_forward"):
+    with pytest.raises(ValueError, match=r"ONNX has no counterpart of detector\.quick_gelu_forward"):
         save_program(program, "onnx", tmp_path / "a.onnx")
     assert not list(tmp_path.iterdir())
 
