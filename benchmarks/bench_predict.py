@@ -26,9 +26,10 @@ from detector.api.loading import build_predictor
 from detector.build import build_model
 from detector.config import load_cfg
 from detector.data.images import open_image
+from detector.data.loader import collate
 from detector.data.toybox import draw_toybox
 from detector.engine.predictor import Predictor
-from detector.structures import Scores, boxes_to_rois
+from detector.structures import Batch, Scores
 
 PHOTOS = Path("datasets/photos/JPEGImages")
 IMAGES = 12
@@ -72,17 +73,17 @@ def predict_by_part(predictor: Predictor, path: Path, clock: Clock) -> int:
     views = clock("read", lambda: predictor.views(image, found))
     model, passes = predictor.model, []
     for sample in views.samples:
-        features = clock("backbone", lambda sample=sample: model.backbone(sample.image[None]))
-        rois = boxes_to_rois([sample.proposals])
-        passes.append(clock("head", partial(score, model, features, rois)))
+        batch = clock("read", lambda sample=sample: collate([sample]).to(predictor.device))
+        features = clock("backbone", partial(model.backbone, batch.images))
+        passes.append(clock("head", partial(score, model, features, batch)))
     boxes = views.proposals[:, None].expand(-1, len(predictor.class_names), 4)
     scores = Scores(views.image_id, boxes, torch.stack(passes).mean(dim=0))
     clock("nms", lambda: predictor.postprocess(scores))
     return len(views.proposals)
 
 
-def score(model: torch.nn.Module, features: Tensor, rois: Tensor) -> Tensor:
-    return model.head(model.box_features(features, rois), torch.tensor([len(rois)])).scores()
+def score(model: torch.nn.Module, features: Tensor, batch: Batch) -> Tensor:
+    return model.head(model.box_features(features, batch.rois), batch.counts).scores()
 
 
 def bench(case: str, config: str, words: Sequence[object], paths: Sequence[Path]) -> Row:

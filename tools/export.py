@@ -25,12 +25,12 @@ from yacs.config import CfgNode
 from detector import __version__, load
 from detector.api.loading import read_run
 from detector.build_data import build_dataset
+from detector.data.loader import collate
 from detector.data.pictures import find_pictures
 from detector.engine.export import SUFFIXES, largest_difference, load_program, save_program
 from detector.engine.predictor import Predictor
 from detector.evaluation.report import write_json
 from detector.modeling.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
-from detector.structures import boxes_to_rois
 from detector.utils.command_line import run_command
 
 logger = logging.getLogger("detector.tools.export")
@@ -89,8 +89,7 @@ def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
 def check_inputs(predictor: Predictor, paths: Sequence[Path], count: int) -> Iterator[tuple[Tensor, ...]]:
     """Images (1, 3, H, W), rois (R, 5) and counts (1,) of up to `count` pictures: their first test pass."""
     for path in paths[:count]:
-        sample = predictor.views(path).samples[0]
-        yield sample.image[None], boxes_to_rois([sample.proposals]), torch.tensor([len(sample.proposals)])
+        yield collate(predictor.views(path).samples[:1]).to(predictor.device).inputs
 
 
 def describe(cfg: CfgNode) -> dict:

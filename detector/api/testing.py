@@ -1,5 +1,6 @@
 """`detector.evaluate`, and what tools/test_net.py does."""
 
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -51,11 +52,12 @@ def evaluate(
     if file.is_dir():
         file = file / "config.yaml"
     words = [word for pair in (overrides or {}).items() for word in pair]
-    return run(str(file), words, None if weights is None else str(weights))  # type: ignore[arg-type]
+    run(str(file), words, None if weights is None else str(weights))  # type: ignore[arg-type]
+    folder = Path(load_cfg(file, words).OUTPUT_DIR)  # type: ignore[arg-type]
+    return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
 
 
-def run(config_file: str, overrides: Sequence[str], weights: str | None) -> dict[str, Any]:
-    """Measure, write and print; what metrics.json holds."""
+def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None:
     cfg = load_cfg(config_file, overrides)
     folder = Path(cfg.OUTPUT_DIR)
     path = Path(weights) if weights else folder / "model_final.pt"
@@ -105,7 +107,6 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> dict
     print(f"figures   {folder / 'metrics.json'}")
     if pictures:
         print(f"pictures  {pictures[-1]}")
-    return metrics
 
 
 def images_with_boxes(dataset: AnnotatedImages) -> list[int]:

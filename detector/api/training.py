@@ -47,7 +47,7 @@ def train(config: str | Path, overrides: Mapping[str, object] | None = None, *, 
     """
     words = [word for pair in (overrides or {}).items() for word in pair]
     run(str(config), words, resume)  # type: ignore[arg-type]
-    return Path(load_cfg(config, words).OUTPUT_DIR)
+    return Path(load_cfg(config, words).OUTPUT_DIR)  # type: ignore[arg-type]
 
 
 def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
