@@ -32,7 +32,7 @@ from detector.engine.predictor import Predictor
 from detector.structures import Batch, Scores
 
 PHOTOS = Path("datasets/photos/JPEGImages")
-IMAGES = 12
+IMAGES = 8
 ONE_PASS = ("INPUT.TEST_SIZES", (480,), "INPUT.TEST_FLIP", False)
 
 

@@ -205,7 +205,7 @@ _AT_MOST_ONE = {
 # fmt: on
 
 
-def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
+def load_cfg(path: str | Path, overrides: Sequence[object] = ()) -> CfgNode:
     """The defaults, changed by a yaml file and then by overrides KEY VALUE KEY VALUE ...; checked and frozen.
 
     A file that has the key `_BASE_` says only what differs from the file of that path, relative to its own.
@@ -216,7 +216,9 @@ def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
             builds on itself.
     """
     if len(overrides) % 2:
-        raise ValueError(f"overrides come in pairs KEY VALUE, found an odd number: {' '.join(overrides)}")
+        raise ValueError(
+            f"overrides come in pairs KEY VALUE, found an odd number: {' '.join(map(str, overrides))}"
+        )
     cfg = get_cfg()
     for file, content in read_yaml_chain(path):
         merge(cfg, flatten(content), f"config file {file}: ")
@@ -226,8 +228,10 @@ def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
     return cfg
 
 
-def parse_cfg(text: str, source: str) -> CfgNode:
+def parse_cfg(text: str, source: str, overrides: Sequence[object] = ()) -> CfgNode:
     """The config whose text, as `cfg.dump()` gives it, a file such as a checkpoint holds; `source` names it.
+
+    Overrides KEY, VALUE, KEY, VALUE, ... change it.
 
     Raises:
         ValueError: it is not yaml, has unknown keys (`_BASE_` is one here: no other file is read) or values
@@ -235,6 +239,7 @@ def parse_cfg(text: str, source: str) -> CfgNode:
     """
     cfg = get_cfg()
     merge(cfg, flatten(parse_yaml(text, source)), f"{source}: ")
+    merge(cfg, zip(overrides[::2], overrides[1::2], strict=True), "")  # type: ignore[arg-type]
     _check(cfg)
     cfg.freeze()
     return cfg

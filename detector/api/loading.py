@@ -1,5 +1,6 @@
 """`detector.load`: from a run folder or a checkpoint to a predictor."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,11 @@ from detector.engine.predictor import Predictor
 
 
 def load(
-    path: str | Path, device: str | torch.device = "auto", *, score_threshold: float | None = None
+    path: str | Path,
+    device: str | torch.device = "auto",
+    *,
+    score_threshold: float | None = None,
+    overrides: Mapping[str, object] | None = None,
 ) -> Predictor:
     """A predictor of a trained detector: `detector.load("runs/demo")("picture.jpg")`.
 
@@ -27,12 +32,13 @@ def load(
         path: a run folder, of which model_final.pt is taken, or a checkpoint.
         device: "cpu", "cuda", or "auto": cuda where there is one.
         score_threshold: a detection scores more; None: as TEST.SCORE_THRESHOLD says, nearly all.
+        overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; see detector/config.py.
 
     Raises:
         FileNotFoundError: there is no such file, or training has not finished.
         ValueError: it is no checkpoint of this package, a damaged one, or a hostile one.
     """
-    file, checkpoint, cfg = read_run(path)
+    file, checkpoint, cfg = read_run(path, overrides)
     where = find_device(device)
     model = build_model(cfg)
     restore_model(model, checkpoint, file)
@@ -59,7 +65,9 @@ def build_predictor(
     )
 
 
-def read_run(path: str | Path) -> tuple[Path, dict[str, Any], CfgNode]:
+def read_run(
+    path: str | Path, overrides: Mapping[str, object] | None = None
+) -> tuple[Path, dict[str, Any], CfgNode]:
     """The checkpoint of a run folder, or of a file: its path, what it holds, and its config.
 
     A checkpoint without a config, as earlier versions wrote it, goes by config.yaml of its run folder.
@@ -73,7 +81,7 @@ def read_run(path: str | Path) -> tuple[Path, dict[str, Any], CfgNode]:
                 "a file of its folder checkpoints may be named"
             )
     checkpoint = load_checkpoint(file)
-    cfg = _config(checkpoint, file)
+    cfg = _config(checkpoint, file, [word for pair in (overrides or {}).items() for word in pair])
     name = cfg.MODEL.BACKBONE.TIMM_NAME
     if ":" in name:  # such as hf-hub:..., for which timm would go online
         raise ValueError(
@@ -84,13 +92,13 @@ def read_run(path: str | Path) -> tuple[Path, dict[str, Any], CfgNode]:
     return file, checkpoint, cfg
 
 
-def _config(checkpoint: dict[str, Any], file: Path) -> CfgNode:
+def _config(checkpoint: dict[str, Any], file: Path, overrides: Sequence[object]) -> CfgNode:
     text = checkpoint.get("config")
     if isinstance(text, str) and text:
-        return parse_cfg(text, f"the config in {file}")
+        return parse_cfg(text, f"the config in {file}", overrides)
     for folder in (file.parent, file.parent.parent):
         if (folder / "config.yaml").is_file():
-            return load_cfg(folder / "config.yaml")
+            return load_cfg(folder / "config.yaml", overrides)
     raise ValueError(f"{file} holds no config, and there is no config.yaml of its run folder beside it")
 
 

@@ -52,8 +52,8 @@ def evaluate(
     if file.is_dir():
         file = file / "config.yaml"
     words = [word for pair in (overrides or {}).items() for word in pair]
-    run(str(file), words, None if weights is None else str(weights))  # type: ignore[arg-type]
-    folder = Path(load_cfg(file, words).OUTPUT_DIR)  # type: ignore[arg-type]
+    run(str(file), words, None if weights is None else str(weights))
+    folder = Path(load_cfg(file, words).OUTPUT_DIR)
     return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
 
 

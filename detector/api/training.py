@@ -46,8 +46,8 @@ def train(config: str | Path, overrides: Mapping[str, object] | None = None, *, 
             set, or a run folder that holds an earlier run.
     """
     words = [word for pair in (overrides or {}).items() for word in pair]
-    run(str(config), words, resume)  # type: ignore[arg-type]
-    return Path(load_cfg(config, words).OUTPUT_DIR)  # type: ignore[arg-type]
+    run(str(config), words, resume)
+    return Path(load_cfg(config, words).OUTPUT_DIR)
 
 
 def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:

@@ -47,8 +47,11 @@ def test_the_threshold_drops_what_scores_less(run_folder):
 def test_a_file_with_its_config_needs_no_folder(run_folder, checkpoint, tmp_path):
     text = load_cfg(run_folder / "config.yaml", ["TEST.MAX_DETECTIONS", "1"]).dump()
     torch.save({**checkpoint, "config": text}, tmp_path / "a.pt")
-    predictor = detector.load(tmp_path / "a.pt")
+    predictor = detector.load(
+        tmp_path / "a.pt", overrides={"INPUT.TEST_SIZES": [48], "INPUT.TEST_FLIP": False}
+    )
     assert predictor.class_names == CLASSES
+    assert [(pass_.size, pass_.flip) for pass_ in predictor.transforms] == [(48, False)]
     assert len(predictor(torch.zeros(3, 50, 70, dtype=torch.uint8)).boxes) == 1
 
 
@@ -90,7 +93,7 @@ class Harm:
 def test_a_pickle_that_would_run_code_is_refused_and_nothing_runs(checkpoint, tmp_path):
     trace = tmp_path / "it ran"
     torch.save({**checkpoint, "config": Harm(trace)}, tmp_path / "a.pt")
-    (tmp_path / "b.pt").write_bytes(pickle.dumps({"model": Harm(trace)}))
+    (tmp_path / "b.pt").write_bytes(pickle.dumps({"model": Harm(trace)}, protocol=2))
     for name in ("a.pt", "b.pt"):
         with pytest.raises(ValueError, match=f"{name} is not a checkpoint, or a damaged one"):
             detector.load(tmp_path / name)
