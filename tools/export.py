@@ -59,6 +59,7 @@ def run(options: argparse.Namespace) -> None:
     difference = largest_difference(ScoresAndBoxes(predictor.model), exported, inputs)
     if not difference <= TOLERANCE:
         path.unlink()
+        path.with_suffix(".json").unlink(missing_ok=True)  # an earlier run's
         raise ValueError(
             f"{options.format} gives other figures than the model, by {difference:.2g} where {TOLERANCE} is "
             f"allowed, on {len(inputs)} images; nothing is kept"
