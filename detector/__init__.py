@@ -1,3 +1,26 @@
-"""Weakly supervised object detection: image labels in, boxes out."""
+"""Weakly supervised object detection: image labels in, boxes out.
+
+`detector.load`, `detector.train` and `detector.evaluate` are imported when they are first used, so that
+`detector.layers` loads alone, without what only configs and data sets need.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from detector.api import evaluate, load, train
 
 __version__ = "0.1.0"
+
+__all__ = ["evaluate", "load", "train"]
+
+
+def __getattr__(name: str):
+    if name in __all__:
+        from detector import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'detector' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

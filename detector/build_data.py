@@ -87,23 +87,24 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
     )
 
 
-def build_test_loader(
-    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int] | None = None
-) -> DataLoader:
-    """Every image, or those of `indices`, once, in order, with a sample for a test pass.
-
-    The passes are each of INPUT.TEST_SIZES, and mirrored.
-    """
+def build_test_transforms(cfg: CfgNode) -> list[TestTransform]:
+    """One a test pass: each of INPUT.TEST_SIZES, and mirrored if INPUT.TEST_FLIP says so."""
     inputs = cfg.INPUT
-    transforms = [
+    return [
         TestTransform(size, inputs.SIDE, inputs.MAX_SIZE, flip, inputs.MEAN, inputs.STD)
         for size in inputs.TEST_SIZES
         for flip in ((False, True) if inputs.TEST_FLIP else (False,))
     ]
+
+
+def build_test_loader(
+    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int] | None = None
+) -> DataLoader:
+    """Every image, or those of `indices`, once, in order, with a sample for a test pass."""
     passes = TestDataset(
         dataset,
         build_proposals(cfg, dataset),
-        transforms,
+        build_test_transforms(cfg),
         min_size=cfg.PROPOSALS.MIN_SIZE,
         max_count=cfg.PROPOSALS.MAX_COUNT,
     )

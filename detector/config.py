@@ -1,7 +1,7 @@
 """The config: every key with its default and its meaning, and the checks that refuse what is not allowed.
 
 The defaults are the VOC 2007 recipe of PCL (Tang et al., arXiv 1807.03342). Only detector/build.py,
-detector/build_data.py and tools/ read a config; everything else takes plain arguments.
+detector/build_data.py, detector/api/ and tools/ read a config; everything else takes plain arguments.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from yacs.config import CfgNode
 
-from detector.config_reader import flatten, merge, read_yaml_chain
+from detector.config_reader import flatten, merge, parse_yaml, read_yaml_chain
 
 # fmt: off
 VOC_CLASSES = (
@@ -247,7 +247,7 @@ _MAY_CHANGE = {
 _GROUPS_THAT_MAY_CHANGE = {"SELF_TRAIN", "TEST"}
 
 
-def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
+def load_cfg(path: str | Path, overrides: Sequence[object] = ()) -> CfgNode:
     """The defaults, changed by a yaml file and then by overrides KEY VALUE KEY VALUE ...; checked and frozen.
 
     A file that has the key `_BASE_` says only what differs from the file of that path, relative to its own.
@@ -258,7 +258,9 @@ def load_cfg(path: str | Path, overrides: Sequence[str] = ()) -> CfgNode:
             builds on itself.
     """
     if len(overrides) % 2:
-        raise ValueError(f"overrides come in pairs KEY VALUE, found an odd number: {' '.join(overrides)}")
+        raise ValueError(
+            f"overrides come in pairs KEY VALUE, found an odd number: {' '.join(map(str, overrides))}"
+        )
     cfg = get_cfg()
     for file, content in read_yaml_chain(path):
         merge(cfg, flatten(content), f"config file {file}: ")
@@ -292,6 +294,23 @@ def check_resumable(text: str, cfg: CfgNode) -> list[str]:
             "config.yaml in its run folder, or begin a run in another OUTPUT_DIR"
         )
     return list(changed.values())
+
+
+def parse_cfg(text: str, source: str, overrides: Sequence[object] = ()) -> CfgNode:
+    """The config whose text, as `cfg.dump()` gives it, a file such as a checkpoint holds; `source` names it.
+
+    Overrides KEY, VALUE, KEY, VALUE, ... change it.
+
+    Raises:
+        ValueError: it is not yaml, has unknown keys (`_BASE_` is one here: no other file is read) or values
+            that are not allowed.
+    """
+    cfg = get_cfg()
+    merge(cfg, flatten(parse_yaml(text, source)), f"{source}: ")
+    merge(cfg, zip(overrides[::2], overrides[1::2], strict=True), "")  # type: ignore[arg-type]
+    _check(cfg)
+    cfg.freeze()
+    return cfg
 
 
 def _check(cfg: CfgNode) -> None:

@@ -75,12 +75,17 @@ def _read_yaml(path: Path, role: str) -> dict:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise FileNotFoundError(f"config file {path}{role} does not exist") from None
+    return parse_yaml(text, f"config file {path}")
+
+
+def parse_yaml(text: str, source: str) -> dict:
+    """The keys and values of a yaml text; ValueError, which begins with `source`, where it holds none."""
     try:
         content = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ValueError(f"config file {path} is not yaml: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{source} is not yaml: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"config file {path} holds a {type(content).__name__}, expected keys and values")
+        raise ValueError(f"{source} holds a {type(content).__name__}, expected keys and values")
     return content
 
 

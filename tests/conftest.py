@@ -1,5 +1,7 @@
 """What all tests share: the devices they run on."""
 
+import logging
+
 import pytest
 import torch
 
@@ -20,3 +22,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Runs the test on the CPU and, where there is one, on the GPU."""
     return torch.device(request.param)
+
+
+@pytest.fixture
+def process_as_before():
+    """After the test, undo what commands and `detector.train` set for the whole process."""
+    yield
+    torch.use_deterministic_algorithms(False)
+    logger = logging.getLogger("detector")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()

@@ -16,16 +16,14 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from yacs.config import CfgNode
 
 from detector.config import load_cfg
-from detector.data.grid import grid_boxes
 from detector.data.images import IMAGE_SUFFIXES
-from detector.data.propose import Finder, propose
+from detector.data.propose import make_finder, propose
 
 
 def find_images(folder: Path) -> dict[str, Path]:
@@ -79,19 +77,6 @@ def find_config_images(cfg: CfgNode) -> tuple[dict[str, Path], bool]:
     return images, train_set.apply_orientation
 
 
-def build_finder(mode: str, longest_side: int) -> tuple[Finder, Mapping[str, object]]:
-    """The search and all that decides what it finds."""
-    if mode == "grid":
-        return grid_boxes, {"mode": mode}
-    import cv2  # here, as a grid needs no OpenCV
-
-    from detector.data.selective_search import require_ximgproc, selective_search
-
-    require_ximgproc()
-    parameters = {"mode": mode, "longest_side": longest_side, "opencv": cv2.__version__}
-    return partial(selective_search, mode=mode, longest_side=longest_side), parameters
-
-
 def main() -> None:
     arguments = parse_arguments()
     started = time.perf_counter()
@@ -122,7 +107,7 @@ def run(arguments: argparse.Namespace) -> list[int]:
         images, apply_orientation = find_voc_images(arguments.voc, arguments.split), False
     else:
         images, apply_orientation = find_images(arguments.images), True
-    find, parameters = build_finder(arguments.mode or "quality", arguments.longest_side or 300)
+    find, parameters = make_finder(arguments.mode or "quality", arguments.longest_side or 300)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     return propose(
         images,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -14,12 +15,34 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from detector.data.grid import grid_boxes
 from detector.data.images import read_image
 from detector.data.proposals import save_proposals
 
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
 Found = tuple[tuple[int, int], np.ndarray]  # size (height, width) of an image and its boxes (R, 4) float32
 _BYTES_A_BOX = 16
+
+
+def make_finder(mode: str, longest_side: int) -> tuple[Finder, Mapping[str, object]]:
+    """The search of a mode, and all that decides what it finds.
+
+    Args:
+        mode: "quality" or "fast" selective search, or "grid".
+        longest_side: of :func:`selective_search`; a grid has no use for it.
+
+    Raises:
+        ImportError: OpenCV without ximgproc, which selective search needs; says how to mend it.
+    """
+    if mode == "grid":
+        return grid_boxes, {"mode": mode}
+    import cv2  # here, as a grid needs no OpenCV
+
+    from detector.data.selective_search import require_ximgproc, selective_search
+
+    require_ximgproc()
+    parameters = {"mode": mode, "longest_side": longest_side, "opencv": cv2.__version__}
+    return partial(selective_search, mode=mode, longest_side=longest_side), parameters
 
 
 def propose(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from detector.structures import Detections
+
 
 @dataclass(frozen=True)
 class VOCObject:
@@ -45,10 +47,19 @@ def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:
 def write_annotation(
     root: Path, image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], *, folder: str
 ) -> None:
-    """Annotations/ID.xml of an RGB image; its boxes become inclusive and 1-based.
+    """Annotations/ID.xml of an RGB image, ID being its name without suffix; see :func:`annotation_tree`."""
+    path = (root / "Annotations" / image_name).with_suffix(".xml")
+    path.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
+    annotation_tree(image_name, size, objects, folder=folder).write(path)
+
+
+def annotation_tree(
+    image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], *, folder: str
+) -> ElementTree.ElementTree:
+    """The annotation of an RGB image; its boxes become inclusive and 1-based.
 
     Args:
-        image_name: its file in JPEGImages; ID is this without the suffix.
+        image_name: its file in JPEGImages.
         size: (height, width) in pixels.
         folder: the data set's name, which the file states.
     """
@@ -69,9 +80,16 @@ def write_annotation(
         for name, value in (("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", x2), ("ymax", y2)):
             _add(box, name, f"{value:.10g}")
     ElementTree.indent(annotation)
-    path = (root / "Annotations" / image_name).with_suffix(".xml")
-    path.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
-    ElementTree.ElementTree(annotation).write(path)
+    return ElementTree.ElementTree(annotation)
+
+
+def detected_objects(detections: Detections) -> list[VOCObject]:
+    """Detections as objects of whole pixels, since some readers take no fractions; at least one a side."""
+    objects = []
+    for box, name in zip(detections.boxes.tolist(), detections.names, strict=True):
+        x1, y1, x2, y2 = map(round, box)
+        objects.append(VOCObject(name, (x1, y1, max(x2, x1 + 1), max(y2, y1 + 1))))
+    return objects
 
 
 def _add(parent: ElementTree.Element, tag: str, text: object = None) -> ElementTree.Element:

@@ -76,6 +76,7 @@ class Head(nn.Module):
         by_class = class_logits.softmax(dim=1) if class_logits.shape[1] > 1 else class_logits.sigmoid()
         by_proposal = softmax_per_image(self.proposals(features).float(), counts)  # (sum R, C)
         logits = [layer(features).float() for layer in self.refinements]
-        none = class_logits.new_empty(0, len(class_logits), class_logits.shape[1] + 1)
+        # shape[0], not len(), of which torch.export would make a constant
+        none = class_logits.new_empty(0, class_logits.shape[0], class_logits.shape[1] + 1)
         refinements = torch.stack(logits).softmax(dim=2) if logits else none  # (K, sum R, C + 1)
         return HeadOutputs(by_class * by_proposal, refinements)

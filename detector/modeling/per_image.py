@@ -6,7 +6,21 @@ from torch import Tensor
 
 def softmax_per_image(logits: Tensor, counts: Tensor) -> Tensor:
     """Softmax of logits (sum R, C) over the proposals of the same image; counts (B,) int64 on the CPU."""
+    if torch.compiler.is_exporting():
+        return _softmax_by_membership(logits, counts)
     return torch.cat([rows.softmax(dim=0) for rows in logits.split(counts.tolist())])
+
+
+def _softmax_by_membership(logits: Tensor, counts: Tensor) -> Tensor:
+    """The same for torch.export, which takes no sizes that are values; in (sum R, B, C) numbers of memory."""
+    counts = counts.to(logits.device)
+    rows = torch.arange(logits.shape[0], device=logits.device)
+    image = (rows[:, None] >= counts.cumsum(dim=0)).sum(dim=1)  # (sum R,)
+    member = image[:, None] == torch.arange(counts.shape[0], device=logits.device)  # (sum R, B)
+    top = logits[:, None].masked_fill(~member[:, :, None], -torch.inf).amax(dim=0)  # (B, C)
+    exps = (logits - top[image]).exp()  # (sum R, C)
+    sums = member.to(exps.dtype).t() @ exps  # (B, C)
+    return exps / sums[image]
 
 
 def sum_per_image(values: Tensor, counts: Tensor) -> Tensor:

@@ -53,8 +53,9 @@ def boxes_to_rois(boxes: list[Tensor]) -> Tensor:
 
 def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
     """Boxes (..., 4) cut off at the borders of an image of that size."""
-    limit = boxes.new_tensor([width, height, width, height])
-    return boxes.clamp(min=0).minimum(limit)
+    # By axis, with plain numbers: they may be sizes that torch.export leaves open, and no copy is waited for.
+    x, y = boxes[..., 0::2].clamp(0, width), boxes[..., 1::2].clamp(0, height)  # (..., 2)
+    return torch.stack([x, y], dim=-1).flatten(start_dim=-2)
 
 
 def box_deltas(boxes: Tensor, others: Tensor) -> Tensor:

@@ -104,6 +104,7 @@ class Detections:
     boxes: Tensor  # (D, 4) float32 xyxy in pixels of the original image
     scores: Tensor  # (D,) float32, descending
     labels: Tensor  # (D,) int64, foreground class index in [0, C)
+    names: tuple[str, ...] = ()  # D class names, where a predictor made them; else none
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def run_command(command: Callable[[], None]) -> int:
     setup_logging()  # for what goes wrong before the command names its log file
     try:
         command()
-    except (ValueError, OSError, FloatingPointError) as error:
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
         logger.debug("where the error came from", exc_info=True)  # for the log file only
         if not leave_to_another():
             logger.error("error: %s", _message(error))

@@ -1,12 +1,10 @@
 """What the tests of the commands share: a small Toybox with proposals, and the commands as modules."""
 
 import importlib.util
-import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from detector.data.proposals import save_proposals
 from detector.data.toybox import CLASSES, draw_toybox
@@ -58,8 +56,8 @@ def overrides(toybox, tmp_path):
 
 
 @pytest.fixture
-def load_tool():
-    """Load a command of tools/ as a module; afterwards, undo what commands set for the whole process."""
+def load_tool(process_as_before):
+    """Load a command of tools/ as a module."""
 
     def load(name):
         spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
@@ -67,9 +65,4 @@ def load_tool():
         spec.loader.exec_module(module)
         return module
 
-    yield load
-    torch.use_deterministic_algorithms(False)
-    logger = logging.getLogger("detector")
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
-        handler.close()
+    return load

@@ -1,0 +1,118 @@
+"""`detector.load`: from a run folder or a checkpoint to a predictor."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from yacs.config import CfgNode
+
+from detector.build import build_model, build_postprocess
+from detector.build_data import build_test_transforms
+from detector.config import load_cfg, parse_cfg
+from detector.data.propose import make_finder
+from detector.engine.checkpoint import load_checkpoint, restore_model
+from detector.engine.predictor import Predictor
+
+
+def load(
+    path: str | Path,
+    device: str | torch.device = "auto",
+    *,
+    score_threshold: float | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Predictor:
+    """A predictor of a trained detector: `detector.load("runs/demo")("picture.jpg")`.
+
+    Nothing in the file is run. Test passes, proposals and NMS are as the config of the run says.
+
+    Args:
+        path: a run folder, of which model_final.pt is taken, or a checkpoint.
+        device: "cpu", "cuda", or "auto": cuda where there is one.
+        score_threshold: a detection scores more; None: as TEST.SCORE_THRESHOLD says, nearly all.
+        overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; see detector/config.py.
+
+    Raises:
+        FileNotFoundError: there is no such file, or training has not finished.
+        ValueError: it is no checkpoint of this package, a damaged one, or a hostile one.
+    """
+    file, checkpoint, cfg = read_run(path, overrides)
+    where = find_device(device)
+    model = build_model(cfg)
+    restore_model(model, checkpoint, file)
+    return build_predictor(cfg, model, where, score_threshold=score_threshold)
+
+
+def build_predictor(
+    cfg: CfgNode, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
+) -> Predictor:
+    """A model on a device, with the proposals, test passes and NMS of a config; see :func:`load`."""
+    find, _ = make_finder(cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE)
+    postprocess = build_postprocess(cfg)
+    if score_threshold is not None:
+        postprocess = partial(postprocess, score_threshold=score_threshold)
+    return Predictor(
+        model.to(device),
+        cfg.DATASETS.CLASSES,
+        find=find,
+        transforms=build_test_transforms(cfg),
+        postprocess=postprocess,
+        min_size=cfg.PROPOSALS.MIN_SIZE,
+        max_count=cfg.PROPOSALS.MAX_COUNT,
+        device=device,
+    )
+
+
+def read_run(
+    path: str | Path, overrides: Mapping[str, object] | None = None
+) -> tuple[Path, dict[str, Any], CfgNode]:
+    """The checkpoint of a run folder, or of a file: its path, what it holds, and its config.
+
+    A checkpoint without a config, as earlier versions wrote it, goes by config.yaml of its run folder.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "model_final.pt"
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"{file} does not exist: {path} is no run folder, or its training has not finished; "
+                "a file of its folder checkpoints may be named"
+            )
+    checkpoint = load_checkpoint(file)
+    cfg = _config(checkpoint, file, [word for pair in (overrides or {}).items() for word in pair])
+    name = cfg.MODEL.BACKBONE.TIMM_NAME
+    if ":" in name:  # such as hf-hub:..., for which timm would go online
+        raise ValueError(
+            f"{file}: MODEL.BACKBONE.TIMM_NAME is {name!r}, expected the plain name of a network"
+        )
+    if not cfg.DATASETS.CLASSES:
+        raise ValueError(f"{file}: its config names no classes (DATASETS.CLASSES)")
+    return file, checkpoint, cfg
+
+
+def _config(checkpoint: dict[str, Any], file: Path, overrides: Sequence[object]) -> CfgNode:
+    text = checkpoint.get("config")
+    if isinstance(text, str) and text:
+        return parse_cfg(text, f"the config in {file}", overrides)
+    for folder in (file.parent, file.parent.parent):
+        if (folder / "config.yaml").is_file():
+            return load_cfg(folder / "config.yaml", overrides)
+    raise ValueError(f"{file} holds no config, and there is no config.yaml of its run folder beside it")
+
+
+def find_device(device: str | torch.device) -> torch.device:
+    """The device of a name; ValueError where there is none such."""
+    available = torch.cuda.is_available()
+    if device == "auto":
+        return torch.device("cuda" if available else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise ValueError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")
+    if found.type == "cuda" and not available:
+        raise ValueError(f"device is {str(device)!r}, but torch finds no CUDA device; use 'auto' or 'cpu'")
+    return found

@@ -1,0 +1,85 @@
+"""What one points a detector at: files, folders of images, frames of videos."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
+
+
+def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:
+    """Files to look at, by a name for each: the path below the folder that was given, or the file's name.
+
+    A folder gives the images in it and in its folders, by their suffixes in any case; a file that is named
+    itself is taken whatever it is called.
+
+    Args:
+        outside: a folder whose files are left out, such as the one that the results of an earlier run are in.
+
+    Raises:
+        FileNotFoundError: a path does not exist.
+        ValueError: a folder holds no image, or two files have the same name but for the suffix.
+    """
+    found: dict[str, Path] = {}
+    stems: dict[str, Path] = {}
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist")
+        below = [path] if not path.is_dir() else _images_below(path, outside)
+        if not below:
+            raise ValueError(f"no images in {path}: looked for {', '.join(IMAGE_SUFFIXES)}")
+        for file in below:
+            name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+            stem = str(Path(name).with_suffix(""))
+            if stem in stems:
+                raise ValueError(f"{stems[stem]} and {file} would both be called {stem}: give one at a time")
+            found[name] = stems[stem] = file
+    return found
+
+
+def _images_below(folder: Path, outside: Path | None) -> list[Path]:
+    left_out = None if outside is None else outside.resolve()
+    return [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.suffix.lower() in IMAGE_SUFFIXES
+        and file.is_file()
+        and not (left_out and left_out in file.resolve().parents)
+    ]
+
+
+def is_video(path: Path) -> bool:
+    return path.suffix.lower() in VIDEO_SUFFIXES
+
+
+def video_frames(path: Path, stride: int = 1) -> Iterator[tuple[int, np.ndarray]]:
+    """Every `stride`-th frame of a video, (H, W, 3) uint8 RGB, with its number; the first has the number 0.
+
+    Raises:
+        ValueError: OpenCV cannot read a single frame.
+    """
+    video = cv2.VideoCapture(str(path))
+    number = 0
+    try:
+        while video.grab():
+            if number % stride == 0:
+                decoded, frame = video.retrieve()
+                if not decoded:
+                    raise ValueError(f"video {path}: frame {number} cannot be decoded")
+                yield number, cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
+            number += 1
+    finally:
+        video.release()
+    if number == 0:
+        raise ValueError(f"video {path} cannot be read: OpenCV finds no frame in it")
+
+
+def count_frames(path: Path, stride: int = 1) -> int:
+    """How many frames :func:`video_frames` will give, as the video's header says; 0: it does not say."""
+    video = cv2.VideoCapture(str(path))
+    frames = video.get(cv2.CAP_PROP_FRAME_COUNT)
+    video.release()
+    return -(-max(0, int(frames)) // stride)

@@ -1,0 +1,110 @@
+"""Writing a network to a file that runs without the code of its model, and reading it back."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from detector.modeling.exported import INPUTS, OUTPUTS
+
+Network = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]  # images, rois, counts -> scores, boxes
+
+SUFFIXES = {"torch_export": ".pt2", "aot_inductor": ".pt2", "onnx": ".onnx"}
+
+
+def save_program(program: ExportedProgram, form: str, path: Path) -> None:
+    """Write a program of `export_program` in one of the forms of SUFFIXES; whole, or not at all.
+
+    Raises:
+        ImportError: form "onnx" without the package onnxscript.
+        ValueError: the program has an op that the form has no word for, or there is no C++ compiler for
+            "aot_inductor".
+    """
+    temporary = path.with_name(f".partial-{path.name}")  # each form goes by the suffix
+    try:
+        if form == "torch_export":
+            torch.export.save(program, temporary)
+        elif form == "aot_inductor":
+            if shutil.which("c++") is None and shutil.which("g++") is None:
+                raise ValueError("aot_inductor needs a C++ compiler, and there is none: install g++")
+            torch._inductor.aoti_compile_and_package(program, package_path=str(temporary))
+        elif form == "onnx":
+            to_onnx(program, temporary)
+        else:
+            raise ValueError(f"form is {form!r}, expected one of {', '.join(map(repr, SUFFIXES))}")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_program(form: str, path: Path) -> Network:
+    """A file of :func:`save_program` as a function of (images, rois, counts), without the model's code.
+
+    Our ops must be known to torch, which `import detector.layers` sees to; ONNX has its own.
+    """
+    if form == "torch_export":
+        return torch.export.load(path).module()
+    if form == "aot_inductor":
+        return torch._inductor.aoti_load_package(str(path))
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(*inputs: Tensor) -> list[Tensor]:
+        feeds = {name: tensor.numpy() for name, tensor in zip(INPUTS, inputs, strict=True)}
+        return [torch.from_numpy(np.asarray(array)) for array in session.run(list(OUTPUTS), feeds)]
+
+    return run
+
+
+def to_onnx(program: ExportedProgram, path: Path) -> None:
+    """Write a program as ONNX, opset 18; `roi_align` becomes RoiAlign and `roi_pool` MaxRoiPool.
+
+    Raises:
+        ImportError: there is no onnxscript.
+        ValueError: an op has no counterpart in ONNX.
+    """
+    try:
+        from detector.engine.onnx_ops import translations
+    except ImportError as error:
+        raise ImportError(
+            f"ONNX needs onnxscript ({error}): pip install onnx onnxscript onnxruntime"
+        ) from None
+    known = translations()
+    ops = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    ours = {op for op in ops if str(op).startswith("detector.")}
+    if unknown := sorted(str(op) for op in ours - known.keys()):
+        raise ValueError(f"ONNX has no counterpart of {', '.join(unknown)}")
+    try:
+        exported = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=18,
+            custom_translation_table=known,
+            input_names=list(INPUTS),
+            output_names=list(OUTPUTS),
+            verbose=False,
+        )
+    except torch.onnx.OnnxExporterError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"the model cannot be said in ONNX: {reason}") from error
+    exported.save(str(path), external_data=False)
+
+
+def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Tensor, ...]]) -> float:
+    """How far two networks are apart at most; boxes count as shares of the image's longer side."""
+    worst = 0.0
+    with torch.no_grad():
+        for images, rois, counts in inputs:
+            (scores, boxes), (others, moved) = ours(images, rois, counts), other(images, rois, counts)
+            if scores.shape != others.shape or boxes.shape != moved.shape:
+                raise ValueError(f"scores {tuple(others.shape)}, expected {tuple(scores.shape)}")
+            if len(scores):
+                side = max(images.shape[2:])
+                worst = max(worst, float((scores - others).abs().max()))
+                worst = max(worst, float((boxes - moved).abs().max()) / side)
+    return worst

@@ -1,0 +1,42 @@
+"""How our ops are said in ONNX; needs onnxscript."""
+
+from collections.abc import Callable
+
+import torch
+from onnxscript import opset18 as op
+
+import detector.layers  # noqa: F401  torch.ops.detector
+
+
+def translations() -> dict[Callable, Callable]:
+    """Of each op that ONNX has a counterpart of, a function that writes it."""
+    ops = torch.ops.detector
+    return {ops.roi_align_forward.default: _roi_align, ops.roi_pool_forward.default: _roi_pool}
+
+
+def _roi_align(input, boxes, pooled_height, pooled_width, scale, sampling_ratio, aligned, channels_last):
+    _check_layout(channels_last)
+    image = op.Cast(op.Squeeze(op.Slice(boxes, [0], [1], [1]), [1]), to=7)  # (R,) int64
+    return op.RoiAlign(
+        input,
+        op.Slice(boxes, [1], [5], [1]),
+        image,
+        mode="avg",
+        output_height=pooled_height,
+        output_width=pooled_width,
+        spatial_scale=scale,
+        sampling_ratio=max(sampling_ratio, 0),
+        coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
+    )
+
+
+def _roi_pool(input, boxes, pooled_height, pooled_width, scale, channels_last):
+    _check_layout(channels_last)
+    size = (pooled_height, pooled_width)
+    pooled = op.MaxRoiPool(input, boxes, pooled_shape=size, spatial_scale=scale)
+    return pooled, pooled  # the second, where the maxima were, is for the gradient: nothing reads it here
+
+
+def _check_layout(channels_last: bool) -> None:
+    if channels_last:
+        raise ValueError("ONNX's pooling of regions takes no features in channels-last memory")

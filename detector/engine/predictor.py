@@ -1,0 +1,108 @@
+"""A trained detector as a function: images in, detections out."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from detector.data.images import ImageSource, open_image
+from detector.data.proposals import clean_proposals
+from detector.data.propose import Finder
+from detector.data.transforms import TestTransform
+from detector.engine.inference import predict
+from detector.structures import Detections, Sample, Scores, Views, clip_boxes
+
+
+class Predictor:
+    """Finds objects in images: `predictor(image)`. `detector.load` makes one.
+
+    Args:
+        model: as :func:`detector.engine.inference.predict` takes it.
+        class_names: the C foreground classes.
+        find: makes the proposals of an image that comes without: (H, W, 3) uint8 RGB to (R, 4) float32.
+        transforms: one a test pass.
+        postprocess: from the scores of an image's proposals to its detections.
+        min_size: a proposal whose width or height is at most this, in pixels, is dropped.
+        max_count: most proposals an image; the first are kept.
+        device: where `model` is.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        class_names: Sequence[str],
+        *,
+        find: Finder,
+        transforms: Sequence[TestTransform],
+        postprocess: Callable[[Scores], Detections],
+        min_size: float,
+        max_count: int,
+        device: torch.device,
+    ) -> None:
+        self.model = model.eval()
+        self.class_names = tuple(class_names)
+        self.find, self.transforms, self.postprocess = find, tuple(transforms), postprocess
+        self.min_size, self.max_count, self.device = min_size, max_count, device
+
+    def __call__(
+        self,
+        images: ImageSource | Sequence[ImageSource],
+        proposals: Tensor | np.ndarray | Sequence[Tensor | np.ndarray | None] | None = None,
+    ) -> Detections | list[Detections]:
+        """The objects of one image, or of each of a list or tuple of images, which are read one by one.
+
+        Args:
+            images: paths, Pillow images, uint8 arrays or tensors: see detector.data.images.open_image.
+            proposals: (R, 4) xyxy in pixels of the image, for a list of images one such for each, or None
+                where they are to be found; they are clipped to the image.
+
+        Returns:
+            Detections, best first, in pixels of the image (turned as its EXIF orientation says), or a list of
+            them. `image_id` is the path of the file, or the number of the image in the list.
+
+        Raises:
+            FileNotFoundError, TypeError, ValueError: an image or proposals that cannot be used.
+        """
+        if not isinstance(images, (list, tuple)):
+            return next(iter(self._detect([self.views(images, proposals)])))
+        each = [None] * len(images) if proposals is None else proposals
+        if not isinstance(each, (list, tuple)) or len(each) != len(images):
+            found = f"a list of {len(each)}" if isinstance(each, (list, tuple)) else type(each).__name__
+            raise ValueError(f"proposals is {found}, expected a list of {len(images)}, one for each image")
+        return list(self._detect(map(self.views, images, each, map(str, range(len(images))))))
+
+    def views(
+        self, source: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
+    ) -> Views:
+        """What the test passes see of an image: its proposals, found or given, and a sample for each pass."""
+        image = open_image(source)
+        height, width = image.shape[1:]
+        if proposals is None:
+            boxes = torch.from_numpy(self.find(image.permute(1, 2, 0).numpy()))
+        else:
+            boxes = clip_boxes(_boxes(proposals), height, width)
+        boxes = clean_proposals(boxes, min_size=self.min_size, stride=1, max_count=self.max_count)
+        name = str(source) if isinstance(source, (str, Path)) else image_id
+        sample = Sample(image, boxes, torch.zeros(len(self.class_names)), name)
+        return Views(name, (height, width), boxes, tuple(pass_(sample) for pass_ in self.transforms))
+
+    def _detect(self, views: Iterable[Views]) -> Iterable[Detections]:
+        for scores in predict(self.model, views, device=self.device):
+            found = self.postprocess(scores)
+            names = tuple(self.class_names[label] for label in found.labels.tolist())
+            yield replace(found, names=names)
+
+
+def _boxes(proposals: Tensor | np.ndarray) -> Tensor:
+    """Proposals as a float32 tensor (R, 4) on the CPU; ValueError where they are not boxes."""
+    boxes = torch.as_tensor(proposals).detach().cpu().float()
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise ValueError(f"proposals have the shape {tuple(boxes.shape)}, expected (R, 4)")
+    bad = ~boxes.isfinite().all(dim=1) | (boxes[:, 2:] < boxes[:, :2]).any(dim=1)
+    if bad.any():
+        row = int(bad.nonzero()[0, 0])
+        raise ValueError(f"proposal {row} is {boxes[row].tolist()}, expected finite x1 <= x2 and y1 <= y2")
+    return boxes

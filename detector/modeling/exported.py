@@ -1,0 +1,99 @@
+"""The network in the form that leaves this package: tensors in, tensors out, and every size left open."""
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from detector.structures import apply_deltas, clip_boxes
+
+INPUTS, OUTPUTS = ("images", "rois", "counts"), ("scores", "boxes")
+LEAST_SIDE = 16  # pixels; smaller images are to be padded, as detector/data/transforms.py does
+
+
+class ScoresAndBoxes(nn.Module):
+    """A :class:`WeakRCNN` from images to scores and boxes, those of one test pass before NMS."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model.eval()
+
+    def forward(self, images: Tensor, rois: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores and boxes of every proposal.
+
+        Args:
+            images (Tensor[B, 3, H, W]): float32, normalised.
+            rois (Tensor[sum R, 5]): float32, image index, x1, y1, x2, y2 in pixels; images in order.
+            counts (Tensor[B]): int64, proposals per image.
+
+        Returns:
+            Tensor[sum R, C]: scores of the foreground classes.
+            Tensor[sum R, C, 4]: a box for each class, xyxy in pixels of `images`: the proposal, moved and
+            clipped where the model has a regression branch.
+        """
+        outputs = self.model(images, rois, counts)
+        scores = outputs.scores()
+        boxes = rois[:, None, 1:]  # (sum R, 1, 4)
+        if outputs.deltas is not None:
+            boxes = clip_boxes(apply_deltas(boxes, outputs.deltas), *images.shape[2:])
+        return scores, boxes.expand(-1, scores.shape[1], 4)
+
+
+class SamePadding(nn.Module):
+    """A convolution of timm with TensorFlow's "same" padding, whose amounts torch.export can follow.
+
+    timm takes the maximum of 0 and the padding, which is never negative where the kernel reaches as far as
+    the stride; stage upon stage, such maxima of an open size keep torch.export busy for longer than minutes.
+    """
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, input: Tensor) -> Tensor:
+        conv, amounts = self.conv, []
+        for axis in (1, 0):  # F.pad begins with the last axis
+            size, stride = input.shape[2 + axis], conv.stride[axis]
+            reach = (conv.kernel_size[axis] - 1) * conv.dilation[axis] + 1
+            total = ((size + stride - 1) // stride - 1) * stride + reach - size
+            amounts += [total // 2, total - total // 2]
+        padded = F.pad(input, amounts)
+        return F.conv2d(padded, conv.weight, conv.bias, conv.stride, 0, conv.dilation, conv.groups)
+
+
+def _with_open_sizes(model: nn.Module) -> nn.Module:
+    """A copy of the model in which `SamePadding` takes the place of timm's Conv2dSame."""
+    model = copy.deepcopy(model).eval()
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            # By its name: timm need not be there.
+            if type(child).__name__ == "Conv2dSame" and min(child.kernel_size) >= max(child.stride):
+                setattr(module, name, SamePadding(child))
+    return model
+
+
+def export_program(model: nn.Module) -> ExportedProgram:
+    """The program of :class:`ScoresAndBoxes` for any number of images and proposals and images of any size.
+
+    Raises:
+        ValueError: torch.export cannot follow the model; says where it stopped.
+    """
+    images, counts = torch.zeros(2, 3, 96, 128), torch.tensor([3, 2])  # 0 and 1 would become constants
+    box = torch.tensor([8.0, 8.0, 80.0, 72.0])
+    rois = torch.cat([torch.tensor([[0.0], [0], [0], [1], [1]]), box.expand(5, 4)], dim=1)
+    batch, proposals = Dim("batch"), Dim("proposals")
+    sizes = {2: Dim("height", min=LEAST_SIDE), 3: Dim("width", min=LEAST_SIDE)}
+    try:
+        with torch.no_grad():
+            return torch.export.export(
+                ScoresAndBoxes(_with_open_sizes(model)),
+                (images, rois, counts),
+                dynamic_shapes=({0: batch, **sizes}, {0: proposals}, {0: batch}),
+                # Padding that hangs on the image's size (timm's "same") is checked when the program runs.
+                prefer_deferred_runtime_asserts_over_guards=True,
+            )
+    except Exception as error:  # torch.export raises errors of many kinds
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"torch.export cannot follow this model: {reason}") from error

@@ -1,0 +1,133 @@
+"""detector.load: run folders and files, and what is no checkpoint or means harm."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from random_run import CLASSES, make_run
+
+import detector
+from detector.config import load_cfg
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "demo")
+
+
+@pytest.fixture
+def checkpoint(run_folder):
+    return torch.load(run_folder / "model_final.pt", weights_only=True)
+
+
+def test_a_folder_and_its_file_are_one_predictor(run_folder):
+    image = torch.randint(0, 256, (3, 50, 70), dtype=torch.uint8)
+    found, same = (detector.load(path)(image) for path in (run_folder, run_folder / "model_final.pt"))
+    assert len(found.boxes) > 0
+    assert found.boxes.equal(same.boxes)
+    assert found.scores.equal(same.scores)
+    assert set(found.names) <= set(CLASSES)
+    assert [CLASSES[label] for label in found.labels.tolist()] == list(found.names)
+
+
+def test_the_threshold_drops_what_scores_less(run_folder):
+    image = torch.randint(0, 256, (3, 50, 70), dtype=torch.uint8)
+    every = detector.load(run_folder)(image)
+    middle = float(every.scores.median())
+    some = detector.load(run_folder, "cpu", score_threshold=middle)(image)
+    assert some.scores.equal(every.scores[every.scores > middle])
+
+
+def test_a_file_with_its_config_needs_no_folder(run_folder, checkpoint, tmp_path):
+    text = load_cfg(run_folder / "config.yaml", ["TEST.MAX_DETECTIONS", "1"]).dump()
+    torch.save({**checkpoint, "config": text}, tmp_path / "a.pt")
+    predictor = detector.load(
+        tmp_path / "a.pt", overrides={"INPUT.TEST_SIZES": [48], "INPUT.TEST_FLIP": False}
+    )
+    assert predictor.class_names == CLASSES
+    assert [(pass_.size, pass_.flip) for pass_ in predictor.transforms] == [(48, False)]
+    assert len(predictor(torch.zeros(3, 50, 70, dtype=torch.uint8)).boxes) == 1
+
+
+def test_a_file_with_neither_config_nor_folder_is_refused(checkpoint, tmp_path):
+    torch.save({**checkpoint, "config": ""}, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=r"a\.pt holds no config, and there is no config\.yaml"):
+        detector.load(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("_BASE_: /etc/passwd", "there is no key _BASE_"),
+        ("!!python/object/apply:os.system ['true']", "is not yaml"),
+        ("- 1", "holds a list"),
+        (
+            "{MODEL: {BACKBONE: {NAME: timm, TIMM_NAME: 'hf-hub:a/b'}}}",
+            "expected the plain name of a network",
+        ),
+        ("{DATASETS: {CLASSES: [], FORMAT: coco}}", "names no classes"),
+    ],
+)
+def test_a_hostile_config_is_refused(checkpoint, tmp_path, text, message):
+    torch.save({**checkpoint, "config": text}, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=message):
+        detector.load(tmp_path / "a.pt")
+
+
+class Harm:
+    """Pickled, it makes a file when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_a_pickle_that_would_run_code_is_refused_and_nothing_runs(checkpoint, tmp_path):
+    trace = tmp_path / "it ran"
+    torch.save({**checkpoint, "config": Harm(trace)}, tmp_path / "a.pt")
+    (tmp_path / "b.pt").write_bytes(pickle.dumps({"model": Harm(trace)}, protocol=2))
+    for name in ("a.pt", "b.pt"):
+        with pytest.raises(ValueError, match=f"{name} is not a checkpoint, or a damaged one"):
+            detector.load(tmp_path / name)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.99])
+def test_a_cut_file_is_refused(run_folder, tmp_path, part):
+    whole = (run_folder / "model_final.pt").read_bytes()
+    (tmp_path / "a.pt").write_bytes(whole[: int(part * len(whole))])
+    with pytest.raises(ValueError, match=r"a\.pt is not a checkpoint, or a damaged one"):
+        detector.load(tmp_path / "a.pt")
+
+
+def test_what_is_not_there_is_named(run_folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"model_final\.pt does not exist: .* is no run folder"):
+        detector.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.pt does not exist"):
+        detector.load(tmp_path / "nowhere.pt")
+    with pytest.raises(ValueError, match="device is 'gpu', expected 'auto', 'cpu' or 'cuda'"):
+        detector.load(run_folder, "gpu")
+
+
+def test_the_layers_need_no_config():
+    code = (
+        "import sys; sys.modules['yacs'] = sys.modules['cv2'] = sys.modules['tensorboard'] = None\n"
+        "import detector; assert 'torch' not in sys.modules\n"
+        "import detector.layers; assert 'detector.api' not in sys.modules\n"
+        "assert {'load', 'train', 'evaluate'} <= set(dir(detector))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+
+
+def test_other_names_are_unknown():
+    with pytest.raises(AttributeError, match="module 'detector' has no attribute 'lode'"):
+        detector.lode  # noqa: B018

@@ -1,0 +1,54 @@
+"""data/pictures.py: files, folders and videos by name."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from detector.data.pictures import count_frames, find_pictures, video_frames
+
+
+def touch(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def test_folders_are_searched_and_files_taken_as_they_are(tmp_path):
+    folder, found = tmp_path / "in", tmp_path / "in" / "found"
+    touch(folder / "b.JPG", folder / "deep" / "a.tiff", folder / "notes.txt", found / "b.jpg")
+    touch(tmp_path / "scan")
+    names = find_pictures([folder, tmp_path / "scan"], outside=found)
+    assert names == {
+        "b.JPG": folder / "b.JPG",
+        "deep/a.tiff": folder / "deep" / "a.tiff",
+        "scan": tmp_path / "scan",
+    }
+
+
+def test_what_cannot_be_named_apart_or_is_not_there(tmp_path):
+    touch(tmp_path / "a" / "x.jpg", tmp_path / "b" / "x.png")
+    with pytest.raises(ValueError, match=r"x\.jpg and .*x\.png would both be called x"):
+        find_pictures([tmp_path / "a", tmp_path / "b"])
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        find_pictures([tmp_path / "nowhere"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"no images in .*empty: looked for \.jpg"):
+        find_pictures([tmp_path / "empty"])
+
+
+def test_frames_of_a_video(tmp_path):
+    path = tmp_path / "clip.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 48))
+    for red in range(0, 250, 50):  # 5 frames
+        writer.write(np.full((48, 64, 3), (0, 0, red), dtype=np.uint8))  # OpenCV's BGR
+    writer.release()
+    frames = dict(video_frames(path, 2))
+    assert list(frames) == [0, 2, 4]
+    assert count_frames(path, 2) == 3
+    assert frames[4].shape == (48, 64, 3)
+    assert abs(frames[4].mean(axis=(0, 1)) - (200, 0, 0)).max() < 4
+    (tmp_path / "text.mp4").write_text("not a video")
+    with pytest.raises(ValueError, match=r"text\.mp4 cannot be read: OpenCV finds no frame"):
+        list(video_frames(tmp_path / "text.mp4"))

@@ -1,0 +1,35 @@
+"""A run folder with random weights, for what is tested after training."""
+
+from pathlib import Path
+
+import torch
+
+from detector.build import build_model
+from detector.config import load_cfg
+from detector.engine.checkpoint import save_checkpoint
+
+CONFIG = Path(__file__).parents[1] / "configs" / "toybox_pcl.yaml"
+CLASSES = ("bird", "<b>car</b> & co", "fish")
+
+
+def make_run(folder: Path, *words: object, classes: tuple[str, ...] = CLASSES) -> Path:
+    """A run folder as training leaves it: small, quick, and with scores that differ much among proposals.
+
+    Args:
+        words: KEY VALUE ... of the config.
+    """
+    quick = {
+        "DATASETS.CLASSES": classes,
+        "PROPOSALS.MODE": "grid",
+        "PROPOSALS.MAX_COUNT": 40,
+        "INPUT.TEST_SIZES": (64,),
+        "MODEL.BOX_FEATURES.WIDTHS": (16,),
+        "MODEL.HEAD_STD": 1.0,
+        "MODEL.IMAGE_HEAD": False,
+    }
+    cfg = load_cfg(CONFIG, [*(word for pair in quick.items() for word in pair), *words])
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(cfg.dump())
+    torch.manual_seed(0)
+    save_checkpoint(folder / "model_final.pt", build_model(cfg), None, iteration=1, train_seconds=0.0)
+    return folder

@@ -1,0 +1,164 @@
+"""tools/export.py: what is written runs without the model's code and says what the model says."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from random_run import make_run
+
+import detector
+from detector.engine.export import largest_difference, load_program, save_program
+from detector.modeling.backbones.small import SmallBackbone
+from detector.modeling.box_features import BoxFeatures
+from detector.modeling.exported import SamePadding, ScoresAndBoxes, export_program
+from detector.modeling.head import Head
+from detector.modeling.weak_rcnn import WeakRCNN
+
+ROOT = Path(__file__).parents[2]
+
+
+def random_inputs(images: int, height: int, width: int, counts: list[int]) -> tuple[torch.Tensor, ...]:
+    corners = torch.rand(sum(counts), 2, 2) * torch.tensor([width, height])
+    boxes = torch.cat([corners.amin(dim=1), corners.amax(dim=1)], dim=1)
+    index = torch.arange(images).repeat_interleave(torch.tensor(counts)).float()
+    pictures = torch.randn(images, 3, height, width)
+    return pictures, torch.cat([index[:, None], boxes], dim=1), torch.tensor(counts)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    torch.manual_seed(0)
+    return [
+        random_inputs(1, 64, 96, [30]),
+        random_inputs(3, 97, 50, [5, 1, 14]),
+        random_inputs(1, 16, 16, [1]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("MODEL.METHOD", "wsddn", "MODEL.BOX_FEATURES.POOL", "roi_align"),
+        ("MODEL.REGRESSION.ENABLED", True, "MODEL.DROP_BLOCK.ENABLED", True),
+        ("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "tf_efficientnet_lite0"),
+    ],
+    ids=["wsddn", "regression", "timm"],
+)
+def test_all_sizes_stay_open(tmp_path, inputs, words):
+    model = detector.load(make_run(tmp_path / "run", *words), "cpu").model
+    program = export_program(model)
+    assert largest_difference(ScoresAndBoxes(model), program.module(), inputs) < 1e-5
+    assert not any(isinstance(module, SamePadding) for module in model.modules())  # a copy was changed
+
+
+def test_onnx_knows_both_poolings(tmp_path, inputs):
+    pytest.importorskip("onnxscript")
+    for pool, *words in (
+        ("roi_pool", "MODEL.METHOD", "wsddn"),
+        ("roi_align", "MODEL.REGRESSION.ENABLED", True),
+    ):
+        words += ["MODEL.BOX_FEATURES.POOL", pool]
+        model = detector.load(make_run(tmp_path / pool, *words), "cpu").model
+        path = tmp_path / "a.onnx"
+        save_program(export_program(model), "onnx", path)
+        network = load_program("onnx", path)
+        assert largest_difference(ScoresAndBoxes(model), network, inputs) < 1e-5
+        assert [p.name for p in tmp_path.iterdir() if "partial" in p.name] == []
+
+
+class Doubled(torch.nn.Module):
+    """A network with an op of ours that ONNX has no word for."""
+
+    def forward(self, images, rois, counts):
+        return torch.ops.detector.quick_gelu_forward(rois), rois
+
+
+def test_what_onnx_cannot_say_is_named(tmp_path):
+    pytest.importorskip("onnxscript")
+    program = torch.export.export(Doubled(), random_inputs(1, 32, 32, [4]))
+    with pytest.raises(ValueError, match=r"ONNX has no counterpart of detector\.quick_gelu_forward"):
+        save_program(program, "onnx", tmp_path / "a.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_compiler_or_onnxscript_the_error_says_what_to_install(tmp_path, monkeypatch):
+    program = torch.export.export(Doubled(), random_inputs(1, 32, 32, [4]))
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ValueError, match=r"needs a C\+\+ compiler.*install g\+\+"):
+        save_program(program, "aot_inductor", tmp_path / "a.pt2")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    monkeypatch.delitem(sys.modules, "detector.engine.onnx_ops", raising=False)
+    with pytest.raises(ImportError, match="pip install onnx onnxscript onnxruntime"):
+        save_program(program, "onnx", tmp_path / "a.onnx")
+    with pytest.raises(ValueError, match="form is 'tflite', expected one of 'torch_export'"):
+        save_program(program, "tflite", tmp_path / "a")
+
+
+_RUN_ALONE = """
+import json, sys, torch
+for name in ("detector.modeling", "detector.engine", "detector.build", "yacs"):
+    sys.modules[name] = None
+import detector.layers  # the ops
+network = {load}
+scores, boxes = network(*torch.load({inputs!r}))
+torch.save((scores, boxes), {outputs!r})
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "load"),
+    [
+        ("torch_export", "torch.export.load({path!r}).module()"),
+        ("aot_inductor", "torch._inductor.aoti_load_package({path!r})"),
+    ],
+)
+def test_a_file_runs_in_a_process_without_the_models_code(tmp_path, inputs, form, load):
+    # One stage and one stream, as the C++ compiler needs a minute for the network of the toybox configs.
+    features = BoxFeatures(8, 2, output_size=2, widths=(8,))
+    model = WeakRCNN(SmallBackbone((8,)), features, Head(8, 3, 1, init_std=1.0))
+    path = tmp_path / "network.pt2"
+    save_program(export_program(model), form, path)
+    torch.save(inputs[1], tmp_path / "inputs.pt")
+    code = _RUN_ALONE.format(
+        load=load.format(path=str(path)),
+        inputs=str(tmp_path / "inputs.pt"),
+        outputs=str(tmp_path / "outputs.pt"),
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    alone = torch.load(tmp_path / "outputs.pt")
+    assert largest_difference(ScoresAndBoxes(model), lambda *_: alone, inputs[1:2]) < 1e-5
+
+
+def test_the_command_keeps_what_agrees(load_tool, tmp_path, capsys, monkeypatch):
+    run = make_run(tmp_path / "run")
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for side in (40, 56):
+        Image.effect_noise((side, 48), 80).convert("RGB").save(pictures / f"{side}.png")
+    tool = load_tool("export")
+    words = [str(run), "--format", "torch_export", "--images", str(pictures)]
+    assert tool.main(words) == 0
+    assert "from the model on 2 images" in capsys.readouterr().out
+    path = run / "export" / "torch_export.pt2"
+    about = json.loads(path.with_suffix(".json").read_text())
+    assert about["check"]["largest_difference"] <= 1e-5
+    assert about["check"]["bytes"] == path.stat().st_size
+    assert about["sizes"] == [64]
+    monkeypatch.setattr(tool, "largest_difference", lambda *_: math.nan)
+    assert tool.main(words) == 2
+    assert "gives other figures than the model, by nan" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_no_images_to_check_with(load_tool, tmp_path, capsys):
+    run = make_run(tmp_path / "run", "DATASETS.ROOT", "nowhere")
+    assert load_tool("export").main([str(run), "--format", "torch_export"]) == 2
+    assert "error: no images to check with: nowhere is not a folder in VOC layout" in capsys.readouterr().err
+    assert not (run / "export").exists()
