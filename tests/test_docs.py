@@ -1,0 +1,176 @@
+"""README.md and docs/: every command and snippet runs, every key, file and command that a text names exists.
+
+A page's blocks run in its order, in a copy of the checkout with tiny data where the page expects data. They run as
+written, but for the arguments of SHORTER after them. A block that cannot run here says why in an HTML comment;
+its commands are still held against the tools' parsers, the configs and their keys.
+"""
+
+import csv
+import logging
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from doc_blocks import (
+    FOLLOWED_ELSEWHERE,
+    PAGES,
+    READ,
+    REASONS,
+    ROOT,
+    RUN,
+    Block,
+    check_command,
+    commands_of,
+    read_blocks,
+    run_script,
+)
+
+from detector.config import get_cfg
+from detector.config_reader import flatten
+from detector.data.toybox import CLASSES, draw_toybox
+from detector.data.voc import VOCDataset
+
+BLOCKS = [b for page in PAGES if page.name != FOLLOWED_ELSEWHERE for b in read_blocks(page)]
+RUNNING = [page for page in PAGES if any(b.page == page and b.language in RUN and not b.mark for b in BLOCKS)]
+
+_SMALL = (
+    "DEVICE cpu DATASETS.WORKERS 0 INPUT.TRAIN_SIZES (64,) INPUT.TEST_SIZES (64,)"
+    " MODEL.BOX_FEATURES.WIDTHS (16,) SOLVER.MAX_ITER 2 PROPOSALS.MAX_COUNT 50"
+    " SELF_TRAIN.MAX_ITER 1 SELF_TRAIN.SIZES (64,) SELF_TRAIN.IMAGES_PER_BATCH 1"
+)
+# What is added to a command so that it takes a second: fewer pictures, smaller ones, fewer steps.
+SHORTER = {
+    "tools/make_toybox.py": "--train 8 --test 4",
+    "tools/make_doom.py": "--train 3 --test 1",
+    "tools/make_proposals.py": "--workers 1",
+    "tools/train_net.py": _SMALL,
+    "tools/test_net.py": _SMALL,
+    "tools/self_train.py": _SMALL,
+}
+SMALLER_SEARCH = {True: "PROPOSALS.LONGEST_SIDE 48", False: "--longest-side 48"}  # with a config, and without
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """datasets/ as a reader of the docs has it: Toybox with proposals, and pictures with a table of labels."""
+    folder = tmp_path_factory.mktemp("data")
+    draw_toybox(folder / "toybox", train=8, test=4)
+    mine = folder / "mine"
+    shutil.copytree(folder / "toybox/JPEGImages", mine / "pictures")
+    for split, table in (("trainval", "train.csv"), ("test", "val.csv")):
+        dataset = VOCDataset(folder / "toybox", split, CLASSES)
+        with (mine / table).open("w", newline="") as file:
+            lines = csv.writer(file)
+            lines.writerow(["file", "labels"])
+            for i in range(len(dataset)):
+                shown = [CLASSES[c] for c in dataset.labels(i).nonzero()[:, 0]]
+                lines.writerow([f"pictures/{dataset.image_path(i).name}", ";".join(shown)])
+    return folder
+
+
+@pytest.fixture
+def checkout(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder with the tools, the configs and the data, which is the current one; what tools set is undone."""
+    for name in ("tools", "configs", "benchmarks", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(data, tmp_path / "datasets")
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    yield tmp_path
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+    logger = logging.getLogger("detector")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def run_command(words: list[str], where: Block | str) -> None:
+    """Run a command of a block in this process, shortened; fail with its place."""
+    shorter = SHORTER.get(words[1], "").split() if words[0] == "python" else []
+    if words[1] == "tools/make_proposals.py" and "grid" not in words:
+        shorter += SMALLER_SEARCH["--config-file" in words].split()
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            assert words[0] == "python", "only python is run here: mark the block"
+            if words[1] == "-m":
+                module = Path(sys.modules["detector"].__path__[0]).parent / words[2].replace(".", "/")
+                run_script(module.with_suffix(".py"), words[3:], patch)
+            else:
+                run_script(Path(words[1]), [*words[2:], *shorter], patch)
+        except SystemExit as end:
+            assert not end.code, f"{where}: {shlex.join(words)} ended with {end.code}"
+        except AssertionError as error:
+            raise AssertionError(f"{where}: {shlex.join(words)}: {error}") from error
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
+def test_every_block_runs(page: Path, checkout: Path) -> None:
+    if not (checkout / "datasets/toybox/proposals.npz").exists():
+        command = "python tools/make_proposals.py --voc datasets/toybox --mode grid"
+        run_command([*command.split(), "--output", "datasets/toybox/proposals.npz"], "set-up")
+    for block in BLOCKS:
+        if block.page != page or block.mark:
+            continue
+        if block.language == "python":
+            exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
+        elif block.language == "bash":
+            for words in commands_of(block.text):
+                run_command(words, block)
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.mark], ids=str)
+def test_a_block_that_does_not_run_says_why_and_is_right(block: Block) -> None:
+    assert block.mark in REASONS, f"{block}: {block.mark!r} is none of {', '.join(sorted(REASONS))}"
+    assert block.language == "bash", f"{block}: a snippet of {block.language} can always run"
+    for words in commands_of(block.text):
+        check_command(words)
+        if block.mark == "by CI itself":
+            assert shlex.join(words) in (ROOT / ".ci/run").read_text()
+
+
+def test_every_block_says_what_it_is() -> None:
+    for block in BLOCKS:
+        assert block.language in RUN | READ, f"{block}: ```{block.language}, expected one of {RUN | READ}"
+        if block.language in READ:  # no command hides in a text
+            assert not re.search(r"^\$? ?(python|make|pip) ", block.text, re.M), f"{block} holds commands"
+
+
+def test_the_check_finds_mistakes() -> None:
+    for command, problem in [
+        ("python tools/train_nets.py", "there is no tools/train_nets.py"),
+        ("python tools/make_toybox.py x --size 3", "its parser says no"),
+        ("python tools/train_net.py --config-file configs/none.yaml", "there is no configs/none.yaml"),
+        ("make demos", "no target demos"),
+        ("pip install numpi", "does not know numpi"),
+        ("mkae demo", "what is mkae"),
+    ]:
+        with pytest.raises(AssertionError, match=problem):
+            check_command(command.split())
+    with pytest.raises(ValueError, match="SOLVER.MAX_ITERS"):
+        check_command(
+            "python tools/train_net.py --config-file configs/toybox_pcl.yaml SOLVER.MAX_ITERS 3".split()
+        )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_text_names_is_there(page: Path) -> None:
+    """Inline code: keys of the config, files of the checkout, commands."""
+    keys = {key for key, _ in flatten(get_cfg())}
+    groups = {key.rsplit(".", depth)[0] for key in keys for depth in (1, 2) if key.count(".") >= depth}
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose):
+        words = span.split()
+        for word in re.findall(r"(?<![\w./])[A-Z][A-Z_]+(?:\.[A-Z][A-Z_]+)+(?![\w./])", span):
+            assert word in keys | groups, f"{page.name}: `{span}`: no key {word} in detector/config.py"
+        file = re.fullmatch(r"(?:(?:docs|tools|tests|benchmarks|configs|detector|csrc|layers|data|modeling|evaluation)"
+                            r"/[\w/.-]+\.\w+)", words[0]) if len(words) == 1 else None  # fmt: skip
+        if file and "OP" not in span:
+            places = [ROOT / span, ROOT / "detector" / span, ROOT / "detector/csrc" / span]
+            assert any(place.exists() for place in places), f"{page.name}: there is no `{span}`"
+        if words[0] in ("python", "make") and len(words) > 1 and "KEY" not in span and "..." not in span:
+            check_command(words)
