@@ -44,7 +44,10 @@ class Block(NamedTuple):
 
 def read_blocks(page: Path) -> list[Block]:
     """All fenced blocks of a page, each with the reason why it is not run, if it has one."""
-    blocks, text = [], page.read_text()
+    # Multi-line comments are not shown; their lines stay, so that others keep their numbers.
+    hidden = re.compile(r"^<!-- [^\n]*(?<!-->)\n.*?-->$", re.M | re.S)
+    text = hidden.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
+    blocks = []
     for found in _BLOCK.finditer(text):
         line = text.count("\n", 0, found.start("language")) + 1
         mark = found["mark"] and found["mark"].removeprefix("not run: ")

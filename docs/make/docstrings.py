@@ -1,6 +1,6 @@
 """Docstrings as the site shows them: formulas become MathML, tables and references become Markdown.
 
-The docstrings are reStructuredText where an editor shows them: `.. math::`, simple tables, :func:`name`. mkdocs.yml
+The docstrings are reStructuredText, which editors show: `.. math::`, simple tables, :func:`name`. mkdocs.yml
 names this file as an extension of griffe, which reads the sources without importing them.
 """
 
@@ -11,7 +11,9 @@ from griffe import Extension, Function, Object
 from latex2mathml.converter import convert
 
 _MATH = re.compile(r"^\.\. math::(?P<line>.*)\n(?P<block>(?:[ ]{4,}.*\n?)*)", re.MULTILINE)
-_TABLE = re.compile(r"^(?P<rule>=+(?: +=+)+)\n(?P<head>.*)\n(?P=rule)\n(?P<body>(?:.+\n)+?)(?P=rule)$", re.MULTILINE)
+_TABLE = re.compile(
+    r"^(?P<rule>=+(?: +=+)+)\n(?P<head>.*)\n(?P=rule)\n(?P<body>(?:.+\n)+?)(?P=rule)$", re.MULTILINE
+)
 _ROLE = re.compile(r":(?:func|class):`(?:[\w.]+\.)?(\w+)`")
 
 

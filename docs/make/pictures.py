@@ -159,7 +159,9 @@ def main() -> None:
         outputs.append((step, model(sample.image[None], rois, torch.tensor([len(rois)]))))
     original = Sample(image, views.proposals, sample.labels, sample.image_id)
     last = outputs[-1][1]
-    save_grid(steps_of_pcl(image, original, last.mil, label, options.name), 2, options.output / "pcl_steps.jpg")
+    save_grid(
+        steps_of_pcl(image, original, last.mil, label, options.name), 2, options.output / "pcl_steps.jpg"
+    )
     streams = streams_over_training(image, original, outputs, label)
     save_grid(streams, 1 + len(last.refinements), options.output / "pcl_streams.jpg")
 
