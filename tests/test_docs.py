@@ -6,7 +6,6 @@ comment; its commands are still held against the tools' parsers, the configs and
 comment `<!-- pending FILE` holds what can be said once FILE is there.
 """
 
-import csv
 import logging
 import re
 import shlex
@@ -32,8 +31,7 @@ from doc_blocks import (
 
 from detector.config import get_cfg
 from detector.config_reader import flatten
-from detector.data.toybox import CLASSES, draw_toybox
-from detector.data.voc import VOCDataset
+from detector.data.toybox import draw_toybox
 
 BLOCKS = [b for page in PAGES if page.name != FOLLOWED_ELSEWHERE for b in read_blocks(page)]
 RUNNING = [page for page in PAGES if any(b.page == page and b.language in RUN and not b.mark for b in BLOCKS)]
@@ -53,30 +51,27 @@ SHORTER = {
     "tools/test_net.py": _SMALL,
     "tools/self_train.py": _SMALL,
 }
-# What an earlier page made.
+# What pages take for granted: the quick start's pictures, and the proposals of `make demo`.
+(PICTURES,) = (b for b in BLOCKS if b.page.name == "quick_start.md" and b.language == "python")
 GIVEN = {
-    "data_sets.md": (
-        "python tools/make_proposals.py --config-file configs/toybox_pcl.yaml PROPOSALS.MODE grid",
-    ),
+    "README.md": [PICTURES],
+    "own_images.md": [PICTURES],
+    "data_sets.md": [
+        PICTURES,
+        PICTURES._replace(
+            language="bash",
+            text="python tools/make_proposals.py --config-file configs/toybox_pcl.yaml PROPOSALS.MODE grid",
+        ),
+    ],
 }
 SMALLER_SEARCH = {True: "PROPOSALS.LONGEST_SIDE 48", False: "--longest-side 48"}  # with a config, and without
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """datasets/ as a reader of the docs has it: Toybox, and pictures with tables of labels."""
+    """datasets/ as `make demo` leaves it, less the proposals; and only a few pictures."""
     folder = tmp_path_factory.mktemp("data")
     draw_toybox(folder / "toybox", train=8, test=4)
-    mine = folder / "mine"
-    shutil.copytree(folder / "toybox/JPEGImages", mine / "pictures")
-    for split, table in (("trainval", "train.csv"), ("test", "val.csv")):
-        dataset = VOCDataset(folder / "toybox", split, CLASSES)
-        with (mine / table).open("w", newline="") as file:
-            lines = csv.writer(file)
-            lines.writerow(["file", "labels"])
-            for i in range(len(dataset)):
-                shown = [CLASSES[c] for c in dataset.labels(i).nonzero()[:, 0]]
-                lines.writerow([f"pictures/{dataset.image_path(i).name}", ";".join(shown)])
     return folder
 
 
@@ -119,11 +114,7 @@ def run_command(words: list[str], where: Block | str) -> None:
 
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_every_block_runs(page: Path, checkout: Path) -> None:
-    for command in GIVEN.get(page.name, ()):
-        run_command(command.split(), "what the page takes for granted")
-    for block in BLOCKS:
-        if block.page != page or block.mark:
-            continue
+    for block in [*GIVEN.get(page.name, ()), *(b for b in BLOCKS if b.page == page and not b.mark)]:
         if block.language == "python":
             exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
         elif block.language == "bash":
