@@ -22,14 +22,14 @@ class Docstrings(Extension):
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring is not None and (isinstance(obj, Function) or obj.is_class):
-            obj.docstring.value = to_markdown(obj.docstring.value)
+            obj.docstring.value = to_markdown(obj.docstring.value, obj.module.path)
 
 
-def to_markdown(text: str) -> str:
-    """The text with its formulas, tables and references in the forms that Markdown knows."""
+def to_markdown(text: str, module: str) -> str:
+    """The text with its formulas, tables and references, to names of its module, as Markdown knows them."""
     text = _MATH.sub(lambda found: f"\n{_formula(found['line'] + ' ' + found['block'])}\n", text)
     text = _TABLE.sub(_table, text)
-    return _ROLE.sub(r"[`\1`][detector.layers.\1]", text)
+    return _ROLE.sub(rf"[`\1`][{module}.\1]", text)
 
 
 def _formula(latex: str) -> str:

@@ -95,7 +95,7 @@ def collect() -> dict[str, list[Tested]]:
 
 def devices_of(tests: list[Tested], pattern: str) -> str:
     found = {test.device for test in tests if re.search(pattern, test.source)}
-    return " ".join(sorted(found))
+    return "both" if len(found) == 2 else "".join(found)
 
 
 def dtypes_of(tests: list[Tested]) -> str:
@@ -104,16 +104,19 @@ def dtypes_of(tests: list[Tested]) -> str:
     for device in ("CPU", "GPU"):
         good = [t for t in tests if t.device == device and not re.search(r"def test_(bad|labels)", t.source)]
         names = [str(dtype).removeprefix("torch.") for dtype in FLOATS if any(t.dtype == dtype for t in good)]
-        lines.append(" ".join(names))
+        lines.append("all" if len(names) == len(FLOATS) else " ".join(names))
     return lines[0] if lines[0] == lines[1] else f"CPU: {lines[0]}; GPU: {lines[1]}"
 
 
 def page(tests: dict[str, list[Tested]]) -> str:
     lines = [
+        "---",
+        "hide: [toc]",
+        "---",
         "<!-- Written by docs/make/support_table.py from the tests: run it, do not edit. -->",
         "# What each layer supports",
         "",
-        "As the tests in `tests/layers` show: a cell names the devices on which one does; `-`: none does.",
+        "A cell says on which devices a test in `tests/layers` shows it: `CPU`, `GPU`, `both`, or `-`: none.",
         "The tests of a GPU run where there is one; CI has none.",
         "",
         f"| op | dtypes | {' | '.join(COLUMNS)} |",
@@ -131,6 +134,7 @@ def page(tests: dict[str, list[Tested]]) -> str:
         lines.append(f"| {' '.join(cells)} | {dtypes_of(tests[row])} | {' | '.join(values)} |")
     lines += [
         "",
+        "* `dtypes`: `all` are float64, float32, float16 and bfloat16.",
         "* `gradient`, `second gradient`: against numerical ones, in float64. `none`: none flows.",
         "* `same bits`: ten runs, forward and backward, are equal bit for bit.",
         "* `any strides`: transposed, sliced, expanded and channels-last inputs and incoming gradients.",
