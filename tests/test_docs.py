@@ -38,7 +38,7 @@ RUNNING = [page for page in PAGES if any(b.page == page and b.language in RUN an
 
 _SMALL = (
     "DEVICE cpu DATASETS.WORKERS 0 INPUT.TRAIN_SIZES (64,) INPUT.TEST_SIZES (64,)"
-    " MODEL.BOX_FEATURES.WIDTHS (16,) SOLVER.MAX_ITER 2 PROPOSALS.MAX_COUNT 50"
+    " PROPOSALS.LONGEST_SIDE 48 MODEL.BOX_FEATURES.WIDTHS (16,) SOLVER.MAX_ITER 2 PROPOSALS.MAX_COUNT 50"
     " SELF_TRAIN.MAX_ITER 1 SELF_TRAIN.SIZES (64,) SELF_TRAIN.IMAGES_PER_BATCH 1"
 )
 FOLDERS = "docs|tools|tests|benchmarks|configs|detector|csrc|layers|data|modeling|evaluation|engine"
@@ -51,19 +51,13 @@ SHORTER = {
     "tools/test_net.py": _SMALL,
     "tools/self_train.py": _SMALL,
 }
-# What pages take for granted: the quick start's pictures, and the proposals of `make demo`.
+# What a page may take for granted: the quick start's pictures, and what `make demo` leaves.
 (PICTURES,) = (b for b in BLOCKS if b.page.name == "quick_start.md" and b.language == "python")
-GIVEN = {
-    "README.md": [PICTURES],
-    "own_images.md": [PICTURES],
-    "data_sets.md": [
-        PICTURES,
-        PICTURES._replace(
-            language="bash",
-            text="python tools/make_proposals.py --config-file configs/toybox_pcl.yaml PROPOSALS.MODE grid",
-        ),
-    ],
-}
+PROPOSALS = "python tools/make_proposals.py --config-file configs/toybox_pcl.yaml PROPOSALS.MODE grid"
+DEMO = [
+    f"python tools/{tool}.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo"
+    for tool in ("train_net", "test_net")
+]
 SMALLER_SEARCH = {True: "PROPOSALS.LONGEST_SIDE 48", False: "--longest-side 48"}  # with a config, and without
 
 
@@ -112,12 +106,28 @@ def run_command(words: list[str], where: Block | str) -> None:
             raise AssertionError(f"{where}: {shlex.join(words)}: {error}") from error
 
 
+def with_what_is_given(blocks: list[Block]) -> list[Block]:
+    """The blocks of a page, behind those that make what they read and do not make themselves."""
+    text = "\n".join(block.text for block in blocks)
+    commands = []
+    if (
+        "configs/toybox" in text or "runs/demo" in text
+    ) and "tools/make_proposals.py --config-file configs/toy" not in text:
+        commands.append(PROPOSALS)
+    if "runs/demo" in text:
+        commands += DEMO
+    given = [PICTURES] if "datasets/mine" in text and PICTURES not in blocks else []
+    return [*given, PICTURES._replace(language="bash", text="\n".join(commands)), *blocks]
+
+
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_every_block_runs(page: Path, checkout: Path) -> None:
-    for block in [*GIVEN.get(page.name, ()), *(b for b in BLOCKS if b.page == page and not b.mark)]:
+    for block in with_what_is_given(
+        [b for b in BLOCKS if b.page == page and b.language in RUN and not b.mark]
+    ):
         if block.language == "python":
             exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
-        elif block.language == "bash":
+        else:
             for words in commands_of(block.text):
                 run_command(words, block)
 
