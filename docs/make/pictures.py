@@ -140,30 +140,33 @@ def save_grid(panels: Sequence[Panel], columns: int, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draw the pictures of docs/pcl.md.")
     parser.add_argument("run", type=Path, help="run folder of configs/toybox_pcl.yaml with its checkpoints")
-    parser.add_argument("--image", default="000058", help="id of a training image (default: 000058)")
-    parser.add_argument("--name", default="flower", help="class to show (default: flower)")
-    parser.add_argument("--steps", type=int, nargs="+", default=[200, 1000, 1800], help="three checkpoints")
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder (default: docs/images)")
     options = parser.parse_args()
     cfg = load_cfg(options.run / "config.yaml", ["INPUT.TEST_FLIP", "False", "DATASETS.WORKERS", "0"])
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
-    index, label = dataset.image_ids.index(options.image), dataset.class_names.index(options.name)
-    (views,) = build_test_loader(cfg, dataset, [index])
-    sample, image = views.samples[0], dataset.read_image(index)
-    outputs = []
-    for step in options.steps:
-        path = checkpoint_path(options.run, step)
+
+    def look(image_id: str, step: int) -> tuple[Tensor, Sample, HeadOutputs]:
+        """An image as read, its proposals and labels, and what the network of a step makes of them."""
+        index = dataset.image_ids.index(image_id)
+        (views,) = build_test_loader(cfg, dataset, [index])
+        sample, path = views.samples[0], checkpoint_path(options.run, step)
         model = build_model(cfg).eval()
         restore_model(model, load_checkpoint(path), path)
         rois = boxes_to_rois([sample.proposals])
-        outputs.append((step, model(sample.image[None], rois, torch.tensor([len(rois)]))))
-    original = Sample(image, views.proposals, sample.labels, sample.image_id)
-    _, middle = outputs[len(outputs) // 2]  # late enough to be right, early enough to be in doubt
-    save_grid(
-        steps_of_pcl(image, original, middle.mil, label, options.name), 2, options.output / "pcl_steps.jpg"
-    )
-    streams = streams_over_training(image, original, outputs, label)
-    save_grid(streams, 1 + len(middle.refinements), options.output / "pcl_streams.jpg")
+        output = model(sample.image[None], rois, torch.tensor([len(rois)]))
+        image = dataset.read_image(index)
+        return image, Sample(image, views.proposals, sample.labels, image_id), output
+
+    # Late enough to be right, early enough to be in doubt: three flowers, and a box around them all.
+    image, sample, output = look("000058", 1000)
+    label = dataset.class_names.index("flower")
+    save_grid(steps_of_pcl(image, sample, output.mil, label, "flower"), 2, options.output / "pcl_steps.jpg")
+
+    looks = [(step, *look("000049", step)) for step in (200, 600, 1800)]
+    _, image, sample, output = looks[0]
+    label = dataset.class_names.index("house")
+    streams = streams_over_training(image, sample, [(step, out) for step, _, _, out in looks], label)
+    save_grid(streams, 1 + len(output.refinements), options.output / "pcl_streams.jpg")
 
 
 if __name__ == "__main__":
