@@ -58,6 +58,7 @@ DEMO = [
     f"python tools/{tool}.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo"
     for tool in ("train_net", "test_net")
 ]
+# Of selective search; a grid takes none.
 SMALLER_SEARCH = {True: "PROPOSALS.LONGEST_SIDE 48", False: "--longest-side 48"}  # with a config, and without
 
 
@@ -109,22 +110,17 @@ def run_command(words: list[str], where: Block | str) -> None:
 def with_what_is_given(blocks: list[Block]) -> list[Block]:
     """The blocks of a page, behind those that make what they read and do not make themselves."""
     text = "\n".join(block.text for block in blocks)
-    commands = []
-    if (
-        "configs/toybox" in text or "runs/demo" in text
-    ) and "tools/make_proposals.py --config-file configs/toy" not in text:
-        commands.append(PROPOSALS)
-    if "runs/demo" in text:
-        commands += DEMO
+    demo = DEMO if "runs/demo" in text else []
+    made = "make_proposals.py --config-file configs/toybox" in text
+    commands = [PROPOSALS, *demo] if demo or ("configs/toybox" in text and not made) else []
     given = [PICTURES] if "datasets/mine" in text and PICTURES not in blocks else []
     return [*given, PICTURES._replace(language="bash", text="\n".join(commands)), *blocks]
 
 
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_every_block_runs(page: Path, checkout: Path) -> None:
-    for block in with_what_is_given(
-        [b for b in BLOCKS if b.page == page and b.language in RUN and not b.mark]
-    ):
+    running = [b for b in BLOCKS if b.page == page and b.language in RUN and not b.mark]
+    for block in with_what_is_given(running):
         if block.language == "python":
             exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
         else:
