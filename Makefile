@@ -17,7 +17,7 @@ WITHIN := PATH="$(abspath $(VENV))/bin:$$PATH"
 RUN := $(WITHIN) python
 endif
 
-.PHONY: help demo test test-gpu bench-cpu bench-gpu lint format clean
+.PHONY: help demo test test-gpu bench-cpu bench-gpu lint format docs wheel sdist clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -54,6 +54,17 @@ format: $(SETUP)  ## put the sources in the form that lint wants
 	$(WITHIN) ruff check --fix .
 	$(WITHIN) clang-format -i $(CXX_FILES)
 
+docs: $(SETUP)  ## the site, into build/site; a warning is an error
+	$(WITHIN) NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+
+wheel: $(SETUP)  ## one wheel for every Python >= 3.10 and torch >= 2.11, into dist; the build's objects are used again
+	rm -rf build/lib.* build/bdist.* dist/*.whl
+	$(RUN) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+sdist: $(SETUP)  ## the sources of a wheel, into dist
+	rm -f dist/*.tar.gz
+	$(RUN) -c 'from setuptools import build_meta; build_meta.build_sdist("dist")'
+
 clean:  ## remove what the build made; .venv, datasets and runs stay
 	rm -rf build dist *.egg-info detector/_C*.so $(VENV)/.stamp .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
@@ -66,5 +77,5 @@ $(VENV)/.stamp: setup.py pyproject.toml detector/layers/_extension.py $(CXX_FILE
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install "setuptools>=77" ninja "torch>=2.11" "torchvision>=0.26"
 	$(RUN) -c 'import runpy; print("detector._C:", runpy.run_path("detector/layers/_extension.py")["recipe"]().note)'
-	$(RUN) -m pip install --quiet --no-build-isolation -e '.[test,dev,timm]'
+	$(RUN) -m pip install --quiet --no-build-isolation -e '.[test,dev,docs,timm]'
 	@touch $@

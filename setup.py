@@ -21,8 +21,17 @@ extension = extension_type(
     py_limited_api=True,
 )
 
+
+class BuildExtension(cpp_extension.BuildExtension):
+    """Keeps its objects, an editable install's too, so that the next build compiles what changed."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.build_temp = "build/temp"
+
+
 setup(
     ext_modules=[extension],
-    cmdclass={"build_ext": cpp_extension.BuildExtension},
+    cmdclass={"build_ext": BuildExtension},
     options={"bdist_wheel": {"py_limited_api": "cp310"}},
 )

@@ -28,9 +28,8 @@ from pycocotools.coco import COCO
 
 from detector.data.coco import COCODataset
 from detector.data.toybox import CLASSES
-from detector.data.toybox.folder import annotation
-from detector.data.toybox.scene import SceneObject
 from detector.data.voc import VOCDataset
+from detector.data.voc_writer import VOCObject, write_annotation
 
 VOC_IMAGES = 10_000
 COCO_IMAGES, COCO_OBJECTS, COCO_CATEGORIES = 118_287, 860_001, 80
@@ -51,15 +50,16 @@ class Reading:
 
 def write_voc(root: Path, images: int) -> None:
     """A folder in VOC layout, its split "train"; all its images and all its annotations are the same."""
-    objects = [SceneObject("bird", (9, 9, 99 + i, 99), truncated=False, difficult=False) for i in range(3)]
+    objects = [VOCObject("bird", (9, 9, 99 + i, 99)) for i in range(3)]
     for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (root / folder).mkdir(parents=True)
-    picture, xml = BytesIO(), BytesIO()
+    picture = BytesIO()
     Image.new("RGB", (500, 375)).save(picture, format="jpeg")
-    annotation("a", (375, 500, 3), objects).write(xml)
+    write_annotation(root, "a.jpg", (375, 500), objects, folder="voc")
+    xml = (root / "Annotations/a.xml").read_bytes()
     for index in range(images):
         (root / "JPEGImages" / f"{index:06d}.jpg").write_bytes(picture.getvalue())
-        (root / "Annotations" / f"{index:06d}.xml").write_bytes(xml.getvalue())
+        (root / "Annotations" / f"{index:06d}.xml").write_bytes(xml)
     names = "".join(f"{index:06d}\n" for index in range(images))
     (root / "ImageSets" / "Main" / "train.txt").write_text(names)
 

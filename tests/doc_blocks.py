@@ -1,0 +1,133 @@
+"""The fenced blocks of README.md and docs/, and what can be said of a command without running it."""
+
+import argparse
+import importlib.util
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from detector.config import load_cfg
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Followed to the letter by tests/test_writing_an_op.py.
+FOLLOWED_ELSEWHERE = "writing_an_op.md"
+
+# Why a block may stay unrun: <!-- not run: REASON --> in the line above it.
+REASONS = {
+    "by CI itself",  # .ci/run has the command
+    "installs packages",
+    "needs a GPU",
+    "needs files from elsewhere",  # VOC, COCO, published weights
+    "takes minutes",
+}
+RUN, READ = {"bash", "python"}, {"text", "csv", "json", "yaml", "html", "xml"}
+
+_BLOCK = re.compile(r"^(?:<!-- (?P<mark>.*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int  # of its fence
+    language: str
+    text: str
+    mark: str | None  # why it is not run
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def read_blocks(page: Path) -> list[Block]:
+    """All fenced blocks of a page, each with the reason why it is not run, if it has one."""
+    # Multi-line comments are not shown; their lines stay, so that others keep their numbers.
+    hidden = re.compile(r"^<!-- [^\n]*(?<!-->)\n.*?-->$", re.M | re.S)
+    text = hidden.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
+    blocks = []
+    for found in _BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start("language")) + 1
+        mark = found["mark"] and found["mark"].removeprefix("not run: ")
+        blocks.append(Block(page, line, found["language"], found["text"], mark))
+    fences = len(re.findall("^```", text, re.M))
+    assert fences == 2 * len(blocks), (
+        f"{page}: {fences} fences, {len(blocks)} blocks: one is indented or open"
+    )
+    return blocks
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The words of each command of a block, as a shell splits them; variables set above are filled in."""
+    variables: dict[str, str] = {}
+    commands = []
+    for line in text.replace("\\\n", " ").splitlines():
+        for name, value in variables.items():
+            line = line.replace(f"${name}", value)
+        words = shlex.split(line, comments=True)
+        if len(words) == 1 and (assignment := re.fullmatch(r"([A-Z]+)=(.*)", words[0])):
+            variables[assignment[1]] = assignment[2]
+        elif words:
+            commands.append(words)
+    return commands
+
+
+class _Parsed(Exception):
+    """Carries what a tool made of its arguments out of it, before it does anything."""
+
+
+def check_command(words: list[str], root: Path = ROOT) -> None:
+    """The program is there and knows these options; a config loads with these keys. AssertionError if not."""
+    command = shlex.join(words)
+    if words[0] == "python" and words[1] == "-m":
+        assert importlib.util.find_spec(words[2]), f"{command}: there is no module {words[2]}"
+    elif words[0] == "python":
+        options = _parse(words, root)
+        if getattr(options, "config_file", None) and (root / options.config_file).exists():
+            load_cfg(root / options.config_file, getattr(options, "overrides", ()))
+        elif getattr(options, "config_file", None):  # what a run will have written
+            assert options.config_file.startswith("runs/"), f"{command}: there is no {options.config_file}"
+    elif words[0] == "make":
+        targets = re.findall(r"^([a-z][\w-]*(?: [\w-]+)*):", (ROOT / "Makefile").read_text(), re.M)
+        known = {name for target in targets for name in target.split()}
+        asked = {word for word in words[1:] if "=" not in word}
+        assert asked <= known, f"{command}: the Makefile has no target {', '.join(asked - known)}"
+    elif words[:2] == ["pip", "install"]:
+        packages = re.findall(r'"([\w-]+)', (ROOT / "pyproject.toml").read_text())
+        for word in (word for word in words[2:] if re.match(r"\w", word) and not word.startswith("dist/")):
+            name = re.match(r"[\w-]+", word)[0]
+            assert name in packages, f"{command}: pyproject.toml does not know {name}"
+    else:
+        assert words[0] in ("git", "cd"), (
+            f"{command}: what is {words[0]}? tests/doc_blocks.py checks commands"
+        )
+
+
+def _parse(words: list[str], root: Path) -> argparse.Namespace:
+    """What the script's own parser makes of a command's arguments."""
+    path = root / words[1]
+    assert path.is_file(), f"{shlex.join(words)}: there is no {words[1]}"
+    with pytest.MonkeyPatch.context() as patch:
+        for method in ("parse_args", "parse_intermixed_args"):
+            original = getattr(argparse.ArgumentParser, method)
+
+            def parse(self, arguments=None, namespace=None, original=original):
+                raise _Parsed(original(self, arguments, namespace))
+
+            patch.setattr(argparse.ArgumentParser, method, parse)
+        try:
+            run_script(path, words[2:], patch)
+        except _Parsed as parsed:
+            return parsed.args[0]
+        except SystemExit as refused:
+            raise AssertionError(f"{shlex.join(words)}: its parser says no, see above") from refused
+    raise AssertionError(f"{words[1]} has no parser")
+
+
+def run_script(path: Path, arguments: list[str], patch: pytest.MonkeyPatch) -> None:
+    """What `python PATH ARGUMENTS` does, in this process."""
+    patch.setattr(sys, "argv", [str(path), *arguments])
+    patch.syspath_prepend(str(path.parent.resolve()))
+    runpy.run_path(str(path), run_name="__main__")

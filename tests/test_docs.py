@@ -1,0 +1,186 @@
+"""README.md and docs/: every command and snippet runs, every key, file and command that a text names exists.
+
+A page's blocks run in its order, beside the tools and configs, on tiny data where the page expects data. They
+run as written, but for the arguments of SHORTER after them. A block that cannot run here says why in an HTML
+comment; its commands are still held against the tools' parsers, the configs and their keys. A multi-line
+comment `<!-- pending FILE` holds what can be said once FILE is there.
+"""
+
+import logging
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from doc_blocks import (
+    FOLLOWED_ELSEWHERE,
+    PAGES,
+    READ,
+    REASONS,
+    ROOT,
+    RUN,
+    Block,
+    check_command,
+    commands_of,
+    read_blocks,
+    run_script,
+)
+
+from detector.config import get_cfg
+from detector.config_reader import flatten
+from detector.data.toybox import draw_toybox
+
+BLOCKS = [b for page in PAGES if page.name != FOLLOWED_ELSEWHERE for b in read_blocks(page)]
+RUNNING = [page for page in PAGES if any(b.page == page and b.language in RUN and not b.mark for b in BLOCKS)]
+
+_SMALL = (
+    "DEVICE cpu DATASETS.WORKERS 0 INPUT.TRAIN_SIZES (64,) INPUT.TEST_SIZES (64,)"
+    " PROPOSALS.LONGEST_SIDE 48 MODEL.BOX_FEATURES.WIDTHS (16,) SOLVER.MAX_ITER 2 PROPOSALS.MAX_COUNT 50"
+    " SELF_TRAIN.MAX_ITER 1 SELF_TRAIN.SIZES (64,) SELF_TRAIN.IMAGES_PER_BATCH 1"
+)
+FOLDERS = "docs|tools|tests|benchmarks|configs|detector|csrc|layers|data|modeling|evaluation|engine"
+# What is added to a command so that it takes a second: fewer pictures, smaller ones, fewer steps.
+SHORTER = {
+    "tools/make_toybox.py": "--train 8 --test 4",
+    "tools/make_doom.py": "--train 3 --test 1",
+    "tools/make_proposals.py": "--workers 1",
+    "tools/train_net.py": _SMALL,
+    "tools/test_net.py": _SMALL,
+    "tools/self_train.py": _SMALL,
+}
+# What a page may take for granted: the quick start's pictures, and what `make demo` leaves.
+(PICTURES,) = (b for b in BLOCKS if b.page.name == "quick_start.md" and b.language == "python")
+PROPOSALS = "python tools/make_proposals.py --config-file configs/toybox_pcl.yaml PROPOSALS.MODE grid"
+DEMO = [
+    f"python tools/{tool}.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo"
+    for tool in ("train_net", "test_net")
+]
+# Of selective search; a grid takes none.
+SMALLER_SEARCH = {True: "PROPOSALS.LONGEST_SIDE 48", False: "--longest-side 48"}  # with a config, and without
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """datasets/ as `make demo` leaves it, less the proposals; and only a few pictures."""
+    folder = tmp_path_factory.mktemp("data")
+    draw_toybox(folder / "toybox", train=8, test=4)
+    return folder
+
+
+@pytest.fixture
+def checkout(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The current folder, with tools, configs and data; what the tools set is undone afterwards."""
+    for name in ("tools", "configs", "benchmarks", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(data, tmp_path / "datasets")
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    yield tmp_path
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+    logger = logging.getLogger("detector")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def run_command(words: list[str], where: Block | str) -> None:
+    """Run a command of a block in this process, shortened; fail with its place."""
+    shorter = SHORTER.get(words[1], "").split() if words[0] == "python" else []
+    if words[1] == "tools/make_proposals.py" and "grid" not in words:
+        shorter += SMALLER_SEARCH["--config-file" in words].split()
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            assert words[0] == "python", "only python is run here: mark the block"
+            if words[1] == "-m":
+                module = Path(sys.modules["detector"].__path__[0]).parent / words[2].replace(".", "/")
+                run_script(module.with_suffix(".py"), words[3:], patch)
+            else:
+                run_script(Path(words[1]), [*words[2:], *shorter], patch)
+        except SystemExit as end:
+            if end.code:
+                pytest.fail(f"{where}: {shlex.join(words)} ended with {end.code}")
+        except AssertionError as error:
+            raise AssertionError(f"{where}: {shlex.join(words)}: {error}") from error
+
+
+def with_what_is_given(blocks: list[Block]) -> list[Block]:
+    """The blocks of a page, behind those that make what they read and do not make themselves."""
+    text = "\n".join(block.text for block in blocks)
+    demo = DEMO if "runs/demo" in text else []
+    made = "make_proposals.py --config-file configs/toybox" in text
+    commands = [PROPOSALS, *demo] if demo or ("configs/toybox" in text and not made) else []
+    given = [PICTURES] if "datasets/mine" in text and PICTURES not in blocks else []
+    return [*given, PICTURES._replace(language="bash", text="\n".join(commands)), *blocks]
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
+def test_every_block_runs(page: Path, checkout: Path) -> None:
+    running = [b for b in BLOCKS if b.page == page and b.language in RUN and not b.mark]
+    for block in with_what_is_given(running):
+        if block.language == "python":
+            exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
+        else:
+            for words in commands_of(block.text):
+                run_command(words, block)
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.mark], ids=str)
+def test_a_block_that_does_not_run_says_why_and_is_right(block: Block) -> None:
+    assert block.mark in REASONS, f"{block}: {block.mark!r} is none of {', '.join(sorted(REASONS))}"
+    assert block.language == "bash", f"{block}: a snippet of {block.language} can always run"
+    for words in commands_of(block.text):
+        check_command(words)
+        if block.mark == "by CI itself":
+            assert shlex.join(words) in (ROOT / ".ci/run").read_text()
+
+
+def test_every_block_says_what_it_is() -> None:
+    for block in BLOCKS:
+        assert block.language in RUN | READ, f"{block}: ```{block.language}, expected one of {RUN | READ}"
+        if block.language in READ:  # no command hides in a text
+            assert not re.search(r"^\$? ?(python|make|pip) ", block.text, re.M), f"{block} holds commands"
+
+
+def test_the_check_finds_mistakes() -> None:
+    for command, problem in [
+        ("python tools/train_nets.py", "there is no tools/train_nets.py"),
+        ("python tools/make_toybox.py x --size 3", "its parser says no"),
+        ("python tools/train_net.py --config-file configs/none.yaml", "there is no configs/none.yaml"),
+        ("make demos", "no target demos"),
+        ("pip install numpi", "does not know numpi"),
+        ("mkae demo", "what is mkae"),
+    ]:
+        with pytest.raises(AssertionError, match=problem):
+            check_command(command.split())
+    command = "python tools/train_net.py --config-file configs/toybox_pcl.yaml SOLVER.MAX_ITERS 3"
+    with pytest.raises(ValueError, match=r"SOLVER\.MAX_ITERS"):
+        check_command(command.split())
+
+
+def test_what_was_pending_is_shown_once_it_is_there() -> None:
+    for page in PAGES:
+        for file in re.findall(r"^<!-- pending (\S+)$", page.read_text(), re.M):
+            assert not (ROOT / file).exists(), (
+                f"{page.name}: {file} is there: take the comment around it away"
+            )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_text_names_is_there(page: Path) -> None:
+    """Inline code: keys of the config, files of the checkout, commands."""
+    keys = {key for key, _ in flatten(get_cfg())}
+    groups = {key.rsplit(".", depth)[0] for key in keys for depth in (1, 2) if key.count(".") >= depth}
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose):
+        for word in re.findall(r"(?<![\w./])[A-Z][A-Z_]+(?:\.[A-Z][A-Z_]+)+(?![\w./])", span):
+            assert word in keys | groups, f"{page.name}: `{span}`: no key {word} in detector/config.py"
+        for file in re.findall(rf"(?<![\w./-])(?:{FOLDERS})/[\w/.-]+\.(?:py|md|yaml|h|cpp|cu|json)\b", span):
+            places = [ROOT / file, ROOT / "detector" / file]
+            exists = any(place.exists() for place in places)
+            assert exists or page.name == FOLLOWED_ELSEWHERE or "OP" in file, f"{page.name}: no `{file}`"
+        if target := re.fullmatch(r"make ([a-z-]+)", span):
+            check_command(["make", target[1]])
