@@ -81,6 +81,10 @@ class _Parsed(Exception):
 def check_command(words: list[str], root: Path = ROOT) -> None:
     """The program is there and knows these options; a config loads with these keys. AssertionError if not."""
     command = shlex.join(words)
+    if words[0] == "torchrun":  # its own options come first
+        tool = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
+        assert tool is not None, f"{command}: what is to be run?"
+        words = ["python", *words[tool:]]
     if words[0] == "python" and words[1] == "-m":
         assert importlib.util.find_spec(words[2]), f"{command}: there is no module {words[2]}"
     elif words[0] == "python":

@@ -61,7 +61,7 @@ def process_group(device: torch.device, timeout: float) -> Iterator[None]:
         return
     backend = "gloo"
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(local_rank())
         backend = "cpu:gloo,cuda:nccl"  # objects travel from CPU to CPU, and never wait for a GPU
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **_meeting_place())
     # Left by an error it stays open: closing it could wait for a process that is gone.

@@ -131,6 +131,7 @@ __device__ __noinline__ void find_winners(Graph<B> graph, Sets sets, bool pcl) {
         });
       }
       const double weight = pcl ? highest_near(graph, k, wins, remaining, nodes.weight()) : 0;
+      __syncwarp();  // the node's own weight is among those that have been read
       if (wins && first_lane) {
         nodes.in_block(team, 0, nodes.found())[node] = nodes.key()[node];
         if (pcl) {
