@@ -116,7 +116,8 @@ def main() -> None:
     if parser.parse_args().device == "cuda":
         return
     if not PHOTOS.is_dir():
-        raise SystemExit(f"{PHOTOS} does not exist: configs/photos_pcl_lite0.yaml says what it is")
+        print(f"{PHOTOS}, which this times, does not exist: configs/photos_pcl_lite0.yaml says what it is")
+        return
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     photos, toybox = "configs/photos_pcl_lite0.yaml", "configs/toybox_pcl.yaml"

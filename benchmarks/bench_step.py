@@ -163,6 +163,9 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a small model and image, to try it; no file")
     parser.add_argument("--only", nargs="+", choices=MEASURED, default=MEASURED, metavar="PART")
     arguments = parser.parse_args()
+    if arguments.device == "cpu" and not arguments.small:
+        print("nothing to time on a CPU; --small shows that it runs")
+        return
     bench = Bench(torch.device(arguments.device), arguments.small)
     for name in arguments.only:
         getattr(bench, name)()

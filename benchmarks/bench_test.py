@@ -86,6 +86,9 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a small model, to try it; writes no file")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     arguments = parser.parse_intermixed_args()
+    if arguments.device == "cpu" and not arguments.small:
+        print("nothing to time on a CPU; --small shows that it runs")
+        return
     device = torch.device(arguments.device)
     words = ["DATASETS.WORKERS", str(arguments.workers), *arguments.overrides]
     words += SMALL if arguments.small else ["PROPOSALS.MAX_COUNT", "2000"]
