@@ -21,7 +21,7 @@ from detector.layers import reference
 from detector.layers.proposal_clusters import ProposalClusters
 from detector.modeling.pcl import PCL
 from detector.structures import Batch, boxes_to_rois
-from detector.utils.reproducibility import seed_everything, seed_step
+from detector.utils.reproducibility import seed_batch, seed_everything
 
 CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_vgg16.yaml"
 PARTS = ["data", "backbone", "RoI", "head", "clusters", "losses"]
@@ -152,7 +152,7 @@ class Step:
 
     def __call__(self) -> Tensor:
         self.iteration += 1
-        seed_step(0, self.iteration)
+        seed_batch(0, self.iteration)
         self._mark("between steps")
         loss = self.losses()
         scaler = self.precision.scaler
