@@ -24,15 +24,8 @@ from pathlib import Path
 import torch
 from measure import print_table, write_result
 
-from detector.build import (
-    build_criterion,
-    build_device,
-    build_model,
-    build_optimizer,
-    build_precision,
-    build_training,
-    start_run,
-)
+from detector.build import build_device, build_optimizer, build_precision, build_training, start_run
+from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg
 from detector.structures import Batch
 from detector.utils.distributed import is_main, process_group, rank, world_size

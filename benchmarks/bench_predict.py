@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from detector.api.loading import build_predictor
-from detector.build import build_model
+from detector.build_model import build_model
 from detector.config import load_cfg
 from detector.data.images import open_image
 from detector.data.loader import collate

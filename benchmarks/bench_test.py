@@ -17,8 +17,9 @@ import made_up_voc
 import torch
 from measure import print_table, write_result
 
-from detector.build import build_model, build_postprocess, build_precision
+from detector.build import build_precision
 from detector.build_data import build_dataset, build_test_loader
+from detector.build_model import build_model, build_postprocess
 from detector.config import load_cfg
 from detector.engine.inference import predict
 from detector.engine.precision import set_tf32

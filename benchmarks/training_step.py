@@ -14,7 +14,8 @@ from torch.nn.utils import get_total_norm
 from torch.utils.flop_counter import FlopCounterMode
 from yacs.config import CfgNode
 
-from detector.build import build_criterion, build_model, build_optimizer, build_precision
+from detector.build import build_optimizer, build_precision
+from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg
 from detector.engine.precision import set_tf32
 from detector.layers import reference

@@ -1,7 +1,7 @@
 """The config: every key with its default and its meaning, and the checks that refuse what is not allowed.
 
-The defaults are the VOC 2007 recipe of PCL (Tang et al., arXiv 1807.03342). Only detector/build.py,
-detector/build_data.py, detector/api/ and tools/ read a config; everything else takes plain arguments.
+The defaults are the VOC 2007 recipe of PCL (Tang et al., arXiv 1807.03342). Only
+detector/build*.py, detector/api/ and tools/ read a config; everything else takes plain arguments.
 """
 
 import math

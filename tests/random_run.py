@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from detector.build import build_model
+from detector.build_model import build_model
 from detector.config import load_cfg
 from detector.engine.checkpoint import save_checkpoint
 

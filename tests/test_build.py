@@ -1,4 +1,4 @@
-"""detector.build and build_data: each key reaches the object that it is about."""
+"""detector.build, build_data and build_model: each key reaches the object that it is about."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from detector import build, build_data
+from detector import build, build_data, build_model
 from detector.config import load_cfg
 from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.mist import MIST
@@ -65,7 +65,9 @@ def test_images_a_step_and_the_learning_rate_for_them(make_cfg, launched):
     assert build.base_lr(make_cfg(*words)) == pytest.approx(0.1)
     assert build.base_lr(make_cfg(*linear)) == pytest.approx(0.6)
     cfg = make_cfg(*linear)
-    assert build.build_optimizer(cfg, build.build_model(cfg)).param_groups[0]["lr"] == pytest.approx(0.6)
+    assert build.build_optimizer(cfg, build_model.build_model(cfg)).param_groups[0]["lr"] == pytest.approx(
+        0.6
+    )
 
 
 def test_images_a_step_may_decide_how_many_batches_are_accumulated(make_cfg, launched):
@@ -82,10 +84,10 @@ def test_images_a_step_may_decide_how_many_batches_are_accumulated(make_cfg, lau
 @pytest.mark.parametrize(("method", "streams"), [("wsddn", 0), ("oicr", 2), ("pcl", 2)])
 def test_model_and_criterion_have_as_many_streams_as_the_method(make_cfg, method, streams):
     cfg = make_cfg("MODEL.METHOD", method, "MODEL.STREAMS", "2", "MODEL.STREAM_WEIGHTS", "(3, 1)")
-    model = build.build_model(cfg)
+    model = build_model.build_model(cfg)
     assert len(model.head.refinements) == streams
     assert model.box_features.out_features == 8
-    assert build.build_criterion(cfg).stream_weights == ((3.0, 1.0) if streams else ())
+    assert build_model.build_criterion(cfg).stream_weights == ((3.0, 1.0) if streams else ())
 
 
 @pytest.mark.parametrize(("proposals", "shown"), [(0, 1.0), (9, 0.0)])
@@ -94,29 +96,32 @@ def test_every_parameter_gets_a_gradient_from_any_batch(make_cfg, method, propos
     """Processes that train together wait for each; without proposals or labels there is nothing to learn."""
     words = ["MODEL.METHOD", method, "MODEL.DROP_BLOCK.ENABLED", "True", "MODEL.REGRESSION.ENABLED", "True"]
     cfg = make_cfg(*words, "MODEL.IMAGE_HEAD", "True")
-    model, rois = build.build_model(cfg).train(), torch.tensor([[0.0, 4, 4, 40, 40]]).expand(proposals, 5)
+    model, rois = (
+        build_model.build_model(cfg).train(),
+        torch.tensor([[0.0, 4, 4, 40, 40]]).expand(proposals, 5),
+    )
     labels = torch.full((1, 20), shown)
     batch = Batch(torch.rand(1, 3, 64, 64), rois, labels, torch.tensor([proposals]), ("a",))
-    sum(build.build_criterion(cfg)(model(*batch.inputs), batch).values()).backward()
+    sum(build_model.build_criterion(cfg)(model(*batch.inputs), batch).values()).backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
 def test_refinements_take_the_keys_of_clusters(make_cfg):
     words = ["CLUSTERS.GRAPH_IOU", "0.3", "CLUSTERS.MAX_CENTRES", "4", "CLUSTERS.MEMBER_IOU", "0.6"]
     words += ["CLUSTERS.IGNORE_IOU", "0"]
-    pcl = build.build_refinement(make_cfg(*words))
+    pcl = build_model.build_refinement(make_cfg(*words))
     assert (pcl.graph_iou, pcl.max_centres, pcl.member_iou, pcl.ignore_iou) == (0.3, 4, 0.6, 0)
-    oicr = build.build_refinement(make_cfg(*words, "MODEL.METHOD", "oicr"))
+    oicr = build_model.build_refinement(make_cfg(*words, "MODEL.METHOD", "oicr"))
     assert (oicr.member_iou, oicr.ignore_iou) == (0.6, 0)
     words += ["CLUSTERS.TOP_SHARE", "0.3", "CLUSTERS.NMS_IOU", "0.1", "MODEL.METHOD", "mist"]
-    assert build.build_refinement(make_cfg(*words)) == MIST(0.3, 0.1, 0.6, 0)
+    assert build_model.build_refinement(make_cfg(*words)) == MIST(0.3, 0.1, 0.6, 0)
 
 
 def test_the_drop_block_takes_its_keys(make_cfg):
-    assert build.build_model(make_cfg()).box_features.drop_block is None
+    assert build_model.build_model(make_cfg()).box_features.drop_block is None
     words = ["ENABLED", "True", "SHARE", "0.9", "SIZE", "1", "TEMPERATURE", "0.5", "GRADIENT_FACTOR", "2"]
     keys = [f"MODEL.DROP_BLOCK.{word}" if i % 2 == 0 else word for i, word in enumerate(words)]
-    drop = build.build_model(make_cfg(*keys)).box_features.drop_block
+    drop = build_model.build_model(make_cfg(*keys)).box_features.drop_block
     assert isinstance(drop, ConcreteDropBlock)
     assert (drop.limit, drop.size, drop.temperature, drop.gradient_factor) == (0.9, 1, 0.5, 2)
 
@@ -127,20 +132,20 @@ def test_the_drop_block_takes_its_keys(make_cfg):
 )
 def test_any_method_can_have_a_regression_branch(make_cfg, method, labels, kind):
     words = ["MODEL.METHOD", method, "MODEL.REGRESSION.LABELS", labels, "MODEL.REGRESSION.WEIGHT", "0.5"]
-    assert build.build_criterion(make_cfg(*words)).regression is None
-    assert build.build_model(make_cfg(*words)).regression is None
+    assert build_model.build_criterion(make_cfg(*words)).regression is None
+    assert build_model.build_model(make_cfg(*words)).regression is None
     words += ["MODEL.REGRESSION.ENABLED", "True", "CLUSTERS.MEMBER_IOU", "0.6"]
-    loss = build.build_criterion(make_cfg(*words)).regression
+    loss = build_model.build_criterion(make_cfg(*words)).regression
     assert isinstance(loss.labels, kind)
     assert (loss.labels.member_iou, loss.weight) == (0.6, 0.5)
-    branch = build.build_model(make_cfg(*words)).regression
+    branch = build_model.build_model(make_cfg(*words)).regression
     assert branch.boxes.out_features == 80
     words += ["MODEL.REGRESSION.CLASS_AGNOSTIC", "True"]
-    assert build.build_model(make_cfg(*words)).regression.boxes.out_features == 4
+    assert build_model.build_model(make_cfg(*words)).regression.boxes.out_features == 4
 
 
 def test_optimizers(make_cfg):
-    model = build.build_model(make_cfg())
+    model = build_model.build_model(make_cfg())
     sgd = build.build_optimizer(make_cfg("SOLVER.MOMENTUM", "0.8", "SOLVER.BACKBONE_LR_FACTOR", "0.5"), model)
     assert isinstance(sgd, torch.optim.SGD)
     assert {g["momentum"] for g in sgd.param_groups} == {0.8}
@@ -163,65 +168,67 @@ def test_test_passes_are_sizes_times_flips(make_cfg, monkeypatch):
 
 def test_pretrained_weights_that_are_missing_or_do_not_fit_are_named(make_cfg, tmp_path):
     cfg = make_cfg("MODEL.BACKBONE.NAME", "vgg16", "MODEL.WEIGHTS", str(tmp_path / "w.pth"))
-    model = build.build_model(cfg)
+    model = build_model.build_model(cfg)
     with pytest.raises(FileNotFoundError, match=r"MODEL.WEIGHTS: .*w.pth does not exist; download it"):
-        build.load_pretrained(cfg, model)
+        build_model.load_pretrained(cfg, model)
     save_weights(tmp_path / "w.pth", Weights({"features.0.weight": torch.zeros(1)}, TORCHVISION))
     with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which cannot be used: .*features"):
-        build.load_pretrained(cfg, model)
+        build_model.load_pretrained(cfg, model)
     (tmp_path / "w.pth").write_bytes(b"words")
     with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which cannot be used"):
-        build.load_pretrained(cfg, model)
+        build_model.load_pretrained(cfg, model)
 
 
 def test_pretrained_weights_of_vgg16_reach_the_model(make_cfg, tmp_path):
     cfg = make_cfg("MODEL.BACKBONE.NAME", "vgg16", "MODEL.WEIGHTS", str(tmp_path / "w.pth"))
-    model = build.build_model(cfg)
+    model = build_model.build_model(cfg)
     weights = {k: torch.full_like(v, 0.5) for k, v in model.backbone.state_dict().items()}
     layers = model.box_features.layers.state_dict()
     weights |= {f"classifier.{k}": torch.full_like(v, 0.25) for k, v in layers.items()}
     weights["classifier.6.weight"] = torch.zeros(1000, 8)
     save_weights(tmp_path / "w.pth", Weights(weights, TORCHVISION))
-    build.load_pretrained(cfg, model)
+    build_model.load_pretrained(cfg, model)
     assert all((p == 0.5).all() for p in model.backbone.parameters())
     assert all((p == 0.25).all() for p in model.box_features.parameters())
 
 
 def test_weights_that_want_another_preprocessing_are_refused(make_cfg, tmp_path):
     cfg = make_cfg("MODEL.BACKBONE.NAME", "resnet18", "MODEL.WEIGHTS", str(tmp_path / "w.pth"))
-    model = build.build_model(cfg)
+    model = build_model.build_model(cfg)
     weights = {k: torch.full_like(v, 0.5) for k, v in model.backbone.state_dict().items()}
     save_weights(tmp_path / "w.pth", Weights(weights, replace(TORCHVISION, std=(0.5, 0.5, 0.5))))
     with pytest.raises(ValueError, match=r"want mean .* std \[0.5, .*, but INPUT has mean .* std \[0.229, "):
-        build.load_pretrained(cfg, model)
+        build_model.load_pretrained(cfg, model)
     save_weights(tmp_path / "w.pth", Weights(weights, TORCHVISION))
-    build.load_pretrained(cfg, model)
+    build_model.load_pretrained(cfg, model)
     assert all((p == 0.5).all() for p in model.backbone.parameters())
 
 
 @pytest.mark.parametrize(("name", "stride"), [("vgg16", 16), ("resnet18", 16), ("resnet34", 8)])
 def test_backbones_take_stride_and_frozen_stages(make_cfg, name, stride):
     words = ["MODEL.BACKBONE.NAME", name, "MODEL.BACKBONE.STRIDE", str(stride)]
-    backbone = build.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
+    backbone = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
     assert backbone.stride == stride
     assert all(p.requires_grad for p in backbone.parameters())
-    assert not all(p.requires_grad for p in build.build_backbone(make_cfg(*words)).parameters())
+    assert not all(p.requires_grad for p in build_model.build_backbone(make_cfg(*words)).parameters())
 
 
 def test_timm_takes_name_stride_and_frozen_stages(make_cfg):
     pytest.importorskip("timm")
     words = ["MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t"]
-    backbone = build.build_backbone(make_cfg(*words, "MODEL.BACKBONE.STRIDE", "8"))
+    backbone = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.STRIDE", "8"))
     assert backbone.stride == 8
     assert any(not p.requires_grad for p in backbone.parameters())
-    free = build.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
+    free = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
     assert all(p.requires_grad for p in free.parameters())
 
 
 def test_timm_missing_is_said(make_cfg, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "detector.modeling.backbones.timm", None)
     with pytest.raises(ValueError, match="not installed: pip install timm"):
-        build.build_backbone(make_cfg("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t"))
+        build_model.build_backbone(
+            make_cfg("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t")
+        )
 
 
 def test_coco_sets_take_their_paths_and_crowds_from_the_config(make_cfg, tmp_path):
@@ -270,7 +277,7 @@ def test_results_are_of_the_weights_and_of_the_keys_that_matter(make_cfg, tmp_pa
 
 def test_speed_and_memory_are_as_configured(make_cfg):
     words = ["CHANNELS_LAST", "True", "MODEL.BACKBONE.RECOMPUTE", "True", "MODEL.BOX_FEATURES.CHUNK", "9"]
-    model = build.build_model(make_cfg(*words))
+    model = build_model.build_model(make_cfg(*words))
     weight = next(model.backbone.parameters())
     assert weight.is_contiguous(memory_format=torch.channels_last)
     assert model.recompute_backbone

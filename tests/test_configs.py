@@ -5,14 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from detector.build import (
-    build_criterion,
-    build_lr_factor,
-    build_model,
-    build_optimizer,
-    build_postprocess,
-    build_precision,
-)
+from detector.build import build_lr_factor, build_optimizer, build_precision
+from detector.build_model import build_criterion, build_model, build_postprocess
 from detector.config import load_cfg
 from detector.config_reader import flatten, read_yaml_chain
 from detector.data.toybox import CLASSES

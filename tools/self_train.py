@@ -21,8 +21,6 @@ from yacs.config import CfgNode
 
 from detector.build import (
     build_coco_engine,
-    build_faster_rcnn,
-    build_model,
     build_optimizer,
     build_precision,
     build_training,
@@ -30,6 +28,7 @@ from detector.build import (
     start_run,
 )
 from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
+from detector.build_model import build_faster_rcnn, build_model
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set

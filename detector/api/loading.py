@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from yacs.config import CfgNode
 
-from detector.build import build_model, build_postprocess
 from detector.build_data import build_test_transforms
+from detector.build_model import build_model, build_postprocess
 from detector.config import load_cfg, parse_cfg
 from detector.data.propose import make_finder
 from detector.engine.checkpoint import load_checkpoint, restore_model

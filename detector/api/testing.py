@@ -10,16 +10,9 @@ from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.build import (
-    build_coco_engine,
-    build_device,
-    build_model,
-    build_postprocess,
-    build_precision,
-    results_key,
-    start_run,
-)
+from detector.build import build_coco_engine, build_device, build_precision, results_key, start_run
 from detector.build_data import build_dataset, build_test_loader, name_classes
+from detector.build_model import build_model, build_postprocess
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import load_checkpoint, restore_model

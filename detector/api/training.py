@@ -12,18 +12,16 @@ from yacs.config import CfgNode
 from detector.build import (
     accumulated_batches,
     base_lr,
-    build_criterion,
     build_device,
-    build_model,
     build_optimizer,
     build_precision,
     build_snapshots,
     build_training,
     images_per_step,
-    load_pretrained,
     start_run,
 )
 from detector.build_data import build_dataset, build_train_loader, name_classes
+from detector.build_model import build_criterion, build_model, load_pretrained
 from detector.config import check_resumable, load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import check_batches, list_checkpoints, restore_newest

@@ -15,8 +15,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from detector.build import build_model
 from detector.build_data import build_dataset, build_test_loader
+from detector.build_model import build_model
 from detector.config import load_cfg
 from detector.engine.checkpoint import checkpoint_path, load_checkpoint, restore_model
 from detector.evaluation.drawing import class_colour, draw_labelled, outermost_pixels

@@ -102,7 +102,7 @@ def test_without_a_compiler_or_onnxscript_the_error_says_what_to_install(tmp_pat
 
 _RUN_ALONE = """
 import json, sys, torch
-for name in ("detector.modeling", "detector.engine", "detector.build", "yacs"):
+for name in ("detector.modeling", "detector.engine", "detector.build", "detector.build_model", "yacs"):
     sys.modules[name] = None
 import detector.layers  # the ops
 network = {load}

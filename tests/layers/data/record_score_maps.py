@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from detector.build import build_model
 from detector.build_data import build_dataset, build_train_loader
+from detector.build_model import build_model
 from detector.config import load_cfg
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.structures import Batch

@@ -1,0 +1,215 @@
+"""From a config to the network, its criterion and its postprocessing; see detector/build.py for the rest."""
+
+from collections.abc import Callable
+from functools import partial
+from textwrap import shorten
+
+import torch
+from torch import nn
+from yacs.config import CfgNode
+
+from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
+from detector.modeling.backbones.small import SmallBackbone
+from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
+from detector.modeling.box_features import BoxFeatures
+from detector.modeling.compiled import compile_model
+from detector.modeling.drop_block import ConcreteDropBlock
+from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
+from detector.modeling.head import Head, ImageHead
+from detector.modeling.mist import MIST
+from detector.modeling.oicr import OICR
+from detector.modeling.pcl import PCL
+from detector.modeling.postprocess import postprocess
+from detector.modeling.regression import RegressionBranch, RegressionLoss
+from detector.modeling.weak_rcnn import WeakRCNN
+from detector.modeling.weights import TORCHVISION, Preprocessing, load_tensors, load_weights
+from detector.modeling.wsddn import Criterion
+from detector.structures import Detections, Scores
+
+
+def build_model(cfg: CfgNode) -> WeakRCNN:
+    """The detector with random weights."""
+    backbone = build_backbone(cfg)
+    options = cfg.MODEL.BOX_FEATURES
+    box_features = BoxFeatures(
+        backbone.out_channels,
+        backbone.stride,
+        pool=options.POOL,
+        output_size=options.OUTPUT_SIZE,
+        widths=options.WIDTHS,
+        dropout=options.DROPOUT,
+        drop_cells=options.DROP_CELLS,
+        drop_block=build_drop_block(cfg, backbone.out_channels),
+        chunk=options.CHUNK,
+    )
+    streams = 0 if cfg.MODEL.METHOD == "wsddn" else cfg.MODEL.STREAMS
+    num_classes = len(cfg.DATASETS.CLASSES)
+    head = Head(box_features.out_features, num_classes, streams, init_std=cfg.MODEL.HEAD_STD)
+    image_head = ImageHead(backbone.out_channels, num_classes) if cfg.MODEL.IMAGE_HEAD else None
+    regression = build_regression(cfg, box_features.out_features)
+    recompute = cfg.MODEL.BACKBONE.RECOMPUTE
+    model = WeakRCNN(backbone, box_features, head, image_head, regression, recompute_backbone=recompute)
+    if cfg.CHANNELS_LAST:
+        backbone.to(memory_format=torch.channels_last)  # convolutions lay out features as their weights
+    if cfg.COMPILE:
+        compile_model(model)
+    return model
+
+
+def build_backbone(cfg: CfgNode) -> nn.Module:
+    """Images (B, 3, H, W) to features; it has `out_channels` and `stride`."""
+    options = cfg.MODEL.BACKBONE
+    if options.NAME == "small":
+        return SmallBackbone()
+    if options.NAME == "vgg16":
+        return VGG16(stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
+    if options.NAME != "timm":
+        return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
+    try:  # timm is an optional dependency
+        from detector.modeling.backbones.timm import TimmBackbone
+    except ImportError:
+        raise ValueError("MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm") from None
+    return TimmBackbone(options.TIMM_NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
+
+
+def build_drop_block(cfg: CfgNode, channels: int) -> ConcreteDropBlock | None:
+    """What learns to silence cells of pooled features (N, channels, S, S); None: nothing does."""
+    options = cfg.MODEL.DROP_BLOCK
+    if not options.ENABLED:
+        return None
+    return ConcreteDropBlock(
+        channels,
+        share=options.SHARE,
+        size=options.SIZE,
+        temperature=options.TEMPERATURE,
+        gradient_factor=options.GRADIENT_FACTOR,
+    )
+
+
+def build_regression(cfg: CfgNode, in_features: int) -> RegressionBranch | None:
+    """The branch that classifies and moves proposals by their features; None: there is none."""
+    options = cfg.MODEL.REGRESSION
+    if not options.ENABLED:
+        return None
+    return RegressionBranch(
+        in_features,
+        len(cfg.DATASETS.CLASSES),
+        class_agnostic=options.CLASS_AGNOSTIC,
+        init_std=cfg.MODEL.HEAD_STD,
+        box_std=options.BOX_STD,
+    )
+
+
+def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
+    """Load MODEL.WEIGHTS, those of an ImageNet classifier, into the model; nothing where it is "".
+
+    Raises:
+        FileNotFoundError, ValueError: there are none, they are of another network, or want another
+            pre-processing than INPUT.MEAN and INPUT.STD.
+    """
+    source, backbone = cfg.MODEL.WEIGHTS, model.backbone
+    if source == "":
+        return
+    try:
+        weights = load_weights(source)
+        configured = Preprocessing(cfg.INPUT.MEAN, cfg.INPUT.STD)
+        if not weights.preprocessing.is_close(configured):
+            raise ValueError(f"they want {weights.preprocessing}, but INPUT has {configured}")
+        if isinstance(backbone, VGG16):
+            load_vgg16_weights(backbone, model.box_features.layers, weights.tensors)
+        elif isinstance(backbone, ResNet):
+            load_resnet_weights(backbone, weights.tensors)
+        else:
+            from detector.modeling.backbones.timm import load_timm_weights
+
+            load_timm_weights(backbone, weights.tensors)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"MODEL.WEIGHTS: {error}; download it, or use ''") from None
+    except (RuntimeError, ValueError) as error:
+        reason = shorten(str(error), 300)  # torch lists every key on lines of their own
+        raise ValueError(f"MODEL.WEIGHTS is {source!r}, which cannot be used: {reason}") from error
+
+
+def build_criterion(cfg: CfgNode) -> Criterion:
+    """The losses of MODEL.METHOD, and of the regression branch where there is one."""
+    refinement, regression = build_refinement(cfg), None
+    if cfg.MODEL.REGRESSION.ENABLED:
+        labels = build_oicr(cfg) if cfg.MODEL.REGRESSION.LABELS == "top1" else refinement
+        regression = RegressionLoss(labels, cfg.MODEL.REGRESSION.WEIGHT)
+    return Criterion(
+        refinement,
+        mil_reduction=cfg.MODEL.MIL_REDUCTION,
+        stream_weights=cfg.MODEL.STREAM_WEIGHTS,
+        regression=regression,
+    )
+
+
+def build_refinement(cfg: CfgNode) -> OICR | PCL | MIST | None:
+    """How a refinement stream gets and learns its pseudo labels; None: there are no such streams."""
+    options = cfg.CLUSTERS
+    if cfg.MODEL.METHOD == "wsddn":
+        return None
+    if cfg.MODEL.METHOD == "oicr":
+        return build_oicr(cfg)
+    if cfg.MODEL.METHOD == "mist":
+        return MIST(
+            top_share=options.TOP_SHARE,
+            nms_iou=options.NMS_IOU,
+            member_iou=options.MEMBER_IOU,
+            ignore_iou=options.IGNORE_IOU,
+        )
+    return PCL(
+        graph_iou=options.GRAPH_IOU,
+        max_centres=options.MAX_CENTRES,
+        member_iou=options.MEMBER_IOU,
+        ignore_iou=options.IGNORE_IOU,
+    )
+
+
+def build_oicr(cfg: CfgNode) -> OICR:
+    """Pseudo labels from the best proposal of each class."""
+    return OICR(member_iou=cfg.CLUSTERS.MEMBER_IOU, ignore_iou=cfg.CLUSTERS.IGNORE_IOU)
+
+
+def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
+    """The detector of self-training, with its ImageNet weights.
+
+    Raises:
+        FileNotFoundError, ValueError: there are no such weights, or they are of another network.
+    """
+    options, backbone = cfg.SELF_TRAIN, cfg.SELF_TRAIN.BACKBONE
+    mean, std = cfg.INPUT.MEAN, cfg.INPUT.STD
+    if backbone == "timm":
+        pyramid: nn.Module = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME)
+    else:
+        try:
+            weights = load_tensors(options.WEIGHTS) if options.WEIGHTS else None
+            pyramid = torchvision_pyramid(backbone, weights)
+        except (RuntimeError, ValueError) as error:
+            reason = shorten(str(error), 300)
+            raise ValueError(
+                f"SELF_TRAIN.WEIGHTS is {options.WEIGHTS!r}, which does not fit: {reason}"
+            ) from error
+        mean, std = TORCHVISION.mean, TORCHVISION.std
+    model = faster_rcnn(
+        pyramid,
+        len(cfg.DATASETS.CLASSES),
+        sizes=options.SIZES,
+        max_size=options.MAX_SIZE,
+        mean=mean,
+        std=std,
+        max_detections=cfg.TEST.MAX_DETECTIONS,
+    )
+    if backbone == "timm":
+        load_pretrained(cfg, model)
+    return model
+
+
+def build_postprocess(cfg: CfgNode) -> Callable[[Scores], Detections]:
+    """From the scores of an image's proposals to its detections."""
+    return partial(
+        postprocess,
+        score_threshold=cfg.TEST.SCORE_THRESHOLD,
+        nms_threshold=cfg.TEST.NMS,
+        max_detections=cfg.TEST.MAX_DETECTIONS,
+    )
