@@ -2,6 +2,8 @@
 # the CUDA kernels too. PYTHON names the interpreter; VENV= (empty) uses it as it is, with no set-up.
 PYTHON ?= python3
 VENV ?= .venv
+# Keys of the config that the demo is to change: make demo KEYS="SEED 1".
+KEYS ?=
 CXX_FILES := $(shell find detector/csrc -type f)
 
 # An OpenMP thread that waits spins for long by default; beside other processes the training then takes ten times as long.
@@ -24,8 +26,8 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: $(SETUP) datasets/toybox/proposals.npz  ## draw toybox, find its proposals, train PCL from image labels, test it: see runs/demo
-	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml --resume OUTPUT_DIR runs/demo
-	$(RUN) tools/test_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo
+	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml --resume OUTPUT_DIR runs/demo $(KEYS)
+	$(RUN) tools/test_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo $(KEYS)
 	$(RUN) tools/report.py runs/demo
 
 datasets/toybox: | $(SETUP)
