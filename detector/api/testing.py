@@ -28,7 +28,7 @@ from detector.evaluation.voc import corloc, voc_ap
 from detector.structures import Scores
 from detector.utils.distributed import is_main, process_group
 
-logger = logging.getLogger("detector.tools.test_net")
+logger = logging.getLogger(__name__)
 
 _PATIENCE = 3600.0  # seconds that a process waits for one with more proposals or a slower machine
 
@@ -70,6 +70,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None
 
 
 def test(cfg: CfgNode, weights: str | None) -> None:
+    """Measure a checkpoint (None: the run's own); the main process writes what was found, and the figures."""
     folder = Path(cfg.OUTPUT_DIR)
     path = Path(weights) if weights else folder / "model_final.pt"
     checkpoint = load_checkpoint(path)

@@ -38,7 +38,7 @@ from detector.utils.distributed import (
 from detector.utils.files import atomic_write
 from detector.utils.run_info import run_info
 
-logger = logging.getLogger("detector.tools.train_net")
+logger = logging.getLogger(__name__)
 
 
 def train(config: str | Path, overrides: Mapping[str, object] | None = None, *, resume: bool = False) -> Path:

@@ -1,9 +1,9 @@
 """Detections as a data set that any detector can be trained on: a folder in VOC's layout, and COCO's JSON."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from detector.data.coco_writer import COCOWriter
 from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 from detector.structures import Detections
 
@@ -29,6 +29,7 @@ def write_pseudo_set(
         FileExistsError: there is such a folder already.
         ValueError: the two differ in length.
     """
+    coco = COCOWriter(class_names)
     with new_voc_folder(root) as folder:
         for (path, size), found in zip(images, detections, strict=True):
             name = f"{found.image_id}{path.suffix}"
@@ -38,34 +39,6 @@ def write_pseudo_set(
             boxes = zip(found.boxes.tolist(), found.labels.tolist(), strict=True)
             objects = [VOCObject(class_names[label], tuple(box)) for box, label in boxes]
             write_annotation(folder, name, size, objects, folder=Path(root).name)
+            coco.add(name, size, found)
         write_split(folder, split, [found.image_id for found in detections])
-        content = coco_content(class_names, images, detections)
-        (folder / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
-
-
-def coco_content(
-    class_names: Sequence[str],
-    images: Sequence[tuple[Path, tuple[int, int]]],
-    detections: Sequence[Detections],
-) -> dict:
-    """What an instances JSON of COCO holds."""
-    image_rows, annotations = [], []
-    for number, ((path, (height, width)), found) in enumerate(zip(images, detections, strict=True), start=1):
-        file_name = f"{found.image_id}{path.suffix}"
-        image_rows.append({"id": number, "file_name": file_name, "height": height, "width": width})
-        for (x1, y1, x2, y2), label, score in zip(
-            found.boxes.tolist(), found.labels.tolist(), found.scores.tolist(), strict=True
-        ):
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": number,
-                    "category_id": label + 1,
-                    "bbox": [x1, y1, x2 - x1, y2 - y1],
-                    "area": (x2 - x1) * (y2 - y1),
-                    "iscrowd": 0,
-                    "score": score,
-                }
-            )
-    categories = [{"id": number, "name": name} for number, name in enumerate(class_names, start=1)]
-    return {"images": image_rows, "annotations": annotations, "categories": categories}
+        coco.write(folder / f"{split}.json")
