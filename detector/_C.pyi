@@ -21,6 +21,7 @@ def proposal_clusters(
     top_share: float,
     member_iou: float,
     ignore_iou: float,
+    ignore_cover: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
 def nms(boxes: Tensor, scores: Tensor, idxs: Tensor | None, iou_threshold: float) -> Tensor: ...
 def nms_mask(

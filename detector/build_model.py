@@ -40,6 +40,7 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
         dropout=options.DROPOUT,
         drop_cells=options.DROP_CELLS,
         drop_block=build_drop_block(cfg, backbone.out_channels),
+        context=options.CONTEXT,
         chunk=options.CHUNK,
     )
     streams = 0 if cfg.MODEL.METHOD == "wsddn" else cfg.MODEL.STREAMS
@@ -157,18 +158,23 @@ def build_refinement(cfg: CfgNode) -> OICR | PCL | MIST | None:
             nms_iou=options.NMS_IOU,
             member_iou=options.MEMBER_IOU,
             ignore_iou=options.IGNORE_IOU,
+            ignore_cover=options.IGNORE_COVER,
         )
     return PCL(
         graph_iou=options.GRAPH_IOU,
         max_centres=options.MAX_CENTRES,
         member_iou=options.MEMBER_IOU,
         ignore_iou=options.IGNORE_IOU,
+        ignore_cover=options.IGNORE_COVER,
     )
 
 
 def build_oicr(cfg: CfgNode) -> OICR:
     """Pseudo labels from the best proposal of each class."""
-    return OICR(member_iou=cfg.CLUSTERS.MEMBER_IOU, ignore_iou=cfg.CLUSTERS.IGNORE_IOU)
+    options = cfg.CLUSTERS
+    return OICR(
+        member_iou=options.MEMBER_IOU, ignore_iou=options.IGNORE_IOU, ignore_cover=options.IGNORE_COVER
+    )
 
 
 def build_faster_rcnn(cfg: CfgNode) -> nn.Module:

@@ -96,6 +96,9 @@ def get_cfg() -> CfgNode:
     cfg.MODEL.BOX_FEATURES.WIDTHS = (4096, 4096)  # units of the fully connected layers
     cfg.MODEL.BOX_FEATURES.DROPOUT = 0.5  # share of those units silenced in training
     cfg.MODEL.BOX_FEATURES.DROP_CELLS = 0.0  # share of the grid's cells silenced in training
+    # In the MIL softmax over proposals compare a proposal with what is around it, so many times as wide and
+    # high (ContextLocNet): wholes rather than parts are found; 0: do not.
+    cfg.MODEL.BOX_FEATURES.CONTEXT = 0.0  # see above
     # Proposals that are pooled and go through those layers at a time, to bound memory; 0: all.
     cfg.MODEL.BOX_FEATURES.CHUNK = 0  # see above
     cfg.MODEL.DROP_BLOCK = CfgNode()  # MIST's concrete drop block, for any method
@@ -121,6 +124,9 @@ def get_cfg() -> CfgNode:
     cfg.CLUSTERS.NMS_IOU = 0.2  # of two of them that overlap more, the lower-scored one is no centre
     cfg.CLUSTERS.MEMBER_IOU = 0.5  # a proposal that overlaps a centre at least this much is a member
     cfg.CLUSTERS.IGNORE_IOU = 0.1  # one that overlaps all centres less than this has no weight; 0: all have
+    # Background that covers at least this share of some centre has no weight: it may be a whole object, found
+    # in part; 0: it has.
+    cfg.CLUSTERS.IGNORE_COVER = 0.0  # see above
 
     # ---- Optimisation. Images a step: IMAGES_PER_BATCH x ACCUMULATE x processes (docs/distributed.md)
     cfg.SOLVER = CfgNode()
@@ -223,7 +229,7 @@ _POSITIVE = {
 _AT_MOST_ONE = {
     "MODEL.BOX_FEATURES.DROPOUT", "MODEL.BOX_FEATURES.DROP_CELLS", "MODEL.DROP_BLOCK.SHARE",
     "CLUSTERS.GRAPH_IOU", "CLUSTERS.TOP_SHARE", "CLUSTERS.NMS_IOU", "CLUSTERS.MEMBER_IOU",
-    "CLUSTERS.IGNORE_IOU",
+    "CLUSTERS.IGNORE_IOU", "CLUSTERS.IGNORE_COVER",
     "SOLVER.MOMENTUM", "SOLVER.GAMMA", "SOLVER.WARMUP_FACTOR", "TEST.SCORE_THRESHOLD", "TEST.NMS",
     "TEST.PICTURE_SCORE", "SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS",
 }
@@ -356,6 +362,8 @@ def _check_backbone(cfg: CfgNode) -> None:
 def _check_branches(cfg: CfgNode) -> None:
     size, labels = cfg.MODEL.DROP_BLOCK.SIZE, cfg.MODEL.REGRESSION.LABELS
     _require(size % 2 == 1, "MODEL.DROP_BLOCK.SIZE", size, "an odd number")
+    context = cfg.MODEL.BOX_FEATURES.CONTEXT
+    _require(context == 0 or context > 1, "MODEL.BOX_FEATURES.CONTEXT", context, "0, or more than 1")
     has_clusters = cfg.MODEL.METHOD != "wsddn" or labels == "top1"
     _require(has_clusters, "MODEL.REGRESSION.LABELS", labels, "'top1', as MODEL.METHOD is 'wsddn'")
 

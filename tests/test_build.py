@@ -108,13 +108,13 @@ def test_every_parameter_gets_a_gradient_from_any_batch(make_cfg, method, propos
 
 def test_refinements_take_the_keys_of_clusters(make_cfg):
     words = ["CLUSTERS.GRAPH_IOU", "0.3", "CLUSTERS.MAX_CENTRES", "4", "CLUSTERS.MEMBER_IOU", "0.6"]
-    words += ["CLUSTERS.IGNORE_IOU", "0"]
+    words += ["CLUSTERS.IGNORE_IOU", "0", "CLUSTERS.IGNORE_COVER", "0.8"]
     pcl = build_model.build_refinement(make_cfg(*words))
-    assert (pcl.graph_iou, pcl.max_centres, pcl.member_iou, pcl.ignore_iou) == (0.3, 4, 0.6, 0)
+    assert pcl == PCL(0.3, 4, 0.6, 0, 0.8)
     oicr = build_model.build_refinement(make_cfg(*words, "MODEL.METHOD", "oicr"))
-    assert (oicr.member_iou, oicr.ignore_iou) == (0.6, 0)
+    assert oicr == OICR(0.6, 0, 0.8)
     words += ["CLUSTERS.TOP_SHARE", "0.3", "CLUSTERS.NMS_IOU", "0.1", "MODEL.METHOD", "mist"]
-    assert build_model.build_refinement(make_cfg(*words)) == MIST(0.3, 0.1, 0.6, 0)
+    assert build_model.build_refinement(make_cfg(*words)) == MIST(0.3, 0.1, 0.6, 0, 0.8)
 
 
 def test_the_drop_block_takes_its_keys(make_cfg):
@@ -282,3 +282,9 @@ def test_speed_and_memory_are_as_configured(make_cfg):
     assert weight.is_contiguous(memory_format=torch.channels_last)
     assert model.recompute_backbone
     assert model.box_features.chunk == 9
+
+
+def test_surroundings_are_as_configured(make_cfg):
+    assert build_model.build_model(make_cfg()).box_features.context == 0
+    model = build_model.build_model(make_cfg("MODEL.BOX_FEATURES.CONTEXT", "1.5"))
+    assert model.box_features.context == 1.5

@@ -117,6 +117,7 @@ def test_an_unknown_key_of_a_file_names_the_file_too(write):
         ("MODEL.BACKBONE.FROZEN_STAGES", "4", "expected 0 to 3, as MODEL.BACKBONE.NAME is 'vgg16'"),
         ("MODEL.BACKBONE.STRIDE", "32", "MODEL.BACKBONE.STRIDE is 32, expected 8 or 16, as .* 'vgg16'"),
         ("MODEL.DROP_BLOCK.SIZE", "2", "MODEL.DROP_BLOCK.SIZE is 2, expected an odd number"),
+        ("MODEL.BOX_FEATURES.CONTEXT", "0.5", "CONTEXT is 0.5, expected 0, or more than 1"),
         ("MODEL.REGRESSION.LABELS", "top2", "expected one of 'top1', 'clusters'"),
         ("CLUSTERS.TOP_SHARE", "0", "CLUSTERS.TOP_SHARE is 0.0, expected more than 0"),
         ("SOLVER", "3", "SOLVER is a group of keys.*SOLVER.MAX_ITER"),

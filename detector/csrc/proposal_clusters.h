@@ -27,18 +27,30 @@ struct Options {
   double top_share;     // MIST: share of the pool that competes
   double member_iou;
   double ignore_iou;
+  double ignore_cover;  // 0: off
 };
 
 // ---- boxes ----
 
+template <typename B>
+C10_HOST_DEVICE B intersection(const Box<B>& a, const Box<B>& b) {
+  const B width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
+  const B height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
+  return product(width > 0 ? width : B(0), height > 0 ? height : B(0));
+}
+
 // 0 where the union is empty: there the intersection is 0. Symmetric to the bit.
 template <typename B>
 C10_HOST_DEVICE B iou(const Box<B>& a, B area_a, const Box<B>& b, B area_b) {
-  const B width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
-  const B height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
-  const B intersection = product(width > 0 ? width : B(0), height > 0 ? height : B(0));
-  const B both = area_a + area_b - intersection;
-  return intersection / (both + B(both == 0));  // no branch, so that compilers take many boxes at a time
+  const B shared = intersection(a, b);
+  const B both = area_a + area_b - shared;
+  return shared / (both + B(both == 0));  // no branch, so that compilers take many boxes at a time
+}
+
+// Whether a box covers at least that share of a centre; one without area is never covered.
+template <typename B>
+C10_HOST_DEVICE bool covers(const Box<B>& box, const Box<B>& centre, B centre_area, B share) {
+  return centre_area > 0 && intersection(box, centre) >= product(share, centre_area);
 }
 
 template <typename B>

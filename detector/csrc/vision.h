@@ -15,7 +15,8 @@
   /* (R, 4), (S, R, C), (B, C), (B,) -> labels, weights, clusters, centres, all (S, R) */ \
   OP(proposal_clusters, \
      "(Tensor boxes, Tensor scores, Tensor image_labels, Tensor counts, int method, float edge_iou, " \
-     "int max_centres, float top_share, float member_iou, float ignore_iou) " \
+     "int max_centres, float top_share, float member_iou, float ignore_iou, " \
+     "float ignore_cover) " \
      "-> (Tensor, Tensor, Tensor, Tensor)") \
   /* (N, 4), (N,), (N,) -> indices of the kept boxes, best first (K,) */ \
   OP(nms, "(Tensor boxes, Tensor scores, Tensor? idxs, float iou_threshold) -> Tensor") \

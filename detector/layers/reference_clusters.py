@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from detector.layers.proposal_clusters import ProposalClusters
-from detector.structures import box_iou
+from detector.structures import box_area, box_intersection, box_iou
 
 Centres = tuple[list[int], list[float]]  # rows and weights
 FindCentres = Callable[[Tensor, Tensor, tuple[float, float]], Centres]
@@ -26,6 +26,7 @@ def proposal_clusters(
     top_share: float = 0.15,
     member_iou: float = 0.5,
     ignore_iou: float = 0.1,
+    ignore_cover: float = 0.0,
 ) -> ProposalClusters:
     """See :func:`detector.layers.proposal_clusters`."""
     find = {
@@ -38,7 +39,7 @@ def proposal_clusters(
 
     def of_stream(stream: Tensor) -> ProposalClusters:
         images = zip(boxes.split(sizes), stream.split(sizes), image_labels, strict=True)
-        parts = [cluster_image(b, s, y, find, member_iou, ignore_iou) for b, s, y in images]
+        parts = [cluster_image(b, s, y, find, member_iou, ignore_iou, ignore_cover) for b, s, y in images]
         empty = boxes.new_zeros(0, dtype=torch.int64)
         parts.append(ProposalClusters(empty, stream.new_zeros(0), empty, empty))  # also of no images
         found = ProposalClusters(*(torch.cat(field) for field in zip(*parts, strict=True)))
@@ -52,7 +53,13 @@ def proposal_clusters(
 
 
 def cluster_image(
-    boxes: Tensor, scores: Tensor, labels: Tensor, find: FindCentres, member_iou: float, ignore_iou: float
+    boxes: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    find: FindCentres,
+    member_iou: float,
+    ignore_iou: float,
+    ignore_cover: float,
 ) -> ProposalClusters:
     """The clusters of one image: boxes (R, 4), scores (R, C), labels (C,)."""
     nothing = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
@@ -77,14 +84,23 @@ def cluster_image(
     overlap, nearest = box_iou(boxes, boxes[index]).max(dim=1)  # (R,), (R,)
     nearest = (box_iou(boxes, boxes[index]) == overlap[:, None]).int().argmax(dim=1)  # the first maximum
     member = overlap >= member_iou
+    ignored = overlap < ignore_iou
+    if ignore_cover > 0:
+        ignored |= ~member & covers_any(boxes, boxes[index], ignore_cover)
     label = torch.tensor(classes, device=boxes.device)[nearest] + 1
     weight = torch.tensor(values, dtype=scores.dtype, device=boxes.device)[nearest]
     return ProposalClusters(
         labels=torch.where(member, label, 0),
-        weights=torch.where(overlap < ignore_iou, 0, weight),
+        weights=torch.where(ignored, 0, weight),
         clusters=torch.where(member, nearest, -1),
         centres=nothing.index_put((index,), torch.arange(len(index), device=boxes.device)),
     )
+
+
+def covers_any(boxes: Tensor, centres: Tensor, share: float) -> Tensor:
+    """Which boxes (R, 4) cover at least that share of a centre (N, 4) that has an area: (R,)."""
+    area = box_area(centres)  # (N,)
+    return ((box_intersection(boxes, centres) >= share * area) & (area > 0)).any(dim=1)
 
 
 def pcl_centres(

@@ -1,6 +1,6 @@
 """From a feature map and boxes to one feature vector a proposal."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from detector.layers import RoIAlign, RoIPool
+from detector.modeling.context import enlarge_rois, ring
 
 
 class BoxFeatures(nn.Module):
@@ -23,6 +24,7 @@ class BoxFeatures(nn.Module):
             anew for the gradient, so that only one chunk's take memory. The results are the same but for the
             random numbers that dropout draws.
         drop_block: (N, D, S, S) to the same, as :class:`ConcreteDropBlock`, which learns what to silence.
+        context: of :meth:`surroundings`, how many times as wide and high as the proposal they are; 0: none.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class BoxFeatures(nn.Module):
         dropout: float = 0.5,
         drop_cells: float = 0.0,
         drop_block: nn.Module | None = None,
+        context: float = 0.0,
         chunk: int = 0,
     ) -> None:
         super().__init__()
@@ -54,26 +57,44 @@ class BoxFeatures(nn.Module):
             features = width
         self.layers = nn.Sequential(*layers)
         self.out_features = features
+        self.context = context
+        if context:
+            self.register_buffer("ring", ring(output_size, context), persistent=False)
         self.chunk = chunk
 
     def forward(self, features: Tensor, rois: Tensor) -> Tensor:
+        return self._in_chunks(self._box_features, features, rois)
+
+    def surroundings(self, features: Tensor, rois: Tensor) -> Tensor | None:
+        """Features (sum R, widths[-1]) of the ring around each proposal; None: no context.
+
+        The same layers make them; no cell is silenced.
+        """
+        if not self.context:
+            return None
+        return self._in_chunks(self._ring_features, features, enlarge_rois(rois, self.context))
+
+    def _in_chunks(
+        self, compute: Callable[[Tensor, Tensor], Tensor], features: Tensor, rois: Tensor
+    ) -> Tensor:
         # Pooling reads a channel at a time, and the layers want pooled values channel by channel, as weights
         # of ImageNet do: features with the channels last are better turned here than pooled ones later.
         features = features.contiguous()
         if self.chunk == 0 or len(rois) <= self.chunk:
-            return self._box_features(features, rois)
+            return compute(features, rois)
         parts = rois.split(self.chunk)
         if not torch.is_grad_enabled():
-            return torch.cat([self._box_features(features, part) for part in parts])
-        return torch.cat(
-            [checkpoint(self._box_features, features, part, use_reentrant=False) for part in parts]
-        )
+            return torch.cat([compute(features, part) for part in parts])
+        return torch.cat([checkpoint(compute, features, part, use_reentrant=False) for part in parts])
 
     def _box_features(self, features: Tensor, rois: Tensor) -> Tensor:
         pooled = self.drop_cells(self.pool(features, rois))  # (sum R, D, size, size)
         if self.drop_block is not None:
             pooled = self.drop_block(pooled)
         return self.layers(pooled.flatten(start_dim=1))  # (sum R, F)
+
+    def _ring_features(self, features: Tensor, rois: Tensor) -> Tensor:
+        return self.layers((self.pool(features, rois) * self.ring).flatten(start_dim=1))  # (sum R, F)
 
 
 class DropCells(nn.Module):

@@ -46,7 +46,7 @@ class WeakRCNN(nn.Module):
         features = self._features(images)  # (B, D, H / stride, W / stride)
         box_features = self.box_features(features, rois)  # (sum R, F)
         return replace(
-            self.head(box_features, counts),
+            self.head(box_features, counts, self.box_features.surroundings(features, rois)),
             image_logits=self.image_head(features) if self.image_head is not None else None,
             regression=self.regression(box_features) if self.regression is not None else None,
         )

@@ -57,6 +57,30 @@ def test_oicr_by_hand(device: torch.device) -> None:
     assert torch.equal(found.weights.cpu(), torch.tensor([0.9, 0.7, 0]))
 
 
+def test_background_that_covers_a_centre_by_hand(device: torch.device) -> None:
+    whole, most = [-10.0, -10, 20, 20], [1.0, 0, 30, 10]  # of square(0): all of it, 9 tenths
+    boxes = torch.tensor([square(0), whole, most, square(1), square(8), square(100)], device=device)
+    scores = torch.tensor([0.9, 0.5, 0.5, 0.5, 0.5, 0.5], device=device)[:, None]
+    case = (boxes, scores, torch.ones(1, 1, device=device), torch.tensor([6]))
+    weights = {}
+    for share in (0, 0.9, 0.95):
+        found = proposal_clusters(*case, method="oicr", ignore_cover=share)
+        assert found.labels.tolist() == [1, 0, 0, 1, 0, 0]
+        weights[share] = [round(weight, 1) for weight in found.weights.tolist()]
+    # square(1), which covers nine tenths as well, is a member; square(8) overlaps too little to cover it.
+    assert weights[0] == [0.9, 0.9, 0.9, 0.9, 0.9, 0]
+    assert weights[0.9] == [0.9, 0, 0, 0.9, 0.9, 0]
+    assert weights[0.95] == [0.9, 0, 0.9, 0.9, 0.9, 0]
+
+
+def test_nothing_covers_a_centre_without_area(device: torch.device) -> None:
+    boxes = torch.tensor([[5.0, 5, 5, 9], square(0)], device=device)
+    scores = torch.tensor([[0.9], [0.1]], device=device)
+    case = (boxes, scores, torch.ones(1, 1, device=device), torch.tensor([2]))
+    found = proposal_clusters(*case, method="oicr", ignore_iou=0.0, ignore_cover=0.5)
+    assert found.weights.tolist() == pytest.approx([0.9, 0.9])
+
+
 def test_mist_by_hand(device: torch.device) -> None:
     boxes = torch.tensor([square(10 * x) for x in (0, 0.5, 3, 3.9, 6, 9)], device=device)
     scores = torch.tensor([[0.5], [0.6], [0.7], [0.7], [0.6], [0.1]], device=device)
@@ -87,6 +111,7 @@ def test_mist_by_hand(device: torch.device) -> None:
             "top_share": st.sampled_from([0.15, 0.5, 1.0]),
             "member_iou": st.sampled_from([0.5, 0.6]),
             "ignore_iou": st.sampled_from([0.0, 0.1]),
+            "ignore_cover": st.sampled_from([0.0, 0.5, 1.0]),
         }
     ),
 )

@@ -44,11 +44,11 @@ def inputs():
 @pytest.mark.parametrize(
     "words",
     [
-        ("MODEL.METHOD", "wsddn", "MODEL.BOX_FEATURES.POOL", "roi_align"),
+        ("MODEL.METHOD", "wsddn", "MODEL.BOX_FEATURES.POOL", "roi_align", "MODEL.BOX_FEATURES.CONTEXT", 2.5),
         ("MODEL.REGRESSION.ENABLED", True, "MODEL.DROP_BLOCK.ENABLED", True),
         ("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "tf_efficientnet_lite0"),
     ],
-    ids=["wsddn", "regression", "timm"],
+    ids=["wsddn and context", "regression", "timm"],
 )
 def test_all_sizes_stay_open(tmp_path, inputs, words):
     model = detector.load(make_run(tmp_path / "run", *words), "cpu").model

@@ -43,6 +43,7 @@ template <typename B>
 struct NearestCentre {
   B iou = -1;
   int32_t centre = -1, own = -1;  // own: the centre that the row is
+  bool covers_one = false;        // some centre, by options.ignore_cover
 };
 
 // Block (s * (B + 1) + i, j) takes every gridDim.y-th stretch of image i's rows; image B has all rows if the
@@ -79,12 +80,13 @@ __global__ void __launch_bounds__(kAssignThreads)
       __syncthreads();
       for (int32_t n = 0; n < size; ++n) {
         const Box<B> centre = centre_box[n];
-        const B overlap = iou(box, box_area, centre, area(centre));
+        const B centre_area = area(centre), overlap = iou(box, box_area, centre, centre_area);
         if (overlap > nearest.iou) {
           nearest.iou = overlap;
           nearest.centre = begin + n;
         }
         nearest.own = centre_row[n] == r ? begin + n : nearest.own;
+        nearest.covers_one |= covers(box, centre, centre_area, static_cast<B>(options.ignore_cover));
       }
     }
     if (!exists) {
@@ -93,7 +95,8 @@ __global__ void __launch_bounds__(kAssignThreads)
     const bool valid = !left_over && is_valid_row(boxes, streams[stream], image_labels.row(index),
                                                   num_classes, image.begin + r);
     const bool member = nearest.centre >= 0 && nearest.iou >= static_cast<B>(options.member_iou);
-    const bool ignored = nearest.centre < 0 || nearest.iou < static_cast<B>(options.ignore_iou);
+    const bool whole = !member && options.ignore_cover > 0 && nearest.covers_one;
+    const bool ignored = nearest.centre < 0 || nearest.iou < static_cast<B>(options.ignore_iou) || whole;
     const auto weight = Accumulate<T>(ignored ? 0 : centres.weights[image.place + nearest.centre]);
     image_out.labels[r] = member ? centres.columns[image.place + nearest.centre] + 1 : 0;
     image_out.weights[r] = static_cast<T>(valid ? weight : Accumulate<T>(NAN));
@@ -167,7 +170,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, co
                                                          const Tensor& image_labels, const Tensor& counts,
                                                          int64_t method, double edge_iou, int64_t max_centres,
                                                          double top_share, double member_iou,
-                                                         double ignore_iou) {
+                                                         double ignore_iou, double ignore_cover) {
   check_arguments(boxes, scores, image_labels, counts);
   if (counts.is_cpu()) {
     image_starts(counts, boxes.size(0));  // refuses wrong counts; costs nothing here
@@ -176,7 +179,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, co
     refuse_bad_values(boxes, scores, image_labels, counts);
   }
   const auto guard = device_guard(boxes);
-  const Options options{Method(method), edge_iou, max_centres, top_share, member_iou, ignore_iou};
+  const Options options{Method(method), edge_iou,   max_centres, top_share,
+                        member_iou,     ignore_iou, ignore_cover};
   const Results results(scores);
   if (scores.size(0) * scores.size(1) == 0) {
     return results.tuple();

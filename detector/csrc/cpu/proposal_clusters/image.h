@@ -44,12 +44,22 @@ std::vector<Centre> find_centres(const Boxes<B>& boxes, const Matrix<T>& scores,
   return centres;
 }
 
+// Marks the boxes that cover at least that share of the centre.
+template <typename B>
+void find_covering(const Boxes<B>& boxes, const Box<B>& centre, B share, std::vector<bool>& covering) {
+  const B centre_area = area(centre);
+  for (int64_t r = 0; r < boxes.size(); ++r) {
+    covering[r] = covering[r] || covers(boxes[r], centre, centre_area, share);
+  }
+}
+
 template <typename B, typename T>
 void assign(const Boxes<B>& boxes, const std::vector<Centre>& centres, const Options& options,
             const Outputs<T>& out) {
   const int64_t num_rows = boxes.size();
   std::vector<B> overlap, highest(num_rows, -1);
   std::vector<int32_t> nearest(num_rows, -1);
+  std::vector<bool> covers_one(num_rows, false);
   std::fill_n(out.centres, num_rows, -1);
   for (size_t n = 0; n < centres.size(); ++n) {
     overlaps(boxes[centres[n].row], boxes, overlap);
@@ -59,11 +69,15 @@ void assign(const Boxes<B>& boxes, const std::vector<Centre>& centres, const Opt
       nearest[r] = nearer ? n : nearest[r];
     }
     out.centres[centres[n].row] = n;
+    if (options.ignore_cover > 0) {
+      find_covering(boxes, boxes[centres[n].row], static_cast<B>(options.ignore_cover), covers_one);
+    }
   }
   for (int64_t r = 0; r < num_rows; ++r) {
     const int32_t n = nearest[r];  // -1 where there are no centres
     const bool member = n >= 0 && highest[r] >= static_cast<B>(options.member_iou);
-    const bool ignored = n < 0 || highest[r] < static_cast<B>(options.ignore_iou);
+    const bool ignored =
+        n < 0 || highest[r] < static_cast<B>(options.ignore_iou) || (!member && covers_one[r]);
     out.labels[r] = member ? centres[n].column + 1 : 0;
     out.weights[r] = static_cast<T>(ignored ? 0 : static_cast<Accumulate<T>>(centres[n].weight));
     out.clusters[r] = member ? n : -1;
