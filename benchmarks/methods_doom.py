@@ -1,4 +1,4 @@
-"""WSDDN, OICR, PCL and MIST on Doom with a pretrained EfficientNet-lite0, three seeds each.
+"""The methods, and PCL with regression, on Doom with a pretrained EfficientNet-lite0, three seeds each.
 
 python benchmarks/methods_doom.py [--seeds 3] [--jobs 1] [KEY VALUE ...]
 
@@ -7,5 +7,10 @@ configs/doom_pcl_lite0.yaml says where the pictures and their proposals come fro
 
 from methods import compare, methods
 
+VARIANTS = {
+    **methods("wsddn", "oicr", "pcl", "mist"),
+    "pcl_regression": ("MODEL.REGRESSION.ENABLED", "True"),
+}
+
 if __name__ == "__main__":
-    compare("doom", "configs/doom_pcl_lite0.yaml", methods("wsddn", "oicr", "pcl", "mist"))
+    compare("doom", "configs/doom_pcl_lite0.yaml", VARIANTS)

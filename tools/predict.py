@@ -14,13 +14,15 @@ docs/predict.md has the formats.
 
 import argparse
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
+import numpy as np
 from torch import Tensor
 from tqdm import tqdm
 
@@ -32,6 +34,7 @@ from detector.data.voc_writer import annotation_tree, detected_objects
 from detector.engine.predictor import Predictor
 from detector.evaluation.pictures import draw_detections
 from detector.structures import Detections
+from detector.utils.ahead import ahead
 from detector.utils.command_line import run_command
 from detector.utils.files import atomic_write
 
@@ -89,20 +92,46 @@ def run(options: argparse.Namespace, failures: list[str]) -> None:
 def predict_all(
     predictor: Predictor, sources: dict[str, Path], stride: int
 ) -> Iterator[tuple[str, Tensor, Detections] | str]:
-    """Name, image (3, H, W) and detections of each image or frame; or why a file cannot be read."""
-    for name, path in sources.items():
+    """Name, image (3, H, W) and detections of each image or frame; or why a file cannot be read.
+
+    Proposals take most of the time: those of the next images are searched while one is looked at.
+    """
+
+    def search(source: Source) -> tuple[Tensor, np.ndarray]:
+        if isinstance(source.image, Exception):
+            raise source.image
+        image = open_image(source.image)
+        return image, predictor.find(image.permute(1, 2, 0).numpy())
+
+    for source, found in ahead(search, read_sources(sources, stride), threads=os.cpu_count() or 1):
         try:
-            if is_video(path):
-                stem = Path(name).with_suffix("").as_posix()
-                for number, frame in video_frames(path, stride):
-                    image = open_image(frame)
-                    yield f"{stem}/frame_{number:06d}.jpg", image, predictor(image)
-            else:
-                image = open_image(path)
-                yield name, image, predictor(image)
+            image, proposals = found.result()
+            yield source.name, image, predictor(image, proposals)
         except (OSError, ValueError, MemoryError) as error:
             message = str(error) or type(error).__name__
-            yield message if str(path) in message else f"{path}: {message}"
+            yield message if str(source.path) in message else f"{source.path}: {message}"
+
+
+class Source(NamedTuple):
+    """Where an image comes from: a file, a frame (H, W, 3), or the error that a video ended with."""
+
+    name: str
+    path: Path
+    image: Path | np.ndarray | Exception
+
+
+def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
+    """The files, and the frames of those that are videos, by the names of what is written of them."""
+    for name, path in sources.items():
+        if not is_video(path):
+            yield Source(name, path, path)
+            continue
+        stem = Path(name).with_suffix("").as_posix()
+        try:
+            for number, frame in video_frames(path, stride):
+                yield Source(f"{stem}/frame_{number:06d}.jpg", path, frame)
+        except (OSError, ValueError, MemoryError) as error:
+            yield Source(name, path, error)
 
 
 def new_file(path: Path) -> AbstractContextManager[IO[bytes]]:
