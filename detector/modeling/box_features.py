@@ -94,7 +94,8 @@ class BoxFeatures(nn.Module):
         return self.layers(pooled.flatten(start_dim=1))  # (sum R, F)
 
     def _ring_features(self, features: Tensor, rois: Tensor) -> Tensor:
-        return self.layers((self.pool(features, rois) * self.ring).flatten(start_dim=1))  # (sum R, F)
+        pooled = self.pool(features, rois)  # (sum R, D, size, size)
+        return self.layers((pooled * self.ring.to(pooled.dtype)).flatten(start_dim=1))  # (sum R, F)
 
 
 class DropCells(nn.Module):
