@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -78,26 +78,16 @@ def train(
         ValueError: the criterion refused a batch; names the images.
         OSError: a checkpoint could not be written; earlier ones are intact.
     """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     batches, replica = iter(batches), replicate(model)
     precision = precision or Precision("float32", device)
-    scaler = precision.scaler  # does nothing but for float16
     loss_log, images_seen = LossLog(), 0
     saved = {"batches_per_step": accumulate * world_size(), "config": config}
     began = last_log = time.perf_counter()
     model.train()
-    with (
-        closing(SummaryWriter(folder, purge_step=start + 1)) if is_main() else nullcontext() as writer,
-        # disable=None: no bar where there is no screen to draw it on; log lines take its place there
-        tqdm(
-            total=max_iter,
-            initial=start,
-            unit="step",
-            disable=None if is_main() else True,
-            dynamic_ncols=True,
-        ) as bar,
-    ):
+    with _open_events(folder, start) as writer, _open_bar(start, max_iter) as bar:
         for iteration in range(start + 1, max_iter + 1):
+            log_now = iteration % log_period == 0 or iteration == max_iter
+            save_now = iteration % checkpoint_period == 0 or iteration == max_iter
             set_lr(optimizer, lr_factor(iteration - 1))
             image_ids: tuple[str, ...] = ()
             for number in range(accumulate):
@@ -105,27 +95,12 @@ def train(
                 seed_batch(seed, iteration, number * world_size() + rank())
                 # The last backward pass of a step averages the gradients over the processes.
                 with nullcontext() if number == accumulate - 1 else no_sync(replica):
-                    losses = _losses(replica, criterion, batch, loss_log, precision)
-                    loss = torch.stack(list(losses.values())).sum()
-                    scaler.scale(loss / accumulate).backward()
-                loss_log.add({"loss": loss, **losses}, batch.image_ids)
+                    _add_gradient(replica, criterion, batch, accumulate, loss_log, precision)
                 image_ids += batch.image_ids
-            scaler.unscale_(optimizer)
-            gradient_norm = get_total_norm(p.grad for p in parameters if p.grad is not None)
-            loss_log.add({"gradient_norm": precision.logged_norm(gradient_norm)}, image_ids)
-
-            log_now = iteration % log_period == 0 or iteration == max_iter
-            save_now = iteration % checkpoint_period == 0 or iteration == max_iter
-            # On a GPU this waits for the device, so it is done only where the log reads the values anyway,
+            # On a GPU the check waits for the device: it is made only where the log reads the values anyway,
             # and before a checkpoint, which must not hold what a non-finite loss did. On the CPU it is free.
-            if device.type == "cpu" or log_now or save_now:
-                loss_log.check()
-                precision.check()
-            if clip_norm > 0:
-                clip_grads_with_norm_(parameters, clip_norm, gradient_norm)
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad(set_to_none=True)
+            check = device.type == "cpu" or log_now or save_now
+            _update(optimizer, clip_norm, loss_log, precision, image_ids, check)
 
             bar.update()
             images_seen += len(image_ids) * world_size()
@@ -138,11 +113,12 @@ def train(
                 if writer is not None:
                     _report(iteration, max_iter, values, seconds_left, writer, bar)
                 images_seen, last_log = 0, now
-            if snapshots is not None and snapshots.due(iteration, max_iter) and writer is not None:
+            if writer is not None and snapshots is not None and snapshots.due(iteration, max_iter):
                 snapshots.take(model, iteration, folder, writer)
             if save_now and is_main():
                 saved |= {"iteration": iteration, "train_seconds": train_seconds + now - began}
-                save_checkpoint(checkpoint_path(folder, iteration), model, optimizer, scaler=scaler, **saved)
+                path = checkpoint_path(folder, iteration)
+                save_checkpoint(path, model, optimizer, scaler=precision.scaler, **saved)
                 remove_old_checkpoints(folder, iteration, keep_checkpoints)
     seconds = train_seconds + time.perf_counter() - began
     if is_main():
@@ -151,16 +127,55 @@ def train(
     return seconds
 
 
-def _losses(
-    model: nn.Module, criterion, batch: Batch, loss_log: LossLog, precision: Precision
-) -> Mapping[str, Tensor]:
+def _open_events(folder: Path, start: int) -> AbstractContextManager[SummaryWriter | None]:
+    """Where the main process writes for TensorBoard; None in the others."""
+    return closing(SummaryWriter(folder, purge_step=start + 1)) if is_main() else nullcontext()
+
+
+def _open_bar(start: int, max_iter: int) -> tqdm:
+    # None: no bar where there is no screen to draw it on; log lines take its place there.
+    disable = None if is_main() else True
+    return tqdm(total=max_iter, initial=start, unit="step", disable=disable, dynamic_ncols=True)
+
+
+def _add_gradient(
+    model: nn.Module, criterion, batch: Batch, accumulate: int, loss_log: LossLog, precision: Precision
+) -> None:
+    """Add the gradient of one of the `accumulate` batches of a step to that of the parameters."""
     with precision.autocast():
         outputs = model(*batch.inputs)
     try:
-        return criterion(outputs, batch)
+        losses = criterion(outputs, batch)
     except ValueError as error:
         loss_log.check_own()  # scores that are not finite may be the doing of an earlier batch, not yet read
         raise ValueError(f"images {', '.join(batch.image_ids)}: {error}") from error
+    loss = torch.stack(list(losses.values())).sum()
+    precision.scaler.scale(loss / accumulate).backward()
+    loss_log.add({"loss": loss, **losses}, batch.image_ids)
+
+
+def _update(
+    optimizer: Optimizer,
+    clip_norm: float,
+    loss_log: LossLog,
+    precision: Precision,
+    image_ids: tuple[str, ...],
+    check: bool,
+) -> None:
+    """Step along the gradient of these images, unless the check finds it or a loss not finite."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    scaler = precision.scaler  # does nothing but for float16
+    scaler.unscale_(optimizer)
+    gradient_norm = get_total_norm(p.grad for p in parameters if p.grad is not None)
+    loss_log.add({"gradient_norm": precision.logged_norm(gradient_norm)}, image_ids)
+    if check:
+        loss_log.check()
+        precision.check()
+    if clip_norm > 0:
+        clip_grads_with_norm_(parameters, clip_norm, gradient_norm)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad(set_to_none=True)
 
 
 def _report(
