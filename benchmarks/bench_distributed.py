@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 
 import torch
-from measure import print_table, write_result
+from measure import device_parser, print_table, write_result
 
 from detector.build import build_device, build_optimizer, build_precision, build_training, start_run
 from detector.build_model import build_criterion, build_model
@@ -123,10 +123,7 @@ def measure(processes: int, device_type: str, words: Sequence[str]) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser = device_parser(__doc__)
     parser.add_argument("--processes", type=int, nargs="+", help="default: 1 and 2; with one GPU, 1")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="keys of the config to change")

@@ -3,12 +3,11 @@
 python benchmarks/bench_pcl_loss.py --device cuda
 """
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 
 import torch
-from measure import Row, copy_bandwidth, report, time_calls, time_in_graph
+from measure import Row, copy_bandwidth, device_parser, report, time_calls, time_in_graph
 from torch import Tensor
 
 from detector.layers import pcl_loss, reference
@@ -93,10 +92,7 @@ def bench(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser = device_parser(__doc__)
     device = torch.device(parser.parse_args().device)
     bandwidth = copy_bandwidth(device)
     print(f"copy: {bandwidth / 1e6:.0f} GB/s")

@@ -8,7 +8,6 @@ random: of the time they decide only how many boxes NMS looks at, with TEST.SCOR
 The seconds are CPU time; a quiet machine takes no longer.
 """
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import cv2
 import torch
-from measure import report
+from measure import device_parser, report
 from PIL import Image
 from torch import Tensor
 
@@ -109,12 +108,8 @@ def bench(case: str, config: str, words: Sequence[object], paths: Sequence[Path]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True, help="cuda: nothing to time")
-    if parser.parse_args().device == "cuda":
-        return
+    if device_parser(__doc__).parse_args().device == "cuda":
+        return  # nothing to time there
     if not PHOTOS.is_dir():
         print(f"{PHOTOS}, which this times, does not exist: configs/photos_pcl_lite0.yaml says what it is")
         return

@@ -7,7 +7,6 @@ image, and a COCO file of as many images and objects as COCO 2017's train has, w
 CPU time, files in the page cache: a quiet machine takes no longer. The peers check nothing of what they read.
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -22,7 +21,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import torch
-from measure import report
+from measure import device_parser, report
 from PIL import Image
 from pycocotools.coco import COCO
 
@@ -125,12 +124,8 @@ def bench_coco(root: Path) -> Reading:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True, help="cuda: nothing to time")
-    if parser.parse_args().device == "cuda":
-        return
+    if device_parser(__doc__).parse_args().device == "cuda":
+        return  # nothing to time there
     warnings.simplefilter("ignore")  # of images without objects
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,6 @@ equal those of a run that nobody killed, bit by bit. `lost` counts steps that ha
 again.
 """
 
-import argparse
 import multiprocessing
 import os
 import random
@@ -25,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measure import report
+from measure import device_parser, report
 
 from detector.data.proposals import save_proposals
 from detector.data.toybox import CLASSES, draw_toybox
@@ -147,10 +146,7 @@ def equal_runs(one: Path, other: Path) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser = device_parser(__doc__)
     parser.add_argument("--kills", type=int, default=30)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

@@ -8,7 +8,6 @@ as drawn or sorted by shape, batches of 2, or of 8. `idle_percent` is of 50 step
 GPU's kernels and copies.
 """
 
-import argparse
 import importlib.util
 import re
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import made_up_voc
 import torch
-from measure import print_table, write_result
+from measure import device_parser, print_table, worth_timing, write_result
 from torch.autograd import DeviceType
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -135,18 +134,14 @@ def bench(case: str, words: list[str], data: Path, folder: Path, steps: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser = device_parser(__doc__)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--case", choices=CASES, nargs="+", default=list(CASES))
     parser.add_argument("--small", action="store_true", help="a small model, to try it; writes no file")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     arguments = parser.parse_intermixed_args()
-    if arguments.device == "cpu" and not arguments.small:
-        print("nothing to time on a CPU; --small shows that it runs")
+    if not worth_timing(arguments):
         return
     words = ["DEVICE", arguments.device, "DATASETS.WORKERS", str(arguments.workers), *arguments.overrides]
     words += SMALL if arguments.small else ["PROPOSALS.MAX_COUNT", "2000"]

@@ -9,13 +9,12 @@ bytes by the rate of a copy. The baseline is torchvision's RoI pooling, scikit-l
 float32, an image a step; `trained` takes its clusters from scores as a trained head has them.
 """
 
-import argparse
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from measure import copy_bandwidth, print_table, time_calls, write_result
+from measure import copy_bandwidth, device_parser, print_table, time_calls, worth_timing, write_result
 from training_step import FASTEST, PARTS, Shape, Step, config, free, of_batch
 
 PRECISIONS = {
@@ -156,15 +155,11 @@ MEASURED = ("timelines", "memory", "precisions", "baseline", "options")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser = device_parser(__doc__)
     parser.add_argument("--small", action="store_true", help="a small model and image, to try it; no file")
     parser.add_argument("--only", nargs="+", choices=MEASURED, default=MEASURED, metavar="PART")
     arguments = parser.parse_args()
-    if arguments.device == "cpu" and not arguments.small:
-        print("nothing to time on a CPU; --small shows that it runs")
+    if not worth_timing(arguments):
         return
     bench = Bench(torch.device(arguments.device), arguments.small)
     for name in arguments.only:

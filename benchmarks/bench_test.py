@@ -7,7 +7,6 @@ tools/test_net.py does. JPEGs and proposals (2,000 an image) are made up, in VOC
 the images, in which libraries choose their kernels, does not count.
 """
 
-import argparse
 import tempfile
 import time
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import made_up_voc
 import torch
-from measure import print_table, write_result
+from measure import device_parser, print_table, worth_timing, write_result
 
 from detector.build import build_precision
 from detector.build_data import build_dataset, build_test_loader
@@ -77,18 +76,14 @@ def bench(name: str, words: list[str], folder: Path, device: torch.device, image
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser = device_parser(__doc__)
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--precision", choices=PRECISIONS, nargs="+", default=list(PRECISIONS))
     parser.add_argument("--small", action="store_true", help="a small model, to try it; writes no file")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     arguments = parser.parse_intermixed_args()
-    if arguments.device == "cpu" and not arguments.small:
-        print("nothing to time on a CPU; --small shows that it runs")
+    if not worth_timing(arguments):
         return
     device = torch.device(arguments.device)
     words = ["DATASETS.WORKERS", str(arguments.workers), *arguments.overrides]

@@ -141,13 +141,27 @@ def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def run_cases(name: str, description: str, cases: Sequence[ModuleType]) -> None:
-    """The command line of a benchmark of several ops: modules of cases/ with rows(device, bandwidth)."""
-    names = [case.__name__.rpartition(".")[2] for case in cases]
+def device_parser(description: str) -> argparse.ArgumentParser:
+    """The command line of every benchmark, which may add to it."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    return parser
+
+
+def worth_timing(arguments: argparse.Namespace) -> bool:
+    """Whether a benchmark of whole networks, which has --small, is to run; says so if not."""
+    worth = arguments.device == "cuda" or arguments.small
+    if not worth:
+        print("nothing to time on a CPU; --small shows that it runs")
+    return worth
+
+
+def run_cases(name: str, description: str, cases: Sequence[ModuleType]) -> None:
+    """The command line of a benchmark of several ops: modules of cases/ with rows(device, bandwidth)."""
+    names = [case.__name__.rpartition(".")[2] for case in cases]
+    parser = device_parser(description)
     parser.add_argument("--only", choices=names, help="time one op and print, but write no file")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
