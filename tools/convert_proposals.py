@@ -15,9 +15,9 @@ from pathlib import Path
 
 from detector.build_data import build_dataset, name_classes
 from detector.config import load_cfg
-from detector.data.convert_proposals import fit_proposals
-from detector.data.foreign_proposals import READERS
 from detector.data.proposals import save_proposals
+from detector.data.proposals.fit import fit_proposals
+from detector.data.proposals.foreign import READERS
 from detector.utils.command_line import config_parser, run_command
 
 

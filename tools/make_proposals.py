@@ -23,7 +23,7 @@ from yacs.config import CfgNode
 
 from detector.config import load_cfg
 from detector.data.images import IMAGE_SUFFIXES
-from detector.data.propose import make_finder, propose
+from detector.data.proposals.search import make_finder, propose
 
 
 def find_images(folder: Path) -> dict[str, Path]:

@@ -12,7 +12,7 @@ from yacs.config import CfgNode
 from detector.build_data import build_test_transforms
 from detector.build_model import build_model, build_postprocess
 from detector.config import load_cfg, parse_cfg
-from detector.data.propose import make_finder
+from detector.data.proposals.search import make_finder
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.predictor import Predictor
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from detector.data.images import ImageSource, open_image
 from detector.data.proposals import clean_proposals
-from detector.data.propose import Finder
+from detector.data.proposals.search import Finder
 from detector.data.transforms import TestTransform
 from detector.engine.inference import predict
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes

@@ -6,7 +6,7 @@ import pytest
 from random_run import CONFIG
 
 import detector
-from detector.data.propose import make_finder, propose
+from detector.data.proposals.search import make_finder, propose
 from detector.data.toybox import draw_toybox
 
 

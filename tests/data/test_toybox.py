@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from detector.data.selective_search import selective_search
+from detector.data.proposals.selective_search import selective_search
 from detector.data.toybox import CLASSES, draw_toybox, folder
 from detector.data.toybox.objects import MAKERS
 from detector.data.toybox.scene import SUPERSAMPLING, Canvas, annotate, draw_scene

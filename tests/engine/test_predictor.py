@@ -7,7 +7,7 @@ from PIL import ExifTags, Image
 from random_run import make_run
 
 import detector
-from detector.data.grid import grid_boxes
+from detector.data.proposals.grid import grid_boxes
 
 
 @pytest.fixture(scope="module")

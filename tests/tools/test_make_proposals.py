@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from detector.data import propose as module
-from detector.data.grid import grid_boxes
 from detector.data.images import read_image
 from detector.data.proposals import load_proposals
-from detector.data.selective_search import selective_search
+from detector.data.proposals import search as module
+from detector.data.proposals.grid import grid_boxes
+from detector.data.proposals.selective_search import selective_search
 from detector.data.toybox import CLASSES
 from detector.data.voc import VOCDataset
 

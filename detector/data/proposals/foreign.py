@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detector.data.proposals import FIELDS, load_proposals
-from detector.data.restricted_pickle import load_pickle
+from detector.data.proposals.file import FIELDS, load_proposals
+from detector.data.proposals.restricted_pickle import load_pickle
 
 _XYXY, _XYWH = 0, 1  # detectron2's BoxMode.XYXY_ABS and XYWH_ABS
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from detector.data.restricted_pickle import load_pickle
+from detector.data.proposals.restricted_pickle import load_pickle
 
 ARRAYS = arrays_of.arrays(
     st.sampled_from(["<f4", "<f8", ">i2", "u1", "?", "<U3", "S3"]),

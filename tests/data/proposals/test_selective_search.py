@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.data import selective_search as module
-from detector.data.selective_search import selective_search
+from detector.data.proposals import selective_search as module
+from detector.data.proposals.selective_search import selective_search
 from detector.structures import box_iou
 
 

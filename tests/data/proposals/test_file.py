@@ -3,10 +3,8 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from detector.data.proposals import Proposals, clean_proposals, load_proposals, save_proposals
+from detector.data.proposals import Proposals, load_proposals, save_proposals
 
 BOXES = [np.array([[0, 0, 6, 4], [1.5, 1, 3, 2]], np.float32), np.zeros((0, 4), np.float32), [[2, 3, 2, 9]]]
 SIZES = [(4, 6), (5, 5), (9, 8)]  # height, width
@@ -214,46 +212,6 @@ def test_a_truncated_file(path):
 def test_no_file_says_how_to_make_it(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no proposals at .*none\.npz.*make_proposals\.py"):
         load_proposals(tmp_path / "none.npz")
-
-
-def test_sides_of_min_size_go_and_longer_ones_stay():
-    boxes = torch.tensor([[0, 0, 2, 9], [0, 0, 9, 2], [0, 0, 2.01, 2.01], [4, 4, 4, 4]])
-    kept = clean_proposals(boxes, min_size=2, stride=1, max_count=9)
-    assert kept.tolist() == [boxes[2].tolist()]
-
-
-def test_duplicates_on_the_grid_go_and_the_first_stays():
-    boxes = torch.tensor([[8, 8, 40, 40], [8, 8, 80, 40], [9, 7, 41, 39], [8, 8, 40, 40], [13, 8, 40, 40.0]])
-    assert clean_proposals(boxes, min_size=0, stride=8, max_count=9).tolist() == boxes[[0, 1, 4]].tolist()
-    assert clean_proposals(boxes, min_size=0, stride=8, max_count=2).tolist() == boxes[:2].tolist()
-
-
-def twin(boxes, min_size, stride, max_count):
-    kept, cells = [], set()
-    for box in boxes.tolist():
-        cell = tuple(round(side / stride) for side in box)
-        if box[2] - box[0] > min_size and box[3] - box[1] > min_size and cell not in cells:
-            cells.add(cell)
-            kept.append(box)
-    return kept[:max_count]
-
-
-@given(
-    st.lists(st.tuples(*[st.integers(0, 40)] * 4), max_size=40),
-    st.integers(0, 4),
-    st.sampled_from([1, 4, 8]),
-    st.integers(0, 20),
-)
-def test_cleaning_equals_a_slow_twin(rows, min_size, stride, max_count):
-    boxes = torch.tensor(rows, dtype=torch.float32).reshape(-1, 4)
-    kept = clean_proposals(boxes, min_size=min_size, stride=stride, max_count=max_count)
-    assert kept.shape[1:] == (4,)
-    assert kept.tolist() == twin(boxes, min_size, stride, max_count)
-
-
-def test_a_stride_of_zero_is_refused():
-    with pytest.raises(ValueError, match="stride must be positive, not 0"):
-        clean_proposals(torch.zeros(1, 4), min_size=0, stride=0, max_count=1)
 
 
 def test_proposals_can_be_made_from_arrays():

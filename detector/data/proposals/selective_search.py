@@ -4,7 +4,7 @@ Uijlings et al., Selective Search for Object Recognition, IJCV 2013: the image i
 even colour, neighbours are merged by likeness of colour, texture, size and fill, and the box of every region
 on the way is a proposal.
 
-`python -m detector.data.selective_search` says whether it can be had here, and if not, how.
+`python -m detector.data.proposals.selective_search` says whether it can be had here, and if not, how.
 """
 
 import importlib.metadata

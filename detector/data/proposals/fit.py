@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.data.foreign_proposals import ForeignProposals
+from detector.data.proposals.foreign import ForeignProposals
 
 _OUTSIDE_TOLERANCE = 1.0  # pixels that a box may reach out of its image, by rounding; it is clipped
 _LEAST_REACH = 0.75  # share of the image that the boxes of most images reach over, if they were made for it

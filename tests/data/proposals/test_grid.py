@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.data.grid import grid_boxes
+from detector.data.proposals.grid import grid_boxes
 from detector.structures import box_iou
 
 

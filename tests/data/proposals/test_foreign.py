@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from detector.data.foreign_proposals import READERS
 from detector.data.proposals import save_proposals
+from detector.data.proposals.foreign import READERS
 
 # Of two images, half-open; and the same as Matlab counts them, rows ymin, xmin, ymax, xmax.
 OURS = [np.array([[0, 0, 60, 40], [4, 9, 20, 30]], np.float32), np.array([[1, 2, 3, 4]], np.float32)]

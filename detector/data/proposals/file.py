@@ -207,21 +207,3 @@ def load_proposals(path: str | Path) -> Proposals:
                 f"{path}: {name} must have {dimensions} dimensions of kind {kind!r}, not {found}"
             )
     return Proposals(arrays.pop("image_ids").tolist(), **arrays, source=str(path))
-
-
-def clean_proposals(boxes: Tensor, *, min_size: float, stride: float, max_count: int) -> Tensor:
-    """Those of the boxes (R, 4) that are worth scoring, in their order: (R', 4) with R' <= max_count.
-
-    Dropped are boxes whose width or height is at most `min_size` pixels; boxes that coincide with an earlier
-    one once rounded to the grid of features, `stride` pixels a cell, so exact duplicates too; and what is
-    left after the first `max_count`.
-    """
-    if stride <= 0:
-        raise ValueError(f"stride must be positive, not {stride}")
-    sides = boxes[:, 2:] - boxes[:, :2]
-    boxes = boxes[(sides > min_size).all(dim=1)]
-    cells = (boxes / stride).round()
-    groups, group = torch.unique(cells, dim=0, return_inverse=True)  # (G, 4), (R,)
-    order = torch.arange(len(boxes), device=boxes.device)
-    first = order.new_full((len(groups),), len(boxes)).scatter_reduce(0, group, order, "amin")  # (G,)
-    return boxes[first.sort().values[:max_count]]

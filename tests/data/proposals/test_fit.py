@@ -3,8 +3,8 @@ import warnings
 import numpy as np
 import pytest
 
-from detector.data.convert_proposals import fit_proposals
-from detector.data.foreign_proposals import ForeignProposals
+from detector.data.proposals.fit import fit_proposals
+from detector.data.proposals.foreign import ForeignProposals
 
 
 class Images:
