@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from detector.data.loader import SeededBatches
+from detector.data.batch_order import SeededBatches
+from detector.data.loader import process_options
 from detector.structures import Annotation, flip_boxes
 
 
@@ -90,8 +91,6 @@ def box_loader(
         dataset,
         batch_sampler=SeededBatches(len(dataset), images_per_batch, seed, start),
         collate_fn=collate_boxes,
-        num_workers=workers,
-        persistent_workers=workers > 0,
         pin_memory=torch.cuda.is_available(),
-        generator=torch.Generator(),  # else it would draw from the model's
+        **process_options(workers),
     )

@@ -4,19 +4,18 @@ A training batch is a function of (seed, position) alone: not of the number of w
 read before, or of the global random state. So a run resumed at batch n sees what an unbroken one sees.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count, groupby
+from itertools import groupby
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from detector.data.batch_order import SeededBatches
 from detector.data.proposals import clean_proposals
-from detector.data.sorted_batches import sorted_batches
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
 from detector.structures import Batch, Sample, Views, boxes_to_rois
 
@@ -114,66 +113,6 @@ class TestDataset(Dataset):
         return Views(sample.image_id, (height, width), sample.proposals, tuple(samples))
 
 
-class SeededBatches:
-    """Endless batches of (index, draw): every image once per epoch, in an order made from (seed, epoch).
-
-    Batches run on over the ends of epochs, so all have `images_per_batch` entries. `draw` is made from (seed,
-    position) and seeds the random part of the transform.
-
-    Of several processes each takes every `world_size`-th batch, so that together they read what one would.
-
-    Args:
-        start: number of batches already consumed, by all processes together.
-        rank: number of this process, from 0; its first batch is that many after `start`.
-        world_size: number of processes.
-        window: batches among which images are sorted by shape, see :func:`sorted_batches`; 1: none are.
-        shape: (index, draw) to (height, width), for that.
-    """
-
-    def __init__(
-        self,
-        num_images: int,
-        images_per_batch: int,
-        seed: int,
-        start: int = 0,
-        *,
-        rank: int = 0,
-        world_size: int = 1,
-        window: int = 1,
-        shape: Callable[[int, int], tuple[int, int]] | None = None,
-    ):
-        if num_images < 1:
-            raise ValueError("there are no images to make batches of")
-        self.num_images, self.images_per_batch = num_images, images_per_batch
-        self.seed, self.first, self.world_size = seed, start + rank, world_size
-        self.window, self.shape = window, shape
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        if self.window == 1 or self.shape is None:
-            return self._as_drawn(self.first, self.world_size)
-        return sorted_batches(
-            self._as_drawn,
-            lambda entry: self.shape(*entry),
-            window=self.window,
-            seed_of=lambda window: _mix(self.seed, 2, window),
-            first=self.first,
-            step=self.world_size,
-        )
-
-    def _as_drawn(self, first: int, step: int = 1) -> Iterator[list[tuple[int, int]]]:
-        epoch, order = -1, []
-        for number in count(first, step):
-            position, batch = number * self.images_per_batch, []
-            for _ in range(self.images_per_batch):
-                if position // self.num_images != epoch:
-                    epoch = position // self.num_images
-                    generator = torch.Generator().manual_seed(_mix(self.seed, 0, epoch))
-                    order = torch.randperm(self.num_images, generator=generator).tolist()
-                batch.append((order[position % self.num_images], _mix(self.seed, 1, position)))
-                position += 1
-            yield batch
-
-
 def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
     """One batch of several samples. Images are padded with 0, the mean colour, at the right and bottom.
 
@@ -234,13 +173,13 @@ def train_loader(
         batch_sampler=batches,
         collate_fn=partial(collate, multiple=pad_multiple),
         pin_memory=torch.cuda.is_available(),  # so that Batch.to(..., non_blocking=True) does not block
-        **_process_options(workers),
+        **process_options(workers),
     )
 
 
 def test_loader(dataset: Dataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)
     """The items of a :class:`TestDataset` or of a part of one, one image at a time, in order."""
-    return DataLoader(dataset, batch_size=None, collate_fn=_as_is, **_process_options(workers))
+    return DataLoader(dataset, batch_size=None, collate_fn=_as_is, **process_options(workers))
 
 
 test_loader.__test__ = False  # type: ignore[attr-defined]  # not a test case, whatever pytest thinks
@@ -254,7 +193,8 @@ def _read_sample(
     return Sample(source.read_image(index), boxes, source.labels(index), image_id)
 
 
-def _process_options(workers: int) -> dict:
+def process_options(workers: int) -> dict:
+    """What a DataLoader takes for this number of processes that read images; 0: this process reads."""
     return {
         "num_workers": workers,
         "persistent_workers": workers > 0,
@@ -266,8 +206,3 @@ def _process_options(workers: int) -> dict:
 
 def _as_is(item):
     return item
-
-
-def _mix(seed: int, stream: int, position: int) -> int:
-    """A seed of 32 bits, which is all that torch's CPU generator reads; the same on every platform."""
-    return int(np.random.SeedSequence([seed, stream, position]).generate_state(1)[0])

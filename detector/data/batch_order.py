@@ -1,0 +1,93 @@
+"""Which images make which batch."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain, count, islice
+
+import numpy as np
+import torch
+
+_Entry = tuple[int, int]  # index of an image, draw
+
+
+class SeededBatches:
+    """Endless batches of (index, draw): every image once per epoch, in an order made from (seed, epoch).
+
+    Batches run on over the ends of epochs, so all have `images_per_batch` entries. `draw` is made from (seed,
+    position) and seeds the random part of the transform.
+
+    Of several processes each takes every `world_size`-th batch, so that together they read what one would.
+
+    Args:
+        start: number of batches already consumed, by all processes together.
+        rank: number of this process, from 0; its first batch is that many after `start`.
+        world_size: number of processes.
+        window: batches among which images are sorted by shape, so that little of a batch is padding; 1: none
+            are. An image is drawn as often, in as many sizes and mirrored as often: only its company changes.
+        shape: (index, draw) to (height, width), for that.
+    """
+
+    def __init__(
+        self,
+        num_images: int,
+        images_per_batch: int,
+        seed: int,
+        start: int = 0,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        window: int = 1,
+        shape: Callable[[int, int], tuple[int, int]] | None = None,
+    ):
+        if num_images < 1:
+            raise ValueError("there are no images to make batches of")
+        self.num_images, self.images_per_batch = num_images, images_per_batch
+        self.seed, self.first, self.world_size = seed, start + rank, world_size
+        self.window, self.shape = window, shape
+
+    def __iter__(self) -> Iterator[list[_Entry]]:
+        if self.window == 1 or self.shape is None:
+            return self._as_drawn(self.first, self.world_size)
+        return self._sorted(self.shape)
+
+    def _as_drawn(self, first: int, step: int = 1) -> Iterator[list[_Entry]]:
+        epoch, order = -1, []
+        for number in count(first, step):
+            position, batch = number * self.images_per_batch, []
+            for _ in range(self.images_per_batch):
+                if position // self.num_images != epoch:
+                    epoch = position // self.num_images
+                    order = _permutation(self.num_images, _mix(self.seed, 0, epoch))
+                batch.append((order[position % self.num_images], _mix(self.seed, 1, position)))
+                position += 1
+            yield batch
+
+    def _sorted(self, shape: Callable[[int, int], tuple[int, int]]) -> Iterator[list[_Entry]]:
+        """The entries of each window sorted by shape; its batches come in a drawn order.
+
+        Batch n is a function of n alone, so a run that begins at any number goes on as an unbroken one.
+        """
+        current, batches, order = -1, [], []
+        for number in count(self.first, self.world_size):
+            window, place = divmod(number, self.window)
+            if window != current:
+                current = window
+                unsorted = chain(*islice(self._as_drawn(window * self.window), self.window))
+                entries = sorted(unsorted, key=lambda entry: _upright_and_area(*shape(*entry)))
+                size = self.images_per_batch
+                batches = [entries[i : i + size] for i in range(0, len(entries), size)]
+                order = _permutation(self.window, _mix(self.seed, 2, window))
+            yield batches[order[place]]
+
+
+def _upright_and_area(height: int, width: int) -> tuple[bool, int]:
+    """What to sort by: beside each other an upright and a lying image would both be padded to a square."""
+    return height > width, height * width
+
+
+def _permutation(number: int, seed: int) -> list[int]:
+    return torch.randperm(number, generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def _mix(seed: int, stream: int, position: int) -> int:
+    """A seed of 32 bits, which is all that torch's CPU generator reads; the same on every platform."""
+    return int(np.random.SeedSequence([seed, stream, position]).generate_state(1)[0])

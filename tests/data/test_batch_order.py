@@ -1,0 +1,73 @@
+from collections import Counter
+from itertools import chain, islice
+
+import pytest
+
+from detector.data.batch_order import SeededBatches
+
+
+@pytest.mark.parametrize("images_per_batch", [1, 2, 3, 7])
+def test_every_image_once_an_epoch(images_per_batch):
+    batches = islice(SeededBatches(5, images_per_batch, seed=3), 50)
+    entries = [entry for batch in batches for entry in batch]
+    orders = [[index for index, _ in entries[start : start + 5]] for start in range(0, len(entries) - 4, 5)]
+    assert all(sorted(order) == [0, 1, 2, 3, 4] for order in orders)
+    assert len({tuple(order) for order in orders}) > 1  # another order each epoch
+    assert max(Counter(draw for _, draw in entries).values()) == 1
+
+
+def test_order_does_not_depend_on_the_batch_size():
+    def entries(images_per_batch):
+        batches = islice(SeededBatches(5, images_per_batch, seed=3), 12 // images_per_batch)
+        return [entry for batch in batches for entry in batch]
+
+    assert entries(1) == entries(2) == entries(3)
+
+
+@pytest.mark.parametrize("start", [1, 4, 13])
+def test_start_continues_where_an_unbroken_run_would_be(start):
+    unbroken = list(islice(SeededBatches(5, 2, seed=3), 20))
+    assert list(islice(SeededBatches(5, 2, seed=3, start=start), 20 - start)) == unbroken[start:]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("start", [0, 12])
+def test_processes_read_together_what_one_would_read(world_size, start):
+    alone = list(islice(SeededBatches(5, 2, seed=3, start=start), 12))
+    ranks = [{"rank": rank, "world_size": world_size} for rank in range(world_size)]
+    shards = [SeededBatches(5, 2, seed=3, start=start, **rank) for rank in ranks]
+    rounds = islice(zip(*shards, strict=True), 12 // world_size)
+    assert [batch for batches in rounds for batch in batches] == alone
+
+
+def test_seeds_give_different_orders_and_draws():
+    one, other = (next(iter(SeededBatches(100, 100, seed=seed))) for seed in (0, 1))
+    assert [index for index, _ in one] != [index for index, _ in other]
+    assert not {draw for _, draw in one} & {draw for _, draw in other}
+
+
+def test_no_images():
+    with pytest.raises(ValueError, match="there are no images"):
+        SeededBatches(0, 2, seed=0)
+
+
+def test_sorted_batches_hold_the_same_entries_in_like_shapes():
+    def shape(index, draw):
+        height, width = (24, 40, 56)[draw % 3], 60 + draw % 5
+        return (height, width) if index % 2 else (width, height)
+
+    def batches(start, count, window):
+        sampler = SeededBatches(5, 3, seed=3, start=start, window=window, shape=shape)
+        return list(islice(sampler, count))
+
+    def padded(batches):
+        shapes = [[shape(*entry) for entry in batch] for batch in batches]
+        return sum(max(h for h, _ in batch) * max(w for _, w in batch) for batch in shapes)
+
+    drawn, sorted_ = batches(0, 24, 1), batches(0, 24, 8)
+    for first in range(0, 24, 8):
+        of_window = [sorted(chain(*each[first : first + 8])) for each in (drawn, sorted_)]
+        assert of_window[0] == of_window[1]
+    assert padded(sorted_) < 0.85 * padded(drawn)
+    assert drawn != sorted_
+    assert batches(11, 13, 8) == sorted_[11:]
