@@ -29,7 +29,8 @@ from measure import device_parser, report
 from detector.data.proposals import save_proposals
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.data.voc import VOCDataset
-from detector.engine.checkpoint import list_checkpoints, load_checkpoint
+from detector.engine.checkpoint import load_checkpoint
+from detector.engine.resuming import list_checkpoints
 
 ROOT = Path(__file__).parents[1]
 STEPS, PERIOD = 300, 2

@@ -33,8 +33,9 @@ from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set
 from detector.data.voc import VOCDataset
-from detector.engine.checkpoint import load_checkpoint, restore_model, restore_newest
+from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.inference import predict
+from detector.engine.resuming import restore_newest
 from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
 from detector.evaluation.coco import coco_ap
 from detector.evaluation.pictures import write_pictures

@@ -24,7 +24,7 @@ from detector.build_data import build_dataset, build_train_loader, name_classes
 from detector.build_model import build_criterion, build_model, load_pretrained
 from detector.config import check_resumable, load_cfg
 from detector.data.annotated import AnnotatedImages
-from detector.engine.checkpoint import check_batches, list_checkpoints, restore_newest
+from detector.engine.resuming import check_batches, list_checkpoints, restore_newest
 from detector.evaluation.report import write_json
 from detector.utils.distributed import (
     gather,

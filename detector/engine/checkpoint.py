@@ -1,14 +1,12 @@
-"""Checkpoints: saved whole or not at all, loaded without running code, refused when damaged or another run's.
+"""A checkpoint: saved whole or not at all, loaded without running code, refused when damaged or another's.
 
-A checkpoint is a file of torch.save, a zip archive, and so has a checksum of each tensor: `load_checkpoint`
-looks at them, torch.load does not. There is no state of random generators to keep: batches are a function of
+It is a file of torch.save, a zip archive, and so has a checksum of each tensor: `load_checkpoint` looks at
+them, torch.load does not. There is no state of random generators to keep: batches are a function of
 (seed, position), and what the network draws is one of (seed, iteration, batch).
 """
 
-import logging
 import re
 import zipfile
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,8 +17,6 @@ from torch.optim import Optimizer
 from detector import __version__
 from detector.utils.distributed import world_size
 from detector.utils.files import atomic_write
-
-logger = logging.getLogger(__name__)
 
 
 class DamagedCheckpoint(ValueError):
@@ -33,17 +29,6 @@ class Stateful(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run has come, and how it was run."""
-
-    iteration: int = 0  # steps made
-    train_seconds: float = 0.0  # that they took
-    batches_per_step: int | None = None  # of all processes together; None: not known
-    world_size: int | None = None  # number of processes; None: not known
-    config: str = ""  # its text; "": not known
 
 
 def save_checkpoint(
@@ -144,93 +129,6 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
             "resume with config.yaml of its run folder"
         )
     optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
-
-
-def checkpoint_path(folder: Path, iteration: int) -> Path:
-    """Where the checkpoint after `iteration` steps stands in a run folder."""
-    return folder / "checkpoints" / f"{iteration:06d}.pt"
-
-
-def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a run folder, oldest first."""
-    found = [path for path in (folder / "checkpoints").glob("*.pt") if path.stem.isdigit()]
-    return sorted(found, key=lambda path: int(path.stem))
-
-
-def remove_old_checkpoints(folder: Path, iteration: int, keep: int) -> None:
-    """Keep the newest `keep` checkpoints of those up to `iteration`, and what is later than that.
-
-    What is later was left aside as damaged. Of a write that was killed, the unfinished file goes too.
-    """
-    written = [path for path in list_checkpoints(folder) if int(path.stem) <= iteration]
-    for path in [*written[:-keep], *(folder / "checkpoints").glob(".*.pt.tmp")]:
-        path.unlink()
-
-
-def load_newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint of a run folder that is not damaged; None: it has no checkpoints.
-
-    A warning says of each damaged one that it is left aside.
-
-    Raises:
-        ValueError: all are damaged, or the newest whole one is refused.
-    """
-    found = list_checkpoints(folder)
-    for path in reversed(found):
-        try:
-            return path, load_checkpoint(path)
-        except DamagedCheckpoint as error:
-            logger.warning("warning: %s; the one before it is used", error)
-    if found:
-        raise ValueError(f"all checkpoints in {found[0].parent} are damaged; remove them to start over")
-    return None
-
-
-def restore_newest(
-    folder: Path, model: nn.Module, optimizer: Optimizer, scaler: Stateful | None = None
-) -> Progress:
-    """Load the newest whole checkpoint of a run folder, if it has any.
-
-    Raises:
-        ValueError: all are damaged, or the newest is of another model or of a later version.
-    """
-    newest = load_newest(folder)
-    if newest is None:
-        return Progress()
-    path, checkpoint = newest
-    restore_model(model, checkpoint, path)
-    restore_optimizer(optimizer, checkpoint, path)
-    if scaler is not None and checkpoint.get("scaler"):  # {} but for float16
-        scaler.load_state_dict(checkpoint["scaler"])
-    logger.info("going on from %s", path)
-    return Progress(**{f.name: checkpoint[f.name] for f in fields(Progress) if f.name in checkpoint})
-
-
-def check_batches(progress: Progress, accumulate: int) -> None:
-    """Refuse to go on with another number of batches a step, which would make the run another one.
-
-    Another number of processes may go on where the product with `accumulate` is the same; results are then
-    equal to rounding, not to the bit, and a warning says so.
-
-    Raises:
-        ValueError: names what would fit.
-    """
-    before, now = progress.batches_per_step, accumulate * world_size()
-    if before is None:  # written before checkpoints said so
-        return
-    if before != now:
-        fitting = [n for n in range(1, before + 1) if before % n == 0]
-        raise ValueError(
-            f"the checkpoint was made with {before} batches a step, but {world_size()} processes x "
-            f"{accumulate} accumulated batches are {now}; processes x SOLVER.ACCUMULATE must stay {before}, "
-            f"so the number of processes can be {', '.join(map(str, fitting))}"
-        )
-    if progress.world_size not in (None, world_size()):
-        logger.warning(
-            "warning: %s processes made the checkpoint, %d go on: gradients are summed in another order, so "
-            "that results are equal to rounding, not to the bit",
-            *(progress.world_size, world_size()),
-        )
 
 
 def _numbers(version: str) -> list[int]:

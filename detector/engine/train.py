@@ -14,9 +14,10 @@ from torch.optim import Optimizer
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from detector.engine.checkpoint import checkpoint_path, remove_old_checkpoints, save_checkpoint
+from detector.engine.checkpoint import save_checkpoint
 from detector.engine.loss_log import LossLog
 from detector.engine.precision import Precision
+from detector.engine.resuming import checkpoint_path, remove_old_checkpoints
 from detector.engine.schedule import set_lr
 from detector.engine.snapshots import Snapshots
 from detector.structures import Batch

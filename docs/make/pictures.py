@@ -18,7 +18,8 @@ from torch import Tensor
 from detector.build_data import build_dataset, build_test_loader
 from detector.build_model import build_model
 from detector.config import load_cfg
-from detector.engine.checkpoint import checkpoint_path, load_checkpoint, restore_model
+from detector.engine.checkpoint import load_checkpoint, restore_model
+from detector.engine.resuming import checkpoint_path
 from detector.evaluation.drawing import class_colour, draw_labelled, outermost_pixels
 from detector.layers import proposal_clusters
 from detector.layers.reference_clusters import top_ranking

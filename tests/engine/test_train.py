@@ -10,15 +10,10 @@ import pytest
 import torch
 from train_cases import batches, criterion, make, make_batch, weights
 
-from detector.engine.checkpoint import (
-    list_checkpoints,
-    load_checkpoint,
-    restore_model,
-    restore_newest,
-    restore_optimizer,
-)
+from detector.engine.checkpoint import load_checkpoint, restore_model, restore_optimizer
 from detector.engine.loss_log import NonFiniteLoss
 from detector.engine.precision import Precision
+from detector.engine.resuming import list_checkpoints, restore_newest
 from detector.engine.train import train
 from detector.structures import Batch
 

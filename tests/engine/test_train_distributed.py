@@ -8,8 +8,9 @@ from distributed_cases import poisoned, run_processes, train_stand_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from train_cases import criterion
 
-from detector.engine.checkpoint import list_checkpoints, load_checkpoint
+from detector.engine.checkpoint import load_checkpoint
 from detector.engine.loss_log import NonFiniteLoss
+from detector.engine.resuming import list_checkpoints
 
 
 def logged(folder: Path) -> dict[tuple[str, int], float]:

@@ -14,7 +14,8 @@ import pytest
 import torch
 from distributed_cases import CONTEXT, train_net
 
-from detector.engine.checkpoint import list_checkpoints, load_checkpoint
+from detector.engine.checkpoint import load_checkpoint
+from detector.engine.resuming import list_checkpoints
 
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")

@@ -1,0 +1,98 @@
+"""detector.engine.resuming: the checkpoints of a run folder, and who may go on from them."""
+
+import pytest
+import torch
+from train_cases import make
+
+from detector.engine.checkpoint import save_checkpoint
+from detector.engine.resuming import (
+    Progress,
+    check_batches,
+    checkpoint_path,
+    list_checkpoints,
+    remove_old_checkpoints,
+    restore_newest,
+)
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A run folder with checkpoints after 1, 2 and 3 steps, and the network and optimiser to go on with."""
+    net, optimizer = make()
+    for iteration in (1, 2, 3):
+        with torch.no_grad():
+            net.head.weight.fill_(iteration)
+        path = checkpoint_path(tmp_path, iteration)
+        save_checkpoint(path, net, optimizer, iteration=iteration, train_seconds=0.0, config="A: 1")
+    return tmp_path, net, optimizer
+
+
+def flip_a_bit_of_the_weights(data):
+    place = data.index(torch.full((2, 4), 3.0).numpy().tobytes())
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda data: data[:-1], lambda data: data[: len(data) // 2], flip_a_bit_of_the_weights]
+)
+def test_of_a_damaged_checkpoint_the_one_before_is_used_and_a_warning_says_so(run_folder, harm, caplog):
+    folder, net, optimizer = run_folder
+    newest = checkpoint_path(folder, 3)
+    newest.write_bytes(harm(newest.read_bytes()))
+    progress = restore_newest(folder, net, optimizer)
+    assert (progress.iteration, progress.config) == (2, "A: 1")
+    assert net.head.weight[0, 0] == 2
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith(f"warning: {newest} is not a checkpoint, or a damaged one: ")
+    assert warning.endswith("; the one before it is used")
+
+
+def test_only_damaged_checkpoints_are_no_reason_to_start_over(run_folder):
+    folder, net, optimizer = run_folder
+    for path in list_checkpoints(folder):
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"all checkpoints in .* are damaged; remove them to start over"):
+        restore_newest(folder, net, optimizer)
+
+
+def test_old_checkpoints_go_and_what_was_left_aside_stays(run_folder):
+    folder, *_ = run_folder
+    (folder / "checkpoints" / ".000002.pt.tmp").touch()  # of a write that was killed
+    remove_old_checkpoints(folder, 2, keep=1)
+    assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["000002.pt", "000003.pt"]
+
+
+def test_the_scaler_of_the_loss_is_kept(tmp_path):
+    net, optimizer = make()
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    options = {"iteration": 1, "train_seconds": 0.0, "scaler": scaler}
+    save_checkpoint(checkpoint_path(tmp_path, 1), net, optimizer, **options)
+    other = torch.amp.GradScaler("cpu")
+    restore_newest(tmp_path, net, optimizer, other)
+    assert other.get_scale() == 64.0
+
+
+def test_checkpoints_are_listed_oldest_first_and_by_number(tmp_path):
+    assert list_checkpoints(tmp_path) == []
+    (tmp_path / "checkpoints").mkdir()
+    paths = [checkpoint_path(tmp_path, i) for i in (20, 1000, 1000000)]
+    for path in [
+        *paths[::-1],
+        tmp_path / "checkpoints" / ".000030.pt.tmp",
+        tmp_path / "checkpoints" / "best.pt",
+    ]:
+        path.touch()
+    assert list_checkpoints(tmp_path) == paths
+
+
+def test_other_processes_may_go_on_with_the_same_batches_a_step(monkeypatch, caplog):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    check_batches(Progress(), accumulate=5)  # a checkpoint from before they said so
+    check_batches(Progress(batches_per_step=6, world_size=3), accumulate=2)
+    assert caplog.text == ""
+    check_batches(Progress(batches_per_step=6, world_size=1), accumulate=2)
+    assert "warning: 1 processes made the checkpoint, 3 go on" in caplog.text
+    message = "with 8 batches a step, but 3 processes x 2 accumulated batches are 6.* can be 1, 2, 4, 8$"
+    with pytest.raises(ValueError, match=message):
+        check_batches(Progress(batches_per_step=8, world_size=4), accumulate=2)
