@@ -19,6 +19,7 @@ from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
+from detector.api.testing import measure, with_truth
 from detector.build import (
     build_coco_engine,
     build_optimizer,
@@ -37,11 +38,9 @@ from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.inference import predict
 from detector.engine.resuming import restore_newest
 from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
-from detector.evaluation.coco import coco_ap
 from detector.evaluation.pictures import write_pictures
-from detector.evaluation.report import metrics_table, summarize, write_json
-from detector.evaluation.voc import corloc, voc_ap
-from detector.structures import Annotation, Detections
+from detector.evaluation.report import metrics_table, write_json
+from detector.structures import Detections
 from detector.utils.command_line import config_parser, run_command
 from detector.utils.distributed import world_size
 from detector.utils.files import atomic_write
@@ -82,9 +81,9 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
 
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     detections = detect_all(model, test_set, device)
-    metrics = measure(
-        detections, test_set, detect_all(model, train_set, device), train_set, coco_engine=coco_engine
-    )
+    on_train, _ = with_truth(detect_all(model, train_set, device), train_set)
+    best = [best_boxes(image, len(train_set.class_names)) for image in on_train]
+    metrics = measure(detections, test_set, best, train_set, coco_engine=coco_engine)
     pseudo = [pseudo_set.annotation(i) for i in range(len(pseudo_set))]
     checkpoint = load_checkpoint(folder / "model_final.pt")
     metrics |= {
@@ -155,36 +154,6 @@ def detect_all(model: nn.Module, dataset: AnnotatedImages, device: torch.device)
     """What the detector finds in every image of a data set, behind a progress bar."""
     results = detect(model, dataset, device=device)
     return list(tqdm(results, total=len(dataset), desc=dataset.name, unit="image", disable=None))
-
-
-def with_truth(
-    detections: list[Detections], dataset: AnnotatedImages
-) -> tuple[list[Detections], list[Annotation]]:
-    """Detections and true boxes of the images whose boxes are known: all, but in an image_labels set."""
-    pairs = [(found, dataset.annotation(i)) for i, found in enumerate(detections)]
-    known = [(found, truth) for found, truth in pairs if truth is not None]
-    return [found for found, _ in known], [truth for _, truth in known]
-
-
-def measure(
-    detections: list[Detections],
-    test_set: AnnotatedImages,
-    train_detections: list[Detections],
-    train_set: AnnotatedImages,
-    *,
-    coco_engine: str | None,
-) -> dict:
-    """AP on the test split, CorLoc on the training split; COCO's AP too where there is an engine for it."""
-    names = train_set.class_names
-    found, truth = with_truth(detections, test_set)
-    train_found, train_truth = with_truth(train_detections, train_set)
-    return summarize(
-        names,
-        voc_ap(found, truth, len(names)),
-        voc_ap(found, truth, len(names), eleven_point=True),
-        corloc([best_boxes(image, len(names)) for image in train_found], train_truth, len(names)),
-        coco_ap(found, truth, len(names), engine=coco_engine) if coco_engine and truth else {},
-    )
 
 
 if __name__ == "__main__":

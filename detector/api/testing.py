@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
@@ -25,7 +26,7 @@ from detector.evaluation.image_level import image_ap
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import metrics_table, summarize, write_json
 from detector.evaluation.voc import corloc, voc_ap
-from detector.structures import Scores
+from detector.structures import Annotation, Detections, Scores
 from detector.utils.distributed import is_main, process_group
 
 logger = logging.getLogger(__name__)
@@ -83,20 +84,15 @@ def test(cfg: CfgNode, weights: str | None) -> None:
     model.to(device)
     logger.info("testing %s, %s, after %d steps", path, cfg.MODEL.METHOD, checkpoint["iteration"])
 
-    class_names = cfg.DATASETS.CLASSES
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    postprocess = build_postprocess(cfg)
     key, precision = results_key(cfg, path), build_precision(cfg, device)
     results = test_images(
         lambda left: predict_all(cfg, model, test_set, left, precision),
         test_set.image_ids,
-        postprocess,
+        build_postprocess(cfg),
         path=folder / "results" / "test",
         key=key,
     )
-    detections = [result.detections for result in results]
-    boxed = images_with_boxes(test_set)
-    found, truth = [detections[i] for i in boxed], [test_set.annotation(i) for i in boxed]
     train_boxed = images_with_boxes(train_set)
     train_results = test_images(
         lambda left: predict_all(cfg, model, train_set, [train_boxed[i] for i in left], precision),
@@ -107,15 +103,13 @@ def test(cfg: CfgNode, weights: str | None) -> None:
     )
     if not is_main():
         return
-    best = [result.best for result in train_results]
-    train_truth = [train_set.annotation(i) for i in train_boxed]
-
-    metrics = summarize(
-        class_names,
-        voc_ap(found, truth, len(class_names)),
-        voc_ap(found, truth, len(class_names), eleven_point=True),
-        corloc(best, train_truth, len(class_names)),
-        coco_ap(found, truth, len(class_names), engine=coco_engine) if coco_engine and truth else {},
+    detections = [result.detections for result in results]
+    metrics = measure(
+        detections,
+        test_set,
+        [result.best for result in train_results],
+        train_set,
+        coco_engine=coco_engine,
         image_ap=image_ap(
             [result.best_scores for result in results], [test_set.labels(i) for i in range(len(test_set))]
         ),
@@ -126,17 +120,55 @@ def test(cfg: CfgNode, weights: str | None) -> None:
         "iteration": checkpoint["iteration"],
         "train_seconds": checkpoint["train_seconds"],
     }
+    write_figures(cfg, metrics, detections, test_set, train_set)
+
+
+def write_figures(
+    cfg: CfgNode,
+    metrics: dict[str, Any],
+    detections: Sequence[Detections],
+    test_set: AnnotatedImages,
+    train_set: AnnotatedImages,
+) -> None:
+    """Write metrics.json, detections.npz and pictures/ to the run folder, and print the table."""
+    folder = Path(cfg.OUTPUT_DIR)
     write_json(folder / "metrics.json", metrics)
     save_detections(folder / "detections.npz", detections)
     remove_results(folder / "results")
     options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
     pictures = write_pictures(folder / "pictures", test_set, detections, **options)
-    on_test, on_train = name_images(test_set, len(boxed)), name_images(train_set, len(train_boxed))
-    print(f"AP in percent on {on_test}, CorLoc on {on_train}")
+    print(f"AP in percent on {name_images(test_set)}, CorLoc on {name_images(train_set)}")
     print(f"image AP, of labels without boxes, on {test_set.name}\n\n{metrics_table(metrics)}\n")
     print(f"figures   {folder / 'metrics.json'}")
     if pictures:
         print(f"pictures  {pictures[-1]}")
+
+
+def measure(
+    detections: Sequence[Detections],
+    test_set: AnnotatedImages,
+    best: Sequence[Scores],
+    train_set: AnnotatedImages,
+    *,
+    coco_engine: str | None,
+    image_ap: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """AP on the test split, CorLoc on the training split; COCO's AP too where there is an engine for it.
+
+    Args:
+        detections: in all images of the test split; those without true boxes do not count.
+        best: of the images of the training split that have boxes.
+    """
+    names = train_set.class_names
+    found, truth = with_truth(detections, test_set)
+    return summarize(
+        names,
+        voc_ap(found, truth, len(names)),
+        voc_ap(found, truth, len(names), eleven_point=True),
+        corloc(best, [train_set.annotation(i) for i in images_with_boxes(train_set)], len(names)),
+        coco_ap(found, truth, len(names), engine=coco_engine) if coco_engine and truth else {},
+        image_ap,
+    )
 
 
 def images_with_boxes(dataset: AnnotatedImages) -> list[int]:
@@ -144,8 +176,17 @@ def images_with_boxes(dataset: AnnotatedImages) -> list[int]:
     return [i for i in range(len(dataset)) if dataset.annotation(i) is not None]
 
 
-def name_images(dataset: AnnotatedImages, boxed: int) -> str:
+def with_truth(
+    detections: Sequence[Detections], dataset: AnnotatedImages
+) -> tuple[list[Detections], list[Annotation]]:
+    """Of the detections in all images those in images with boxes, and these boxes."""
+    boxed = images_with_boxes(dataset)
+    return [detections[i] for i in boxed], [dataset.annotation(i) for i in boxed]
+
+
+def name_images(dataset: AnnotatedImages) -> str:
     """What was measured: a data set, or the images of it that have boxes."""
+    boxed = len(images_with_boxes(dataset))
     if boxed == len(dataset):
         return dataset.name
     if boxed == 0:
