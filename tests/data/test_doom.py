@@ -30,12 +30,12 @@ def digests(root):
 def doom(tmp_path_factory):
     pytest.importorskip("vizdoom")
     root = tmp_path_factory.mktemp("doom") / "doom"
-    render_doom(root, train=5, test=2, workers=2)
+    render_doom(root, train=3, test=1, workers=2)
     return root
 
 
 def test_the_same_call_writes_the_same_bytes_whatever_the_number_of_processes(doom, tmp_path):
-    render_doom(tmp_path / "again", train=5, test=2, workers=1)
+    render_doom(tmp_path / "again", train=3, test=1, workers=1)
     assert digests(tmp_path / "again") == digests(doom)
 
 
@@ -50,7 +50,7 @@ def test_another_seed_renders_other_pictures_and_more_begin_with_the_same(doom, 
 
 def test_the_voc_reader_reads_it(doom):
     trainval, test = (VOCDataset(doom, split, CLASSES) for split in ("trainval", "test"))
-    assert (len(trainval), len(test)) == (5, 2)
+    assert (len(trainval), len(test)) == (3, 1)
     for dataset, maps in ((trainval, TRAIN_MAPS), (test, TEST_MAPS)):
         for index, image_id in enumerate(dataset.image_ids):
             assert int(image_id[3:5]) in maps
