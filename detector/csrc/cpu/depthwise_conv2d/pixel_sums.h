@@ -30,6 +30,18 @@ template <Channels kChannels, bool kWhole, typename T, typename Vector>
   }
 }
 
+// Fetches what a block of kPixels pixels will read or write eight pixels on, since the hardware foresees
+// steps from pixel to pixel badly. Vectors of channels that share a line of the cache, which come one after
+// the other, fetch half of the lines each.
+template <int kPixels, int kVectors, typename T>
+[[gnu::always_inline]] inline void prefetch(const T* block, int64_t step, int64_t c) {
+  constexpr int shared = 2 / kVectors;
+#pragma GCC unroll 8
+  for (int i = 0; i < kPixels; i += shared) {
+    __builtin_prefetch(block + (8 + i + c / Lanes<T>::count % shared) * step);
+  }
+}
+
 // out[x][c] = start[c] + sum over taps t of weights[t][c] * source[x * source_step + offsets[t] + channel of
 // c]
 template <typename A>
@@ -42,113 +54,169 @@ struct PixelSum {
   int64_t pixels, channels, multiplier;
 };
 
-template <int kPixels, Channels kChannels, bool kWhole, typename A, typename T>
+template <int kPixels, int kVectors, Channels kChannels, bool kWhole, typename A, typename T>
 [[gnu::always_inline]] inline void sum_taps_of_channels(const PixelSum<A>& p, const T* source, int64_t c,
                                                         T* out) {
   using Vector = typename Lanes<A>::Vector;
+  constexpr int lanes = Lanes<A>::count;
   const int64_t count = p.channels - c, step = p.source_step;
-  Vector sums[kPixels], weights, pixels;
-  load(p.start + c, weights);
+  Vector sums[kPixels][kVectors], weights[kVectors], pixels;
 #pragma GCC unroll 8
-  for (int x = 0; x < kPixels; ++x) {
-    sums[x] = weights;
+  for (int v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 8
+    for (int x = 0; x < kPixels; ++x) {
+      load(p.start + c + v * lanes, sums[x][v]);
+    }
+  }
+  if constexpr (kPixels == 4 && kVectors == 2) {
+    prefetch<kPixels, kVectors>(out + c, p.out_step, 0);
   }
   for (int64_t t = 0; t < p.taps; ++t) {
-    load(p.weights[t] + c, weights);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      load(p.weights[t] + c + v * lanes, weights[v]);
+    }
     const T* tap = source + p.offsets[t];
 #pragma GCC unroll 8
     for (int x = 0; x < kPixels; ++x) {
-      load_channels<kChannels, kWhole>(tap + x * step, c, p.multiplier, count, pixels);
-      sums[x] += weights * pixels;
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        load_channels<kChannels, kWhole>(tap + x * step, c + v * lanes, p.multiplier, count, pixels);
+        sums[x][v] += weights[v] * pixels;
+      }
     }
   }
 #pragma GCC unroll 8
   for (int x = 0; x < kPixels; ++x) {
-    store<kWhole>(sums[x], count, out + x * p.out_step + c);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      store<kWhole>(sums[x][v], count, out + x * p.out_step + c + v * lanes);
+    }
   }
 }
 
-// The same where the taps come in runs of K that read pixels next to each other: outputs share what they
-// read.
-template <int K, int kPixels, typename A, typename T>
+// The same where the taps come in runs of K that read pixels next to each other, from one output to the next
+// kStride further: outputs share what they read.
+template <int K, int kStride, int kPixels, int kVectors, typename A, typename T>
 [[gnu::always_inline]] inline void sum_runs_of_channels(const PixelSum<A>& p, const T* source, int64_t c,
                                                         T* out) {
   using Vector = typename Lanes<A>::Vector;
-  Vector sums[kPixels], weights[K], pixel;
-  load(p.start + c, pixel);
+  constexpr int lanes = Lanes<A>::count;
+  constexpr bool kFetch = kVectors == 2;  // slower by 5 % for 5 x 5 and 7 x 7, which compute for longer
+  const int64_t step = p.source_step / kStride;
+  Vector sums[kPixels][kVectors], weights[K][kVectors], pixel;
 #pragma GCC unroll 8
-  for (int x = 0; x < kPixels; ++x) {
-    sums[x] = pixel;
+  for (int v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 8
+    for (int x = 0; x < kPixels; ++x) {
+      load(p.start + c + v * lanes, sums[x][v]);
+    }
+  }
+  if constexpr (kFetch) {
+    prefetch<kPixels, kVectors>(out + c, p.out_step, 0);
   }
   for (int64_t t = 0; t < p.taps; t += K) {
 #pragma GCC unroll 8
     for (int j = 0; j < K; ++j) {
-      load(p.weights[t + j] + c, weights[j]);
-    }
-    const T* tap = source + p.offsets[t];
-#pragma GCC unroll 16
-    for (int i = 0; i < kPixels + K - 1; ++i) {
-      load_channels<Channels::same, true>(tap + i * p.source_step, c, 1, 0, pixel);
 #pragma GCC unroll 8
-      for (int j = 0; j < K; ++j) {
-        if (0 <= i - j && i - j < kPixels) {
-          sums[i - j] += weights[j] * pixel;
+      for (int v = 0; v < kVectors; ++v) {
+        load(p.weights[t + j] + c + v * lanes, weights[j][v]);
+      }
+    }
+    const T* tap = source + p.offsets[t] + c;
+    if constexpr (kFetch) {
+      prefetch<kStride * kPixels, kVectors>(tap + (K - kStride) * step, step, 0);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kStride * (kPixels - 1) + K; ++i) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        load(tap + i * step + v * lanes, pixel);
+#pragma GCC unroll 8
+        for (int x = 0; x < kPixels; ++x) {
+          if (0 <= i - kStride * x && i - kStride * x < K) {
+            sums[x][v] += weights[i - kStride * x][v] * pixel;
+          }
         }
       }
     }
   }
 #pragma GCC unroll 8
   for (int x = 0; x < kPixels; ++x) {
-    store<true>(sums[x], 0, out + x * p.out_step + c);
-  }
-}
-
-// K: the length of the runs, 1 where there are none.
-template <int K, int kPixels, Channels kChannels, typename A, typename T>
-[[gnu::always_inline]] inline void sum_taps_of_pixels(const PixelSum<A>& p, const T* source, T* out) {
-  int64_t c = 0;
-  for (; c + Lanes<A>::count <= p.channels; c += Lanes<A>::count) {
-    if constexpr (K > 1) {
-      sum_runs_of_channels<K, kPixels>(p, source, c, out);
-    } else {
-      sum_taps_of_channels<kPixels, kChannels, true>(p, source, c, out);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      store<true>(sums[x][v], 0, out + x * p.out_step + c + v * lanes);
     }
   }
+}
+
+// All channels of kPixels pixels, kVectors vectors at a time. K: the length of the runs, 1 where there are
+// none.
+template <int K, int kStride, int kPixels, int kVectors, Channels kChannels, typename A, typename T>
+[[gnu::always_inline]] inline void sum_taps_of_pixels(const PixelSum<A>& p, const T* source, T* out) {
+  constexpr int lanes = Lanes<A>::count;
+  int64_t c = 0;
+  const auto sum_while_whole = [&](auto vectors) __attribute__((always_inline)) {
+    for (; c + vectors * lanes <= p.channels; c += vectors * lanes) {
+      if constexpr (K > 1) {
+        sum_runs_of_channels<K, kStride, kPixels, vectors>(p, source, c, out);
+      } else {
+        sum_taps_of_channels<kPixels, vectors, kChannels, true>(p, source, c, out);
+      }
+    }
+  };
+  if constexpr (kVectors > 1) {
+    sum_while_whole(std::integral_constant<int, kVectors>{});
+  }
+  sum_while_whole(std::integral_constant<int, 1>{});
   if (c < p.channels) {
-    sum_taps_of_channels<kPixels, kChannels, false>(p, source, c, out);
+    sum_taps_of_channels<kPixels, 1, kChannels, false>(p, source, c, out);
   }
 }
 
-template <int K, Channels kChannels, typename A, typename T>
+template <int K, int kStride, Channels kChannels, typename A, typename T>
 DETECTOR_MULTIVERSION void sum_pixels(const PixelSum<A>& p, const T* source, T* out) {
+  constexpr bool kFast =
+      kChannels == Channels::same && std::is_same_v<T, float>;  // else it takes long to compile
+  constexpr int kPixels = K > 3 ? 8 : 4;
+  constexpr int kVectors = K <= 3 && kFast ? 2 : 1;
   int64_t x = 0;
-  for (; x + 4 <= p.pixels; x += 4) {
-    sum_taps_of_pixels<K, 4, kChannels>(p, source + x * p.source_step, out + x * p.out_step);
+  const auto sum = [&](auto pixels) __attribute__((always_inline)) {
+    sum_taps_of_pixels<K, kStride, pixels, kVectors, kChannels>(p, source + x * p.source_step,
+                                                                out + x * p.out_step);
+  };
+  for (; x + kPixels <= p.pixels; x += kPixels) {
+    sum(std::integral_constant<int, kPixels>{});
   }
-  if (x < p.pixels && p.pixels >= 4) {  // once more what the last four share with those before
-    x = p.pixels - 4;
-    sum_taps_of_pixels<K, 4, kChannels>(p, source + x * p.source_step, out + x * p.out_step);
-    return;
+  while (x < p.pixels && p.pixels >= 4) {  // once more what the last four share with those before
+    x = x + 4 <= p.pixels ? x : p.pixels - 4;
+    sum(std::integral_constant<int, 4>{});
+    x += 4;
   }
   for (; x < p.pixels; ++x) {
-    sum_taps_of_pixels<1, 1, kChannels>(p, source + x * p.source_step, out + x * p.out_step);
+    sum_taps_of_pixels<1, 1, 1, kFast ? 4 : 1, kChannels>(p, source + x * p.source_step,
+                                                          out + x * p.out_step);
   }
 }
 
-// run: how many taps read pixels next to each other.
+// run: how many taps read pixels next to each other. stride: how many pixels further the next output reads.
 template <Channels kChannels, typename A, typename T>
-void sum_pixels_of_segment(const PixelSum<A>& p, int64_t run, const T* source, T* out) {
+void sum_pixels_of_segment(const PixelSum<A>& p, int64_t run, int64_t stride, const T* source, T* out) {
   if constexpr (kChannels == Channels::same && std::is_same_v<T, float>) {  // else it takes long to compile
-    switch (run) {
-      case 3:
-        return sum_pixels<3, kChannels>(p, source, out);
-      case 5:
-        return sum_pixels<5, kChannels>(p, source, out);
-      case 7:
-        return sum_pixels<7, kChannels>(p, source, out);
+    if (stride == 1) {
+      switch (run) {
+        case 3:
+          return sum_pixels<3, 1, kChannels>(p, source, out);
+        case 5:
+          return sum_pixels<5, 1, kChannels>(p, source, out);
+        case 7:
+          return sum_pixels<7, 1, kChannels>(p, source, out);
+      }
+    } else if (stride == 2 && run == 3) {
+      return sum_pixels<3, 2, kChannels>(p, source, out);
     }
   }
-  sum_pixels<1, kChannels>(p, source, out);
+  sum_pixels<1, 1, kChannels>(p, source, out);
 }
 
 // sums[t][c] += sum over x of grad[x * grad_step + c] * source[x * source_step + offsets[t] + channel of c]
@@ -184,6 +252,67 @@ template <int N, Channels kChannels, bool kWhole, typename A, typename T>
 #pragma GCC unroll 16
   for (int t = 0; t < N; ++t) {
     std::memcpy(p.sums[t] + c, &totals[t], sizeof(Vector));
+  }
+}
+
+// The same for kPixels pixels, where the taps are kRuns runs of three that read pixels next to each other,
+// from one grad to the next kStride further: each is read once.
+template <int kRuns, int kStride, int kPixels, typename A, typename T>
+[[gnu::always_inline]] inline void dot_runs_of_channels(const PixelDot<A>& p, const T* grad, const T* source,
+                                                        int64_t c) {
+  using Vector = typename Lanes<A>::Vector;
+  const int64_t step = p.source_step / kStride;
+  Vector totals[kRuns][3], grads[kPixels], pixel;
+#pragma GCC unroll 8
+  for (int x = 0; x < kPixels; ++x) {
+    load(grad + x * p.grad_step + c, grads[x]);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRuns; ++r) {
+    const T* run = source + p.offsets[3 * r] + c;
+    if constexpr (kPixels > 1) {
+      prefetch<kStride * kPixels, 1>(run + (3 - kStride) * step, step, c);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 3; ++j) {
+      load(p.sums[3 * r + j] + c, totals[r][j]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kStride * (kPixels - 1) + 3; ++i) {
+      load(run + i * step, pixel);
+#pragma GCC unroll 8
+      for (int x = 0; x < kPixels; ++x) {
+        if (0 <= i - kStride * x && i - kStride * x < 3) {
+          totals[r][i - kStride * x] += grads[x] * pixel;
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 3; ++j) {
+      std::memcpy(p.sums[3 * r + j] + c, &totals[r][j], sizeof(Vector));
+    }
+  }
+}
+
+template <int kRuns, int kStride, typename A, typename T>
+DETECTOR_MULTIVERSION void dot_runs(const PixelDot<A>& p, const T* grad, const T* source) {
+  int64_t x = 0;
+  const auto dot = [&](auto pixels) __attribute__((always_inline)) {
+    const T *grad_at = grad + x * p.grad_step, *source_at = source + x * p.source_step;
+    int64_t c = 0;
+    for (; c + Lanes<A>::count <= p.channels; c += Lanes<A>::count) {
+      dot_runs_of_channels<kRuns, kStride, pixels>(p, grad_at, source_at, c);
+    }
+    if (c < p.channels) {
+      dot_channels<3 * kRuns, Channels::same, false>(p, grad_at, source_at, c, pixels);
+    }
+    x += pixels;
+  };
+  while (x + 4 <= p.pixels) {
+    dot(std::integral_constant<int, 4>{});
+  }
+  while (x < p.pixels) {
+    dot(std::integral_constant<int, 1>{});
   }
 }
 

@@ -122,7 +122,6 @@ void forward_pixels(const Problem& p, const T* input, const T* weight, const T* 
   }
   const Axis down = rows_of(p), across = columns_of(p);
   const auto segments = make_segments(p.out_width, 1, [&](int64_t x) { return across.of_output(x); });
-  const bool next_to_each_other = p.stride_w == 1 && p.dilation_w == 1;
   parallel_for(p.batch * p.out_height, rows_of_grain(p), [&](int64_t first, int64_t last) {
     TapList<A> taps;
     for (int64_t line = first; line < last; ++line) {
@@ -139,8 +138,8 @@ void forward_pixels(const Problem& p, const T* input, const T* weight, const T* 
                               segment.count,
                               channels,
                               p.multiplier};
-        const int64_t run = next_to_each_other ? int64_t(segment.met.taps.size()) : 1;
-        sum_pixels_of_segment<kChannels>(sum, run, image,
+        const int64_t run = p.dilation_w == 1 ? int64_t(segment.met.taps.size()) : 1;
+        sum_pixels_of_segment<kChannels>(sum, run, p.stride_w, image,
                                          output + (line * p.out_width + segment.first) * channels);
       }
     }
@@ -179,7 +178,7 @@ void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* resu
                               channels,
                               m};
         const int64_t run = next_to_each_other ? int64_t(segment.met.taps.size()) : 1;
-        sum_pixels_of_segment<kChannels>(sum, run, image,
+        sum_pixels_of_segment<kChannels>(sum, run, 1, image,
                                          result + (line * p.width + segment.first) * channels);
       }
     }
@@ -188,8 +187,24 @@ void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* resu
 
 // As many taps at a time as registers hold.
 template <Channels kChannels, typename A, typename T>
-void dot_all_taps(PixelDot<A> dot, const TapList<A>& taps, const T* grad, const T* source) {
+void dot_all_taps(PixelDot<A> dot, const TapList<A>& taps, int64_t run, int64_t stride, const T* grad,
+                  const T* source) {
   size_t t = 0;
+  if constexpr (kChannels == Channels::same && std::is_same_v<T, float>) {
+    if (run == 3 && taps.rows.size() <= 9 && stride <= 2) {
+      dot.offsets = taps.offsets.data(), dot.sums = taps.rows.data();
+      switch (taps.rows.size() + stride) {
+        case 10:
+          return dot_runs<3, 1>(dot, grad, source);
+        case 11:
+          return dot_runs<3, 2>(dot, grad, source);
+        case 7:
+          return dot_runs<2, 1>(dot, grad, source);
+        case 8:
+          return dot_runs<2, 2>(dot, grad, source);
+      }
+    }
+  }
   const auto dot_some = [&](auto count) {
     for (; t + count <= taps.rows.size(); t += count) {
       dot.offsets = &taps.offsets[t], dot.sums = &taps.rows[t];
@@ -226,17 +241,20 @@ void grad_weight_pixels(const Problem& p, const T* input, const T* grad, T* resu
           taps.fill(met, segment.met, p.width, p.channels, p.kernel_w, table, row, 1);
           const PixelDot<A> dot{
               channels, p.stride_w * p.channels, nullptr, nullptr, segment.count, channels, p.multiplier};
-          dot_all_taps<kChannels>(dot, taps, grad + (line * p.out_width + segment.first) * channels, image);
+          const int64_t run = p.dilation_w == 1 ? int64_t(segment.met.taps.size()) : 1;
+          dot_all_taps<kChannels>(dot, taps, run, p.stride_w,
+                                  grad + (line * p.out_width + segment.first) * channels, image);
         }
       }
     }
   });
-  for (int64_t w = 0; w < channels * p.taps(); ++w) {
-    A sum = 0;
-    for (int64_t s = 0; s < stretches; ++s) {
-      sum += partial[(s * p.taps() + w % p.taps()) * row + w / p.taps()];
+  for (int64_t s = 1; s < stretches; ++s) {
+    for (int64_t i = 0; i < p.taps() * row; ++i) {
+      partial[i] += partial[s * p.taps() * row + i];
     }
-    result[w] = T(sum);
+  }
+  for (int64_t w = 0; w < channels * p.taps(); ++w) {
+    result[w] = T(partial[w % p.taps() * row + w / p.taps()]);
   }
 }
 
