@@ -31,8 +31,9 @@ template <Channels kChannels, bool kWhole, typename T, typename Vector>
 }
 
 // Fetches what a block of kPixels pixels will read or write eight pixels on, since the hardware foresees
-// steps from pixel to pixel badly. Vectors of channels that share a line of the cache, which come one after
-// the other, fetch half of the lines each.
+// steps from pixel to pixel badly: 10 to 40 % of the time of 3 x 3. Vectors of channels that share a line of
+// the cache, which come one after the other, fetch half of the lines each. Sixteen pixels on is slower with
+// stride 2, and so is to fetch the rows too that the outputs above have read.
 template <int kPixels, int kVectors, typename T>
 [[gnu::always_inline]] inline void prefetch(const T* block, int64_t step, int64_t c) {
   constexpr int shared = 2 / kVectors;
@@ -102,7 +103,6 @@ template <int K, int kStride, int kPixels, int kVectors, typename A, typename T>
                                                         T* out) {
   using Vector = typename Lanes<A>::Vector;
   constexpr int lanes = Lanes<A>::count;
-  constexpr bool kFetch = kVectors == 2;  // slower by 5 % for 5 x 5 and 7 x 7, which compute for longer
   const int64_t step = p.source_step / kStride;
   Vector sums[kPixels][kVectors], weights[K][kVectors], pixel;
 #pragma GCC unroll 8
@@ -112,9 +112,7 @@ template <int K, int kStride, int kPixels, int kVectors, typename A, typename T>
       load(p.start + c + v * lanes, sums[x][v]);
     }
   }
-  if constexpr (kFetch) {
-    prefetch<kPixels, kVectors>(out + c, p.out_step, 0);
-  }
+  prefetch<kPixels, kVectors>(out + c, p.out_step, c);
   for (int64_t t = 0; t < p.taps; t += K) {
 #pragma GCC unroll 8
     for (int j = 0; j < K; ++j) {
@@ -124,14 +122,14 @@ template <int K, int kStride, int kPixels, int kVectors, typename A, typename T>
       }
     }
     const T* tap = source + p.offsets[t] + c;
-    if constexpr (kFetch) {
-      prefetch<kStride * kPixels, kVectors>(tap + (K - kStride) * step, step, 0);
+    if (t + kStride * K >= p.taps) {  // rows that the outputs above have not read
+      prefetch<kStride * kPixels, kVectors>(tap + (K - kStride) * step, step, c);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kStride * (kPixels - 1) + K; ++i) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        load(tap + i * step + v * lanes, pixel);
+        load(tap + v * lanes, pixel);
 #pragma GCC unroll 8
         for (int x = 0; x < kPixels; ++x) {
           if (0 <= i - kStride * x && i - kStride * x < K) {
@@ -139,6 +137,7 @@ template <int K, int kStride, int kPixels, int kVectors, typename A, typename T>
           }
         }
       }
+      tap += step;
     }
   }
 #pragma GCC unroll 8
@@ -175,7 +174,8 @@ template <int K, int kStride, int kPixels, int kVectors, Channels kChannels, typ
 }
 
 template <int K, int kStride, Channels kChannels, typename A, typename T>
-DETECTOR_MULTIVERSION void sum_pixels(const PixelSum<A>& p, const T* source, T* out) {
+DETECTOR_MULTIVERSION void sum_pixels(const PixelSum<A>& problem, const T* source, T* out) {
+  const PixelSum<A> p = problem;  // a copy, which no store changes
   constexpr bool kFast =
       kChannels == Channels::same && std::is_same_v<T, float>;  // else it takes long to compile
   constexpr int kPixels = K > 3 ? 8 : 4;
@@ -267,10 +267,11 @@ template <int kRuns, int kStride, int kPixels, typename A, typename T>
   for (int x = 0; x < kPixels; ++x) {
     load(grad + x * p.grad_step + c, grads[x]);
   }
+  prefetch<kPixels, 1>(grad + c, p.grad_step, c);
 #pragma GCC unroll 8
   for (int r = 0; r < kRuns; ++r) {
     const T* run = source + p.offsets[3 * r] + c;
-    if constexpr (kPixels > 1) {
+    if (kPixels > 1 && r >= kRuns - kStride) {
       prefetch<kStride * kPixels, 1>(run + (3 - kStride) * step, step, c);
     }
 #pragma GCC unroll 8
@@ -295,7 +296,8 @@ template <int kRuns, int kStride, int kPixels, typename A, typename T>
 }
 
 template <int kRuns, int kStride, typename A, typename T>
-DETECTOR_MULTIVERSION void dot_runs(const PixelDot<A>& p, const T* grad, const T* source) {
+DETECTOR_MULTIVERSION void dot_runs(const PixelDot<A>& problem, const T* grad, const T* source) {
+  const PixelDot<A> p = problem;  // a copy, which no store changes
   int64_t x = 0;
   const auto dot = [&](auto pixels) __attribute__((always_inline)) {
     const T *grad_at = grad + x * p.grad_step, *source_at = source + x * p.source_step;

@@ -69,6 +69,12 @@ template <int K, int kRows, int kVectors, bool kWhole, typename A, typename T>
                                                     T* out, int64_t out_row) {
   using Vector = typename Lanes<A>::Vector;
   Vector sums[kRows][kVectors], pixels[kVectors];
+  if constexpr (K == 3) {  // larger ones compute for longer than memory takes
+#pragma GCC unroll 8
+    for (int y = 0; y < kRows; ++y) {
+      __builtin_prefetch(out + (kRows + y) * out_row);
+    }
+  }
 #pragma GCC unroll 8
   for (int y = 0; y < kRows; ++y) {
 #pragma GCC unroll 8
@@ -165,11 +171,21 @@ DETECTOR_MULTIVERSION void dot_planes(const A* grad, int64_t grad_row, const A* 
       }
     }
   }
-  std::fill(sums, sums + N, A(0));
-  for (int l = 0; l < lanes; ++l) {
-    for (int t = 0; t < N; ++t) {  // inside, so that no sum waits for the one before
-      sums[t] += totals[t][l];
+  A values[N][lanes];
+  std::memcpy(values, totals, sizeof(values));
+#pragma GCC unroll 4
+  for (int64_t half = lanes / 2; half > 0; half /= 2) {
+#pragma GCC unroll 16
+    for (int t = 0; t < N; ++t) {
+#pragma GCC unroll 4
+      for (int l = 0; l < half; ++l) {
+        values[t][l] += values[t][l + half];
+      }
     }
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < N; ++t) {
+    sums[t] = values[t][0];
   }
 }
 

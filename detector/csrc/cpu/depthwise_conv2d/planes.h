@@ -41,11 +41,11 @@ struct PaddedPlane {
   template <typename T>
   DETECTOR_MULTIVERSION static void copy_rows(const PaddedPlane& p, const T* source, int64_t height,
                                               int64_t width, A* out) {
-    for (int64_t h = 0; h < height; ++h) {
-      for (int64_t r = 0; r < p.stride; ++r) {
-        // columns first <= q < last of the phase are inside
-        const int64_t first = std::min((p.left - r + p.stride - 1) / p.stride, p.phase);
-        const int64_t last = std::min((p.left + width - r + p.stride - 1) / p.stride, p.phase);
+    for (int64_t r = 0; r < p.stride; ++r) {
+      // columns first <= q < last of the phase are inside
+      const int64_t first = std::min((p.left - r + p.stride - 1) / p.stride, p.phase);
+      const int64_t last = std::min((p.left + width - r + p.stride - 1) / p.stride, p.phase);
+      for (int64_t h = 0; h < height; ++h) {
         const T* from = source + h * width + first * p.stride + r - p.left;
         A* to = out + (p.top + h) * p.row + r * p.phase + first;
         if (p.stride == 1) {
@@ -222,6 +222,9 @@ struct GradInputPlanes {
         row[w] = T(phases[(w + p.pad_w) % p.stride_w * phase + (w + p.pad_w) / p.stride_w]);
       }
       return;
+    }
+    for (int64_t w = 0; w < p.width; w += 64 / sizeof(T)) {
+      __builtin_prefetch(row + 2 * p.width + w);  // the row that comes next
     }
     const A* even = phases + p.pad_w % 2 * phase + p.pad_w / 2;
     const A* odd = phases + (p.pad_w + 1) % 2 * phase + (p.pad_w + 1) / 2;
