@@ -29,14 +29,13 @@ What was tried on an H200, in microseconds of centres_kernel for 2,000 proposals
   atomics for each winner, a choice by all warps: 362 (predicted: 300). The description in shared memory: 336.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import clusters_sklearn
 import torch
-from measure import Row, copy_bandwidth, report, time_calls, time_in_graph
+from measure import Row, copy_bandwidth, device_parser, report, time_calls, time_in_graph
 from torch import Tensor
 
 from detector.layers import ProposalClusters, pcl_loss, proposal_clusters, reference
@@ -214,10 +213,7 @@ def profile(device: torch.device) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser = device_parser(__doc__)
     parser.add_argument("--profile", action="store_true", help="print the kernels of each case; cuda only")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)

@@ -153,28 +153,23 @@ def build_refinement(cfg: CfgNode) -> OICR | PCL | MIST | None:
     if cfg.MODEL.METHOD == "oicr":
         return build_oicr(cfg)
     if cfg.MODEL.METHOD == "mist":
-        return MIST(
-            top_share=options.TOP_SHARE,
-            nms_iou=options.NMS_IOU,
-            member_iou=options.MEMBER_IOU,
-            ignore_iou=options.IGNORE_IOU,
-            ignore_cover=options.IGNORE_COVER,
-        )
-    return PCL(
-        graph_iou=options.GRAPH_IOU,
-        max_centres=options.MAX_CENTRES,
-        member_iou=options.MEMBER_IOU,
-        ignore_iou=options.IGNORE_IOU,
-        ignore_cover=options.IGNORE_COVER,
-    )
+        return MIST(top_share=options.TOP_SHARE, nms_iou=options.NMS_IOU, **membership(cfg))
+    return PCL(graph_iou=options.GRAPH_IOU, max_centres=options.MAX_CENTRES, **membership(cfg))
 
 
 def build_oicr(cfg: CfgNode) -> OICR:
     """Pseudo labels from the best proposal of each class."""
+    return OICR(**membership(cfg))
+
+
+def membership(cfg: CfgNode) -> dict[str, float]:
+    """What every method is told of which proposals belong to a centre, and which say nothing."""
     options = cfg.CLUSTERS
-    return OICR(
-        member_iou=options.MEMBER_IOU, ignore_iou=options.IGNORE_IOU, ignore_cover=options.IGNORE_COVER
-    )
+    return {
+        "member_iou": options.MEMBER_IOU,
+        "ignore_iou": options.IGNORE_IOU,
+        "ignore_cover": options.IGNORE_COVER,
+    }
 
 
 def build_faster_rcnn(cfg: CfgNode) -> nn.Module:

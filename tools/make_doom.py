@@ -5,15 +5,14 @@ python tools/make_doom.py datasets/doom
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from detector.data.doom import render_doom
+from detector.utils.cores import usable_cores
 
 
 def main() -> None:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -25,7 +24,7 @@ def main() -> None:
         "--train", type=int, default=1200, help="images of the split trainval (default: 1200)"
     )
     parser.add_argument("--test", type=int, default=400, help="images of the split test (default: 400)")
-    parser.add_argument("--workers", type=int, default=cores, help="processes (default: one a core)")
+    parser.add_argument("--workers", type=int, default=usable_cores(), help="processes (default: one a core)")
     arguments = parser.parse_args()
     try:
         render_doom(

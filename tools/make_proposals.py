@@ -12,7 +12,6 @@ Photographs need quality; for drawings fast is enough.
 """
 
 import argparse
-import os
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ from yacs.config import CfgNode
 from detector.config import load_cfg
 from detector.data.images import IMAGE_SUFFIXES
 from detector.data.proposals.search import make_finder, propose
+from detector.utils.cores import usable_cores
 
 
 def find_images(folder: Path) -> dict[str, Path]:
@@ -120,7 +120,6 @@ def run(arguments: argparse.Namespace) -> list[int]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -140,7 +139,7 @@ def parse_arguments() -> argparse.Namespace:
         type=int,
         help="larger images are searched on a copy of this many pixels (default: 300)",
     )
-    add("--workers", type=int, default=cores, help="processes (default: one a core)")
+    add("--workers", type=int, default=usable_cores(), help="processes (default: one a core)")
     arguments = parser.parse_intermixed_args()
     if arguments.split and not arguments.voc:
         parser.error("--split goes with --voc")

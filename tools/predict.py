@@ -14,7 +14,6 @@ docs/predict.md has the formats.
 
 import argparse
 import logging
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -36,11 +35,13 @@ from detector.evaluation.pictures import draw_detections
 from detector.structures import Detections
 from detector.utils.ahead import ahead
 from detector.utils.command_line import run_command
+from detector.utils.cores import usable_cores
 from detector.utils.files import atomic_write
 
 logger = logging.getLogger("detector.tools.predict")
 
 FORMATS = ("pictures", "coco", "voc")
+_MOST_THREADS = 8  # each may hold two images, of a gigabyte where they have 20,000 x 20,000 pixels
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +104,8 @@ def predict_all(
         image = open_image(source.image)
         return image, predictor.find(image.permute(1, 2, 0).numpy())
 
-    for source, found in ahead(search, read_sources(sources, stride), threads=os.cpu_count() or 1):
+    threads = min(usable_cores(), _MOST_THREADS)
+    for source, found in ahead(search, read_sources(sources, stride), threads):
         try:
             image, proposals = found.result()
             yield source.name, image, predictor(image, proposals)
