@@ -15,10 +15,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import mobilenet_backbone, resnet_fpn_backbone
-from torchvision.ops import FeaturePyramidNetwork, FrozenBatchNorm2d, MultiScaleRoIAlign
+from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
+from torchvision.ops import FeaturePyramidNetwork, FrozenBatchNorm2d, MultiScaleRoIAlign, clip_boxes_to_image
 from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 
-from detector.layers import roi_align
+from detector.layers import batched_nms, roi_align
 from detector.structures import box_area, boxes_to_rois
 
 Backbone = Literal["resnet50", "mobilenet_v3"]
@@ -46,21 +47,73 @@ def faster_rcnn(
         max_size: cap on the longer side.
         mean, std: of red, green, blue in [0, 1].
     """
-    anchors = ((32,), (64,), (128,), (256,), (512,))  # pixels of the resized image, a map each
+    sides = ((32,), (64,), (128,), (256,), (512,))  # of anchors in pixels of the resized image, a map each
     if backbone.maps == 3:
-        anchors = ((32, 64, 128, 256, 512),) * 3
-    return FasterRCNN(
+        sides = ((32, 64, 128, 256, 512),) * 3
+    anchors = AnchorGenerator(sides, ((0.5, 1.0, 2.0),) * len(sides))
+    proposals = ProposalNetwork(
+        anchors,
+        RPNHead(backbone.out_channels, anchors.num_anchors_per_location()[0]),
+        fg_iou_thresh=0.7,
+        bg_iou_thresh=0.3,
+        batch_size_per_image=256,
+        positive_fraction=0.5,
+        pre_nms_top_n={"training": 2000, "testing": 1000},
+        post_nms_top_n={"training": 2000, "testing": 1000},
+        nms_thresh=0.7,
+    )
+    model = FasterRCNN(
         backbone,
         num_classes + 1,
         min_size=tuple(sizes),
         max_size=max_size,
         image_mean=list(mean),
         image_std=list(std),
-        rpn_anchor_generator=AnchorGenerator(anchors, ((0.5, 1.0, 2.0),) * len(anchors)),
+        rpn_anchor_generator=anchors,
+        rpn_head=proposals.head,
         box_roi_pool=PyramidRoIAlign(["0", "1", "2", "3"], output_size=7, sampling_ratio=2),
         box_score_thresh=score_threshold,
         box_detections_per_img=max_detections,
     )
+    model.rpn = proposals
+    return model
+
+
+class ProposalNetwork(RegionProposalNetwork):
+    """torchvision's region proposal network with our suppression of its thousands of boxes an image.
+
+    The same boxes, but for coordinates that torchvision rounds. Its own takes 28 % of a step on a GPU.
+    """
+
+    def filter_proposals(
+        self,
+        proposals: Tensor,
+        objectness: Tensor,
+        image_shapes: list[tuple[int, int]],
+        num_anchors_per_level: list[int],
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The best boxes (at most post_nms_top_n, 4) of each image and their scores, best first.
+
+        Args:
+            proposals: (B, A, 4) boxes of all anchors, level by level.
+            objectness: (B * A, 1) logits.
+        """
+        logits = objectness.detach().reshape(len(proposals), -1)
+        anchors = torch.tensor(num_anchors_per_level, device=logits.device)
+        level = torch.arange(len(anchors), device=logits.device).repeat_interleave(
+            anchors, output_size=logits.shape[1]
+        )
+        best = self._get_top_n_idx(logits, num_anchors_per_level)  # (B, levels * pre_nms_top_n) at most
+        boxes_of, scores_of = [], []
+        for image, rows, shape in zip(range(len(best)), best, image_shapes, strict=True):
+            boxes = clip_boxes_to_image(proposals[image, rows], shape)
+            scores = logits[image, rows].sigmoid()
+            wide = (boxes[:, 2:] - boxes[:, :2]).amin(dim=1) >= self.min_size
+            boxes, scores, rows = boxes[wide], scores[wide], rows[wide]
+            keep = batched_nms(boxes, scores, level[rows], self.nms_thresh)[: self.post_nms_top_n()]
+            boxes_of.append(boxes[keep])
+            scores_of.append(scores[keep])
+        return boxes_of, scores_of
 
 
 class PyramidRoIAlign(MultiScaleRoIAlign):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torchvision
+from torchvision.models.detection.rpn import RegionProposalNetwork
 
 from detector.modeling.backbones.timm import load_timm_weights
 from detector.modeling.faster_rcnn import PyramidRoIAlign, TimmPyramid, faster_rcnn, torchvision_pyramid
@@ -32,6 +33,19 @@ def test_losses_in_training_and_boxes_in_testing(make):
     (found,) = model.eval()(images[:1])
     assert found["boxes"].shape == (len(found["scores"]), 4)
     assert ((found["labels"] >= 1) & (found["labels"] <= 3)).all()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_proposals_equal_torchvisions(training):
+    torch.manual_seed(0)
+    network = faster_rcnn(torchvision_pyramid("mobilenet_v3", None), 3, **OPTIONS).rpn.train(training)
+    counts = [2100, 300, 40]
+    corners = torch.randint(-5, 85, (2, sum(counts), 2, 2)).float()  # torchvision rounds others
+    corners[:, :50, 1] = corners[:, :50, 0]  # no width, no height
+    boxes = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=2)
+    arguments = boxes, torch.randn(2 * sum(counts), 1), [(60, 80), (70, 50)], counts
+    theirs = RegionProposalNetwork.filter_proposals(network, *arguments)
+    torch.testing.assert_close(network.filter_proposals(*arguments), theirs)
 
 
 @pytest.mark.parametrize("levels", [2, 4])
