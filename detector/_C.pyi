@@ -22,6 +22,7 @@ def proposal_clusters(
     member_iou: float,
     ignore_iou: float,
     ignore_cover: float,
+    cover_iou: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
 def nms(boxes: Tensor, scores: Tensor, idxs: Tensor | None, iou_threshold: float) -> Tensor: ...
 def nms_mask(

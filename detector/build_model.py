@@ -63,7 +63,11 @@ def build_backbone(cfg: CfgNode) -> nn.Module:
     if options.NAME == "small":
         return SmallBackbone()
     if options.NAME == "vgg16":
-        return VGG16(stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
+        return VGG16(
+            stride=options.STRIDE,
+            frozen_stages=options.FROZEN_STAGES,
+            image_by_image=cfg.PRECISION == "float32",
+        )
     if options.NAME != "timm":
         return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
     try:  # timm is an optional dependency
@@ -169,6 +173,7 @@ def membership(cfg: CfgNode) -> dict[str, float]:
         "member_iou": options.MEMBER_IOU,
         "ignore_iou": options.IGNORE_IOU,
         "ignore_cover": options.IGNORE_COVER,
+        "cover_iou": options.COVER_IOU,
     }
 
 

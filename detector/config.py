@@ -125,8 +125,9 @@ def get_cfg() -> CfgNode:
     cfg.CLUSTERS.MEMBER_IOU = 0.5  # a proposal that overlaps a centre at least this much is a member
     cfg.CLUSTERS.IGNORE_IOU = 0.1  # one that overlaps all centres less than this has no weight; 0: all have
     # Background that covers at least this share of some centre has no weight: it may be a whole object, found
-    # in part; 0: it has.
+    # in part; 0: it has. But for what overlaps that centre less than COVER_IOU: it is too large for that.
     cfg.CLUSTERS.IGNORE_COVER = 0.0  # see above
+    cfg.CLUSTERS.COVER_IOU = 0.0  # see above
 
     # ---- Optimisation. Images a step: IMAGES_PER_BATCH x ACCUMULATE x processes (docs/distributed.md)
     cfg.SOLVER = CfgNode()
@@ -229,7 +230,7 @@ _POSITIVE = {
 _AT_MOST_ONE = {
     "MODEL.BOX_FEATURES.DROPOUT", "MODEL.BOX_FEATURES.DROP_CELLS", "MODEL.DROP_BLOCK.SHARE",
     "CLUSTERS.GRAPH_IOU", "CLUSTERS.TOP_SHARE", "CLUSTERS.NMS_IOU", "CLUSTERS.MEMBER_IOU",
-    "CLUSTERS.IGNORE_IOU", "CLUSTERS.IGNORE_COVER",
+    "CLUSTERS.IGNORE_IOU", "CLUSTERS.IGNORE_COVER", "CLUSTERS.COVER_IOU",
     "SOLVER.MOMENTUM", "SOLVER.GAMMA", "SOLVER.WARMUP_FACTOR", "TEST.SCORE_THRESHOLD", "TEST.NMS",
     "TEST.PICTURE_SCORE", "SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS",
 }

@@ -90,6 +90,7 @@ def numbered_case(number: int) -> tuple[Case, dict]:
     options = {"method": str(draw.choice(METHODS)), "max_centres": int(draw.choice([1, 3, 5, 5]))}
     if draw.random() < 0.3:
         options["ignore_cover"] = float(draw.choice([0.5, 0.9, 1.0]))
+        options["cover_iou"] = float(draw.choice([0.0, 0.25]))
     return case, options
 
 

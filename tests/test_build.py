@@ -108,13 +108,13 @@ def test_every_parameter_gets_a_gradient_from_any_batch(make_cfg, method, propos
 
 def test_refinements_take_the_keys_of_clusters(make_cfg):
     words = ["CLUSTERS.GRAPH_IOU", "0.3", "CLUSTERS.MAX_CENTRES", "4", "CLUSTERS.MEMBER_IOU", "0.6"]
-    words += ["CLUSTERS.IGNORE_IOU", "0", "CLUSTERS.IGNORE_COVER", "0.8"]
+    words += ["CLUSTERS.IGNORE_IOU", "0", "CLUSTERS.IGNORE_COVER", "0.8", "CLUSTERS.COVER_IOU", "0.3"]
     pcl = build_model.build_refinement(make_cfg(*words))
-    assert pcl == PCL(0.3, 4, 0.6, 0, 0.8)
+    assert pcl == PCL(0.3, 4, 0.6, 0, 0.8, 0.3)
     oicr = build_model.build_refinement(make_cfg(*words, "MODEL.METHOD", "oicr"))
-    assert oicr == OICR(0.6, 0, 0.8)
+    assert oicr == OICR(0.6, 0, 0.8, 0.3)
     words += ["CLUSTERS.TOP_SHARE", "0.3", "CLUSTERS.NMS_IOU", "0.1", "MODEL.METHOD", "mist"]
-    assert build_model.build_refinement(make_cfg(*words)) == MIST(0.3, 0.1, 0.6, 0, 0.8)
+    assert build_model.build_refinement(make_cfg(*words)) == MIST(0.3, 0.1, 0.6, 0, 0.8, 0.3)
 
 
 def test_the_drop_block_takes_its_keys(make_cfg):

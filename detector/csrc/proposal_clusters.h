@@ -28,6 +28,7 @@ struct Options {
   double member_iou;
   double ignore_iou;
   double ignore_cover;  // 0: off
+  double cover_iou;     // a box that covers a centre overlaps it at least this much
 };
 
 // ---- boxes ----

@@ -16,7 +16,7 @@
   OP(proposal_clusters, \
      "(Tensor boxes, Tensor scores, Tensor image_labels, Tensor counts, int method, float edge_iou, " \
      "int max_centres, float top_share, float member_iou, float ignore_iou, " \
-     "float ignore_cover) " \
+     "float ignore_cover, float cover_iou) " \
      "-> (Tensor, Tensor, Tensor, Tensor)") \
   /* (N, 4), (N,), (N,) -> indices of the kept boxes, best first (K,) */ \
   OP(nms, "(Tensor boxes, Tensor scores, Tensor? idxs, float iou_threshold) -> Tensor") \

@@ -39,6 +39,7 @@ def proposal_clusters(
     member_iou: float = 0.5,
     ignore_iou: float = 0.1,
     ignore_cover: float = 0.0,
+    cover_iou: float = 0.0,
 ) -> ProposalClusters:
     """Which proposals of each image of a batch are taken for an object, for which, and how surely.
 
@@ -56,8 +57,8 @@ def proposal_clusters(
     A proposal whose IoU with its nearest centre is at least `member_iou` gets that centre's class; below, it
     is background. Either way it gets the centre's weight, or 0 if the IoU is less than `ignore_iou`. With an
     `ignore_cover` above 0, background that covers at least that share of the area of some centre of its image
-    gets 0 too: it may be the whole of which the centre is a part. An image without a positive class has no
-    clusters, and weights of 0.
+    gets 0 too, unless their IoU is less than `cover_iou`: it may be the whole of which the centre is a part,
+    or is too large for that. An image without a positive class has no clusters, and weights of 0.
 
     Ties go to the first proposal, to the first centre and, in the 3-means, to the smaller top cluster. Equal
     inputs give equal bits, on the CPU and on a GPU. No gradient flows. On a GPU the host never waits, the
@@ -96,6 +97,7 @@ def proposal_clusters(
         member_iou,
         ignore_iou,
         ignore_cover,
+        cover_iou,
     )
     return ProposalClusters(*((output[0] for output in outputs) if scores.dim() == 2 else outputs))
 

@@ -27,6 +27,7 @@ def proposal_clusters(
     member_iou: float = 0.5,
     ignore_iou: float = 0.1,
     ignore_cover: float = 0.0,
+    cover_iou: float = 0.0,
 ) -> ProposalClusters:
     """See :func:`detector.layers.proposal_clusters`."""
     find = {
@@ -39,7 +40,8 @@ def proposal_clusters(
 
     def of_stream(stream: Tensor) -> ProposalClusters:
         images = zip(boxes.split(sizes), stream.split(sizes), image_labels, strict=True)
-        parts = [cluster_image(b, s, y, find, member_iou, ignore_iou, ignore_cover) for b, s, y in images]
+        options = member_iou, ignore_iou, ignore_cover, cover_iou
+        parts = [cluster_image(b, s, y, find, *options) for b, s, y in images]
         empty = boxes.new_zeros(0, dtype=torch.int64)
         parts.append(ProposalClusters(empty, stream.new_zeros(0), empty, empty))  # also of no images
         found = ProposalClusters(*(torch.cat(field) for field in zip(*parts, strict=True)))
@@ -60,6 +62,7 @@ def cluster_image(
     member_iou: float,
     ignore_iou: float,
     ignore_cover: float,
+    cover_iou: float,
 ) -> ProposalClusters:
     """The clusters of one image: boxes (R, 4), scores (R, C), labels (C,)."""
     nothing = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
@@ -81,12 +84,14 @@ def cluster_image(
         zero = torch.zeros_like(nothing)
         return ProposalClusters(zero, zero.to(scores.dtype), nothing, nothing)
     index = torch.tensor(rows, device=boxes.device)  # (N,)
-    overlap, nearest = box_iou(boxes, boxes[index]).max(dim=1)  # (R,), (R,)
-    nearest = (box_iou(boxes, boxes[index]) == overlap[:, None]).int().argmax(dim=1)  # the first maximum
+    overlaps = box_iou(boxes, boxes[index])  # (R, N)
+    overlap = overlaps.amax(dim=1)
+    nearest = (overlaps == overlap[:, None]).int().argmax(dim=1)  # the first maximum
     member = overlap >= member_iou
     ignored = overlap < ignore_iou
     if ignore_cover > 0:
-        ignored |= ~member & covers_any(boxes, boxes[index], ignore_cover)
+        covering = covers(boxes, boxes[index], ignore_cover) & (overlaps >= cover_iou)
+        ignored |= ~member & covering.any(dim=1)
     label = torch.tensor(classes, device=boxes.device)[nearest] + 1
     weight = torch.tensor(values, dtype=scores.dtype, device=boxes.device)[nearest]
     return ProposalClusters(
@@ -97,10 +102,10 @@ def cluster_image(
     )
 
 
-def covers_any(boxes: Tensor, centres: Tensor, share: float) -> Tensor:
-    """Which boxes (R, 4) cover at least that share of a centre (N, 4) that has an area: (R,)."""
+def covers(boxes: Tensor, centres: Tensor, share: float) -> Tensor:
+    """Which boxes (R, 4) cover at least that share of which centres (N, 4) that have an area: (R, N)."""
     area = box_area(centres)  # (N,)
-    return ((box_intersection(boxes, centres) >= share * area) & (area > 0)).any(dim=1)
+    return (box_intersection(boxes, centres) >= share * area) & (area > 0)
 
 
 def pcl_centres(

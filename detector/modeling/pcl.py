@@ -18,6 +18,7 @@ class PCL:
     member_iou: float = 0.5
     ignore_iou: float = 0.1
     ignore_cover: float = 0.0
+    cover_iou: float = 0.0
 
     def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:
         """Pseudo labels of the proposals from scores (sum R, C), or of each stream from (K, sum R, C)."""

@@ -63,14 +63,16 @@ def test_background_that_covers_a_centre_by_hand(device: torch.device) -> None:
     scores = torch.tensor([0.9, 0.5, 0.5, 0.5, 0.5, 0.5], device=device)[:, None]
     case = (boxes, scores, torch.ones(1, 1, device=device), torch.tensor([6]))
     weights = {}
-    for share in (0, 0.9, 0.95):
-        found = proposal_clusters(*case, method="oicr", ignore_cover=share)
+    for share, least in ((0, 0), (0.9, 0), (0.95, 0), (0.9, 0.2)):
+        found = proposal_clusters(*case, method="oicr", ignore_cover=share, cover_iou=least)
         assert found.labels.tolist() == [1, 0, 0, 1, 0, 0]
-        weights[share] = [round(weight, 1) for weight in found.weights.tolist()]
+        weights[share, least] = [round(weight, 1) for weight in found.weights.tolist()]
     # square(1), which covers nine tenths as well, is a member; square(8) overlaps too little to cover it.
-    assert weights[0] == [0.9, 0.9, 0.9, 0.9, 0.9, 0]
-    assert weights[0.9] == [0.9, 0, 0, 0.9, 0.9, 0]
-    assert weights[0.95] == [0.9, 0, 0.9, 0.9, 0.9, 0]
+    assert weights[0, 0] == [0.9, 0.9, 0.9, 0.9, 0.9, 0]
+    assert weights[0.9, 0] == [0.9, 0, 0, 0.9, 0.9, 0]
+    assert weights[0.95, 0] == [0.9, 0, 0.9, 0.9, 0.9, 0]
+    # The IoU of `whole` is 0.11, that of `most` 0.3.
+    assert weights[0.9, 0.2] == [0.9, 0.9, 0, 0.9, 0.9, 0]
 
 
 def test_nothing_covers_a_centre_without_area(device: torch.device) -> None:
@@ -112,6 +114,7 @@ def test_mist_by_hand(device: torch.device) -> None:
             "member_iou": st.sampled_from([0.5, 0.6]),
             "ignore_iou": st.sampled_from([0.0, 0.1]),
             "ignore_cover": st.sampled_from([0.0, 0.5, 1.0]),
+            "cover_iou": st.sampled_from([0.0, 0.25]),
         }
     ),
 )

@@ -43,7 +43,7 @@ def test_expanded(device: torch.device) -> None:
 def test_opcheck(dtype: torch.dtype, method: int, device: torch.device) -> None:
     case = make_case([9, 20], dtype=dtype).to(device)
     case = case._replace(scores=torch.stack([case.scores, case.scores.flip(0)]))
-    torch.library.opcheck(OP, (*case, method, 0.4, 5, 0.15, 0.5, 0.1, 0.9))
+    torch.library.opcheck(OP, (*case, method, 0.4, 5, 0.15, 0.5, 0.1, 0.9, 0.2))
 
 
 def test_compile_full_graph(device: torch.device) -> None:

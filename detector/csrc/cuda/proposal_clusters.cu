@@ -43,7 +43,7 @@ template <typename B>
 struct NearestCentre {
   B iou = -1;
   int32_t centre = -1, own = -1;  // own: the centre that the row is
-  bool covers_one = false;        // some centre, by options.ignore_cover
+  bool covers_one = false;        // some centre, by options.ignore_cover and cover_iou
 };
 
 // Block (s * (B + 1) + i, j) takes every gridDim.y-th stretch of image i's rows; image B has all rows if the
@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(kAssignThreads)
           nearest.centre = begin + n;
         }
         nearest.own = centre_row[n] == r ? begin + n : nearest.own;
-        nearest.covers_one |= covers(box, centre, centre_area, static_cast<B>(options.ignore_cover));
+        nearest.covers_one |= overlap >= static_cast<B>(options.cover_iou) &&
+                              covers(box, centre, centre_area, static_cast<B>(options.ignore_cover));
       }
     }
     if (!exists) {
@@ -170,7 +171,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, co
                                                          const Tensor& image_labels, const Tensor& counts,
                                                          int64_t method, double edge_iou, int64_t max_centres,
                                                          double top_share, double member_iou,
-                                                         double ignore_iou, double ignore_cover) {
+                                                         double ignore_iou, double ignore_cover,
+                                                         double cover_iou) {
   check_arguments(boxes, scores, image_labels, counts);
   if (counts.is_cpu()) {
     image_starts(counts, boxes.size(0));  // refuses wrong counts; costs nothing here
@@ -179,8 +181,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, co
     refuse_bad_values(boxes, scores, image_labels, counts);
   }
   const auto guard = device_guard(boxes);
-  const Options options{Method(method), edge_iou,   max_centres, top_share,
-                        member_iou,     ignore_iou, ignore_cover};
+  const Options options{Method(method), edge_iou,   max_centres,  top_share,
+                        member_iou,     ignore_iou, ignore_cover, cover_iou};
   const Results results(scores);
   if (scores.size(0) * scores.size(1) == 0) {
     return results.tuple();

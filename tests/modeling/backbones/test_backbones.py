@@ -58,3 +58,12 @@ def test_vgg16_takes_torchvisions_weights():
     del weights["features.28.weight"]
     with pytest.raises(RuntimeError, match=r"features\.28\.weight"):
         load_vgg16_weights(backbone, box_features.layers, weights)
+
+
+def test_vgg16_image_by_image():
+    torch.manual_seed(0)
+    backbone = VGG16(image_by_image=True).double()
+    images = torch.rand(3, 3, 32, 48).double()
+    one_by_one = backbone(images)
+    backbone.image_by_image = False
+    torch.testing.assert_close(one_by_one, backbone(images))

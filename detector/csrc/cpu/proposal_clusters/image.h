@@ -44,12 +44,14 @@ std::vector<Centre> find_centres(const Boxes<B>& boxes, const Matrix<T>& scores,
   return centres;
 }
 
-// Marks the boxes that cover at least that share of the centre.
+// Marks the boxes that cover the centre, as the options say; `overlap` is each one's IoU with it.
 template <typename B>
-void find_covering(const Boxes<B>& boxes, const Box<B>& centre, B share, std::vector<bool>& covering) {
-  const B centre_area = area(centre);
+void find_covering(const Boxes<B>& boxes, const Box<B>& centre, const std::vector<B>& overlap,
+                   const Options& options, std::vector<bool>& covering) {
+  const B centre_area = area(centre), share = static_cast<B>(options.ignore_cover);
+  const B least = static_cast<B>(options.cover_iou);
   for (int64_t r = 0; r < boxes.size(); ++r) {
-    covering[r] = covering[r] || covers(boxes[r], centre, centre_area, share);
+    covering[r] = covering[r] || (overlap[r] >= least && covers(boxes[r], centre, centre_area, share));
   }
 }
 
@@ -70,7 +72,7 @@ void assign(const Boxes<B>& boxes, const std::vector<Centre>& centres, const Opt
     }
     out.centres[centres[n].row] = n;
     if (options.ignore_cover > 0) {
-      find_covering(boxes, boxes[centres[n].row], static_cast<B>(options.ignore_cover), covers_one);
+      find_covering(boxes, boxes[centres[n].row], overlap, options, covers_one);
     }
   }
   for (int64_t r = 0; r < num_rows; ++r) {
