@@ -5,13 +5,13 @@ python benchmarks/bench_step.py --device cuda [--small] [--only PART ...]
 An image is 688 x 917 pixels with 2,000 proposals, 3 of 20 classes and 3 streams. `step` has images/s, peak
 memory and the first loss of each precision, batch and option; `step_parts` where the time goes: each part's
 share and its floor, that is its operations by the rate of a large matrix product in the same run, or its
-bytes by the rate of a copy. The baseline is torchvision's RoI pooling, scikit-learn's 3-means and numpy, in
-float32, an image a step; `trained` takes its clusters from scores as a trained head has them.
+bytes by the rate of a copy. The baseline is torchvision's RoI pooling, scikit-learn's 3-means and numpy, an
+image a step, in float32 and TF32; `trained` takes its clusters from scores as a trained head has them.
 """
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from measure import copy_bandwidth, device_parser, print_table, time_calls, worth_timing, write_result
@@ -143,12 +143,12 @@ class Bench:
         self.speed(f"{case}, float32", [], shape)
 
     def baseline(self) -> None:
-        for trained in (False, True):
-            shape = Shape(**{**self.shape.__dict__, "trained": trained})
-            scores = "trained scores" if trained else "untrained scores"
-            self.speed(f"ours, {scores}", [], shape)
-            self.speed(f"stock, {scores}", [], shape, stock=True)
-        self.timeline(f"stock, float32, {scores}", [], shape, stock=True)
+        trained = replace(self.shape, trained=True)
+        for words in ([], PRECISIONS["tf32"]):
+            for shape, scores in ((self.shape, "untrained scores"), (trained, "trained scores")):
+                self.speed(f"ours, {scores}", words, shape)
+                self.speed(f"stock, {scores}", words, shape, stock=True)
+        self.timeline("stock, float32, trained scores", [], trained, stock=True)
 
 
 MEASURED = ("timelines", "memory", "precisions", "baseline", "options")

@@ -42,7 +42,7 @@ class Shape:
 
 
 def config(*words: str) -> CfgNode:
-    return load_cfg(CONFIG, ["MODEL.WEIGHTS", "", *words])
+    return load_cfg(CONFIG, ["MODEL.WEIGHTS", "", "PRECISION", "float32", *words])
 
 
 class Timeline:
