@@ -80,8 +80,8 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
     model = train_detector(cfg, pseudo_set, folder, device)
 
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    detections = detect_all(model, test_set, device)
-    on_train, _ = with_truth(detect_all(model, train_set, device), train_set)
+    detections = detect_all(cfg, model, test_set, device)
+    on_train, _ = with_truth(detect_all(cfg, model, train_set, device), train_set)
     best = [best_boxes(image, len(train_set.class_names)) for image in on_train]
     metrics = measure(detections, test_set, best, train_set, coco_engine=coco_engine)
     pseudo = [pseudo_set.annotation(i) for i in range(len(pseudo_set))]
@@ -150,9 +150,12 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
     return model
 
 
-def detect_all(model: nn.Module, dataset: AnnotatedImages, device: torch.device) -> list[Detections]:
+def detect_all(
+    cfg: CfgNode, model: nn.Module, dataset: AnnotatedImages, device: torch.device
+) -> list[Detections]:
     """What the detector finds in every image of a data set, behind a progress bar."""
-    results = detect(model, dataset, device=device)
+    batch = cfg.SELF_TRAIN.IMAGES_PER_BATCH
+    results = detect(model, dataset, device=device, images_per_batch=batch, workers=cfg.DATASETS.WORKERS)
     return list(tqdm(results, total=len(dataset), desc=dataset.name, unit="image", disable=None))
 
 

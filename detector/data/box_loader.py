@@ -94,3 +94,25 @@ def box_loader(
         pin_memory=torch.cuda.is_available(),
         **process_options(workers),
     )
+
+
+class _Images(Dataset):
+    def __init__(self, source: BoxSource):
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source.image_ids)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.source.read_image(index)
+
+
+def image_loader(source: BoxSource, *, images_per_batch: int, workers: int = 0) -> DataLoader:
+    """Lists of the images (3, H, W) of a data set, uint8, in its order, each once."""
+    return DataLoader(
+        _Images(source),
+        batch_size=images_per_batch,
+        collate_fn=list,
+        pin_memory=torch.cuda.is_available(),
+        **process_options(workers),
+    )

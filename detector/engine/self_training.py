@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from detector.data.box_loader import BoxSource
+from detector.data.box_loader import BoxSource, image_loader
 from detector.modeling.postprocess import postprocess
 from detector.structures import Annotation, Detections, Scores, box_iou
 
@@ -55,15 +55,17 @@ def agreement(
 
 
 @torch.no_grad()
-def detect(model: nn.Module, source: BoxSource, *, device: torch.device) -> Iterator[Detections]:
+def detect(
+    model: nn.Module, source: BoxSource, *, device: torch.device, images_per_batch: int = 8, workers: int = 0
+) -> Iterator[Detections]:
     """What a detector of torchvision finds in each image of a data set, on the CPU, best first."""
     model.eval()
-    for index, image_id in enumerate(source.image_ids):
-        image = source.read_image(index).to(device).float() / 255  # (3, H, W)
-        (found,) = model([image])
-        yield Detections(
-            image_id, found["boxes"].cpu(), found["scores"].cpu(), found["labels"].cpu() - 1
-        )  # waits for the device, once an image
+    image_ids = iter(source.image_ids)
+    for images in image_loader(source, images_per_batch=images_per_batch, workers=workers):
+        for found in model([image.to(device, non_blocking=True).float() / 255 for image in images]):
+            yield Detections(
+                next(image_ids), found["boxes"].cpu(), found["scores"].cpu(), found["labels"].cpu() - 1
+            )
 
 
 def best_boxes(detections: Detections, num_classes: int) -> Scores:

@@ -55,17 +55,25 @@ def test_the_best_box_of_a_class_that_was_not_found_is_empty():
     assert best.boxes[:, 0].tolist() == [BOXES[1].tolist(), [0, 0, 0, 0], BOXES[0].tolist()]
 
 
-def test_detect_counts_classes_from_zero():
-    class Detector(nn.Module):
-        def forward(self, images):
-            assert images[0].max() <= 1
-            return [{"boxes": BOXES[:1], "scores": torch.ones(1), "labels": torch.tensor([1])}]
+class Source:
+    """Images of one grey each, 51 more than the one before."""
 
-    class Source:
-        image_ids = ("a",)
+    image_ids = ("a", "b", "c")
 
-        def read_image(self, index):
-            return torch.full((3, 4, 5), 255, dtype=torch.uint8)
+    def read_image(self, index):
+        return torch.full((3, 4, 5 + index), 51 * index, dtype=torch.uint8)
 
-    (found,) = detect(Detector(), Source(), device=torch.device("cpu"))
-    assert (found.image_id, found.labels.tolist()) == ("a", [0])
+
+class Detector(nn.Module):
+    """Finds a box in each image, whose score is the image's grey."""
+
+    def forward(self, images):
+        label = torch.tensor([1])
+        return [{"boxes": BOXES[:1], "scores": image[0, 0, :1], "labels": label} for image in images]
+
+
+def test_detect_counts_classes_from_zero_and_keeps_the_order():
+    found = list(detect(Detector(), Source(), device=torch.device("cpu"), images_per_batch=2, workers=1))
+    assert [image.image_id for image in found] == ["a", "b", "c"]
+    assert [image.labels.tolist() for image in found] == [[0]] * 3
+    assert [image.scores.item() for image in found] == pytest.approx([0, 0.2, 0.4])
