@@ -11,7 +11,10 @@ the kernel alone, one run each.
   0.59 ms, dropped. By ncu the kernel kept the schedulers busy (64 % of the slots), with 290 instructions for
   a bin of two channels. The windows of a bin, worked out once for all channels (190 instructions left): the
   call 0.44 ms, from 0.49; of 512 x 112 x 150, 4,000 boxes, 0.87, from 0.99. The next bin loaded ahead: 0.46
-  and 0.87 (the kernel 0.37), dropped.
+  and 0.87 (the kernel 0.37), dropped. A float and its cell compared as one double, windows joined past the
+  border too instead of an integer division for each: the kernel 0.28 ms, kept (of 512 x 112 x 150, 0.68);
+  four channels 0.32, two boxes at a time 0.32 (both without the last step). Whole doubles in shared memory,
+  a third fewer instructions but one block a processor: 0.35 ms, predicted 0.20, dropped.
 * Backward. A warp a tile of cells, lanes over channels: 2.6 ms. A warp a channel, lanes over pooled values,
   where lanes of one cell are found by __match_any_sync and sum up among themselves: 0.84 ms; by 31 shuffles:
   1.15 ms. Bins that may share a cell in different steps, known from the box alone, with eight boxes loaded
@@ -20,14 +23,19 @@ the kernel alone, one run each.
   0.77 ms and 2.95 ms; then a warp waited for its own instructions, about 1,000 cycles a box. Integers, which
   any thread may add in any order: 0.168 ms (predicted: 0.15), kept; four gradients on their way to a thread
   instead of eight: the same. Shared memory has no atomic add of 64 bits (it compiles to a loop of
-  compare-and-swap), so a sum is two of 32. Channels-last gradients change their layout first: 1.70 ms against
-  0.46 (512 x 112 x 150, 4,000 boxes). Read where they are they would be read eight times.
+  compare-and-swap), so a sum is two of 32. One image's boxes need no order: 0.160 ms, from 0.168.
+  Channels-last gradients change their layout first: 1.70 ms against 0.46 (512 x 112 x 150, 4,000 boxes) by
+  tiles of 64 x 64, 1.04 to 1.22 box by box (0.27 each for gradients and maxima). Read where they are they
+  would be read eight times.
 
 At most and reached, of the first case: 401 MB of pooled values and maxima, 96 us at the copy bandwidth.
 
-    forward   at most 0.20 ms: reached 0.44; the kernel 0.37, instructions (69 % of the schedulers' slots)
-    backward  at most 0.20 ms: reached 0.25; the kernel 0.17, half of the memory bandwidth and 60 % of the
-              slots; what is around it, the order of the boxes and autograd, was not taken apart
+    forward   at most 0.20 ms: reached 0.34; the kernel 0.275: instructions (65 % of the schedulers' slots)
+              and shared memory (67 %; 43 % of its cycles are bank conflicts)
+    backward  at most 0.20 ms: reached 0.23 to 0.25; the kernel 0.16, half of the memory bandwidth and 60 % of
+              the slots
+    around    0.06 to 0.09 ms of either, with the host; a plain autograd.Function in place of torch's wrapper
+              for registered formulas halves a call on the CPU but changed nothing here
 """
 
 import torch

@@ -32,6 +32,7 @@ struct Axis {
   A start, bin;
   int grid;
 
+  Axis() = default;
   C10_HOST_DEVICE Axis(A from, A to, A scale, A offset, bool at_least_one, int bins, int sampling_ratio) {
     start = from * scale - offset;
     A length = to * scale - offset - start;
@@ -52,11 +53,15 @@ struct Axis {
   }
 
   // The samples of a bin that may be inside: a box may be far larger than the image.
-  C10_HOST_DEVICE int first_sample(int in_bin, int size) const {
-    return near(in_bin, bin > 0 ? A(-1) : A(size), A(-1));
+  C10_HOST_DEVICE int first_sample(int in_bin, int size) const { return first_sample(in_bin, -1, size); }
+  C10_HOST_DEVICE int end_sample(int in_bin, int size) const { return end_sample(in_bin, -1, size); }
+
+  // Those that may be from `low` to `high`.
+  C10_HOST_DEVICE int first_sample(int in_bin, int low, int high) const {
+    return near(in_bin, A(bin > 0 ? low : high), A(-1));
   }
-  C10_HOST_DEVICE int end_sample(int in_bin, int size) const {
-    return near(in_bin, bin > 0 ? A(size) : A(-1), A(2));
+  C10_HOST_DEVICE int end_sample(int in_bin, int low, int high) const {
+    return near(in_bin, A(bin > 0 ? high : low), A(2));
   }
 
  private:
@@ -75,6 +80,7 @@ template <typename A>
 struct AlignedBox {
   Axis<A> y, x;
 
+  AlignedBox() = default;
   C10_HOST_DEVICE AlignedBox(const A* box, A scale, int pooled_height, int pooled_width, int sampling_ratio,
                              bool aligned)
       : y(box[2], box[4], scale, aligned ? A(0.5) : A(0), !aligned, pooled_height, sampling_ratio),

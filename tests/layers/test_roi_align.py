@@ -109,6 +109,21 @@ def test_adaptive_samples_of_boundless_boxes_are_few(device: torch.device) -> No
     assert grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+def test_infinite_gradients_stay_where_they_weigh(value: float, device: torch.device) -> None:
+    """A GPU adds weights of zero too, until it meets one of these."""
+    input = features(1, 4, 16, 16, device=device)
+    boxes = torch.tensor([[0.0, 1, 1, 15, 15], [0, 4, 4, 8, 8]], dtype=torch.float64, device=device)
+    pooled = roi_align(input, boxes, (2, 2), 1.0, 1, True)  # one sample a bin
+    upstream = torch.ones_like(pooled)
+    upstream[1, 2, 0, 1] = value  # at y 4.5, x 6.5
+    (grad,) = torch.autograd.grad(pooled, input, upstream)
+    assert (~grad.isfinite()).nonzero().tolist() == [[0, 2, y, x] for y in (4, 5) for x in (6, 7)]
+    upstream[1, 2, 0, 1] = 0
+    (expected,) = torch.autograd.grad(roi_align(input, boxes, (2, 2), 1.0, 1, True), input, upstream)
+    assert torch.equal(torch.where(grad.isfinite(), grad, expected), expected)
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("size", [(240, 245), (170, 170), (100, 110), (50, 60)])
 def test_cuda_every_way_to_hold_an_image(size: tuple[int, int]) -> None:

@@ -45,6 +45,20 @@ struct CellReader {
     }
   }
 
+  // Cell i in the order of rows.
+  __device__ const T* at(int i) const {
+    const bool dense = row_stride == width * column_stride;
+    return data + (dense ? i * column_stride : i / width * row_stride + i % width * column_stride);
+  }
+
+  __device__ void load(int i, Accumulate<T> (&cell)[V]) const {
+    const T* from = at(i);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      cell[v] = v < channels ? Accumulate<T>(from[v * channel_stride]) : Accumulate<T>(0);
+    }
+  }
+
   __device__ void stage(Pack<T, V>* to, int height) const {
     const int cells = height * width;
     const bool dense = row_stride == width * column_stride;
@@ -52,7 +66,7 @@ struct CellReader {
                         reinterpret_cast<uintptr_t>(data) % sizeof(Pack<T, V>) == 0;
 #pragma unroll 4
     for (int i = threadIdx.x; i < cells; i += blockDim.x) {
-      const T* from = data + (dense ? i * column_stride : i / width * row_stride + i % width * column_stride);
+      const T* from = at(i);
       Pack<T, V> pack;
       if (vector) {
         pack = *reinterpret_cast<const Pack<T, V>*>(from);

@@ -124,6 +124,59 @@ void channels_to_last(const T* from, int64_t boxes, int64_t channels, int64_t bi
   }
 }
 
+// The same back: (bins, C) to (C, bins).
+template <typename T>
+__global__ void __launch_bounds__(kTileThreads)
+    first_kernel(const T* from, int64_t channels, int bins, int groups, T* to) {
+  extern __shared__ __align__(16) char shared[];
+  constexpr int V = 16 / sizeof(T), W = sizeof(T) < 4 ? 2 : 1;  // elements of a store and of a load
+  T* tile = reinterpret_cast<T*>(shared);
+  const int64_t box = blockIdx.x / groups, channel = int64_t(blockIdx.x % groups) * kTile;
+  const int rows = min(int64_t(kTile), channels - channel), size = rows * bins;
+  const T* data = from + box * bins * channels + channel;
+  if (channels % W == 0 && reinterpret_cast<uintptr_t>(data) % (W * sizeof(T)) == 0) {
+#pragma unroll 8
+    for (int i = threadIdx.x; i < bins * (kTile / W); i += kTileThreads) {
+      const int row = i % (kTile / W) * W, bin = i / (kTile / W);
+      if (row < rows) {
+        const Pack<T, W> pack = load_once<W>(data + bin * channels + row);
+#pragma unroll
+        for (int k = 0; k < W; ++k) {
+          tile[(row + k) * bins + bin] = pack.values[k];
+        }
+      }
+    }
+  } else {
+    for (int i = threadIdx.x; i < size; i += kTileThreads) {
+      tile[i % rows * bins + i / rows] = data[i / rows * channels + i % rows];
+    }
+  }
+  __syncthreads();
+  T* output = to + (box * channels + channel) * bins;
+  const int whole = reinterpret_cast<uintptr_t>(output) % 16 == 0 ? size / V : 0;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < whole; i += kTileThreads) {
+    reinterpret_cast<uint4*>(output)[i] = reinterpret_cast<const uint4*>(tile)[i];
+  }
+  for (int i = whole * V + threadIdx.x; i < size; i += kTileThreads) {
+    output[i] = tile[i];
+  }
+}
+
+// (R, bins, C), contiguous, to (R, C, bins).
+template <typename T>
+void channels_to_first(const T* from, int64_t boxes, int64_t channels, int64_t bins, T* to,
+                       cudaStream_t stream) {
+  const int64_t shared = kTile * bins * int64_t(sizeof(T)), groups = ceil_div(channels, kTile);
+  if (shared > 48 * 1024) {
+    transpose(Strided<T>{from, 0, bins * channels, channels, 1, 1, bins, channels}, boxes, to, stream);
+  } else if (boxes * groups > 0) {
+    first_kernel<<<boxes * groups, kTileThreads, shared, stream>>>(from, channels, int(bins), int(groups),
+                                                                   to);
+    STD_CUDA_KERNEL_LAUNCH_CHECK();
+  }
+}
+
 template <typename From, typename To>
 __global__ void __launch_bounds__(kTileThreads)
     sum_kernel(const From* parts, int number, int64_t size, To* sum) {

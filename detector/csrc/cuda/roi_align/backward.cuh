@@ -1,208 +1,145 @@
-// The backward pass of roi_align. A warp owns a piece of one row of an image, in shared memory, with V
-// channels a lane. It walks all boxes in order and adds what falls into the piece, so no two threads add to
-// one place.
+// The backward pass of roi_align. A block owns a tile of cells of an image and some channels: a warp a part
+// of the tile, in registers, and a lane V channels. It walks the boxes that touch the tile in order, so no
+// two threads add to one place. A bin's gradient is spread over rows first, then over columns.
 #pragma once
 
 #include "../roi/gather.cuh"
 #include "../roi/parts.cuh"
-#include "mean.cuh"
+#include "walk.cuh"
 
 namespace detector::roi_align {
 
-using roi::BoxesByImage;
-using roi::Sizes;
-
-constexpr int kPiece = 32;  // columns
-
-template <typename A>
-__device__ bool may_touch(const Axis<A>& axis, int bins, int first, int count) {
-  const A end = axis.start + A(bins) * axis.bin;
-  const A low = min(axis.start, end), high = max(axis.start, end);
-  return axis.grid > 0 && A(first + count) >= low - A(1) && A(first) <= high + A(2);
-}
-
-constexpr int kBins = 8;  // of one row, whose gradients are loaded together
-
-// One of the samples of an axis, a lane each.
-template <typename A>
-struct LaneSample {
-  int bin;
-  Sample<A> sample;
-
-  // Number `i` of those of the bins from `first` on; one past their end is not inside.
-  __device__ LaneSample(const Axis<A>& axis, int first, int end, int i, int size)
-      : bin(first + i / max(axis.grid, 1)), sample(axis.sample(bin, i % max(axis.grid, 1), size)) {
-    sample.inside = sample.inside && bin < end && axis.grid > 0;
-  }
-};
-
+// The sums of a warp's cells.
 template <typename T, int V>
-struct RowPiece {
+struct Part {
   using A = Accumulate<T>;
-  Pack<A, V>* sums;  // (columns, kWarp)
-  int row, first_column, columns, height, width, pooled_height, pooled_width;
-  int64_t channels;
+  A sums[kRows][kColumns][V];
+  int row, column;  // which part
 
-  __device__ void add(int column, A weight, const A (&value)[V]) const {
-    if (unsigned(column - first_column) < unsigned(columns)) {
-      Pack<A, V>& sum = sums[(column - first_column) * kWarp + lane_of_thread()];
-      Pack<A, V> next = sum;
+  // Weights of zero make an infinite gradient NaN: kCareful omits them.
+  template <bool kCareful>
+  __device__ static void add_to(A (&sum)[V], A weight, const A (&value)[V]) {
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        next.values[v] += weight * value[v];
-      }
-      sum = next;
+    for (int v = 0; v < V; ++v) {
+      sum[v] += kCareful && weight == A(0) ? A(0) : weight * value[v];
     }
   }
 
-  // The gradients of bins first..end of each row of bins, times the weights of this row of cells. False
-  // where no weight is.
-  __device__ bool load(const AlignedBox<A>& box, const T* grad, bool exists, int first, int end,
-                       A (&values)[kBins][V]) const {
+  template <bool kCareful>
+  __device__ static void spread(const Pack<T, V>& pack, const Pack<A, kRows> weights, A (&rows)[kRows][V]) {
+    A value[V];
 #pragma unroll
-    for (int q = 0; q < kBins; ++q) {
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        values[q][v] = 0;
-      }
+    for (int v = 0; v < V; ++v) {
+      value[v] = A(pack.values[v]);
     }
-    bool any = false;
-    const A count = box.count();
-    for (int base = 0; base < pooled_height * box.y.grid; base += kWarp) {
-      const LaneSample<A> lane(box.y, 0, pooled_height, base + lane_of_thread(), height);
-      A weight = lane.sample.low == row ? lane.sample.low_weight : A(0);
-      weight += lane.sample.high == row ? lane.sample.high_weight : A(0);
-      weight /= count;
-      unsigned mask = __ballot_sync(0xffffffffu, lane.sample.inside && weight != A(0));
-      any = any || mask != 0;
-      for (; mask != 0; mask &= mask - 1) {
-        const int from = __ffs(mask) - 1;
-        const A scale = __shfl_sync(0xffffffffu, weight, from);
-        const int ph = __shfl_sync(0xffffffffu, lane.bin, from);
-        const T* bins = grad + int64_t(ph) * pooled_width * channels;
-        Pack<T, V> packs[kBins];
 #pragma unroll
-        for (int q = 0; q < kBins; ++q) {
-          packs[q] = first + q < end && exists
-                         ? *reinterpret_cast<const Pack<T, V>*>(bins + (first + q) * channels)
-                         : Pack<T, V>{};
-        }
-#pragma unroll
-        for (int q = 0; q < kBins; ++q) {
-#pragma unroll
-          for (int v = 0; v < V; ++v) {
-            values[q][v] += scale * A(packs[q].values[v]);
-          }
-        }
-      }
+    for (int r = 0; r < kRows; ++r) {
+      add_to<kCareful>(rows[r], weights.values[r], value);
     }
-    return any;
   }
 
-  __device__ void add_box(const AlignedBox<A>& box, const T* grad, bool exists) const {
-    const int grid = box.x.grid;
-    if (grid == 0) {
+  // grad: of the lane's channels; a bin is `channels`, a row of bins `bin_row` apart.
+  template <bool kCareful>
+  __device__ void add(const BoxWeights<A>& box, const T* grad, int64_t channels, int64_t bin_row) {
+    const int first_y = box.y.begin[row], end_y = box.y.end[row], end_x = box.x.end[column];
+    if (first_y == end_y) {
       return;
     }
-    const int together = max(1, min(kBins, kWarp / grid));
-    for (int first = 0; first < pooled_width; first += together) {
-      const int end = min(first + together, pooled_width);
-      A values[kBins][V];
-      bool loaded = false;
-      for (int base = 0; base < together * grid; base += kWarp) {
-        const LaneSample<A> lane(box.x, first, end, base + lane_of_thread(), width);
-        const unsigned mask =
-            __ballot_sync(0xffffffffu, lane.sample.inside && lane.sample.high >= first_column &&
-                                           lane.sample.low < first_column + columns);
-        if (mask == 0) {
-          continue;
-        }
-        if (!loaded && !load(box, grad, exists, first, end, values)) {
-          return;  // no sample of the box weighs this row
-        }
-        loaded = true;
+    const bool second_y = first_y + 1 < end_y;
+    grad += (box.first_bin * channels) + first_y * bin_row + box.x.begin[column] * channels;
+    const auto load = [](const T* at) { return *reinterpret_cast<const Pack<T, V>*>(at); };
+#pragma unroll 1
+    for (int first_x = box.x.begin[column]; first_x < end_x; first_x += 2, grad += 2 * channels) {
+      const T* next = first_x + 1 < end_x ? grad + channels : grad;
+      const int64_t down = second_y ? bin_row : 0;
+      // Loaded together; most parts see no other bins.
+      const Pack<T, V> near[2][2] = {{load(grad), load(grad + down)}, {load(next), load(next + down)}};
 #pragma unroll
-        for (int q = 0; q < kBins; ++q) {
-          if (q < together) {
-            const unsigned lanes = grid >= kWarp ? 0xffffffffu : ((1u << grid) - 1) << (q * grid);
-            for (unsigned samples = mask & lanes; samples != 0; samples &= samples - 1) {
-              const int from = __ffs(samples) - 1;
-              const int low = __shfl_sync(0xffffffffu, lane.sample.low, from);
-              const A high_weight = __shfl_sync(0xffffffffu, lane.sample.high_weight, from);
-              add(low, A(1) - high_weight, values[q]);
-              add(min(low + 1, width - 1), high_weight, values[q]);
+      for (int i = 0; i < 2; ++i) {
+        const int x = first_x + i;
+        if (x < end_x) {
+          A rows[kRows][V] = {};
+          spread<kCareful>(near[i][0], box.y.of[first_y][row], rows);
+          if (second_y) {
+            spread<kCareful>(near[i][1], box.y.of[first_y + 1][row], rows);
+          }
+#pragma unroll 1
+          for (int y = first_y + 2; y < end_y; ++y) {
+            spread<kCareful>(load((i == 0 ? grad : next) + (y - first_y) * bin_row), box.y.of[y][row], rows);
+          }
+          const Pack<A, kColumns> weights = box.x.of[x][column];
+#pragma unroll
+          for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) {
+              add_to<kCareful>(sums[r][c], weights.values[c], rows[r]);
             }
           }
         }
       }
     }
   }
+
+  __device__ bool is_finite() const {
+    A total = 0;  // of zeros, or NaN
+#pragma unroll
+    for (int i = 0; i < kRows * kColumns * V; ++i) {
+      total += A(0) * sums[i / V / kColumns][i / V % kColumns][i % V];
+    }
+    return total == A(0);
+  }
 };
 
-// The axis of lane `from`.
-template <typename A>
-__device__ Axis<A> broadcast(Axis<A> axis, int from) {
-  axis.start = __shfl_sync(0xffffffffu, axis.start, from);
-  axis.bin = __shfl_sync(0xffffffffu, axis.bin, from);
-  axis.grid = __shfl_sync(0xffffffffu, axis.grid, from);
-  return axis;
-}
-
+// parts: (chunks, N, C, H, W), or (chunks, N, H, W, C) with channels_last.
 template <typename T, int V>
-__global__ void __launch_bounds__(kWarp)
+__global__ void __launch_bounds__(kThreads, 3)
     backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Mean<Accumulate<T>> mean, Sizes sizes,
-                    int groups, int chunks, roi::Pieces pieces, Accumulate<T>* parts) {
+                    int groups, int chunks, bool channels_last, Accumulate<T>* parts) {
   using A = Accumulate<T>;
-  extern __shared__ char shared[];
-  const int lane = lane_of_thread(), height = sizes.height, width = sizes.width;
+  const int tiles_x = (sizes.width + kSide - 1) / kSide, tiles_y = (sizes.height + kSide - 1) / kSide;
   const int group = blockIdx.x % groups;
-  int rest = blockIdx.x / groups;
-  const int first = rest % pieces.number * pieces.size;
-  rest /= pieces.number;
-  const int row = rest % height;
-  rest /= height;
+  int64_t rest = blockIdx.x / groups;
+  const int first_column = rest % tiles_x * kSide;
+  rest /= tiles_x;
+  const int first_row = rest % tiles_y * kSide;
+  rest /= tiles_y;
   const int chunk = rest % chunks, image = rest / chunks;
-  const int columns = min(pieces.size, width - first);
-  const RowPiece<T, V> piece{reinterpret_cast<Pack<A, V>*>(shared),
-                             row,
-                             first,
-                             columns,
-                             height,
-                             width,
-                             sizes.pooled_height,
-                             sizes.pooled_width,
-                             sizes.channels};
-  const int64_t channel = (int64_t(group) * kWarp + lane) * V;
-  const bool exists = channel < sizes.channels;
-  for (int i = 0; i < columns; ++i) {
-    piece.sums[i * kWarp + lane] = {};
-  }
   const int start = boxes.starts[image];
   const int64_t count = boxes.starts[image + 1] - start;
-  const int end = start + int(count * (chunk + 1) / chunks);
-  for (int base = start + int(count * chunk / chunks); base < end; base += kWarp) {
-    const int position = min(base + lane, end - 1), index = boxes.order[position];
-    const AlignedBox<A> mine = mean.box(boxes.rows + 5 * int64_t(index), sizes);
-    const bool hit = base + lane < end && may_touch(mine.y, sizes.pooled_height, row, 1) &&
-                     may_touch(mine.x, sizes.pooled_width, first, columns);
-    for (unsigned hits = __ballot_sync(0xffffffffu, hit); hits != 0; hits &= hits - 1) {
-      const int from = __ffs(hits) - 1;
-      AlignedBox<A> box = mine;
-      box.y = broadcast(mine.y, from);
-      box.x = broadcast(mine.x, from);
-      const int64_t row_of_grad = __shfl_sync(0xffffffffu, index, from);
-      piece.add_box(box, grad + row_of_grad * sizes.bins() * sizes.channels + channel, exists);
+  __shared__ Shared<A> shared;
+  const Walk<A> walk{boxes,
+                     mean,
+                     sizes,
+                     first_row,
+                     first_column,
+                     start + int(count * chunk / chunks),
+                     start + int(count * (chunk + 1) / chunks),
+                     shared};
+  const int64_t channel = (int64_t(group) * kWarp + lane_of_thread()) * V;
+  const bool exists = channel < sizes.channels;
+  grad += exists ? channel : 0;
+  const int64_t bin_row = sizes.pooled_width * sizes.channels;
+  constexpr int across = kSide / kColumns;
+  Part<T, V> part{{}, warp_of_thread() / across, warp_of_thread() % across};
+  walk([&](const BoxWeights<A>& box) { part.template add<false>(box, grad, sizes.channels, bin_row); });
+  if (__syncthreads_or(!part.is_finite())) {
+    part = {{}, part.row, part.column};
+    walk([&](const BoxWeights<A>& box) { part.template add<true>(box, grad, sizes.channels, bin_row); });
+  }
+  const int64_t of_image = (int64_t(chunk) * sizes.images + image) * sizes.channels * sizes.cells();
+  const int64_t cell_stride = channels_last ? sizes.channels : 1;
+  const int64_t channel_stride = channels_last ? 1 : sizes.cells();
+  const int top = first_row + part.row * kRows, left = first_column + part.column * kColumns;
+#pragma unroll
+  for (int i = 0; i < kRows * kColumns; ++i) {
+    const int y = top + i / kColumns, x = left + i % kColumns;
+    if (exists && y < sizes.height && x < sizes.width) {
+      A* to = parts + of_image + channel * channel_stride + (int64_t(y) * sizes.width + x) * cell_stride;
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        to[v * channel_stride] = part.sums[i / kColumns][i % kColumns][v];
+      }
     }
-  }
-  if (!exists) {
-    return;
-  }
-  // (chunks, N, H, W, C)
-  A* to = parts + ((int64_t(chunk) * sizes.images + image) * sizes.cells() + int64_t(row) * width + first) *
-                      sizes.channels;
-  for (int column = 0; column < columns; ++column) {
-    *reinterpret_cast<Pack<A, V>*>(to + column * sizes.channels + channel) =
-        piece.sums[column * kWarp + lane];
   }
 }
 
@@ -212,30 +149,22 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
                      const Sizes& sizes, bool channels_last, const Tensor& output) {
   using A = Accumulate<T>;
   const cudaStream_t stream = current_stream(output);
-  const roi::Pieces pieces(sizes.width, kPiece);
   const int64_t groups = ceil_div(sizes.channels, kWarp * V);
-  const int64_t shared = pieces.size * kWarp * V * sizeof(A);
-  const int64_t blocks = sizes.images * sizes.height * pieces.number * groups;
+  const int64_t blocks = sizes.images * ceil_div(sizes.height, kSide) * ceil_div(sizes.width, kSide) * groups;
   // Most boxes meet in the middle of an image: several waves even that out.
-  const int64_t slots =
-      roi::device_attribute(cudaDevAttrMultiProcessorCount) * (227 * 1024 / (shared + 1024));
+  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * 3;
   const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, blocks), 1, 8));
-  const bool direct = chunks == 1 && channels_last && std::is_same_v<T, A>;
-  const int64_t of_image = sizes.cells() * sizes.channels;
-  const Tensor parts = direct ? output
-                              : torch::stable::new_empty(output, {chunks, sizes.images, of_image},
-                                                         accumulate_type(output.scalar_type()));
+  const bool direct = chunks == 1 && std::is_same_v<T, A>;
+  const int64_t size = sizes.images * sizes.channels * sizes.cells();
+  const Tensor parts =
+      direct ? output
+             : torch::stable::new_empty(output, {chunks, size}, accumulate_type(output.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());
-  backward_kernel<T, V><<<blocks * chunks, kWarp, shared, stream>>>(grad, boxes, mean, sizes, int(groups),
-                                                                    chunks, pieces, sums);
+  backward_kernel<T, V><<<blocks * chunks, kThreads, 0, stream>>>(grad, boxes, mean, sizes, int(groups),
+                                                                  chunks, channels_last, sums);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  auto* to = static_cast<T*>(output.mutable_data_ptr());
-  if (!channels_last) {
-    roi::transpose(roi::Strided<A>{sums, sizes.images * of_image, of_image, sizes.channels, 1, chunks,
-                                   sizes.cells(), sizes.channels},
-                   sizes.images, to, stream);
-  } else if (!direct) {
-    roi::sum_parts(sums, chunks, sizes.images * of_image, to, stream);
+  if (!direct) {
+    roi::sum_parts(sums, chunks, size, static_cast<T*>(output.mutable_data_ptr()), stream);
   }
 }
 

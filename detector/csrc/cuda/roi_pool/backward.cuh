@@ -20,8 +20,8 @@ struct Items {
   int32_t argmax[kItems];
 };
 
-// Of each step-th box from `position` to `end` in the order; past the end, of the last.
-template <typename T>
+// Of each step-th box from `position` to `end`, in `order` if kOrdered; past the end, of the last.
+template <typename T, bool kOrdered>
 struct Walk {
   const T* grad;  // (R,), box_stride apart
   const int32_t* argmax;
@@ -33,7 +33,8 @@ struct Walk {
     int64_t at[kItems];
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
-      at[k] = order[min(position, end - 1)] * box_stride;
+      const int number = min(position, end - 1);
+      at[k] = (kOrdered ? order[number] : number) * box_stride;
       position += step;
     }
     Items<T> items;
@@ -46,8 +47,9 @@ struct Walk {
   }
 };
 
-// grad, argmax: (R, C, bins). Of `parts` and `output` the one that is not null is written.
-template <typename T>
+// grad, argmax: (R, C, bins). Boxes of one image need no order: those of no image have no maxima. Of `parts`
+// and `output` the one that is not null is written.
+template <typename T, bool kOrdered>
 __global__ void __launch_bounds__(1024)
     backward_kernel(const T* grad, const int32_t* argmax, roi::BoxesByImage<Accumulate<T>> boxes, Sizes sizes,
                     int chunks, roi::Pieces bands, Accumulate<T>* parts, T* output) {
@@ -58,7 +60,8 @@ __global__ void __launch_bounds__(1024)
   rest /= sizes.channels;
   const int chunk = rest % chunks, image = rest / chunks;
   const int cells = min(int64_t(bands.size), sizes.cells() - first_cell), bins = sizes.bins();
-  const int start = boxes.starts[image], count = boxes.starts[image + 1] - start;
+  const int start = kOrdered ? boxes.starts[image] : 0;
+  const int count = kOrdered ? boxes.starts[image + 1] - start : int(sizes.boxes);
   const int first = start + int64_t(count) * chunk / chunks,
             end = start + int64_t(count) * (chunk + 1) / chunks;
   ExactSums<A> sums(cells, (end - first) * int64_t(bins));
@@ -67,7 +70,8 @@ __global__ void __launch_bounds__(1024)
     const int bin = first_bin + threadIdx.x % bins, of_thread = threadIdx.x / bins;
     const bool works = bin < bins && of_thread < at_once;
     const int64_t at = channel * bins + min(bin, bins - 1);
-    Walk<T> walk{grad + at, argmax + at, boxes.order, sizes.channels * bins, first + of_thread, end, at_once};
+    Walk<T, kOrdered> walk{grad + at,         argmax + at, boxes.order, sizes.channels * bins,
+                           first + of_thread, end,         at_once};
     Items<T> items = walk.next();
     for (int box = first; box < end; box += at_once * kItems) {
       const Items<T> next = walk.next();  // on their way while others are added
@@ -105,9 +109,8 @@ Tensor channels_first(const Tensor& pooled, const Sizes& sizes, bool channels_la
   }
   const int64_t channels = sizes.channels, bins = sizes.bins();
   const Tensor first = torch::stable::new_empty(dense, {sizes.boxes, channels, bins});
-  roi::transpose(roi::Strided<T>{static_cast<const T*>(dense.const_data_ptr()), 0, bins * channels, channels,
-                                 1, 1, bins, channels},
-                 sizes.boxes, static_cast<T*>(first.mutable_data_ptr()), stream);
+  roi::channels_to_first(static_cast<const T*>(dense.const_data_ptr()), sizes.boxes, channels, bins,
+                         static_cast<T*>(first.mutable_data_ptr()), stream);
   return first;
 }
 
@@ -117,7 +120,10 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   using A = Accumulate<T>;
   constexpr int64_t fixed = 2 << 10;  // of shared memory: what the kernel declares and the driver takes
   const cudaStream_t stream = current_stream(grad);
-  const roi::OrderedBoxes<A> ordered(boxes, sizes);
+  std::optional<roi::OrderedBoxes<A>> ordered;
+  if (sizes.images > 1) {
+    ordered.emplace(boxes, sizes);
+  }
   const Tensor values = channels_first<T>(grad, sizes, channels_last, stream);
   const Tensor where = channels_first<int32_t>(argmax, sizes, channels_last, stream);
   const int64_t channels = sizes.channels, cells = sizes.cells();
@@ -133,11 +139,12 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
                                                          accumulate_type(grad.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());
   auto* to = static_cast<T*>(output.mutable_data_ptr());
-  const auto kernel = backward_kernel<T>;
+  const auto kernel = ordered ? backward_kernel<T, true> : backward_kernel<T, false>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   kernel<<<channels * bands.number * sizes.images * chunks, threads, shared, stream>>>(
       static_cast<const T*>(values.const_data_ptr()), static_cast<const int32_t*>(where.const_data_ptr()),
-      ordered.view(), sizes, chunks, bands, direct ? nullptr : sums, direct ? to : nullptr);
+      ordered ? ordered->view() : roi::BoxesByImage<A>{}, sizes, chunks, bands, direct ? nullptr : sums,
+      direct ? to : nullptr);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   const int64_t of_image = channels * cells;
   if (channels_last) {

@@ -13,54 +13,48 @@ using roi::Sizes;
 constexpr int kSides = 4;  // 1, 2, 4 and 8 cells
 constexpr int kClasses = kSides * kSides;
 
-// The image of each box and its class, the sides of its windows.
-template <typename A>
-__global__ void groups_kernel(const A* rows, A scale, Sizes sizes, int* groups) {
-  const int r = blockIdx.x * blockDim.x + threadIdx.x;
-  if (r >= sizes.boxes) {
-    return;
-  }
-  const A* row = rows + 5 * int64_t(r);
-  const PooledBox<A> box(row, scale, sizes.pooled_height, sizes.pooled_width);
-  const auto largest = [&](int bins, auto span_of) {  // the logarithm of the side that fits all bins
-    int least = 1 << (kSides - 1);
-    for (int i = 0; i < bins; ++i) {
-      const Span span = span_of(i);
-      least = span.empty() ? least : min(least, span.end - span.begin);
-    }
-    return 31 - __clz(least);
-  };
-  const int y = largest(sizes.pooled_height, [&](int i) { return box.rows(i, sizes.height); });
-  const int x = largest(sizes.pooled_width, [&](int i) { return box.columns(i, sizes.width); });
-  const int image = roi::is_valid(row, sizes.images) ? int(row[0]) : int(sizes.images);
-  groups[r] = image * kClasses + (image < sizes.images ? y * kSides + x : 0);
-}
-
 // Boxes in order of image and class; starts: (N * kClasses + 2,).
 struct ClassedBoxes {
   const int *order, *starts;
-  const Bin* bins;  // (R, bins), in this order
+  const Bin* bins;  // (R, bins), in the order of the call
 };
 
-// The bins of the boxes, a thread each.
+// The group of each box, its image and the class that tells the sides of its windows, and its bins: a warp
+// takes a box.
 template <typename A>
-__global__ void bins_kernel(const A* rows, A scale, Sizes sizes, const int* groups, const int* order,
-                            Bin* bins) {
-  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= sizes.boxes * sizes.bins()) {
+__global__ void groups_kernel(const A* rows, A scale, Sizes sizes, int* groups, Bin* bins) {
+  const int64_t r = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
+  if (r >= sizes.boxes) {
     return;
   }
-  const int r = order[i / sizes.bins()], bin = i % sizes.bins(), group = groups[r];
-  const PooledBox<A> box(rows + 5 * int64_t(r), scale, sizes.pooled_height, sizes.pooled_width);
-  const Span y = box.rows(bin / sizes.pooled_width, sizes.height);
-  const Span x = box.columns(bin % sizes.pooled_width, sizes.width);
-  if (group / kClasses == sizes.images || y.empty() || x.empty()) {
-    bins[i] = {};
-    return;
+  const PooledBox<A> box(rows + 5 * r, scale, sizes.pooled_height, sizes.pooled_width);
+  const auto largest = [](int number, auto span_of) {  // the logarithm of the side that fits all bins
+    int least = 1 << (kSides - 1);
+    for (int i = lane_of_thread(); i < number; i += kWarp) {
+      const Span span = span_of(i);
+      least = span.empty() ? least : min(least, span.end - span.begin);
+    }
+    return 31 - __clz(__reduce_min_sync(0xffffffffu, least));
+  };
+  const int log_y = largest(sizes.pooled_height, [&](int i) { return box.rows(i, sizes.height); });
+  const int log_x = largest(sizes.pooled_width, [&](int i) { return box.columns(i, sizes.width); });
+  const bool valid = roi::is_valid(rows + 5 * r, sizes.images);
+  if (lane_of_thread() == 0) {
+    const int image = valid ? int(rows[5 * r]) : int(sizes.images);
+    groups[r] = image * kClasses + (valid ? log_y * kSides + log_x : 0);
   }
-  const int height = 1 << (group % kClasses / kSides), width = 1 << (group % kSides), row = sizes.width;
-  bins[i] = {uint16_t(y.begin * row + x.begin), uint16_t(x.end - width - x.begin),
-             uint16_t((y.end - height - y.begin) * row), 1};
+  const int height = 1 << log_y, width = 1 << log_x, row = sizes.width, number = sizes.bins();
+  for (int i = lane_of_thread(); i < number; i += kWarp) {
+    const Span y = box.rows(i / sizes.pooled_width, sizes.height);
+    const Span x = box.columns(i % sizes.pooled_width, sizes.width);
+    Bin bin = {};
+    if (valid && !y.empty() && !x.empty()) {
+      const int down = y.end - height - y.begin, right = x.end - width - x.begin;
+      bin = {uint16_t(y.begin * row + x.begin), uint16_t(right), uint16_t(down * row),
+             down <= height && right <= width ? kFour : kMore};
+    }
+    bins[r * number + i] = bin;
+  }
 }
 
 struct GroupOf {
@@ -68,33 +62,36 @@ struct GroupOf {
   __device__ int operator()(int r) const { return groups[r]; }
 };
 
-// The bins of boxes first..end of the order: a thread has the same bin of some of them.
+// The bins of boxes first..end of the order, of `exist` channels: a thread has the same bin of some boxes.
 template <typename T, int V>
 __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& boxes, int first, int end,
-                           const Sizes& sizes, int64_t channel, const roi::Output<T>& output) {
+                           const Sizes& sizes, int exist, T* values, int32_t* argmax) {
   const int bins = sizes.bins(), at_once = max(int(blockDim.x) / bins, 1);  // boxes
+  const int64_t box_stride = sizes.channels * bins;
   for (int first_bin = 0; first_bin < bins; first_bin += blockDim.x) {
     const int of_thread = threadIdx.x / bins, bin = first_bin + threadIdx.x % bins;
     if (of_thread >= at_once || bin >= bins) {
       continue;
     }
     for (int position = first + of_thread; position < end; position += at_once) {
-      const Bin place = boxes.bins[int64_t(position) * bins + bin];
-      const int64_t at = (boxes.order[position] * sizes.channels + channel) * bins + bin;
+      const int box = boxes.order[position];
+      const Bin place = (boxes.bins + bin)[int64_t(box) * bins];
       Accumulate<T> best[V] = {};
       int32_t where[V];
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         where[v] = -1;
       }
-      if (place.exists) {
+      if (place.cover != kNone) {
         windows.pool(place, best, where);
       }
+      T* value = values + bin + box * box_stride;
+      int32_t* cell = argmax + bin + box * box_stride;
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        if (channel + v < sizes.channels) {
-          output.values[at + v * bins] = T(best[v]);
-          output.argmax[at + v * bins] = where[v];
+        if (v < exist) {
+          value[v * bins] = T(best[v]);
+          cell[v * bins] = where[v];
         }
       }
     }
@@ -127,7 +124,8 @@ __global__ void __launch_bounds__(1024)
       if (!impossible) {
         windows.resize(reader, of_class / kSides, of_class % kSides);
       }
-      pool_boxes<T, V>(windows, boxes, first, end, sizes, channel, output);
+      pool_boxes(windows, boxes, first, end, sizes, reader.channels, output.values + channel * sizes.bins(),
+                 output.argmax + channel * sizes.bins());
     }
   }
 }
@@ -157,12 +155,10 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
   auto* bin = static_cast<Bin*>(bins.mutable_data_ptr());
   const auto* ordered = static_cast<const int*>(order.const_data_ptr());
   constexpr int of_block = 128;
-  groups_kernel<<<blocks_for(sizes.boxes, of_block), of_block, 0, stream>>>(row, scale, sizes, group);
+  groups_kernel<<<blocks_for(sizes.boxes * kWarp, of_block), of_block, 0, stream>>>(row, scale, sizes, group,
+                                                                                    bin);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   roi::order_boxes(GroupOf{group}, sizes.boxes, sizes.images * kClasses, order, starts);
-  bins_kernel<<<blocks_for(sizes.boxes * sizes.bins(), of_block), of_block, 0, stream>>>(row, scale, sizes,
-                                                                                         group, ordered, bin);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
   const ClassedBoxes classed{ordered, static_cast<const int*>(starts.const_data_ptr()), bin};
   const int threads = shared > 100 * 1024 ? 1024 : 512;
   const int64_t of_processor = std::min<int64_t>(1024 / threads, 227 * 1024 / (shared + 1024));

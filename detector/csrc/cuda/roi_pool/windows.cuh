@@ -3,17 +3,22 @@
 
 #include "../../roi_pool.h"
 #include "../roi/gather.cuh"
+#include "keys.cuh"
 
 namespace detector::roi_pool {
 
-// A bin as four windows cover it: the first cell, and how far right and down, in cells of the image, the
-// windows begin that end with the bin.
+// How many windows cover a bin: those at its corners, or more for a bin over twice as long as they.
+enum Cover : uint16_t { kNone, kFour, kMore };
+
+// A bin as windows cover it: the first cell, and how far right and down, in cells of the image, the windows
+// begin that end with the bin.
 struct alignas(8) Bin {
-  uint16_t cell, right, down, exists;
+  uint16_t cell, right, down;
+  Cover cover;
 };
 
-// Maxima of windows of 2^y x 2^x cells, cut off at the border of the image, and the cells where they were
-// found first. Without a value above the lowest float it is that.
+// Maxima of windows of 2^y x 2^x cells and the cells where they were found first. Without a value above the
+// lowest float it is that.
 template <typename T, int V>
 class Windows {
  public:
@@ -21,7 +26,7 @@ class Windows {
 
   __device__ Windows(char* shared, int height, int width)
       : values_(reinterpret_cast<Pack<T, V>*>(shared)),
-        cells_(reinterpret_cast<Pack<uint16_t, V>*>(values_ + height * width)),
+        ties_(reinterpret_cast<Pack<uint16_t, V>*>(values_ + height * width)),
         size_(height * width),
         width_(width) {}
 
@@ -33,45 +38,69 @@ class Windows {
       y_ = x_ = 0;
     }
     for (; y_ < y; ++y_) {
-      grow(width_ << y_, [](int) { return true; });
+      grow(width_ << y_);
     }
     for (; x_ < x; ++x_) {
-      const int side = 1 << x_, last = width_ - side;
-      grow(side, [&](int i) { return i % width_ < last; });
+      grow(1 << x_);
     }
   }
 
-  // The maximum of a bin of at least the size of a window; without one the lowest float, of cell -1.
+  // The maximum of a bin that is not empty; without one the lowest float, of cell -1.
   __device__ void pool(const Bin& bin, A (&best)[V], int32_t (&where)[V]) const {
-    const int height = width_ << y_, width = 1 << x_;
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      best[v] = none();
-      where[v] = kNowhere;
-    }
-    for (int y = 0; y < bin.down + height; y += 2 * height) {
-      for (int x = 0; x < bin.right + width; x += 2 * width) {
-        const int top = bin.cell + min(y, bin.down), bottom = bin.cell + min(y + height, bin.down);
-        const int left = min(x, bin.right), right = min(x + width, bin.right);
-        pool_four({top + left, top + right, bottom + left, bottom + right}, best, where);
+    Key<A> key[V];
+    load(bin.cell, key);
+    if (bin.cover == kFour) {
+      join(bin.cell + bin.right, key);
+      join(bin.cell + bin.down, key);
+      join(bin.cell + bin.down + bin.right, key);
+    } else {
+      const int height = width_ << y_, width = 1 << x_;
+      for (int y = 0; y < bin.down + height; y += height) {
+        for (int x = 0; x < bin.right + width; x += width) {
+          join(bin.cell + min(y, bin.down) + min(x, bin.right), key);
+        }
       }
     }
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      where[v] = best[v] == none() ? -1 : where[v];
-      best[v] = best[v] == none() ? A(kLowest) : best[v];
+      const bool none = key[v].value() == A(T(kLowest));
+      best[v] = none ? A(kLowest) : key[v].value();
+      where[v] = none ? -1 : key[v].cell();
     }
   }
 
  private:
   static constexpr int kAtOnce = 4;  // cells of a thread, whose loads do not wait for each other
-  static constexpr int32_t kNowhere = 0x10000;
 
-  struct Four {
-    int cell[4];
-  };
+  __device__ void load(int i, Key<A> (&key)[V]) const {
+    const Pack<T, V> values = values_[i];
+    const Pack<uint16_t, V> ties = ties_[i];
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      key[v] = {A(values.values[v]), ties.values[v]};
+    }
+  }
 
-  __device__ static A none() { return A(T(kLowest)); }
+  __device__ void join(int i, Key<A> (&key)[V]) const {
+    Key<A> other[V];
+    load(i, other);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      key[v] = greater(other[v], key[v]);
+    }
+  }
+
+  __device__ void store(int i, const Key<A> (&key)[V]) {
+    Pack<T, V> values;
+    Pack<uint16_t, V> ties;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      values.values[v] = T(key[v].value());
+      ties.values[v] = key[v].tie();
+    }
+    values_[i] = values;
+    ties_[i] = ties;
+  }
 
   template <typename Reader>
   __device__ void load(const Reader& reader) {
@@ -80,89 +109,48 @@ class Windows {
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         const int i = min(base + k * int(blockDim.x), size_ - 1);
-        reader.load(i / width_, i % width_, value[k]);
+        reader.load(i, value[k]);
       }
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         const int i = min(base + k * int(blockDim.x), size_ - 1);
-        Pack<T, V> pack;
-        Pack<uint16_t, V> cell;
+        Key<A> key[V];
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          pack.values[v] = T(value[k][v] > A(kLowest) ? value[k][v] : A(kLowest));
-          cell.values[v] = i;
+          // Minus zero is zero.
+          const A at_least = A(T(value[k][v] > A(kLowest) ? value[k][v] + A(0) : A(kLowest)));
+          key[v] = Key<A>::of(at_least, i);
         }
-        values_[i] = pack;
-        cells_[i] = cell;
+        store(i, key);
       }
     }
     __syncthreads();
   }
 
   // Joins each window with the one that begins `step` cells later, in place: cells ascend, and those of a
-  // round are read before any of them is written.
-  template <typename HasOther>
-  __device__ void grow(int step, const HasOther& has_other) {
+  // round are read before any of them is written. Windows past the border mean nothing: no bin has them.
+  __device__ void grow(int step) {
     for (int base = threadIdx.x; base - int(threadIdx.x) < size_; base += kAtOnce * blockDim.x) {
-      bool joins[kAtOnce];
-      Pack<T, V> pack[kAtOnce];
-      Pack<uint16_t, V> cell[kAtOnce];
+      Key<A> key[kAtOnce][V];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        const int i = base + k * blockDim.x;
-        joins[k] = i + step < size_ && has_other(i);
-        if (joins[k]) {
-          const Pack<T, V> other = values_[i + step];
-          const Pack<uint16_t, V> other_cell = cells_[i + step];
-          pack[k] = values_[i];
-          cell[k] = cells_[i];
-#pragma unroll
-          for (int v = 0; v < V; ++v) {
-            const A a = A(pack[k].values[v]), b = A(other.values[v]);
-            const bool takes = b > a || (b == a && other_cell.values[v] < cell[k].values[v]);
-            pack[k].values[v] = takes ? other.values[v] : pack[k].values[v];
-            cell[k].values[v] = takes ? other_cell.values[v] : cell[k].values[v];
-          }
-        }
+        const int i = min(base + k * int(blockDim.x), size_ - 1);
+        load(i, key[k]);
+        join(min(i + step, size_ - 1), key[k]);
       }
       __syncthreads();
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        if (joins[k]) {
-          values_[base + k * blockDim.x] = pack[k];
-          cells_[base + k * blockDim.x] = cell[k];
+        if (base + k * int(blockDim.x) < size_) {
+          store(base + k * blockDim.x, key[k]);
         }
       }
     }
     __syncthreads();
   }
 
-  __device__ void pool_four(const Four& four, A (&best)[V], int32_t (&where)[V]) const {
-    A value[4][V];
-    Pack<uint16_t, V> cell[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const Pack<T, V> pack = values_[four.cell[k]];
-      cell[k] = cells_[four.cell[k]];
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        value[k][v] = A(pack.values[v]);
-      }
-    }
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const A before = best[v];
-      best[v] = max(max(max(value[0][v], value[1][v]), max(value[2][v], value[3][v])), before);
-      where[v] = before == best[v] ? where[v] : kNowhere;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        where[v] = value[k][v] == best[v] ? min(where[v], int32_t(cell[k].values[v])) : where[v];
-      }
-    }
-  }
-
   Pack<T, V>* values_;
-  Pack<uint16_t, V>* cells_;
+  Pack<uint16_t, V>* ties_;
   int size_, width_, y_ = -1, x_ = 0;
 };
 
