@@ -1,6 +1,7 @@
 """depthwise_conv2d beside torch's conv2d(groups=C), each of its three passes alone.
 
-On a GPU the peer is the fastest of torch's own kernels and cuDNN's.
+On a GPU the peer is the fastest of torch's own kernels and cuDNN's, and all are timed in CUDA graphs: called
+one by one, the fast ones wait for Python.
 
 Contiguous planes on an H200; what was tried, in microseconds of forward / grad_weight:
 * Strips of 8 x 4 outputs a thread, with rows straight from global memory: 3 x 3 float32 runs at 90 / 86 %
@@ -25,7 +26,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from measure import Row, time_calls
+from measure import Row, time_calls, time_in_graph
 from torch import Tensor
 
 from detector import _C
@@ -121,6 +122,11 @@ def make_tensors(case: Case, device: torch.device, seed: int) -> tuple[Tensor, T
     return input, weight, grad
 
 
+def time_pass(calls: list[Callable[[], object]], device: torch.device) -> float:
+    """Milliseconds of a call."""
+    return time_in_graph(calls, device) if device.type == "cuda" else time_calls(calls, device, repeats=24)
+
+
 def time_peers(case: Case, tensors: list, device: torch.device) -> dict[str, dict[str, float]]:
     """Milliseconds of each pass of each peer."""
     peers = {"torch": False, "torch, cuDNN": True} if device.type == "cuda" else {"torch": True}
@@ -129,7 +135,7 @@ def time_peers(case: Case, tensors: list, device: torch.device) -> dict[str, dic
         with torch.backends.cudnn.flags(enabled=cudnn, benchmark=True, allow_tf32=False):
             passes = [torch_passes(case, *t) for t in tensors]
             for pass_ in passes[0]:
-                times.setdefault(pass_, {})[name] = time_calls([p[pass_] for p in passes], device, repeats=12)
+                times.setdefault(pass_, {})[name] = time_pass([p[pass_] for p in passes], device)
     return times
 
 
@@ -141,7 +147,7 @@ def bench(case: Case, device: torch.device, bandwidth: float) -> list[Row]:
     moved = sum(tensor.nbytes for tensor in tensors[0])  # input, weight, grad: each pass moves all three
     rows = []
     for pass_, percent in zip(ours[0], case.targets, strict=True):
-        ours_ms = time_calls([o[pass_] for o in ours], device, repeats=24)
+        ours_ms = time_pass([o[pass_] for o in ours], device)
         peer = min(peers[pass_], key=peers[pass_].__getitem__)
         copy_percent = 100 * moved / bandwidth / ours_ms
         reached = ours_ms <= peers[pass_][peer] and copy_percent >= percent
