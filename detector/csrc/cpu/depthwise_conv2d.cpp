@@ -4,8 +4,7 @@
 
 #include <torch/csrc/stable/library.h>
 
-#include "depthwise_conv2d/pixels.h"
-#include "depthwise_conv2d/planes.h"
+#include "depthwise_conv2d/kernels.h"
 
 namespace detector::depthwise_conv2d {
 namespace {
@@ -16,35 +15,18 @@ struct CpuKernels {
   template <typename T>
   void forward(const Problem& p, bool channels_last, const T* input, const T* weight, const T* bias,
                T* output) const {
-    if (!channels_last) {
-      forward_planes(p, input, weight, bias, output);
-    } else if (p.multiplier == 1) {
-      forward_pixels<Channels::same>(p, input, weight, bias, output);
-    } else {
-      forward_pixels<Channels::divided>(p, input, weight, bias, output);
-    }
+    channels_last ? forward_pixels(p, input, weight, bias, output)
+                  : forward_planes(p, input, weight, bias, output);
   }
 
   template <typename T>
   void grad_input(const Problem& p, bool channels_last, const T* grad, const T* weight, T* result) const {
-    if (!channels_last) {
-      grad_input_planes(p, grad, weight, result);
-    } else if (p.multiplier == 1) {
-      grad_input_pixels<Channels::same>(p, grad, weight, result);
-    } else {
-      grad_input_pixels<Channels::multiplied>(p, grad, weight, result);
-    }
+    channels_last ? grad_input_pixels(p, grad, weight, result) : grad_input_planes(p, grad, weight, result);
   }
 
   template <typename T>
   void grad_weight(const Problem& p, bool channels_last, const T* input, const T* grad, T* result) const {
-    if (!channels_last) {
-      grad_weight_planes(p, input, grad, result);
-    } else if (p.multiplier == 1) {
-      grad_weight_pixels<Channels::same>(p, input, grad, result);
-    } else {
-      grad_weight_pixels<Channels::divided>(p, input, grad, result);
-    }
+    channels_last ? grad_weight_pixels(p, input, grad, result) : grad_weight_planes(p, input, grad, result);
   }
 };
 

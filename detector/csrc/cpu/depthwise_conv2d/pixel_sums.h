@@ -34,12 +34,12 @@ template <Channels kChannels, bool kWhole, typename T, typename Vector>
 // steps from pixel to pixel badly: 10 to 40 % of the time of 3 x 3. Vectors of channels that share a line of
 // the cache, which come one after the other, fetch half of the lines each. Sixteen pixels on is slower with
 // stride 2, and so is to fetch the rows too that the outputs above have read.
-template <int kPixels, int kVectors, typename T>
+template <int kPixels, int kBytes, typename T>
 [[gnu::always_inline]] inline void prefetch(const T* block, int64_t step, int64_t c) {
-  constexpr int shared = 2 / kVectors;
+  constexpr int shared = kBytes < 64 ? 64 / kBytes : 1;
 #pragma GCC unroll 8
   for (int i = 0; i < kPixels; i += shared) {
-    __builtin_prefetch(block + (8 + i + c / Lanes<T>::count % shared) * step);
+    __builtin_prefetch(block + (8 + i + c * int64_t(sizeof(T)) / kBytes % shared) * step);
   }
 }
 
@@ -53,13 +53,16 @@ struct PixelSum {
   int64_t taps;
   const A* start;  // the same
   int64_t pixels, channels, multiplier;
+  // The columns of the source, where that has no zeros at its sides: the first tap of output 0 reads column
+  // `column`, which may be outside, as may what the last output reads. Otherwise all is inside.
+  int64_t column = 0, width = INT64_MAX;
 };
 
-template <int kPixels, int kVectors, Channels kChannels, bool kWhole, typename A, typename T>
+template <int kPixels, int kVectors, int kBytes, Channels kChannels, bool kWhole, typename A, typename T>
 [[gnu::always_inline]] inline void sum_taps_of_channels(const PixelSum<A>& p, const T* source, int64_t c,
                                                         T* out) {
-  using Vector = typename Lanes<A>::Vector;
-  constexpr int lanes = Lanes<A>::count;
+  using Vector = typename Lanes<A, kBytes>::Vector;
+  constexpr int lanes = Lanes<A, kBytes>::count;
   const int64_t count = p.channels - c, step = p.source_step;
   Vector sums[kPixels][kVectors], weights[kVectors], pixels;
 #pragma GCC unroll 8
@@ -70,7 +73,7 @@ template <int kPixels, int kVectors, Channels kChannels, bool kWhole, typename A
     }
   }
   if constexpr (kPixels == 4 && kVectors == 2) {
-    prefetch<kPixels, kVectors>(out + c, p.out_step, 0);
+    prefetch<kPixels, kVectors * kBytes>(out + c, p.out_step, 0);
   }
   for (int64_t t = 0; t < p.taps; ++t) {
 #pragma GCC unroll 8
@@ -97,12 +100,12 @@ template <int kPixels, int kVectors, Channels kChannels, bool kWhole, typename A
 }
 
 // The same where the taps come in runs of K that read pixels next to each other, from one output to the next
-// kStride further: outputs share what they read.
-template <int K, int kStride, int kPixels, int kVectors, typename A, typename T>
+// kStride further: outputs share what they read. Of the pixels of a run only first ... last - 1 are inside.
+template <int K, int kStride, int kPixels, int kVectors, int kBytes, typename A, typename T>
 [[gnu::always_inline]] inline void sum_runs_of_channels(const PixelSum<A>& p, const T* source, int64_t c,
-                                                        T* out) {
-  using Vector = typename Lanes<A>::Vector;
-  constexpr int lanes = Lanes<A>::count;
+                                                        int64_t first, int64_t last, T* out) {
+  using Vector = typename Lanes<A, kBytes>::Vector;
+  constexpr int lanes = Lanes<A, kBytes>::count;
   const int64_t step = p.source_step / kStride;
   Vector sums[kPixels][kVectors], weights[K][kVectors], pixel;
 #pragma GCC unroll 8
@@ -112,7 +115,7 @@ template <int K, int kStride, int kPixels, int kVectors, typename A, typename T>
       load(p.start + c + v * lanes, sums[x][v]);
     }
   }
-  prefetch<kPixels, kVectors>(out + c, p.out_step, c);
+  prefetch<kPixels, kVectors * kBytes>(out + c, p.out_step, c);
   for (int64_t t = 0; t < p.taps; t += K) {
 #pragma GCC unroll 8
     for (int j = 0; j < K; ++j) {
@@ -123,12 +126,15 @@ template <int K, int kStride, int kPixels, int kVectors, typename A, typename T>
     }
     const T* tap = source + p.offsets[t] + c;
     if (t + kStride * K >= p.taps) {  // rows that the outputs above have not read
-      prefetch<kStride * kPixels, kVectors>(tap + (K - kStride) * step, step, c);
+      prefetch<kStride * kPixels, kVectors * kBytes>(tap + (K - kStride) * step, step, c);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kStride * (kPixels - 1) + K; ++i) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
+        if (K > 3 && (i < first || i >= last)) {
+          continue;
+        }
         load(tap + v * lanes, pixel);
 #pragma GCC unroll 8
         for (int x = 0; x < kPixels; ++x) {
@@ -149,54 +155,77 @@ template <int K, int kStride, int kPixels, int kVectors, typename A, typename T>
   }
 }
 
-// All channels of kPixels pixels, kVectors vectors at a time. K: the length of the runs, 1 where there are
-// none.
-template <int K, int kStride, int kPixels, int kVectors, Channels kChannels, typename A, typename T>
-[[gnu::always_inline]] inline void sum_taps_of_pixels(const PixelSum<A>& p, const T* source, T* out) {
-  constexpr int lanes = Lanes<A>::count;
-  int64_t c = 0;
-  const auto sum_while_whole = [&](auto vectors) __attribute__((always_inline)) {
-    for (; c + vectors * lanes <= p.channels; c += vectors * lanes) {
+// Channels begin ... end - 1 of kPixels pixels, kVectors vectors at a time. K: the length of the runs, 1
+// where there are none.
+template <int K, int kStride, int kPixels, int kVectors, int kBytes, Channels kChannels, typename A,
+          typename T>
+[[gnu::always_inline]] inline void sum_taps_of_pixels(const PixelSum<A>& p, int64_t x, const T* source,
+                                                      int64_t begin, int64_t end, T* out) {
+  int64_t c = begin;
+  const int64_t first = -(p.column + x), last = p.width - (p.column + x);
+  const auto sum_while_whole = [&](auto vectors, auto bytes) __attribute__((always_inline)) {
+    constexpr int64_t step = vectors * Lanes<A, bytes>::count;
+    for (; c + step <= end; c += step) {
       if constexpr (K > 1) {
-        sum_runs_of_channels<K, kStride, kPixels, vectors>(p, source, c, out);
+        sum_runs_of_channels<K, kStride, kPixels, vectors, bytes>(p, source, c, first, last, out);
       } else {
-        sum_taps_of_channels<kPixels, vectors, kChannels, true>(p, source, c, out);
+        sum_taps_of_channels<kPixels, vectors, bytes, kChannels, true>(p, source, c, out);
       }
     }
   };
+  constexpr std::integral_constant<int, 1> one;
+  constexpr std::integral_constant<int, kNarrow> narrow;
   if constexpr (kVectors > 1) {
-    sum_while_whole(std::integral_constant<int, kVectors>{});
+    sum_while_whole(std::integral_constant<int, kVectors>{}, std::integral_constant<int, kBytes>{});
   }
-  sum_while_whole(std::integral_constant<int, 1>{});
-  if (c < p.channels) {
-    sum_taps_of_channels<kPixels, 1, kChannels, false>(p, source, c, out);
+  if constexpr (kBytes != kNarrow) {
+    sum_while_whole(one, std::integral_constant<int, kBytes>{});
+  }
+  sum_while_whole(one, narrow);
+  if (c < end) {  // of all channels the last
+    sum_taps_of_channels<kPixels, 1, kNarrow, kChannels, false>(p, source, c, out);
   }
 }
 
-template <int K, int kStride, Channels kChannels, typename A, typename T>
-DETECTOR_MULTIVERSION void sum_pixels(const PixelSum<A>& problem, const T* source, T* out) {
+template <int K, int kStride, int kBytes, Channels kChannels, typename A, typename T>
+[[gnu::always_inline]] inline void sum_run_of_pixels(const PixelSum<A>& problem, const T* source, T* out) {
   const PixelSum<A> p = problem;  // a copy, which no store changes
   constexpr bool kFast =
       kChannels == Channels::same && std::is_same_v<T, float>;  // else it takes long to compile
   constexpr int kPixels = K > 3 ? 8 : 4;
   constexpr int kVectors = K <= 3 && kFast ? 2 : 1;
-  int64_t x = 0;
-  const auto sum = [&](auto pixels) __attribute__((always_inline)) {
-    sum_taps_of_pixels<K, kStride, pixels, kVectors, kChannels>(p, source + x * p.source_step,
-                                                                out + x * p.out_step);
-  };
-  for (; x + kPixels <= p.pixels; x += kPixels) {
-    sum(std::integral_constant<int, kPixels>{});
+  // So few channels of large kernels that the first-level cache holds what the next pixels read again.
+  const int64_t channels_at_once = K > 3 ? 32 : p.channels;
+  for (int64_t begin = 0; begin < p.channels; begin += channels_at_once) {
+    const int64_t end = p.channels - begin < channels_at_once ? p.channels : begin + channels_at_once;
+    int64_t x = 0;
+    const auto sum = [&](auto pixels) __attribute__((always_inline)) {
+      sum_taps_of_pixels<K, kStride, pixels, kVectors, kBytes, kChannels>(p, x, source + x * p.source_step,
+                                                                          begin, end, out + x * p.out_step);
+    };
+    for (; x + kPixels <= p.pixels; x += kPixels) {
+      sum(std::integral_constant<int, kPixels>{});
+    }
+    while (x < p.pixels && p.pixels >= 4) {  // once more what the last four share with those before
+      x = x + 4 <= p.pixels ? x : p.pixels - 4;
+      sum(std::integral_constant<int, 4>{});
+      x += 4;
+    }
+    for (; x < p.pixels; ++x) {
+      sum_taps_of_pixels<1, 1, 1, kFast ? 4 : 1, kBytes, kChannels>(p, x, source + x * p.source_step, begin,
+                                                                    end, out + x * p.out_step);
+    }
   }
-  while (x < p.pixels && p.pixels >= 4) {  // once more what the last four share with those before
-    x = x + 4 <= p.pixels ? x : p.pixels - 4;
-    sum(std::integral_constant<int, 4>{});
-    x += 4;
-  }
-  for (; x < p.pixels; ++x) {
-    sum_taps_of_pixels<1, 1, 1, kFast ? 4 : 1, kChannels>(p, source + x * p.source_step,
-                                                          out + x * p.out_step);
-  }
+}
+
+template <int K, int kStride, Channels kChannels, typename A, typename T>
+DETECTOR_MULTIVERSION void sum_pixels(const PixelSum<A>& p, const T* source, T* out) {
+  sum_run_of_pixels<K, kStride, kNarrow, kChannels>(p, source, out);
+}
+
+template <int K, typename A, typename T>
+DETECTOR_AVX512 void sum_pixels_wide(const PixelSum<A>& p, const T* source, T* out) {
+  sum_run_of_pixels<K, 1, kWide, Channels::same>(p, source, out);
 }
 
 // run: how many taps read pixels next to each other. stride: how many pixels further the next output reads.
@@ -208,12 +237,17 @@ void sum_pixels_of_segment(const PixelSum<A>& p, int64_t run, int64_t stride, co
         case 3:
           return sum_pixels<3, 1, kChannels>(p, source, out);
         case 5:
-          return sum_pixels<5, 1, kChannels>(p, source, out);
+          return has_avx512() ? sum_pixels_wide<5>(p, source, out)
+                              : sum_pixels<5, 1, kChannels>(p, source, out);
         case 7:
-          return sum_pixels<7, 1, kChannels>(p, source, out);
+          return has_avx512() ? sum_pixels_wide<7>(p, source, out)
+                              : sum_pixels<7, 1, kChannels>(p, source, out);
       }
     } else if (stride == 2 && run == 3) {
       return sum_pixels<3, 2, kChannels>(p, source, out);
+    }
+    if (has_avx512()) {  // the borders of large kernels, too, whose runs are shorter
+      return sum_pixels_wide<1>(p, source, out);
     }
   }
   sum_pixels<1, 1, kChannels>(p, source, out);

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "../../depthwise_conv2d.h"
 #include "../parallel.h"
+#include "kernels.h"
 #include "pixel_sums.h"
 
 namespace detector::depthwise_conv2d {
@@ -74,6 +74,24 @@ std::vector<Segment> make_segments(int64_t size, int64_t step, const MeetingAt& 
   return segments;
 }
 
+// Whether rows are done as one segment, their borders by leaving out what is outside: with large kernels the
+// pixels of the borders, each a segment of its own, took as long as the rest.
+template <Channels kChannels, typename T>
+bool whole_rows(const Axis& across, int64_t channels, int64_t width) {
+  return kChannels == Channels::same && std::is_same_v<T, float> &&
+         (across.kernel == 5 || across.kernel == 7) && across.stride == 1 && across.dilation == 1 &&
+         channels % Lanes<float>::count == 0 && width >= 4;
+}
+
+// All taps, of which the first reads column `first`.
+inline Meeting whole_meeting(const Axis& across, int64_t first, bool turned) {
+  Meeting met;
+  for (int64_t i = 0; i < across.kernel; ++i) {
+    met.taps.push_back(turned ? across.kernel - 1 - i : i), met.sources.push_back(first + i);
+  }
+  return met;
+}
+
 // weight (channels, taps) as (taps, channels), each row filled up to whole vectors
 template <typename T, typename A = Accumulate<T>>
 std::vector<A> weights_by_tap(const T* weight, int64_t channels, int64_t taps, int64_t row) {
@@ -113,7 +131,7 @@ inline int64_t rows_of_grain(const Problem& p) {
 }
 
 template <Channels kChannels, typename T>
-void forward_pixels(const Problem& p, const T* input, const T* weight, const T* bias, T* output) {
+void forward_of_channels(const Problem& p, const T* input, const T* weight, const T* bias, T* output) {
   using A = Accumulate<T>;
   const int64_t channels = p.out_channels(), row = round_up(channels, Lanes<A>::count);
   std::vector<A> table = weights_by_tap(weight, channels, p.taps(), row), start(row);
@@ -121,7 +139,9 @@ void forward_pixels(const Problem& p, const T* input, const T* weight, const T* 
     start[c] = A(bias[c]);
   }
   const Axis down = rows_of(p), across = columns_of(p);
-  const auto segments = make_segments(p.out_width, 1, [&](int64_t x) { return across.of_output(x); });
+  const bool whole = whole_rows<kChannels, T>(across, channels, p.out_width);
+  const auto segments = whole ? std::vector<Segment>{{0, p.out_width, whole_meeting(across, -p.pad_w, false)}}
+                              : make_segments(p.out_width, 1, [&](int64_t x) { return across.of_output(x); });
   parallel_for(p.batch * p.out_height, rows_of_grain(p), [&](int64_t first, int64_t last) {
     TapList<A> taps;
     for (int64_t line = first; line < last; ++line) {
@@ -137,7 +157,9 @@ void forward_pixels(const Problem& p, const T* input, const T* weight, const T* 
                               start.data(),
                               segment.count,
                               channels,
-                              p.multiplier};
+                              p.multiplier,
+                              whole ? segment.met.sources[0] : 0,
+                              whole ? p.width : INT64_MAX};
         const int64_t run = p.dilation_w == 1 ? int64_t(segment.met.taps.size()) : 1;
         sum_pixels_of_segment<kChannels>(sum, run, p.stride_w, image,
                                          output + (line * p.out_width + segment.first) * channels);
@@ -147,7 +169,7 @@ void forward_pixels(const Problem& p, const T* input, const T* weight, const T* 
 }
 
 template <Channels kChannels, typename T>
-void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* result) {
+void grad_input_of_channels(const Problem& p, const T* grad, const T* weight, T* result) {
   using A = Accumulate<T>;
   const int64_t channels = p.channels, row = round_up(channels, Lanes<A>::count), m = p.multiplier;
   std::vector<A> table(p.taps() * m * row), start(row);
@@ -159,7 +181,10 @@ void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* resu
     }
   }
   const Axis down = rows_of(p), across = columns_of(p);
-  const auto segments = make_segments(p.width, p.stride_w, [&](int64_t w) { return across.of_input(w); });
+  const bool whole = whole_rows<kChannels, T>(across, channels, p.width);
+  const auto segments =
+      whole ? std::vector<Segment>{{0, p.width, whole_meeting(across, p.pad_w + 1 - p.kernel_w, true)}}
+            : make_segments(p.width, p.stride_w, [&](int64_t w) { return across.of_input(w); });
   const bool next_to_each_other = p.stride_w == 1 && p.dilation_w == 1;
   parallel_for(p.batch * p.height, rows_of_grain(p), [&](int64_t first, int64_t last) {
     TapList<A> taps;
@@ -176,7 +201,9 @@ void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* resu
                               start.data(),
                               segment.count,
                               channels,
-                              m};
+                              m,
+                              whole ? segment.met.sources[0] : 0,
+                              whole ? p.out_width : INT64_MAX};
         const int64_t run = next_to_each_other ? int64_t(segment.met.taps.size()) : 1;
         sum_pixels_of_segment<kChannels>(sum, run, 1, image,
                                          result + (line * p.width + segment.first) * channels);
@@ -222,7 +249,7 @@ void dot_all_taps(PixelDot<A> dot, const TapList<A>& taps, int64_t run, int64_t 
 // Sums for stretches of kLines rows of output first, then over the stretches in order, so that it does not
 // matter who adds which.
 template <Channels kChannels, typename T>
-void grad_weight_pixels(const Problem& p, const T* input, const T* grad, T* result) {
+void grad_weight_of_channels(const Problem& p, const T* input, const T* grad, T* result) {
   using A = Accumulate<T>;
   const int64_t channels = p.out_channels(), row = round_up(channels, Lanes<A>::count);
   const int64_t lines = p.batch * p.out_height, of_stretch = (lines + 15) / 16;
@@ -256,6 +283,24 @@ void grad_weight_pixels(const Problem& p, const T* input, const T* grad, T* resu
   for (int64_t w = 0; w < channels * p.taps(); ++w) {
     result[w] = T(partial[w % p.taps() * row + w / p.taps()]);
   }
+}
+
+template <typename T>
+void forward_pixels(const Problem& p, const T* input, const T* weight, const T* bias, T* output) {
+  p.multiplier == 1 ? forward_of_channels<Channels::same>(p, input, weight, bias, output)
+                    : forward_of_channels<Channels::divided>(p, input, weight, bias, output);
+}
+
+template <typename T>
+void grad_input_pixels(const Problem& p, const T* grad, const T* weight, T* result) {
+  p.multiplier == 1 ? grad_input_of_channels<Channels::same>(p, grad, weight, result)
+                    : grad_input_of_channels<Channels::multiplied>(p, grad, weight, result);
+}
+
+template <typename T>
+void grad_weight_pixels(const Problem& p, const T* input, const T* grad, T* result) {
+  p.multiplier == 1 ? grad_weight_of_channels<Channels::same>(p, input, grad, result)
+                    : grad_weight_of_channels<Channels::divided>(p, input, grad, result);
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -64,10 +64,11 @@ DETECTOR_MULTIVERSION void sum_plane(const PlaneSum<A>& p, T* out, int64_t out_r
 }
 
 // The same for the K x K taps of stride and dilation 1: kRows outputs below each other share what they read.
-template <int K, int kRows, int kVectors, bool kWhole, typename A, typename T>
+template <int K, int kRows, int kVectors, int kBytes, bool kWhole, typename A, typename T>
 [[gnu::always_inline]] inline void sum_square_block(const PlaneSum<A>& p, const A* source, int64_t count,
                                                     T* out, int64_t out_row) {
-  using Vector = typename Lanes<A>::Vector;
+  using Vector = typename Lanes<A, kBytes>::Vector;
+  constexpr int lanes = Lanes<A, kBytes>::count;
   Vector sums[kRows][kVectors], pixels[kVectors];
   if constexpr (K == 3) {  // larger ones compute for longer than memory takes
 #pragma GCC unroll 8
@@ -88,7 +89,7 @@ template <int K, int kRows, int kVectors, bool kWhole, typename A, typename T>
     for (int j = 0; j < K; ++j) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        load(source + r * p.source_row + j + v * Lanes<A>::count, pixels[v]);
+        load(source + r * p.source_row + j + v * lanes, pixels[v]);
       }
 #pragma GCC unroll 8
       for (int y = 0; y < kRows; ++y) {
@@ -105,36 +106,50 @@ template <int K, int kRows, int kVectors, bool kWhole, typename A, typename T>
   for (int y = 0; y < kRows; ++y) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      store<kWhole>(sums[y][v], count - v * Lanes<A>::count, out + y * out_row + v * Lanes<A>::count);
+      store<kWhole>(sums[y][v], count - v * lanes, out + y * out_row + v * lanes);
     }
   }
 }
 
-template <int K, int kRows, int kVectors, typename A, typename T>
+template <int K, int kRows, int kVectors, int kBytes, typename A, typename T>
 [[gnu::always_inline]] inline void sum_square_rows(const PlaneSum<A>& p, const A* source, T* out,
                                                    int64_t out_row) {
-  constexpr int64_t step = kVectors * Lanes<A>::count;
+  constexpr int64_t step = kVectors * Lanes<A, kBytes>::count;
   int64_t x = 0;
   for (; x + step <= p.columns; x += step) {
-    sum_square_block<K, kRows, kVectors, true>(p, source + x, 0, out + x, out_row);
+    sum_square_block<K, kRows, kVectors, kBytes, true>(p, source + x, 0, out + x, out_row);
   }
   if (x < p.columns && p.columns >= step) {  // once more what the last block shares with the one before
     const int64_t last = p.columns - step;
-    sum_square_block<K, kRows, kVectors, true>(p, source + last, 0, out + last, out_row);
+    sum_square_block<K, kRows, kVectors, kBytes, true>(p, source + last, 0, out + last, out_row);
   } else if (x < p.columns) {
-    sum_square_block<K, kRows, kVectors, false>(p, source, p.columns, out, out_row);
+    sum_square_block<K, kRows, kVectors, kBytes, false>(p, source, p.columns, out, out_row);
   }
+}
+
+template <int K, int kRows, int kVectors, int kBytes, typename A, typename T>
+[[gnu::always_inline]] inline void sum_square_plane(const PlaneSum<A>& p, T* out, int64_t out_row) {
+  int64_t y = 0;
+  const auto sum_rows = [&](auto rows) __attribute__((always_inline)) {
+    for (; y + rows <= p.rows; y += rows) {
+      sum_square_rows<K, rows, kVectors, kBytes>(p, p.source + y * p.source_row, out + y * out_row, out_row);
+    }
+  };
+  if constexpr (kRows > 4) {
+    sum_rows(std::integral_constant<int, kRows>{});
+  }
+  sum_rows(std::integral_constant<int, 4>{});
+  sum_rows(std::integral_constant<int, 1>{});
 }
 
 template <int K, int kVectors, typename A, typename T>
 DETECTOR_MULTIVERSION void sum_square(const PlaneSum<A>& p, T* out, int64_t out_row) {
-  int64_t y = 0;
-  for (; y + 4 <= p.rows; y += 4) {
-    sum_square_rows<K, 4, kVectors>(p, p.source + y * p.source_row, out + y * out_row, out_row);
-  }
-  for (; y < p.rows; ++y) {
-    sum_square_rows<K, 1, kVectors>(p, p.source + y * p.source_row, out + y * out_row, out_row);
-  }
+  sum_square_plane<K, 4, kVectors, kNarrow>(p, out, out_row);
+}
+
+template <int K, typename A, typename T>
+DETECTOR_AVX512 void sum_square_wide(const PlaneSum<A>& p, T* out, int64_t out_row) {
+  sum_square_plane<K, 8, 1, kWide>(p, out, out_row);
 }
 
 // sums[t] = sum over y, x of grad[y][x] * source[y * source_row + offsets[t] + x], for N taps. Rows of grad

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "../../depthwise_conv2d.h"
 #include "../parallel.h"
+#include "kernels.h"
 #include "plane_sums.h"
 
 namespace detector::depthwise_conv2d {
@@ -94,6 +94,12 @@ void sum_taps_of_plane(const A* source, int64_t source_row, const Taps<A>& taps,
       rows,   columns};
   if constexpr (std::is_same_v<T, float>) {  // for every type they would take minutes to compile
     const bool wide = columns >= 2 * Lanes<A>::count;
+    if (wide && square == 5 && has_avx512()) {
+      return sum_square_wide<5>(sum, out, out_row);
+    }
+    if (wide && square == 7 && has_avx512()) {
+      return sum_square_wide<7>(sum, out, out_row);
+    }
     switch (square) {
       case 3:
         return sum_square<3, 1>(sum, out, out_row);

@@ -1,5 +1,5 @@
 // Eight floats or four doubles at a time: GCC's vector type, which every target has an instruction or two
-// for.
+// for. Twice as many where a function is compiled for AVX-512 alone.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,14 @@
 
 namespace detector::depthwise_conv2d {
 
-template <typename A>
+constexpr int kNarrow = 32, kWide = 64;  // bytes of a vector
+
+template <typename A, int kBytes = kNarrow>
 struct Lanes {
   using Integer = std::conditional_t<sizeof(A) == 4, int32_t, int64_t>;
-  typedef A Vector __attribute__((vector_size(32)));
-  typedef Integer Mask __attribute__((vector_size(32)));
-  static constexpr int count = 32 / sizeof(A);
+  typedef A Vector __attribute__((vector_size(kBytes)));
+  typedef Integer Mask __attribute__((vector_size(kBytes)));
+  static constexpr int count = kBytes / sizeof(A);
 };
 
 // By reference: vectors as arguments would be passed differently on each target.
@@ -29,9 +31,10 @@ template <bool kWhole, typename T, typename Vector>
   if constexpr (kWhole && std::is_same_v<T, A>) {
     std::memcpy(out, &vector, sizeof(Vector));
   } else {
-    A values[Lanes<A>::count];
+    constexpr int lanes = sizeof(Vector) / sizeof(A);
+    A values[lanes];
     std::memcpy(values, &vector, sizeof(Vector));
-    for (int l = 0; l < (kWhole ? Lanes<A>::count : count); ++l) {
+    for (int l = 0; l < (kWhole ? lanes : count); ++l) {
       out[l] = T(values[l]);
     }
   }
