@@ -59,7 +59,10 @@ def time_calls(calls: Sequence[Callable[[], object]], device: torch.device, repe
 
 
 def time_in_graph(
-    calls: Sequence[Callable[[], object]], device: torch.device, stream: torch.cuda.Stream | None = None
+    calls: Sequence[Callable[[], object]],
+    device: torch.device,
+    stream: torch.cuda.Stream | None = None,
+    repeats: int = 60,
 ) -> float:
     """Median milliseconds of a call inside a CUDA graph of them all: the GPU's own time, no Python.
 
@@ -75,7 +78,7 @@ def time_in_graph(
     with torch.cuda.graph(graph, stream=stream):
         for call in calls:
             call()
-    return time_calls([graph.replay], device) / len(calls)
+    return time_calls([graph.replay], device, repeats) / len(calls)
 
 
 def copy_bandwidth(device: torch.device) -> float:

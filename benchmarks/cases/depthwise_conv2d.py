@@ -124,7 +124,9 @@ def make_tensors(case: Case, device: torch.device, seed: int) -> tuple[Tensor, T
 
 def time_pass(calls: list[Callable[[], object]], device: torch.device) -> float:
     """Milliseconds of a call."""
-    return time_in_graph(calls, device) if device.type == "cuda" else time_calls(calls, device, repeats=24)
+    if device.type == "cuda":
+        return time_in_graph(calls, device, repeats=16)
+    return time_calls(calls, device, repeats=24)
 
 
 def time_peers(case: Case, tensors: list, device: torch.device) -> dict[str, dict[str, float]]:

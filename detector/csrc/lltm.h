@@ -138,16 +138,48 @@ struct BackwardStep {
   Matrix<T> grad_h, carried_h, grad_c;  // zero where there are no data; the second is from the step after
   const T *gates, *next_c;
   T *grad_gates, *new_grad_c;  // the latter may be grad_c
+  T* zeros;                    // a row of [h, x] to be set to zero, null but in the first step
 };
 
-// ---- matrices for torch ----
-//
-// They are made from pointers: torch's narrow and transpose cost a dispatch each.
+// The end of the backward pass: the gradients of input, h and bias, null where they are not needed here.
+template <typename T>
+struct Results {
+  Sizes sizes;
+  const T *grad_xh, *grad_gates;
+  T *grad_input, *grad_h, *grad_bias;
+};
 
-inline Tensor matrix(const Tensor& of, int64_t offset, std::array<int64_t, 2> sizes,
-                     std::array<int64_t, 2> strides) {
-  auto* data = static_cast<char*>(of.mutable_data_ptr()) + offset * of.element_size();
-  return torch::stable::from_blob(data, sizes, strides, of.device(), of.scalar_type());
+// ---- tensors for torch ----
+//
+// Views and memory are made without torch's dispatcher: a call through it takes the host longer than the GPU
+// needs for a small step.
+
+inline Tensor empty(const Tensor& like, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t i = shape.size(); i > 1; --i) {
+    strides[i - 2] = strides[i - 1] * std::max<int64_t>(shape[i - 1], 1);
+  }
+  int32_t dtype = 0, device = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device));
+  AtenTensorHandle tensor;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(shape.size()), shape.data(), strides.data(), dtype,
+                                                  device, like.get_device_index(), &tensor));
+  return Tensor(tensor);
+}
+
+// A part of the memory of a tensor, `offset` elements behind its first.
+template <size_t kRank>
+Tensor part(const Tensor& of, int64_t offset, const std::array<int64_t, kRank>& sizes,
+            const std::array<int64_t, kRank>& strides) {
+  AtenTensorHandle tensor;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch__reinterpret_tensor(of.get(), kRank, sizes.data(), strides.data(), offset, &tensor));
+  return Tensor(tensor);
+}
+
+inline Tensor matrix(const Tensor& of, int64_t offset, int64_t rows, int64_t columns) {
+  return part<2>(of, offset, {rows, columns}, {columns, 1});
 }
 
 // Rows of a contiguous tensor, all of whose dimensions but the last count rows.
@@ -156,17 +188,18 @@ inline Tensor rows_of(const Tensor& tensor, int64_t first, int64_t rows) {
   if (tensor.dim() == 2 && tensor.size(0) == rows) {
     return tensor;
   }
-  return matrix(tensor, first * columns, {rows, columns}, {columns, 1});
+  return matrix(tensor, first * columns, rows, columns);
 }
 
 inline Tensor transposed(const Tensor& tensor) {
-  return matrix(tensor, 0, {tensor.size(1), tensor.size(0)}, {tensor.stride(1), tensor.stride(0)});
+  return part<2>(tensor, 0, {tensor.size(1), tensor.size(0)}, {tensor.stride(1), tensor.stride(0)});
 }
 
 // ---- both passes ----
 //
-// Device has linear(out, bias, a, b), out = bias + a b; mm(out, a, b), out = a b; and the kernels pack (input
-// and h into the buffer), forward_step, backward_step and unpack (the buffer into grad_input and grad_h).
+// Device has linear(out, bias, a, b), out = bias + a b; mm(out, a, b, zeros), out = a b; and the kernels pack
+// (input and h into the buffer), forward_step, backward_step and finish. finish adds up to most_rows_to_add
+// rows for the bias, torch's sum does more.
 
 // h and c of every step, the gates, and the buffer of [h, x].
 template <typename Device>
@@ -175,9 +208,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, cons
   const Sizes sizes = check_arguments(any_input, weight, bias, h, c);
   const Device device(any_input);
   const Tensor input = any_input.is_contiguous() ? any_input : torch::stable::contiguous(any_input);
-  const auto output = [&](int64_t columns) {
-    return torch::stable::new_empty(input, shape_like(input, columns));
-  };
+  const auto output = [&](int64_t columns) { return empty(input, shape_like(input, columns)); };
   const int64_t rows = sizes.rows, state = sizes.state;
   const Tensor hs = output(state), cs = output(state), gates = output(3 * state), xh = output(sizes.width());
   const Tensor from_xh = transposed(weight);
@@ -211,12 +242,19 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const std::optional<
   const Sizes sizes = check_backward_arguments(grad_h, grad_c, weight, cs, gates, xh);
   const int64_t rows = sizes.rows, state = sizes.state, all = sizes.steps * rows;
   const Device device(cs);
-  const auto empty = [&](bool needed, std::vector<int64_t> shape) {
-    return torch::stable::new_empty(cs, needed ? shape : std::vector<int64_t>{0});
+  const auto result = [&](bool needed, std::vector<int64_t> shape) {
+    return empty(cs, needed ? shape : std::vector<int64_t>{0});
   };
-  const Tensor grad_gates = empty(true, {all, 3 * state}), grad_xh = empty(true, {all, sizes.width()});
-  const Tensor grad_input = empty(needs_input, shape_like(cs, sizes.inputs));
-  const Tensor grad_first_h = empty(needs_h, {rows, state}), grad_first_c = empty(true, {rows, state});
+  const auto padded = [](int64_t count) { return (count + 63) / 64 * 64; };  // so that all parts are aligned
+  const int64_t zeros_at = padded(all * 3 * state), xh_at = zeros_at + padded(sizes.width());
+  const Tensor scratch = empty(cs, {xh_at + all * sizes.width()});
+  const Tensor grad_gates = matrix(scratch, 0, all, 3 * state);
+  const Tensor zeros = part<1>(scratch, zeros_at, {sizes.width()}, {1});
+  const Tensor grad_xh = matrix(scratch, xh_at, all, sizes.width());
+  const bool adds_bias = needs_bias && 0 < all && all <= Device::most_rows_to_add;
+  const Tensor grad_input = result(needs_input, shape_like(cs, sizes.inputs));
+  const Tensor grad_first_h = result(needs_h, {rows, state}), grad_first_c = result(true, {rows, state});
+  Tensor grad_bias = result(adds_bias, {3 * state});
   dispatch_floating("lltm_backward", "cs", cs.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const auto data = [](const Tensor& tensor) { return static_cast<T*>(tensor.mutable_data_ptr()); };
@@ -232,25 +270,28 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const std::optional<
       const int64_t first = t * rows;
       device.backward_step(BackwardStep<T>{sizes, arriving_h(t), carried_h, carried_c,
                                            data(gates) + first * 3 * state, data(cs) + first * state,
-                                           data(grad_gates) + first * 3 * state, data(grad_first_c)});
+                                           data(grad_gates) + first * 3 * state, data(grad_first_c),
+                                           t + 1 == sizes.steps ? data(zeros) : nullptr});
       if (t > 0 || needs_input || needs_h) {
-        device.mm(rows_of(grad_xh, first, rows), rows_of(grad_gates, first, rows), weight);
+        device.mm(rows_of(grad_xh, first, rows), rows_of(grad_gates, first, rows), weight, zeros);
       }
       carried_h = {data(grad_xh) + first * sizes.width(), sizes.width(), 1};
       carried_c = {data(grad_first_c), state, 1};
     }
-    if (needs_input || needs_h) {
-      device.unpack(sizes, data(grad_xh), needs_input ? data(grad_input) : nullptr,
-                    needs_h ? data(grad_first_h) : nullptr);
+    if (needs_input || needs_h || adds_bias) {
+      device.finish(
+          Results<T>{sizes, data(grad_xh), data(grad_gates), needs_input ? data(grad_input) : nullptr,
+                     needs_h ? data(grad_first_h) : nullptr, adds_bias ? data(grad_bias) : nullptr});
     }
   });
-  const Tensor grad_weight = empty(needs_weight, {3 * state, sizes.width()});
+  const Tensor grad_weight = result(needs_weight, {3 * state, sizes.width()});
   if (needs_weight) {
-    device.mm(grad_weight, transposed(grad_gates), rows_of(xh, 0, all));
+    device.mm(grad_weight, transposed(grad_gates), rows_of(xh, 0, all), zeros);
   }
-  const std::array<int64_t, 1> over_rows{0};
-  const Tensor grad_bias =
-      needs_bias ? torch::stable::sum(grad_gates, over_rows, false, cs.scalar_type()) : empty(false, {});
+  if (needs_bias && !adds_bias) {
+    const std::array<int64_t, 1> over_rows{0};
+    grad_bias = torch::stable::sum(grad_gates, over_rows, false, cs.scalar_type());
+  }
   return {grad_input, grad_weight, grad_bias, grad_first_h, grad_first_c};
 }
 

@@ -127,7 +127,12 @@ class _LLTM(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_h, grad_c):
         needs = ctx.needs_input_grad
-        gradients = torch.ops.detector.lltm_backward.default(grad_h, grad_c, *ctx.saved_tensors, *needs[:4])
+        arguments = (grad_h, grad_c, *ctx.saved_tensors, *needs[:4])
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            gradients = torch.ops.detector.lltm_backward.default(*arguments)
+        else:  # past the registration below, which is Python
+            with torch._C._AutoDispatchBelowAutograd():
+                gradients = torch.ops.detector.lltm_backward.default(*arguments)
         return tuple(gradient if needed else None for gradient, needed in zip(gradients, needs, strict=True))
 
 

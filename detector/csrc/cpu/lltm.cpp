@@ -66,13 +66,15 @@ DETECTOR_MULTIVERSION void backward_row(const T* __restrict grad_h, const T* __r
 }
 
 struct Cpu {
+  static constexpr int64_t most_rows_to_add = 0;
+
   explicit Cpu(const Tensor&) {}
 
   void linear(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) const {
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), bias.get(), a.get(), b.get(), 1, 1));
   }
 
-  void mm(const Tensor& out, const Tensor& a, const Tensor& b) const {
+  void mm(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor&) const {
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()));
   }
 
@@ -89,14 +91,15 @@ struct Cpu {
   }
 
   template <typename T>
-  void unpack(const Sizes& sizes, const T* grad_xh, T* grad_input, T* grad_h) const {
+  void finish(const Results<T>& at) const {
+    const auto& sizes = at.sizes;
     for (int64_t n = 0; n < sizes.steps * sizes.rows; ++n) {
-      const T* row = grad_xh + n * sizes.width();
-      if (grad_h && n < sizes.rows) {
-        std::copy_n(row, sizes.state, grad_h + n * sizes.state);
+      const T* row = at.grad_xh + n * sizes.width();
+      if (at.grad_h && n < sizes.rows) {
+        std::copy_n(row, sizes.state, at.grad_h + n * sizes.state);
       }
-      if (grad_input) {
-        std::copy_n(row + sizes.state, sizes.inputs, grad_input + n * sizes.inputs);
+      if (at.grad_input) {
+        std::copy_n(row + sizes.state, sizes.inputs, at.grad_input + n * sizes.inputs);
       }
     }
   }

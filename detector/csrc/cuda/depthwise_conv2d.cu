@@ -3,9 +3,8 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../depthwise_conv2d.h"
-#include "depthwise_conv2d/channels_last.cuh"
-#include "depthwise_conv2d/contiguous.cuh"
 #include "depthwise_conv2d/generic.cuh"
+#include "depthwise_conv2d/kernels.cuh"
 #include "launch.cuh"
 
 namespace detector::depthwise_conv2d {
@@ -19,8 +18,11 @@ class CudaKernels {
   template <typename T>
   void forward(const Problem& p, bool channels_last, const T* input, const T* weight, const T* bias,
                T* output) const {
-    const bool done = channels_last ? forward_channels_last(p, input, weight, bias, output, stream_)
-                                    : forward_contiguous(p, input, weight, bias, output, stream_);
+    bool done = false;
+    if constexpr (!std::is_same_v<T, double>) {
+      done = channels_last ? forward_channels_last(p, input, weight, bias, output, stream_)
+                           : forward_contiguous(p, input, weight, bias, output, stream_);
+    }
     if (!done) {
       forward_generic(p, channels_last, input, weight, bias, output, stream_);
     }
@@ -28,8 +30,11 @@ class CudaKernels {
 
   template <typename T>
   void grad_input(const Problem& p, bool channels_last, const T* grad, const T* weight, T* result) const {
-    const bool done = channels_last ? grad_input_channels_last(p, grad, weight, result, stream_)
-                                    : grad_input_contiguous(p, grad, weight, result, stream_);
+    bool done = false;
+    if constexpr (!std::is_same_v<T, double>) {
+      done = channels_last ? grad_input_channels_last(p, grad, weight, result, stream_)
+                           : grad_input_contiguous(p, grad, weight, result, stream_);
+    }
     if (!done) {
       grad_input_generic(p, channels_last, grad, weight, result, stream_);
     }
@@ -37,14 +42,16 @@ class CudaKernels {
 
   template <typename T>
   void grad_weight(const Problem& p, bool channels_last, const T* input, const T* grad, T* result) const {
-    using A = Accumulate<T>;
     std::vector<Tensor> scratch;  // freed when all is launched: the allocator keeps the order of the stream
-    const auto allocate = [&](int64_t count) {
-      scratch.push_back(torch::stable::new_empty(like_, {count}, accumulate_type(like_.scalar_type())));
-      return static_cast<A*>(scratch.back().mutable_data_ptr());
+    const Allocate allocate = [&](int64_t count) {
+      scratch.push_back(torch::stable::new_empty(like_, {count}, ScalarType::Float));
+      return static_cast<float*>(scratch.back().mutable_data_ptr());
     };
-    const bool done = channels_last ? grad_weight_channels_last(p, input, grad, result, allocate, stream_)
-                                    : grad_weight_contiguous(p, input, grad, result, allocate, stream_);
+    bool done = false;
+    if constexpr (!std::is_same_v<T, double>) {
+      done = channels_last ? grad_weight_channels_last(p, input, grad, result, allocate, stream_)
+                           : grad_weight_contiguous(p, input, grad, result, allocate, stream_);
+    }
     if (!done) {
       grad_weight_generic(p, channels_last, input, grad, result, stream_);
     }

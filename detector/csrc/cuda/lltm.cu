@@ -1,6 +1,6 @@
 // The LLTM cell on a GPU. At the tutorial's size (16 x 32 x 128) launches are all it costs, so what counts is
-// their number: forward a kernel that packs [h, x], a product and a kernel; backward a kernel, two products,
-// a kernel that unpacks and the sum for the bias. benchmarks/cases/lltm.py says what else was tried.
+// their number: forward a kernel that packs [h, x], a product and a kernel; backward a kernel, two products
+// and a kernel that unpacks and adds up for the bias. benchmarks/cases/lltm.py says what else was tried.
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h>
 #include <torch/csrc/stable/library.h>
 
@@ -56,16 +56,28 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(Sizes sizes, const T* in
   });
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    unpack_kernel(Sizes sizes, const T* grad_xh, T* grad_input, T* grad_h) {
-  for_each(sizes.steps * sizes.rows, sizes.width(), [&](int64_t n, int64_t s) {
-    if (s >= sizes.state && grad_input != nullptr) {
-      grad_input[n * sizes.inputs + s - sizes.state] = grad_xh[n * sizes.width() + s];
-    } else if (s < sizes.state && n < sizes.rows && grad_h != nullptr) {
-      grad_h[n * sizes.state + s] = grad_xh[n * sizes.width() + s];
+template <typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
+  const auto& sizes = at.sizes;
+  const int64_t rows = sizes.steps * sizes.rows, gates = 3 * sizes.state;
+  for_each(rows, sizes.width(), [&](int64_t n, int64_t s) {
+    if (s >= sizes.state && at.grad_input != nullptr) {
+      at.grad_input[n * sizes.inputs + s - sizes.state] = at.grad_xh[n * sizes.width() + s];
+    } else if (s < sizes.state && n < sizes.rows && at.grad_h != nullptr) {
+      at.grad_h[n * sizes.state + s] = at.grad_xh[n * sizes.width() + s];
     }
   });
+  if (at.grad_bias != nullptr) {
+    const int64_t threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
+    for (int64_t s = blockIdx.x * threads + thread; s < gates; s += gridDim.x * threads) {
+      A sum = 0;
+#pragma unroll 8
+      for (int64_t n = 0; n < rows; ++n) {
+        sum += A(at.grad_gates[n * gates + s]);
+      }
+      at.grad_bias[s] = T(sum);
+    }
+  }
 }
 
 template <typename T, typename A = Accumulate<T>>
@@ -85,6 +97,11 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
 template <typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardStep<T> at) {
   const int64_t state = at.sizes.state;
+  if (at.zeros != nullptr && blockIdx.x == 0) {
+    for (int64_t s = threadIdx.y * blockDim.x + threadIdx.x; s < at.sizes.width(); s += kThreads) {
+      at.zeros[s] = T(0.f);
+    }
+  }
   for_each(at.sizes.rows, state, [&](int64_t n, int64_t s) {
     const auto value = [&](const Matrix<T>& gradient) {
       return gradient.data == nullptr ? A(0) : A(gradient(n, s));
@@ -105,6 +122,8 @@ struct Cuda {
   torch::stable::accelerator::DeviceGuard guard;
   cudaStream_t stream;
 
+  static constexpr int64_t most_rows_to_add = 64;  // one after the other, by a thread a column
+
   explicit Cuda(const Tensor& tensor) : guard(tensor.get_device_index()), stream(current_stream(tensor)) {}
 
   void linear(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) const {
@@ -114,9 +133,9 @@ struct Cuda {
   // A product that adds a bias goes to cuBLASLt, which shares a long sum out over blocks; one that adds none
   // to cuBLAS, which does not: 16 x 384 by 384 x 160 takes 54 us there and 8 us with a bias of zeros (H200).
   // With many blocks there is nothing to share out, and cuBLAS is the faster.
-  void mm(const Tensor& out, const Tensor& a, const Tensor& b) const {
+  void mm(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& zeros) const {
     if (a.size(1) >= kLongSum && out.numel() <= kSmallProduct) {
-      linear(out, torch::stable::new_zeros(out, {out.size(1)}), a, b);
+      linear(out, zeros, a, b);
     } else {
       TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_mm_out(out.get(), a.get(), b.get()));
     }
@@ -128,8 +147,8 @@ struct Cuda {
   }
 
   template <typename T>
-  void unpack(const Sizes& sizes, const T* grad_xh, T* grad_input, T* grad_h) const {
-    launch(unpack_kernel<T>, sizes.steps * sizes.rows, sizes.width(), sizes, grad_xh, grad_input, grad_h);
+  void finish(const Results<T>& at) const {
+    launch(finish_kernel<T>, at.sizes.steps * at.sizes.rows, at.sizes.width(), at);
   }
 
   template <typename T>

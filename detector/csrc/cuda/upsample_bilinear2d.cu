@@ -103,6 +103,8 @@ void forward_kernel(const Launch<T>& launch, bool channels_last) {
     launch.over_pixels(forward_channels<1, int, T>, int(), 1, rows, width);
   } else if (channels_last) {
     launch.over_pixels(forward_channels<1, int64_t, T>, int64_t(), 1, rows, width);
+  } else if (sizeof(T) == 2 && launch.takes_packs(width) && is_doubled(launch.horizontal)) {
+    launch.over_planes(forward_doubled<T>, int(), pack, width, rows);
   } else if (launch.takes_packs(width)) {
     launch.over_planes(forward_planes<pack, int, T>, int(), pack, width, rows);
   } else if (launch.small) {

@@ -2,16 +2,18 @@
 // than 3, 5 or 7 square, strides other than 1 or 2, dilation, double precision.
 #pragma once
 
+#include "contiguous_columns.cuh"
 #include "contiguous_forward.cuh"
 #include "contiguous_grad_input.cuh"
 #include "contiguous_grad_weight.cuh"
+#include "kernels.cuh"
 #include "tensor_cores_forward.cuh"
 #include "tensor_cores_grad_weight.cuh"
 
 namespace detector::depthwise_conv2d {
 
 // Calls body(kernel, stride), both std::integral_constant, where there are fast kernels.
-template <typename T, typename Body>
+template <typename Body>
 bool dispatch_contiguous(const Problem& p, const Body& body) {
   const bool regular = p.kernel_h == p.kernel_w && p.stride_h == p.stride_w && p.stride_h <= 2 &&
                        p.dilation_h == 1 && p.dilation_w == 1 && p.height > 0 && p.width > 0 && strips_fit(p);
@@ -19,26 +21,18 @@ bool dispatch_contiguous(const Problem& p, const Body& body) {
     return p.stride_h == 1 ? body(kernel, std::integral_constant<int, 1>{})
                            : body(kernel, std::integral_constant<int, 2>{});
   };
-  if constexpr (!std::is_same_v<T, double>) {
-    switch (regular ? p.kernel_h : 0) {
-      case 3:
-        return with_kernel(std::integral_constant<int, 3>{});
-      case 5:
-        return with_kernel(std::integral_constant<int, 5>{});
-      case 7:
-        return with_kernel(std::integral_constant<int, 7>{});
-    }
+  switch (regular ? p.kernel_h : 0) {
+    case 3:
+      return with_kernel(std::integral_constant<int, 3>{});
+    case 5:
+      return with_kernel(std::integral_constant<int, 5>{});
+    case 7:
+      return with_kernel(std::integral_constant<int, 7>{});
+    default:
+      return false;
   }
-  return false;
 }
 
-// Tensor cores where they are faster than the strips. Microseconds on an H200 for float16, 32 x 256 x 56 x
-// 56:
-//             forward              grad_weight
-//           strips  matrices     strips  matrices
-//   3 x 3     51       77          65       69
-//   5 x 5     75       88          99       87
-//   7 x 7    122       94         164       95
 template <int K, int S, typename T>
 void run_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias, T* output,
                  cudaStream_t stream) {
@@ -47,13 +41,18 @@ void run_forward(const Problem& p, bool turned, const T* input, const T* weight,
       return;
     }
   }
+  if constexpr (S == 1 && K >= 5) {
+    if (columns_fit(p, input, output)) {
+      return launch_contiguous_columns<K>(p, turned, input, weight, bias, output, stream);
+    }
+  }
   launch_contiguous_forward<K, S>(p, turned, input, weight, bias, output, stream);
 }
 
 template <typename T>
 bool forward_contiguous(const Problem& p, const T* input, const T* weight, const T* bias, T* output,
                         cudaStream_t stream) {
-  return dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
+  return dispatch_contiguous(p, [&](auto kernel, auto stride) {
     run_forward<kernel, stride>(p, false, input, weight, bias, output, stream);
     return true;
   });
@@ -70,7 +69,7 @@ inline Problem transposed(const Problem& p) {
 
 template <typename T>
 bool grad_input_contiguous(const Problem& p, const T* grad, const T* weight, T* result, cudaStream_t stream) {
-  return p.multiplier == 1 && dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
+  return p.multiplier == 1 && dispatch_contiguous(p, [&](auto kernel, auto stride) {
            if constexpr (stride == 1) {
              const T* no_bias = nullptr;
              run_forward<kernel, 1>(transposed(p), true, grad, weight, no_bias, result, stream);
@@ -85,10 +84,10 @@ bool grad_input_contiguous(const Problem& p, const T* grad, const T* weight, T* 
          });
 }
 
-template <typename T, typename Allocate>
+template <typename T>
 bool grad_weight_contiguous(const Problem& p, const T* input, const T* grad, T* result,
                             const Allocate& allocate, cudaStream_t stream) {
-  return dispatch_contiguous<T>(p, [&](auto kernel, auto stride) {
+  return dispatch_contiguous(p, [&](auto kernel, auto stride) {
     if constexpr (stride == 1 && kernel >= 5 && sizeof(T) == 2) {
       if (launch_tensor_core_grad_weight<kernel>(p, input, grad, result, allocate, stream)) {
         return true;

@@ -178,11 +178,13 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
   const int64_t groups = ceil_div(p.out_channels(), std::max(planes, 1));  // of channels
   const int64_t num_strips = planes > 0 ? p.batch : p.batch * strips.of_plane();
   const int64_t weights = p.out_channels() * K * K;
-  // Two strips a thread at least, so that adding the threads up costs little beside them.
-  const int64_t most =
-      std::min(ceil_div(num_strips, planes > 0 ? 2 : 2 * kGradWeightThreads), int64_t(65535));
-  const int64_t stretches =
-      std::clamp((planes > 0 ? kStagedBlocks : kGradWeightBlocks) / groups, int64_t(1), most);
+  // Two strips a thread at least, so that adding the threads up costs little beside them, and as many for
+  // each thread of a block.
+  const int64_t rounds = std::max({ceil_div(num_strips * groups, kGradWeightBlocks * kGradWeightThreads),
+                                   ceil_div(num_strips, int64_t(65535) * kGradWeightThreads), int64_t(2)});
+  const int64_t most = std::min(ceil_div(num_strips, 2), int64_t(65535));
+  const int64_t stretches = planes > 0 ? std::clamp(kStagedBlocks / groups, int64_t(1), most)
+                                       : ceil_div(num_strips, rounds * kGradWeightThreads);
   const int64_t strips_of_block = ceil_div(num_strips, stretches);
   const GradWeightSizes sizes{strips,           unsigned(num_strips), unsigned(strips_of_block),
                               planes,           unsigned(p.channels), unsigned(p.multiplier),

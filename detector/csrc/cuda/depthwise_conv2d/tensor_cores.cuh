@@ -1,9 +1,10 @@
-// What the tensor-core kernels share: tiles of planes in shared memory and the matrix instructions. They take
-// half types, stride 1, kernels of 3 to 7 square with padding to the same size, and rows of whole 16-byte
-// vectors.
+// What the tensor-core kernels share: tiles of planes in shared memory, the next image's on its way while
+// this one's are worked on, and the matrix instructions. They take half types, stride 1, kernels of 3 to 7
+// square with padding to the same size, and rows of whole 16-byte vectors.
 #pragma once
 
 #include "../reduce.cuh"
+#include "channels_last/planes.cuh"
 #include "strips.cuh"
 
 namespace detector::depthwise_conv2d {
@@ -17,8 +18,7 @@ constexpr int kMostWarps = 8;
 struct TileSizes {
   int height, width, channels, multiplier, batch;
   int bands, warps, columns;    // columns of a block, a multiple of kVector
-  int images;                   // of a block, gridDim.z apart
-  int input_pitch, grad_pitch;  // elements from row to row in shared memory
+  int input_pitch, grad_pitch;  // elements from row to row in shared memory; the output's is grad_pitch
 
   __device__ int first_row() const { return int(blockIdx.y) % bands * warps * kTileRows; }
   __device__ int first_column() const { return int(blockIdx.y) / bands * columns; }
@@ -39,8 +39,7 @@ inline TileSizes tile_sizes(const Problem& p) {
           bands,
           int(ceil_div(tiles, bands)),
           columns,
-          1,
-          pitch_of(columns + kVector),
+          pitch_of(columns + 2 * kVector),
           pitch_of(columns)};
 }
 
@@ -60,41 +59,57 @@ bool tensor_cores_fit(const Problem& p, const T* a, const T* b) {
          major >= 8;
 }
 
-// Copies rows first_row.. and columns first_column - kShift.. of a plane to shared memory, zeros outside.
-// Four vectors a thread are under way at a time.
-template <int kShift, typename T>
-__device__ void stage(const T* __restrict__ plane, int height, int width, int first_row, int first_column,
-                      int rows, int columns, int pitch, T* tile) {
-  constexpr int kBatch = 4, start = kVector - kShift;
-  const int vectors = columns / kVector, all = rows * vectors;
-  for (int first = threadIdx.x; first < all; first += kBatch * blockDim.x) {
-    uint4 before[kBatch], at[kBatch];
-    int place[kBatch];
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int e = first + b * blockDim.x, r = e / vectors, v = e - r * vectors;
-      const int row = first_row + r, column = first_column + v * kVector;
-      const bool inside = e < all && 0 <= row && row < height;
-      const uint4* source = reinterpret_cast<const uint4*>(plane + int64_t(row) * width + column);
-      place[b] = e < all ? r * pitch + v * kVector : -1;
-      before[b] = kShift > 0 && inside && column > 0 ? __ldg(source - 1) : uint4{};
-      at[b] = inside && column < width ? __ldg(source) : uint4{};
-    }
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const uint32_t words[8] = {before[b].x, before[b].y, before[b].z, before[b].w,
-                                 at[b].x,     at[b].y,     at[b].z,     at[b].w};
-      uint32_t shifted[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        shifted[i] = start % 2 == 0 ? words[start / 2 + i]
-                                    : __funnelshift_r(words[start / 2 + i], words[start / 2 + i + 1], 16);
-      }
-      if (place[b] >= 0) {
-        *reinterpret_cast<uint4*>(tile + place[b]) = uint4{shifted[0], shifted[1], shifted[2], shifted[3]};
-      }
+// Calls body(row, vector) for the elements thread, thread + threads ... of `rows` rows of `vectors` vectors.
+// It divides but once: that and what comes with it took longer than the copies.
+template <typename Body>
+__device__ void for_each_vector(int thread, int threads, int rows, int vectors, const Body& body) {
+  const int row_step = threads / vectors, vector_step = threads - row_step * vectors;
+  int r = thread / vectors, v = thread - r * vectors;
+  while (r < rows) {
+    body(r, v);
+    r += row_step, v += vector_step;
+    if (v >= vectors) {
+      v -= vectors, r += 1;
     }
   }
+}
+
+// Rows first_row ... and columns first_column ... of planes, whose vectors begin at multiples of kVector.
+// What is outside is the same for all planes: it is zeroed once.
+struct Tile {
+  int height, width, first_row, first_column, rows, vectors, pitch;
+
+  template <typename T>
+  __device__ void clear(T* tile) const {
+    for (int e = threadIdx.x; e < rows * pitch / kVector; e += blockDim.x) {
+      reinterpret_cast<uint4*>(tile)[e] = uint4{};
+    }
+  }
+
+  template <typename T>
+  __device__ void fetch(const T* plane, T* tile) const {
+    plane += first_row * width + first_column;
+    for_each_vector(threadIdx.x, blockDim.x, rows, vectors, [&](int r, int v) {
+      const int column = first_column + v * kVector;
+      if (unsigned(first_row + r) < unsigned(height) && unsigned(column) < unsigned(width)) {
+        channels_last::copy_async(tile + r * pitch + v * kVector, plane + (r * width + v * kVector), true);
+      }
+    });
+  }
+};
+
+// Two sums as two elements.
+template <typename T>
+__device__ uint32_t rounded_pair(float first, float second) {
+  uint32_t pair = 0;
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, Half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  }
+#endif
+  return pair;
 }
 
 // Two 8 x 8 matrices below each other: lane l gives the address of row l % 16.
@@ -132,6 +147,22 @@ __device__ void multiply_add(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_
         "{%0,%1,%2,%3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+#endif
+}
+
+// sums (16, 8) += a (16, 8) b (8, 8)
+template <typename T>
+__device__ void multiply_add_short(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, Half>) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a0), "r"(a1), "r"(b));
+  } else {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a0), "r"(a1), "r"(b));
   }
 #endif
 }

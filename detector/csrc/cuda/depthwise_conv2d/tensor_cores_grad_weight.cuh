@@ -1,9 +1,10 @@
-// grad_weight of half types on tensor cores. For tap row i, with the rows y as the inner dimension,
+// grad_weight by tensor cores. For an octet p of the input's columns and one q = p - 1, p, p + 1 of grad's,
+// with the rows y as the inner dimension and tap rows i and i + 1 as the halves of a matrix,
 //
-//   D_i[a, n] = sum over y of input[y + i - pad, x0 + a - pad] grad[y, x0 + n]
+//   D_i[q][a, n] = sum over y of input[y + i - pad, 8 p + a] grad[y, 8 q + n]
 //
-// and the gradient of tap (i, j) is the sum over n of D_i[n + j, n]: 16 rows by 8 columns of grad take K
-// matrix instructions. A warp keeps its D_i in registers over all its tiles and images.
+// belongs to tap (i, 8 (p - q) + a - n + K / 2). A warp keeps its D in registers over all its tiles and
+// images.
 #pragma once
 
 #include "contiguous_grad_weight.cuh"
@@ -11,26 +12,34 @@
 
 namespace detector::depthwise_conv2d {
 
+constexpr int64_t kTensorCoreBlocks = 1024;  // each adds its sums up once
+
 template <int K, typename T>
-__device__ void correlate_rows(const T* input, int input_pitch, const T* grad, int grad_pitch, int columns,
-                               float (&sums)[K][4]) {
-  const T* input_row = input + lane_of_thread() % kTileRows * input_pitch;
-  const T* grad_row = grad + lane_of_thread() % kTileRows * grad_pitch;
-  uint32_t left[K][2], right[K][2], grads[2];
-#pragma unroll
-  for (int i = 0; i < K; ++i) {
-    load_matrices<true>(left[i][0], left[i][1], input_row + i * input_pitch);
-  }
-  for (int x = 0; x < columns; x += kVector) {
-    load_matrices<true>(grads[0], grads[1], grad_row + x);
-#pragma unroll
-    for (int i = 0; i < K; ++i) {
-      load_matrices<true>(right[i][0], right[i][1], input_row + i * input_pitch + x + kVector);
+__device__ void correlate_octets(const T* input, int input_pitch, const T* grad, int grad_pitch, int octets,
+                                 float (&sums)[(K + 1) / 2][3][4]) {
+  const int l = lane_of_thread();
+  // a0: rows y of tap row i; a1: of i + 1; a2, a3: eight rows below
+  const T* rows = input + (l % 8 + l / 8 % 2 + l / 16 * 8) * input_pitch;
+  const T* last_rows = input + (K - 1 + l % 16) * input_pitch;
+  const T* grad_rows = grad + l % 16 * grad_pitch;
+  uint32_t before[2] = {}, at[2] = {}, after[2] = {};
+  for (int x = 0; x < octets + 2; ++x, rows += kVector, last_rows += kVector) {
+    before[0] = at[0], before[1] = at[1], at[0] = after[0], at[1] = after[1];
+    after[0] = 0, after[1] = 0;
+    if (x < octets) {
+      load_matrices<true>(after[0], after[1], grad_rows + x * kVector);
     }
 #pragma unroll
-    for (int i = 0; i < K; ++i) {
-      multiply_add<T>(sums[i], left[i][0], right[i][0], left[i][1], right[i][1], grads[0], grads[1]);
-      left[i][0] = right[i][0], left[i][1] = right[i][1];
+    for (int i = 0; i < K; i += 2) {
+      uint32_t a[4] = {};
+      if (i + 1 < K) {
+        channels_last::load_transposed(channels_last::shared_address(rows + i * input_pitch), a);
+      } else {
+        load_matrices<true>(a[0], a[2], last_rows);
+      }
+      multiply_add<T>(sums[i / 2][0], a[0], a[1], a[2], a[3], before[0], before[1]);
+      multiply_add<T>(sums[i / 2][1], a[0], a[1], a[2], a[3], at[0], at[1]);
+      multiply_add<T>(sums[i / 2][2], a[0], a[1], a[2], a[3], after[0], after[1]);
     }
   }
 }
@@ -40,38 +49,61 @@ template <typename T, int K>
 __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
     tensor_core_grad_weight_kernel(TileSizes s, const T* __restrict__ input, const T* __restrict__ grad,
                                    float* __restrict__ partial) {
+  constexpr int kPairs = (K + 1) / 2;
   extern __shared__ uint4 shared[];
-  T* tile = reinterpret_cast<T*>(shared);
   const int rows = s.warps * kTileRows, k = blockIdx.x, out_channels = s.channels * s.multiplier;
-  T* grads = tile + (rows + K - 1) * s.input_pitch;
   const int row = s.first_row(), column = s.first_column(), columns = min(s.columns, s.width - column);
-  const int own_row = warp_of_thread() * kTileRows;
-  float sums[K][4] = {};
-  for (int n = blockIdx.z; n < s.batch; n += gridDim.z) {
-    const int64_t in_plane = int64_t(n) * s.channels + k / s.multiplier;
-    const int64_t out_plane = int64_t(n) * out_channels + k;
-    stage<K / 2>(input + in_plane * s.height * s.width, s.height, s.width, row - K / 2, column, rows + K - 1,
-                 columns + kVector, s.input_pitch, tile);
-    stage<0>(grad + out_plane * s.height * s.width, s.height, s.width, row, column, rows, columns,
-             s.grad_pitch, grads);
+  const Tile tile{s.height,     s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2,
+                  s.input_pitch};
+  const Tile grad_tile{s.height, s.width, row, column, rows, s.columns / kVector, s.grad_pitch};
+  const int tile_size = tile.rows * tile.pitch, slot_size = tile_size + rows * s.grad_pitch;
+  T* const tiles = reinterpret_cast<T*>(shared);
+  const auto fetch = [&](int n, int slot) {
+    if (n < s.batch) {
+      const int64_t in_plane = int64_t(n) * s.channels + k / s.multiplier;
+      const int64_t out_plane = int64_t(n) * out_channels + k;
+      tile.fetch(input + in_plane * s.height * s.width, tiles + slot * slot_size);
+      grad_tile.fetch(grad + out_plane * s.height * s.width, tiles + slot * slot_size + tile_size);
+    }
+    channels_last::commit_copies();
+  };
+  for (int slot = 0; slot < 2; ++slot) {
+    tile.clear(tiles + slot * slot_size);
+    grad_tile.clear(tiles + slot * slot_size + tile_size);
+  }
+  __syncthreads();
+  float sums[kPairs][3][4] = {};
+  int slot = 0;
+  fetch(blockIdx.z, slot);
+  for (int n = blockIdx.z; n < s.batch; n += gridDim.z, slot ^= 1) {
+    fetch(n + gridDim.z, slot ^ 1);
+    channels_last::wait_for_copies<1>();
     __syncthreads();
-    correlate_rows<K>(tile + own_row * s.input_pitch, s.input_pitch, grads + own_row * s.grad_pitch,
-                      s.grad_pitch, columns, sums);
+    const T* own = tiles + slot * slot_size;
+    correlate_octets<K>(own + warp_of_thread() * kTileRows * s.input_pitch, s.input_pitch,
+                        own + tile_size + warp_of_thread() * kTileRows * s.grad_pitch, s.grad_pitch,
+                        columns / kVector, sums);
     __syncthreads();  // the tiles are free again
   }
-  float* of_warp = reinterpret_cast<float*>(shared);  // (warps, K, 16, 8): the D_i
+  channels_last::wait_for_copies<0>();
+  float* of_warp = reinterpret_cast<float*>(shared);  // (warps, pairs, 3, 16, 8)
 #pragma unroll
-  for (int i = 0; i < K; ++i) {
-    float* d =
-        of_warp + (warp_of_thread() * K + i) * 128 + lane_of_thread() / 4 * 8 + lane_of_thread() % 4 * 2;
-    d[0] = sums[i][0], d[1] = sums[i][1], d[64] = sums[i][2], d[65] = sums[i][3];
+  for (int i = 0; i < kPairs; ++i) {
+#pragma unroll
+    for (int q = 0; q < 3; ++q) {
+      float* d = of_warp + ((warp_of_thread() * kPairs + i) * 3 + q) * 128 + lane_of_thread() / 4 * 8 +
+                 lane_of_thread() % 4 * 2;
+      d[0] = sums[i][q][0], d[1] = sums[i][q][1], d[64] = sums[i][q][2], d[65] = sums[i][q][3];
+    }
   }
   __syncthreads();
   for (int tap = threadIdx.x; tap < K * K; tap += blockDim.x) {
+    const int i = tap / K, j = tap % K;
     float sum = 0;
     for (int warp = 0; warp < s.warps; ++warp) {
       for (int n = 0; n < 8; ++n) {
-        sum += of_warp[(warp * K + tap / K) * 128 + (n + tap % K) * 8 + n];
+        const int a = j + n - K / 2, q = a < 0 ? 2 : a < 8 ? 1 : 0;  // grad's octet after, at, before
+        sum += of_warp[((warp * kPairs + i / 2) * 3 + q) * 128 + i % 2 * 64 + (a & 7) * 8 + n];
       }
     }
     const int64_t block = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
@@ -87,12 +119,12 @@ bool launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* g
   }
   const TileSizes sizes = tile_sizes(p);
   const int rows = sizes.warps * kTileRows;
-  const int of_tiles = ((rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
-  const int bytes = std::max(of_tiles, sizes.warps * K * 128 * int(sizeof(float)));
+  const int of_tiles = 2 * ((rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
+  const int bytes = std::max(of_tiles, sizes.warps * (K + 1) / 2 * 3 * 128 * int(sizeof(float)));
   const auto kernel = tensor_core_grad_weight_kernel<T, K>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   const int64_t tiles = sizes.bands * ceil_div(sizes.width, sizes.columns);
-  const int64_t groups = std::clamp<int64_t>(kGradWeightBlocks / (p.out_channels() * tiles), 1,
+  const int64_t groups = std::clamp<int64_t>(kTensorCoreBlocks / (p.out_channels() * tiles), 1,
                                              std::min<int64_t>(p.batch, 65535));
   const int64_t weights = p.out_channels() * K * K;
   float* partial = allocate(groups * tiles * weights);

@@ -46,5 +46,8 @@ template <typename T, int K>
 using ForwardTile = decltype(forward_tile<T, K>());
 template <typename T, int K>
 using GradWeightTile = decltype(grad_weight_tile<T, K>());
+// Of 3 x 3 with stride 2, both passes.
+template <typename T>
+using HalvedTile = Tile<sizeof(T) == 4 ? 2 : 4, 2, 8, 2, 4, 1>;
 
 }  // namespace detector::depthwise_conv2d::channels_last

@@ -1,0 +1,17 @@
+// Depthwise convolution of channels-last tensors on a GPU: a file of its own, so that it compiles beside the
+// other.
+#include "depthwise_conv2d/channels_last.cuh"
+
+namespace detector::depthwise_conv2d {
+
+#define INSTANTIATE(T)                                                                                 \
+  template bool forward_channels_last(const Problem&, const T*, const T*, const T*, T*, cudaStream_t); \
+  template bool grad_input_channels_last(const Problem&, const T*, const T*, T*, cudaStream_t);        \
+  template bool grad_weight_channels_last(const Problem&, const T*, const T*, T*, const Allocate&,     \
+                                          cudaStream_t);
+
+INSTANTIATE(float)
+INSTANTIATE(Half)
+INSTANTIATE(BFloat16)
+
+}  // namespace detector::depthwise_conv2d
