@@ -291,22 +291,22 @@ template <int N, Channels kChannels, bool kWhole, typename A, typename T>
 
 // The same for kPixels pixels, where the taps are kRuns runs of three that read pixels next to each other,
 // from one grad to the next kStride further: each is read once.
-template <int kRuns, int kStride, int kPixels, typename A, typename T>
+template <int kRuns, int kStride, int kPixels, int kBytes, typename A, typename T>
 [[gnu::always_inline]] inline void dot_runs_of_channels(const PixelDot<A>& p, const T* grad, const T* source,
                                                         int64_t c) {
-  using Vector = typename Lanes<A>::Vector;
+  using Vector = typename Lanes<A, kBytes>::Vector;
   const int64_t step = p.source_step / kStride;
   Vector totals[kRuns][3], grads[kPixels], pixel;
 #pragma GCC unroll 8
   for (int x = 0; x < kPixels; ++x) {
     load(grad + x * p.grad_step + c, grads[x]);
   }
-  prefetch<kPixels, 1>(grad + c, p.grad_step, c);
+  prefetch<kPixels, kBytes>(grad + c, p.grad_step, c);
 #pragma GCC unroll 8
   for (int r = 0; r < kRuns; ++r) {
     const T* run = source + p.offsets[3 * r] + c;
     if (kPixels > 1 && r >= kRuns - kStride) {
-      prefetch<kStride * kPixels, 1>(run + (3 - kStride) * step, step, c);
+      prefetch<kStride * kPixels, kBytes>(run + (3 - kStride) * step, step, c);
     }
 #pragma GCC unroll 8
     for (int j = 0; j < 3; ++j) {
@@ -329,16 +329,23 @@ template <int kRuns, int kStride, int kPixels, typename A, typename T>
   }
 }
 
-template <int kRuns, int kStride, typename A, typename T>
-DETECTOR_MULTIVERSION void dot_runs(const PixelDot<A>& problem, const T* grad, const T* source) {
+template <int kRuns, int kStride, int kBytes, typename A, typename T>
+[[gnu::always_inline]] inline void dot_runs_of_pixels(const PixelDot<A>& problem, const T* grad,
+                                                      const T* source) {
   const PixelDot<A> p = problem;  // a copy, which no store changes
   int64_t x = 0;
   const auto dot = [&](auto pixels) __attribute__((always_inline)) {
     const T *grad_at = grad + x * p.grad_step, *source_at = source + x * p.source_step;
     int64_t c = 0;
-    for (; c + Lanes<A>::count <= p.channels; c += Lanes<A>::count) {
-      dot_runs_of_channels<kRuns, kStride, pixels>(p, grad_at, source_at, c);
+    const auto dot_while_whole = [&](auto bytes) __attribute__((always_inline)) {
+      for (; c + Lanes<A, bytes>::count <= p.channels; c += Lanes<A, bytes>::count) {
+        dot_runs_of_channels<kRuns, kStride, pixels, bytes>(p, grad_at, source_at, c);
+      }
+    };
+    if constexpr (kBytes != kNarrow) {
+      dot_while_whole(std::integral_constant<int, kBytes>{});
     }
+    dot_while_whole(std::integral_constant<int, kNarrow>{});
     if (c < p.channels) {
       dot_channels<3 * kRuns, Channels::same, false>(p, grad_at, source_at, c, pixels);
     }
@@ -350,6 +357,16 @@ DETECTOR_MULTIVERSION void dot_runs(const PixelDot<A>& problem, const T* grad, c
   while (x < p.pixels) {
     dot(std::integral_constant<int, 1>{});
   }
+}
+
+template <int kRuns, int kStride, typename A, typename T>
+DETECTOR_MULTIVERSION void dot_runs(const PixelDot<A>& p, const T* grad, const T* source) {
+  dot_runs_of_pixels<kRuns, kStride, kNarrow>(p, grad, source);
+}
+
+template <int kRuns, int kStride, typename A, typename T>
+DETECTOR_AVX512 void dot_runs_wide(const PixelDot<A>& p, const T* grad, const T* source) {
+  dot_runs_of_pixels<kRuns, kStride, kWide>(p, grad, source);
 }
 
 // For N taps.

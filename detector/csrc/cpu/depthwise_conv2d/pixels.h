@@ -220,15 +220,22 @@ void dot_all_taps(PixelDot<A> dot, const TapList<A>& taps, int64_t run, int64_t 
   if constexpr (kChannels == Channels::same && std::is_same_v<T, float>) {
     if (run == 3 && taps.rows.size() <= 9 && stride <= 2) {
       dot.offsets = taps.offsets.data(), dot.sums = taps.rows.data();
+      const auto dot_runs_of = [&](auto runs, auto stride_w) {
+        return has_avx512() ? dot_runs_wide<runs, stride_w>(dot, grad, source)
+                            : dot_runs<runs, stride_w>(dot, grad, source);
+      };
+      constexpr std::integral_constant<int, 1> one;
+      constexpr std::integral_constant<int, 2> two;
+      constexpr std::integral_constant<int, 3> three;
       switch (taps.rows.size() + stride) {
         case 10:
-          return dot_runs<3, 1>(dot, grad, source);
+          return dot_runs_of(three, one);
         case 11:
-          return dot_runs<3, 2>(dot, grad, source);
+          return dot_runs_of(three, two);
         case 7:
-          return dot_runs<2, 1>(dot, grad, source);
+          return dot_runs_of(two, one);
         case 8:
-          return dot_runs<2, 2>(dot, grad, source);
+          return dot_runs_of(two, two);
       }
     }
   }

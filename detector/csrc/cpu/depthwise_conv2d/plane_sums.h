@@ -154,12 +154,13 @@ DETECTOR_AVX512 void sum_square_wide(const PlaneSum<A>& p, T* out, int64_t out_r
 
 // sums[t] = sum over y, x of grad[y][x] * source[y * source_row + offsets[t] + x], for N taps. Rows of grad
 // are padded by zeros to whole vectors; what source has there may be NaN, so it is masked out.
-template <int N, typename A>
-DETECTOR_MULTIVERSION void dot_planes(const A* grad, int64_t grad_row, const A* source, int64_t source_row,
-                                      const int64_t* offsets, int64_t rows, int64_t columns, A* sums) {
-  using Vector = typename Lanes<A>::Vector;
-  using Mask = typename Lanes<A>::Mask;
-  constexpr int64_t lanes = Lanes<A>::count;
+template <int N, int kBytes, typename A>
+[[gnu::always_inline]] inline void dot_rows(const A* grad, int64_t grad_row, const A* source,
+                                            int64_t source_row, const int64_t* offsets, int64_t rows,
+                                            int64_t columns, A* sums) {
+  using Vector = typename Lanes<A, kBytes>::Vector;
+  using Mask = typename Lanes<A, kBytes>::Mask;
+  constexpr int64_t lanes = Lanes<A, kBytes>::count;
   Vector totals[N] = {}, grads, pixels;
   Mask inside;
   for (int l = 0; l < lanes; ++l) {
@@ -202,6 +203,18 @@ DETECTOR_MULTIVERSION void dot_planes(const A* grad, int64_t grad_row, const A* 
   for (int t = 0; t < N; ++t) {
     sums[t] = values[t][0];
   }
+}
+
+template <int N, typename A>
+DETECTOR_MULTIVERSION void dot_planes(const A* grad, int64_t grad_row, const A* source, int64_t source_row,
+                                      const int64_t* offsets, int64_t rows, int64_t columns, A* sums) {
+  dot_rows<N, kNarrow>(grad, grad_row, source, source_row, offsets, rows, columns, sums);
+}
+
+template <int N, typename A>
+DETECTOR_AVX512 void dot_planes_wide(const A* grad, int64_t grad_row, const A* source, int64_t source_row,
+                                     const int64_t* offsets, int64_t rows, int64_t columns, A* sums) {
+  dot_rows<N, kWide>(grad, grad_row, source, source_row, offsets, rows, columns, sums);
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -261,7 +261,13 @@ void dot_all_taps(const A* grad, int64_t grad_row, const A* source, int64_t sour
                   const std::vector<int64_t>& offsets, int64_t rows, int64_t columns, A* sums) {
   int64_t t = 0;
   const int64_t taps = offsets.size();
+  const bool wide = std::is_same_v<A, float> && columns > Lanes<A>::count && has_avx512();
   const auto dot = [&](auto count) {
+    if constexpr (std::is_same_v<A, float>) {
+      for (; wide && t + count <= taps; t += count) {
+        dot_planes_wide<count>(grad, grad_row, source, source_row, &offsets[t], rows, columns, sums + t);
+      }
+    }
     for (; t + count <= taps; t += count) {
       dot_planes<count>(grad, grad_row, source, source_row, &offsets[t], rows, columns, sums + t);
     }
@@ -280,7 +286,7 @@ void grad_weight_planes(const Problem& p, const T* input, const T* grad, T* resu
   std::vector<A> partial(p.batch * weights);
   parallel_for(p.batch * p.out_channels(), planes_of_grain(p), [&](int64_t first, int64_t last) {
     PaddedInput<A> in(p);
-    PaddedPlane<A> grads(p.out_height, round_up(p.out_width, Lanes<A>::count), 0, 0, 1);
+    PaddedPlane<A> grads(p.out_height, round_up(p.out_width, Lanes<A, kWide>::count), 0, 0, 1);
     for (int64_t plane = first; plane < last; ++plane) {
       in.padded.fill(input + plane / p.multiplier * p.height * p.width, p.height, p.width);
       grads.fill(grad + plane * p.out_height * p.out_width, p.out_height, p.out_width);
