@@ -3,22 +3,24 @@
 On a GPU the peer is the fastest of torch's own kernels and cuDNN's, and all are timed in CUDA graphs: called
 one by one, the fast ones wait for Python.
 
-Contiguous planes on an H200; what was tried, in microseconds of forward / grad_weight:
-* Strips of 8 x 4 outputs a thread, with rows straight from global memory: 3 x 3 float32 runs at 90 / 86 %
-  of the copy bandwidth. At 5 x 5 (76 / 89) and 7 x 7 (104 / 125) 56 and 66 % of the instructions are
-  fused multiply-adds.
-* float32 by tiles that cp.async copies to shared memory, 4 bytes at a time: 137 / 227 for 5 x 5, 192 / 274
-  for 7 x 7, 418 / 750 for planes of 14 x 14 (strips: 173 / 92). Dropped.
-* Half types by tensor cores: csrc/cuda/depthwise_conv2d/contiguous.cuh has the figures. They hardly depend on
-  the kernel's size: a block copies, multiplies and stores one after the other.
+Contiguous planes on an H200; what was tried, in microseconds in CUDA graphs:
+* Strips of 8 x 4 outputs a thread, with rows straight from global memory: forward 66 and 93 for 5 x 5 and
+  7 x 7 float32, where 56 and 66 % of the instructions are fused multiply-adds. Walking down columns, with
+  rows through shared memory by cp.async of 16 bytes: 60 and 69. Sixteen rows in the ring, four a barrier: 74
+  for 5 x 5. Dropped before: tiles copied 4 bytes at a time.
+* grad_weight by strips, as many for each thread of a block: 85 and 108 (87 and 110 at first).
+* Half types by tensor cores, 7 x 7: forward 83, grad_weight 79 with copies, products and stores one after
+  the other. With the next tile on its way grad_weight takes 61; forward took 98 to 123 so, much of it
+  divisions for addresses and stores of 2 bytes, and takes 70 to 73 without them. By columns 5 x 5 takes 46
+  to 53 (strips 67).
 * Planes of 14 x 14 and 7 x 7, 3 x 3 float32, where strips read single elements: 27 / 49 and 14 / 18 % of
   the copy bandwidth. By whole planes through shared memory: 50 / 40 and 34 / 21 %, where grad_weight had
   4,096 blocks, each of which adds its threads up after two images; it has 1,024 now.
-In channels-last with stride 2, any_kernel.cuh, forward / grad_input / grad_weight of 3 x 3 in percent:
-* Four blocks on a multiprocessor, each of which makes its table of taps: float32 64 / 51 / 68, float16
-  43 / 39 / 30. Kept, with the table made on the host.
-* Three blocks, the table in constant memory, longer walks, grad_weight by 4 channels a thread: float32
-  64 / 52 / 53, float16 37 / 29 / 15. A profile has the memory busy for 27 to 39 % of the time there.
+In channels-last 3 x 3 with stride 2, forward / grad_input / grad_weight in percent of the copy bandwidth:
+* any_kernel.cuh: float32 64 / 51 / 68, float16 43 / 39 / 30, timed call by call.
+* Forward and grad_weight through the ring of the other kernels, grad_input by its own: float32 96 / 87 / 90
+  (cuDNN 98 / 26 / 94), float16 94 / 75 / 94. Forward with 2 x 4 in place of 2 x 2 channels by columns a
+  lane took 127 us where cuDNN took 127. A column a thread with its taps in registers: 131 to 149.
 """
 
 from collections.abc import Callable

@@ -11,8 +11,12 @@ At the tutorial's size, 16 x 32 x 128, launches and Python are all it costs. Tri
 * torch.library.register_autograd in place of an autograd.Function: 23 us more than the op, in place of
   13.
 
-Outside a graph the targets are not reached: the backward op is 50 to 60 us of launches, allocations and
-the dispatcher, and torch.autograd.grad takes 80 to 90 us around it.
+* Memory and views without the dispatcher, zeros for cuBLASLt and the sum for the bias by kernels that run
+  anyway, and the backward op called past its registration in Python: 156 us backward, in place of 310.
+
+Outside a graph the targets are not reached. On the host of an H200, beside other work: the forward op 46 us
+between events, the backward op 80; torch.autograd.grad of a product by 2 takes 95, of an autograd.Function
+with ready gradients for five inputs 115.
 """
 
 from collections.abc import Sequence

@@ -131,18 +131,16 @@ void forward_planes(const T* input, const Rows& in, const Rows& out, const Taps<
 
 // An output row of pixels, from the two input rows that it lies between.
 template <typename T, typename A>
-DETECTOR_MULTIVERSION_WIDE void blend_pixels(const T* __restrict lower, const T* __restrict upper, A weight,
-                                             const int* __restrict left, const int* __restrict right,
-                                             const A* __restrict right_weight, int64_t width,
-                                             int64_t channels, T* __restrict output) {
+DETECTOR_MULTIVERSION void blend_pixels(const T* __restrict lower, const T* __restrict upper, A weight,
+                                        const int* __restrict left, const int* __restrict right,
+                                        const A* __restrict right_weight, int64_t width, int64_t channels,
+                                        T* __restrict output) {
   for (int64_t p = 0; p < width; ++p) {
     const int64_t a = left[p] * channels, b = right[p] * channels;
     const A of_b = right_weight[p], of_a = 1 - of_b, of_upper = weight, of_lower = 1 - weight;
-    const A lower_a = of_lower * of_a, lower_b = of_lower * of_b;  // four products a number in place of six
-    const A upper_a = of_upper * of_a, upper_b = of_upper * of_b;
     for (int64_t c = 0; c < channels; ++c) {
-      output[p * channels + c] = T(lower_a * A(lower[a + c]) + lower_b * A(lower[b + c]) +
-                                   upper_a * A(upper[a + c]) + upper_b * A(upper[b + c]));
+      output[p * channels + c] = T(of_lower * (of_a * A(lower[a + c]) + of_b * A(lower[b + c])) +
+                                   of_upper * (of_a * A(upper[a + c]) + of_b * A(upper[b + c])));
     }
   }
 }

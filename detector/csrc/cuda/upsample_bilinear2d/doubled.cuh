@@ -1,7 +1,7 @@
 // Planes made exactly twice as wide with half_pixel positions, by far the usual case: output columns
-// 2 j - 1 ... 2 j + 2 touch input column j at 1/4, 3/4, 3/4 and 1/4. A thread has a pack of output columns and
-// the input columns under it, and reads one more on each side; so each number is loaded once and a quarter or
-// half, and nothing passes through shared memory.
+// 2 j - 1 ... 2 j + 2 touch input column j at 1/4, 3/4, 3/4 and 1/4. A thread has a pack of output columns
+// and the input columns under it, and reads one more on each side; so each number is loaded once and a
+// quarter or half, and nothing passes through shared memory.
 #pragma once
 
 #include "nchw.cuh"
@@ -13,8 +13,8 @@ bool is_doubled(const Axis<A>& axis) {
   return axis.out == 2 * axis.in && axis.scale == A(0.5) && axis.shift == A(0.5) && axis.in < 1 << 20;
 }
 
-// One thread a pack of output columns, a strip of output rows and a plane, in this order. For half types: their
-// products with 1/4 and 3/4 are exact in float, so that an edge, mixed with itself, stays what it is.
+// One thread a pack of output columns, a strip of output rows and a plane, in this order. For half types:
+// their products with 1/4 and 3/4 are exact in float, so that an edge, mixed with itself, stays what it is.
 template <typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     forward_doubled(const T* __restrict__ input, Axis<A> vertical, Axis<A> horizontal, int planes, int strips,
