@@ -36,9 +36,9 @@ class Recipe(NamedTuple):
 def recipe() -> Recipe:
     """How to compile `detector._C` here. FORCE_CUDA=1 insists on CUDA kernels, FORCE_CUDA=0 omits them."""
     cuda_home, note = _find_cuda()
-    sources = [CSRC / "vision.cpp", *sorted((CSRC / "cpu").glob("*.cpp"))]
+    sources = [CSRC / "vision.cpp", *sorted((CSRC / "cpu").rglob("*.cpp"))]
     if cuda_home:
-        sources += sorted((CSRC / "cuda").glob("*.cu"))
+        sources += sorted((CSRC / "cuda").rglob("*.cu"))
         if not torch.cuda.is_available():
             # Ampere and Hopper, and PTX for what comes after. With a GPU torch builds for that GPU.
             os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")

@@ -1,6 +1,6 @@
 // Depthwise convolution of channels-last tensors on the CPU: a file of its own, so that it compiles beside
 // the other.
-#include "depthwise_conv2d/pixels.h"
+#include "pixels.h"
 
 namespace detector::depthwise_conv2d {
 

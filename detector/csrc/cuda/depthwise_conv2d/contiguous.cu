@@ -1,6 +1,6 @@
 // Depthwise convolution of contiguous planes on a GPU: a file of its own, so that it compiles beside the
 // other.
-#include "depthwise_conv2d/contiguous.cuh"
+#include "contiguous.cuh"
 
 namespace detector::depthwise_conv2d {
 

@@ -1,6 +1,6 @@
 // Depthwise convolution of channels-last tensors on a GPU: a file of its own, so that it compiles beside the
 // other.
-#include "depthwise_conv2d/channels_last.cuh"
+#include "channels_last.cuh"
 
 namespace detector::depthwise_conv2d {
 

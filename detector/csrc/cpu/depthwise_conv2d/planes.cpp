@@ -1,6 +1,6 @@
 // Depthwise convolution of contiguous planes on the CPU: a file of its own, so that it compiles beside the
 // other.
-#include "depthwise_conv2d/planes.h"
+#include "planes.h"
 
 namespace detector::depthwise_conv2d {
 
