@@ -58,7 +58,12 @@ def agreement(
 def detect(
     model: nn.Module, source: BoxSource, *, device: torch.device, images_per_batch: int = 8, workers: int = 0
 ) -> Iterator[Detections]:
-    """What a detector of torchvision finds in each image of a data set, on the CPU, best first."""
+    """What a detector of torchvision finds in each image of a data set, on the CPU, best first.
+
+    Args:
+        images_per_batch: that go through the model together, padded to the largest.
+        workers: processes that read images; 0: this process reads.
+    """
     model.eval()
     image_ids = iter(source.image_ids)
     for images in image_loader(source, images_per_batch=images_per_batch, workers=workers):

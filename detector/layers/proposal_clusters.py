@@ -57,8 +57,9 @@ def proposal_clusters(
     A proposal whose IoU with its nearest centre is at least `member_iou` gets that centre's class; below, it
     is background. Either way it gets the centre's weight, or 0 if the IoU is less than `ignore_iou`. With an
     `ignore_cover` above 0, background that covers at least that share of the area of some centre of its image
-    gets 0 too, unless their IoU is less than `cover_iou`: it may be the whole of which the centre is a part,
-    or is too large for that. An image without a positive class has no clusters, and weights of 0.
+    gets 0 too, as it may be the whole of which the centre is a part, but not where their IoU is less than
+    `cover_iou`, as it is too large for that. An image without a positive class has no clusters, and weights
+    of 0.
 
     Ties go to the first proposal, to the first centre and, in the 3-means, to the smaller top cluster. Equal
     inputs give equal bits, on the CPU and on a GPU. No gradient flows. On a GPU the host never waits, the

@@ -40,7 +40,7 @@ def test_proposals_equal_torchvisions(training):
     torch.manual_seed(0)
     network = faster_rcnn(torchvision_pyramid("mobilenet_v3", None), 3, **OPTIONS).rpn.train(training)
     counts = [2100, 300, 40]
-    corners = torch.randint(-5, 85, (2, sum(counts), 2, 2)).float()  # torchvision rounds others
+    corners = torch.randint(-5, 85, (2, sum(counts), 2, 2)).float()  # whole: an offset rounds none of them
     corners[:, :50, 1] = corners[:, :50, 0]  # no width, no height
     boxes = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=2)
     arguments = boxes, torch.randn(2 * sum(counts), 1), [(60, 80), (70, 50)], counts

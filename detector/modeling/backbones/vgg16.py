@@ -20,8 +20,8 @@ class VGG16(nn.Module):
         stride: pixels a feature: 16, or 8 without pool4 and with conv5 dilated by 2, so that it sees as much
             (arXiv 1511.07122).
         frozen_stages: how many of conv1 to conv3 keep their weights (2 in the published recipes).
-        image_by_image: run each image of a batch by itself. In float32 without TF32 cuDNN 9 takes 80 times as
-            long for conv3 of two images as for one.
+        image_by_image: run each image of a batch by itself. In float32 without TF32 cuDNN 9 takes 150 times
+            as long for one layer of conv3 of two images as of one (docs/performance.md).
     """
 
     out_channels = 512
