@@ -1,0 +1,15 @@
+"""Self-training on photographs, from PCL and from what finds whole animals, three seeds each.
+
+python benchmarks/self_training_photos.py [--seeds 3] [--jobs 1] [--only NAME] [KEY VALUE ...]
+
+configs/photos_pcl_lite0.yaml says where photographs, proposals and weights come from.
+"""
+
+from ablations_photos import ABLATIONS
+from methods import compare
+
+VARIANTS = {name: ABLATIONS[name] for name in ("pcl", "mist_context_cover_bounded")}
+STUDENTS = {f"{name}_self": (name, ()) for name in VARIANTS}
+
+if __name__ == "__main__":
+    compare("self_training_photos", "configs/photos_pcl_lite0.yaml", VARIANTS, STUDENTS)
