@@ -1,4 +1,4 @@
-"""Train and test methods, variants of one and their self-training, over several seeds, and keep the figures."""
+"""Train and test methods, variants of one and their self-training over several seeds; keep the figures."""
 
 import argparse
 import json
