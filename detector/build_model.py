@@ -66,7 +66,8 @@ def build_backbone(cfg: CfgNode) -> nn.Module:
         return VGG16(
             stride=options.STRIDE,
             frozen_stages=options.FROZEN_STAGES,
-            image_by_image=cfg.PRECISION == "float32",
+            image_by_image=cfg.PRECISION == "float32" and not options.WINOGRAD,
+            winograd=options.WINOGRAD,
         )
     if options.NAME != "timm":
         return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)

@@ -89,6 +89,7 @@ def get_cfg() -> CfgNode:
     cfg.MODEL.BACKBONE.STRIDE = 8  # see above
     cfg.MODEL.BACKBONE.FROZEN_STAGES = 2  # counted from the image, the stem being the first: not trained
     cfg.MODEL.BACKBONE.RECOMPUTE = False  # keep no activations for the gradient: less memory, more time
+    cfg.MODEL.BACKBONE.WINOGRAD = False  # vgg16 in float32: fewer multiplications, faster on a GPU
     cfg.MODEL.BACKBONE.TIMM_NAME = ""  # timm's name of the network, e.g. "tf_efficientnet_lite0"
     cfg.MODEL.BOX_FEATURES = CfgNode()
     cfg.MODEL.BOX_FEATURES.POOL = "roi_pool"  # "roi_pool" or "roi_align"
@@ -242,8 +243,8 @@ _AT_MOST_ONE = {
 # fmt: off
 _MAY_CHANGE = {
     "DETERMINISTIC", "DEVICE", "PRECISION", "CHANNELS_LAST", "COMPILE", "CUDNN_BENCHMARK", "THREADS",
-    "MODEL.BACKBONE.RECOMPUTE", "MODEL.BOX_FEATURES.CHUNK", "SOLVER.PICTURE_PERIOD", "OUTPUT_DIR",
-    "DATASETS.ROOT", "DATASETS.COCO_JSON",
+    "MODEL.BACKBONE.RECOMPUTE", "MODEL.BACKBONE.WINOGRAD", "MODEL.BOX_FEATURES.CHUNK",
+    "SOLVER.PICTURE_PERIOD", "OUTPUT_DIR", "DATASETS.ROOT", "DATASETS.COCO_JSON",
     "DATASETS.COCO_IMAGES", "DATASETS.TEST_SPLIT", "DATASETS.PROPOSALS", "DATASETS.WORKERS", "PROPOSALS.MODE",
     "PROPOSALS.LONGEST_SIDE", "INPUT.TEST_SIZES", "INPUT.TEST_FLIP", "MODEL.WEIGHTS", "SOLVER.MAX_ITER",
     "SOLVER.ACCUMULATE", "SOLVER.IMAGES_PER_STEP", "SOLVER.BASE_LR", "SOLVER.LR_SCALING", "SOLVER.LR_IMAGES",
@@ -346,6 +347,9 @@ def _check(cfg: CfgNode) -> None:
 
 def _check_backbone(cfg: CfgNode) -> None:
     backbone, because = cfg.MODEL.BACKBONE, f"as MODEL.BACKBONE.NAME is {cfg.MODEL.BACKBONE.NAME!r}"
+    plain = f"False, as MODEL.BACKBONE.NAME is {backbone.NAME!r} and PRECISION {cfg.PRECISION!r}"
+    fits = backbone.NAME == "vgg16" and cfg.PRECISION == "float32"
+    _require(fits or not backbone.WINOGRAD, "MODEL.BACKBONE.WINOGRAD", backbone.WINOGRAD, plain)
     if backbone.NAME == "timm":  # the network says itself what strides and stages it has
         key = "MODEL.BACKBONE.TIMM_NAME"
         _require(backbone.TIMM_NAME != "", key, backbone.TIMM_NAME, f"the name of a timm network, {because}")

@@ -133,6 +133,13 @@ def test_the_small_backbone_has_no_pretrained_weights(write):
         load_cfg(write(""), ["MODEL.BACKBONE.NAME", "small", "MODEL.WEIGHTS", "a.pth"])
 
 
+@pytest.mark.parametrize("words", [["PRECISION", "tf32"], ["MODEL.BACKBONE.NAME", "resnet50"]])
+def test_winograd_is_for_vgg16_in_float32(write, words):
+    load_cfg(write(""), ["MODEL.BACKBONE.WINOGRAD", "True"])
+    with pytest.raises(ValueError, match=r"WINOGRAD is True, expected False, as MODEL\.BACKBONE\.NAME is"):
+        load_cfg(write(""), ["MODEL.BACKBONE.WINOGRAD", "True", *words])
+
+
 def test_clusters_to_regress_to_need_a_method_that_makes_them(write):
     words = ["MODEL.REGRESSION.LABELS", "clusters", "MODEL.METHOD"]
     load_cfg(write(""), [*words, "mist"])

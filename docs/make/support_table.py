@@ -33,6 +33,7 @@ ROWS = {
     "quick_gelu": "test_quick_gelu",
     "trilinear_interpolate": "test_trilinear_interpolate",
     "lltm, lltm_sequence": "test_lltm",
+    "winograd_conv2d": "test_winograd_conv2d",
 }
 # A column of the table and what the name or the source of a test of it holds.
 COLUMNS = {

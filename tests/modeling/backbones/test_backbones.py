@@ -2,6 +2,7 @@ import pytest
 import torch
 from torchvision.models import vgg16
 
+from detector.layers import WinogradConv2d
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
@@ -58,6 +59,16 @@ def test_vgg16_takes_torchvisions_weights():
     del weights["features.28.weight"]
     with pytest.raises(RuntimeError, match=r"features\.28\.weight"):
         load_vgg16_weights(backbone, box_features.layers, weights)
+
+
+def test_vgg16_by_winograds_way():
+    torch.manual_seed(0)
+    plain, winograd = VGG16().double(), VGG16(winograd=True).double()
+    winograd.load_state_dict(plain.state_dict())  # the same names
+    assert sum(isinstance(layer, WinogradConv2d) for layer in winograd.features) == 10
+    images = torch.randn(2, 3, 40, 56, dtype=torch.float64)
+    torch.testing.assert_close(winograd(images), plain(images))
+    assert [w.requires_grad for w in winograd.parameters()] == [w.requires_grad for w in plain.parameters()]
 
 
 def test_vgg16_image_by_image():
