@@ -76,7 +76,8 @@ class WinogradConv2d(nn.Conv2d):
         )  # fmt: skip
 
     def forward(self, input: Tensor) -> Tensor:
-        return winograd_conv2d(input, self.weight, self.bias, self.padding, self.dilation)
+        padding, dilation = self.padding, self.dilation  # pairs; nn.Conv2d would take other things too
+        return winograd_conv2d(input, self.weight, self.bias, padding, dilation)  # type: ignore[arg-type]
 
 
 def _check(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
