@@ -55,18 +55,13 @@ C10_HOST_DEVICE void weight_axis_transposed(T* u, int step) {  // G^T: four to t
   u[0] = u0 + (u1 + u2) / 2, u[step] = (u1 - u2) / 2, u[2 * step] = (u1 + u2) / 2 + u3;
 }
 
-// The transpose of input_axis, seen from a cell: cell number s of its phase is part of tile s / 2 as its
-// element 0 or 1, and of the tile before as element 2 or 3. Its gradient is the sum of four terms.
-struct Term {
-  int tile;   // 0, or -1 for the tile before
-  int place;  // of that tile, along this axis
-  int sign;
-};
-C10_HOST_DEVICE inline Term term_of_cell(bool odd, int k) {
-  if (odd) {  // elements 1 and 3
-    return k < 3 ? Term{0, k + 1, k == 1 ? -1 : 1} : Term{-1, 3, -1};
-  }
-  return k == 0 ? Term{0, 0, 1} : Term{-1, k - 1, k == 1 ? -1 : 1};  // elements 0 and 2
+// B of the tile whose cells 0 and 1 these are, or of the one before, whose cells 2 and 3 they are: four to
+// two.
+template <typename T>
+C10_HOST_DEVICE void input_axis_transposed(T* v, int step, bool before) {
+  const T v0 = v[0], v1 = v[step], v2 = v[2 * step], v3 = v[3 * step];
+  v[0] = before ? v1 + v2 - v0 : v0;
+  v[step] = before ? -v3 : v1 - v2 + v3;
 }
 
 // ---- where tiles lie ----
@@ -82,6 +77,8 @@ struct Axis {
     return tile % dilation + 2 * dilation * (tile / dilation);
   }
   C10_HOST_DEVICE int64_t first_input(int64_t tile) const { return first_output(tile) - padding; }
+  // Pairs of inputs: the first two of each tile, and the last two of the last of each phase.
+  C10_HOST_DEVICE int64_t pairs() const { return tiles() + dilation; }
 };
 
 struct Tile {
@@ -98,9 +95,13 @@ struct Tiles {
   C10_HOST_DEVICE int64_t padded() const {
     return (count() + kColumnMultiple - 1) / kColumnMultiple * kColumnMultiple;
   }
-  C10_HOST_DEVICE Tile at(int64_t index) const {
-    const int64_t in_row = columns.tiles(), in_image = of_image();
-    return {index / in_image, index % in_image / in_row, index % in_row};
+  C10_HOST_DEVICE Tile at(int64_t index) const { return at(index, rows.tiles(), columns.tiles()); }
+  C10_HOST_DEVICE int64_t pairs() const { return images * rows.pairs() * columns.pairs(); }
+  C10_HOST_DEVICE Tile pair_at(int64_t index) const { return at(index, rows.pairs(), columns.pairs()); }
+
+ private:
+  C10_HOST_DEVICE static Tile at(int64_t index, int64_t in_column, int64_t in_row) {
+    return {index / (in_column * in_row), index / in_row % in_column, index % in_row};
   }
 };
 
@@ -131,32 +132,39 @@ C10_HOST_DEVICE void input_tile(const T* plane, int64_t height, int64_t width, c
   }
 }
 
-// The gradient of cell (y, x) from those of the tiles, which lie `place_stride` apart.
+// The gradient of the two by two inputs with which tile `pair` begins, summed over the tiles that hold them.
 template <typename T>
-C10_HOST_DEVICE T input_cell(const T* grad, int64_t place_stride, const Tiles& tiles, int64_t image,
-                             int64_t y, int64_t x) {
+C10_HOST_DEVICE void input_pairs(const T* grad, int64_t place_stride, const Tiles& tiles, Tile pair,
+                                 int64_t height, int64_t width, T* plane) {
   const Axis &rows = tiles.rows, &columns = tiles.columns;
-  const int64_t padded_y = y + rows.padding, padded_x = x + columns.padding;
-  if (padded_y < 0 || padded_x < 0) {
-    return 0;  // a negative padding cuts the cell off
-  }
-  const int64_t in_phase_y = padded_y / rows.dilation, in_phase_x = padded_x / columns.dilation;
-  const int64_t phase_y = padded_y % rows.dilation, phase_x = padded_x % columns.dilation;
-  T sum = 0;
-  for (int a = 0; a < 4; ++a) {
-    const Term by_row = term_of_cell(in_phase_y % 2, a);
-    const int64_t row = (in_phase_y / 2 + by_row.tile) * rows.dilation + phase_y;
-    for (int b = 0; b < 4; ++b) {
-      const Term by_column = term_of_cell(in_phase_x % 2, b);
-      const int64_t column = (in_phase_x / 2 + by_column.tile) * columns.dilation + phase_x;
-      if (row >= 0 && row < rows.tiles() && column >= 0 && column < columns.tiles()) {
-        const int64_t index = (image * rows.tiles() + row) * columns.tiles() + column;
-        const T value = grad[(4 * by_row.place + by_column.place) * place_stride + index];
-        sum += by_row.sign * by_column.sign > 0 ? value : -value;
+  T sums[4] = {};
+  for (int k = 0; k < 4; ++k) {
+    const bool above = k / 2, left = k % 2;
+    const int64_t row = pair.row - above * rows.dilation, column = pair.column - left * columns.dilation;
+    if (row >= 0 && row < rows.tiles() && column >= 0 && column < columns.tiles()) {
+      const T* from = grad + (pair.image * rows.tiles() + row) * columns.tiles() + column;
+      T v[kPlaces];
+      for (int place = 0; place < kPlaces; ++place) {
+        v[place] = from[place * place_stride];
+      }
+      for (int i = 0; i < 4; ++i) {
+        input_axis_transposed(v + i, 4, above);
+      }
+      for (int i = 0; i < 2; ++i) {
+        input_axis_transposed(v + 4 * i, 1, left);
+      }
+      for (int i = 0; i < 4; ++i) {
+        sums[i] += v[i / 2 * 4 + i % 2];
       }
     }
   }
-  return sum;
+  for (int i = 0; i < 4; ++i) {
+    const int64_t y = rows.first_input(pair.row) + i / 2 * rows.dilation;
+    const int64_t x = columns.first_input(pair.column) + i % 2 * columns.dilation;
+    if (y >= 0 && y < height && x >= 0 && x < width) {
+      plane[y * width + x] = sums[i];
+    }
+  }
 }
 
 // A^T m A to a plane (rows.size, columns.size).
@@ -244,6 +252,9 @@ inline Tiles tiles_of_outputs(const char* op, const Sizes& size, const Sizes& di
 inline Tiles tiles_of_inputs(const char* op, const Sizes& size, const Sizes& padding, const Sizes& dilation) {
   check_pair(op, "padding", padding);
   check_pair(op, "dilation", dilation);
+  if (padding[0] < 0 || padding[1] < 0) {
+    fail(op, ": padding is ", tuple_text(padding), ", expected at least 0");
+  }
   if (size.size() != 3) {
     fail(op, ": size is ", tuple_text(size), ", expected images, rows and columns");
   }

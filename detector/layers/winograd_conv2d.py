@@ -15,9 +15,9 @@ def winograd_conv2d(
 ) -> Tensor:
     """A 3 x 3 convolution with 16 multiplications for four outputs in place of 36.
 
-    It equals ``torch.nn.functional.conv2d`` up to rounding, about twice that of the plain sum. It pays in
-    float32 on a GPU, without TF32, from 128 channels on: its work is 16 matrix products, which follow torch's
-    setting for those (``torch.backends.cuda.matmul``; with TF32 the error is that of TF32 and more). Source:
+    It equals ``torch.nn.functional.conv2d`` up to rounding; of VGG16's layers on an H200 it rounds less than
+    cuDNN, in the gradients too. It pays in float32 on a GPU, without TF32, from 128 channels on: its work is
+    16 matrix products, which follow torch's setting for those (``torch.backends.cuda.matmul``). Source:
     Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", F(2 x 2, 3 x 3),
     https://arxiv.org/abs/1509.09308.
 
@@ -37,12 +37,12 @@ def winograd_conv2d(
         Tensor[N, K, H + 2 padding - 2 dilation, W + 2 padding - 2 dilation]: contiguous.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype or device, a dilation below 1, or a kernel that is larger than
-            the padded input.
-        ValueError: if padding or dilation is neither an integer nor a pair of them, or padding is negative.
+        RuntimeError: on a wrong shape, dtype or device, a dilation below 1, a negative padding, or a kernel
+            that is larger than the padded input.
+        ValueError: if padding or dilation is neither an integer nor a pair of them.
     """
     _check(input, weight, bias)
-    padding, dilation = _pair("padding", padding, 0), _pair("dilation", dilation, 1)
+    padding, dilation = _pair("padding", padding), _pair("dilation", dilation)
     exact = torch.promote_types(input.dtype, torch.float32)
     with torch.autocast(input.device.type, enabled=False):
         tiles = _C.winograd_conv2d_input_forward(input.to(exact), padding, dilation)
@@ -95,11 +95,10 @@ def _check(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
             raise RuntimeError(f"winograd_conv2d: {found}, expected {input.dtype} on {input.device}")
 
 
-def _pair(name: str, value: Pair, least: int) -> tuple[int, int]:
+def _pair(name: str, value: Pair) -> tuple[int, int]:
     pair = value if isinstance(value, tuple | list) else (value, value)
-    if len(pair) != 2 or not all(isinstance(n, int | torch.SymInt) and n >= least for n in pair):
-        expected = f"expected an integer of {least} or more, or a pair of them"
-        raise ValueError(f"winograd_conv2d: {name} is {value!r}, {expected}")
+    if len(pair) != 2 or not all(isinstance(n, int | torch.SymInt) for n in pair):
+        raise ValueError(f"winograd_conv2d: {name} is {value!r}, expected an integer or a pair of them")
     return pair[0], pair[1]
 
 

@@ -217,10 +217,10 @@ def test_bad_tensors(changes: dict[str, Tensor], message: str, device: torch.dev
 
 
 BAD_SIZES = [
-    ({"padding": -1}, ValueError, "padding is -1, expected an integer of 0 or more, or a pair of them"),
-    ({"dilation": 0}, ValueError, "dilation is 0, expected an integer of 1 or more, or a pair of them"),
-    ({"padding": (1, 1, 1)}, ValueError, r"padding is \(1, 1, 1\), expected an integer of 0"),
-    ({"padding": 0.5}, ValueError, "padding is 0.5, expected an integer of 0"),
+    ({"padding": -1}, RuntimeError, r"padding is \(-1, -1\), expected at least 0"),
+    ({"dilation": 0}, RuntimeError, r"dilation is \(0, 0\), expected at least 1"),
+    ({"padding": (1, 1, 1)}, ValueError, r"padding is \(1, 1, 1\), expected an integer or a pair of them"),
+    ({"padding": 0.5}, ValueError, "padding is 0.5, expected an integer or a pair of them"),
     ({"dilation": 3}, RuntimeError, "the input has 6 rows, expected at least 7 with padding 0 and dilation"),
 ]  # fmt: skip
 

@@ -74,13 +74,10 @@ struct Cpu {
     const T* from = data<T>(matrices);
     T* to = new_data<T>(planes);
     for_channels(channels, kPlaces * padded, [=](int64_t c) {
-      for (int64_t image = 0; image < tiles.images; ++image) {
-        for (int64_t y = 0; y < height; ++y) {
-          for (int64_t x = 0; x < width; ++x) {
-            to[((image * channels + c) * height + y) * width + x] =
-                input_cell(from + c * padded, channels * padded, tiles, image, y, x);
-          }
-        }
+      for (int64_t index = 0; index < tiles.pairs(); ++index) {
+        const Tile pair = tiles.pair_at(index);
+        input_pairs(from + c * padded, channels * padded, tiles, pair, height, width,
+                    to + (pair.image * channels + c) * height * width);
       }
     });
   }

@@ -81,14 +81,14 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     to_inputs_kernel(const T* matrices, int64_t channels, int64_t height, int64_t width, Tiles tiles,
                      T* planes) {
-  const int64_t index = place_of_thread(), cells = height * width, padded = tiles.padded();
-  if (index >= tiles.images * cells) {
+  const int64_t index = place_of_thread(), padded = tiles.padded();
+  if (index >= tiles.pairs()) {
     return;
   }
-  const int64_t image = index / cells, cell = index % cells;
+  const Tile pair = tiles.pair_at(index);
   for (int64_t c = blockIdx.y; c < channels; c += gridDim.y) {
-    planes[(image * channels + c) * cells + cell] =
-        input_cell(matrices + c * padded, channels * padded, tiles, image, cell / width, cell % width);
+    input_pairs(matrices + c * padded, channels * padded, tiles, pair, height, width,
+                planes + (pair.image * channels + c) * height * width);
   }
 }
 
@@ -131,9 +131,8 @@ struct Cuda {
   template <typename T>
   static void to_inputs(const Tensor& matrices, const Tiles& tiles, const Tensor& planes) {
     const int64_t channels = planes.size(1), height = planes.size(2), width = planes.size(3);
-    to_inputs_kernel<T>
-        <<<grid_of(tiles.images * height * width, channels), kThreads, 0, current_stream(planes)>>>(
-            data<T>(matrices), channels, height, width, tiles, new_data<T>(planes));
+    to_inputs_kernel<T><<<grid_of(tiles.pairs(), channels), kThreads, 0, current_stream(planes)>>>(
+        data<T>(matrices), channels, height, width, tiles, new_data<T>(planes));
     STD_CUDA_KERNEL_LAUNCH_CHECK();
   }
 

@@ -46,7 +46,9 @@ class VGG16(nn.Module):
         if winograd:
             for position, layer in enumerate(self.features):
                 if isinstance(layer, nn.Conv2d) and layer.in_channels >= LEAST_CHANNELS:
-                    self.features[position] = WinogradConv2d(layer.in_channels, layer.out_channels, padding=1)
+                    other = WinogradConv2d(layer.in_channels, layer.out_channels, padding=1, device="meta")
+                    other.weight, other.bias = layer.weight, layer.bias  # nothing is drawn anew
+                    self.features[position] = other
         for layer in self.features:
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
