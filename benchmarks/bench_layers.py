@@ -9,6 +9,7 @@ from cases import (
     quick_gelu,
     trilinear_interpolate,
     upsample_bilinear2d,
+    winograd_conv2d,
 )
 from measure import run_cases
 
@@ -18,6 +19,7 @@ CASES = [
     quick_gelu,
     trilinear_interpolate,
     upsample_bilinear2d,
+    winograd_conv2d,
 ]
 
 if __name__ == "__main__":
