@@ -1,15 +1,16 @@
-"""winograd_conv2d beside cuDNN's convolution in float32 without TF32: VGG16's layers of an image of 688 x 917.
+"""winograd_conv2d beside cuDNN's convolution in float32 without TF32: VGG16's layers, an image of 688 x 917.
 
-Predicted for 512 to 512 channels on 86 x 114 cells: 20.6 GFLOP of matrix products at 50 TFLOP/s are 0.41 ms, the
-maps move 240 MB in 0.06 ms; 0.48 ms, against 46 GFLOP that cuDNN takes 1.74 ms for. Measured 0.56: products
+Predicted for 512 to 512 channels on 86 x 114 cells: 20.6 GFLOP of matrix products at 50 TFLOP/s are 0.41 ms,
+the maps move 240 MB in 0.06 ms: 0.47 ms, where cuDNN takes 1.74 ms for 46 GFLOP. Measured 0.56: products
 0.44, maps 0.05 each, bias 0.02. What was tried:
 
-* the gradient of the input cell by cell, whose neighbours read every second number of two places: 0.24 ms for
-  that map; two by two cells a thread: 0.05, kept
-* the gradient of the weights of large planes is one product of few rows and very many columns, and reaches 12
-  to 36 TFLOP/s there (0.60 ms of 256 to 256 channels on 172 x 229, where cuDNN takes 0.42 in all)
+* the gradient of the input cell by cell, whose neighbours read every second number of two places: 0.24 ms
+  for that map; two by two cells a thread: 0.05, kept
+* the gradient of the weights of large planes is one product of few rows and very many columns, at 12 to 36
+  TFLOP/s: 0.60 ms for 256 to 256 channels on 172 x 229, where cuDNN takes 0.42 in all; nothing tried
 
-On a CPU there are no rows: a layer takes a third longer than torch's (0.171 s for 0.129, 512 channels on 43 x 57).
+On a CPU there are no rows: there a layer takes a third longer than torch's (0.171 s, not 0.129, for 512
+channels on 43 x 57, one core).
 """
 
 from collections.abc import Callable
