@@ -1,4 +1,4 @@
-"""PCL on Doom with one choice changed at a time, three seeds each: a line of the table each.
+"""PCL on Doom with one choice changed at a time, and MIST with context, three seeds each.
 
 python benchmarks/ablations_doom.py [--seeds 3] [--jobs 1] [--only NAME] [KEY VALUE ...]
 
@@ -8,6 +8,7 @@ commands that make them.
 
 from methods import compare
 
+CONTEXT = ("MODEL.BOX_FEATURES.CONTEXT", "1.8")
 ABLATIONS = {
     "pcl": (),
     "no_ignore": ("CLUSTERS.IGNORE_IOU", "0"),
@@ -15,6 +16,8 @@ ABLATIONS = {
     "2_streams": ("MODEL.STREAMS", "2", "MODEL.STREAM_WEIGHTS", "(1.0, 1.0)"),
     "fast": ("DATASETS.PROPOSALS", "datasets/doom/proposals_fast.npz"),
     "grid": ("DATASETS.PROPOSALS", "datasets/doom/proposals_grid.npz"),
+    "pcl_context": CONTEXT,
+    "mist_context": ("MODEL.METHOD", "mist", *CONTEXT),
 }
 
 if __name__ == "__main__":
