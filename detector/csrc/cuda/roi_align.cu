@@ -4,6 +4,7 @@
 #include "../roi_align.h"
 #include "roi/gather.cuh"
 #include "roi_align/backward.cuh"
+#include "roi_align/by_rows.cuh"
 #include "roi_align/mean.cuh"
 
 namespace detector::roi_align {
@@ -26,8 +27,11 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
     dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
       using A = Accumulate<T>;
-      roi::gather<T>(input, boxes, sizes, Mean<A>{A(spatial_scale), ratio, aligned},
-                     {static_cast<T*>(output.mutable_data_ptr()), nullptr, channels_last});
+      const Mean<A> mean{A(spatial_scale), ratio, aligned};
+      const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()), nullptr, channels_last};
+      if (!launch_by_rows<T>(input, boxes, sizes, mean, to)) {
+        roi::gather<T>(input, boxes, sizes, mean, to);
+      }
     });
   }
   return output;

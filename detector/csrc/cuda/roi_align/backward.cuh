@@ -1,6 +1,6 @@
-// The backward pass of roi_align. A block owns a tile of cells of an image and some channels: a warp a part
-// of the tile, in registers, and a lane V channels. It walks the boxes that touch the tile in order, so no
-// two threads add to one place. A bin's gradient is spread over rows first, then over columns.
+// The backward pass of roi_align. A block owns a tile of cells of an image and some channels: a warp a row of
+// the tile, in registers, and a lane V channels. It walks the boxes that touch the tile in order, so no two
+// threads add to one place. A bin's gradient is weighed for the row first, then for its cells.
 #pragma once
 
 #include "../roi/gather.cuh"
@@ -9,12 +9,15 @@
 
 namespace detector::roi_align {
 
+constexpr int kBlocks = 3;  // on a processor
+
 // The sums of a warp's cells.
 template <typename T, int V>
-struct Part {
+struct Row {
   using A = Accumulate<T>;
-  A sums[kRows][kColumns][V];
-  int row, column;  // which part
+  static constexpr int kNear = 4;  // bins, loaded together; most rows see no more
+  A sums[kSide][V];
+  int row;  // of the tile
 
   // Weights of zero make an infinite gradient NaN: kCareful omits them.
   template <bool kCareful>
@@ -25,55 +28,60 @@ struct Part {
     }
   }
 
-  template <bool kCareful>
-  __device__ static void spread(const Pack<T, V>& pack, const Pack<A, kRows> weights, A (&rows)[kRows][V]) {
-    A value[V];
+  // Some bins further, of `size` bytes each, which takes one instruction.
+  __device__ static const T* further(const T* from, unsigned bins, unsigned size) {
+    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(from) + uint64_t(bins) * size);
+  }
+
+  // Of kNear bins, of which `number` exist, those that do are loaded together.
+  __device__ static void load(const T* from, unsigned size, int number, A (&near)[kNear][V]) {
+    Pack<T, V> packs[kNear] = {};
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      value[v] = A(pack.values[v]);
+    for (int i = 0; i < kNear; ++i, from = further(from, 1, size)) {
+      if (i < number) {
+        packs[i] = load_once<V>(from);
+      }
     }
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      add_to<kCareful>(rows[r], weights.values[r], value);
+    for (int i = 0; i < kNear * V; ++i) {
+      near[i / V][i % V] = A(packs[i / V].values[i % V]);
     }
   }
 
-  // grad: of the lane's channels; a bin is `channels`, a row of bins `bin_row` apart.
+  // grad: of the lane's channels; a bin takes `size` bytes.
   template <bool kCareful>
-  __device__ void add(const BoxWeights<A>& box, const T* grad, int64_t channels, int64_t bin_row) {
-    const int first_y = box.y.begin[row], end_y = box.y.end[row], end_x = box.x.end[column];
-    if (first_y == end_y) {
+  __device__ void add(const BoxWeights<A>& box, const T* grad, unsigned size, int pooled_width) {
+    const Bins y = box.y.bins[row], x = box.x.bins[0];
+    if (y.begin == y.end) {
       return;
     }
-    const bool second_y = first_y + 1 < end_y;
-    grad += (box.first_bin * channels) + first_y * bin_row + box.x.begin[column] * channels;
-    const auto load = [](const T* at) { return *reinterpret_cast<const Pack<T, V>*>(at); };
 #pragma unroll 1
-    for (int first_x = box.x.begin[column]; first_x < end_x; first_x += 2, grad += 2 * channels) {
-      const T* next = first_x + 1 < end_x ? grad + channels : grad;
-      const int64_t down = second_y ? bin_row : 0;
-      // Loaded together; most parts see no other bins.
-      const Pack<T, V> near[2][2] = {{load(grad), load(grad + down)}, {load(next), load(next + down)}};
+    for (int first = x.begin; first < x.end; first += kNear) {
+      const T* from = further(grad + box.first, y.begin * pooled_width + first, size);
+      A of_row[kNear][V];
+      load(from, size, x.end - first, of_row);
+      const A weight = box.y.of[y.begin][row].values[0];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int x = first_x + i;
-        if (x < end_x) {
-          A rows[kRows][V] = {};
-          spread<kCareful>(near[i][0], box.y.of[first_y][row], rows);
-          if (second_y) {
-            spread<kCareful>(near[i][1], box.y.of[first_y + 1][row], rows);
-          }
+      for (int i = 0; i < kNear * V; ++i) {
+        of_row[i / V][i % V] *= weight;  // not zero, the first bin weighs
+      }
 #pragma unroll 1
-          for (int y = first_y + 2; y < end_y; ++y) {
-            spread<kCareful>(load((i == 0 ? grad : next) + (y - first_y) * bin_row), box.y.of[y][row], rows);
-          }
-          const Pack<A, kColumns> weights = box.x.of[x][column];
+      for (int bin = y.begin + 1; bin < y.end; ++bin) {
+        from = further(from, pooled_width, size);
+        A below[kNear][V];
+        load(from, size, x.end - first, below);
 #pragma unroll
-          for (int c = 0; c < kColumns; ++c) {
+        for (int i = 0; i < kNear; ++i) {
+          add_to<kCareful>(of_row[i], box.y.of[bin][row].values[0], below[i]);
+        }
+      }
 #pragma unroll
-            for (int r = 0; r < kRows; ++r) {
-              add_to<kCareful>(sums[r][c], weights.values[c], rows[r]);
-            }
+      for (int i = 0; i < kNear; ++i) {
+        if (first + i < x.end) {
+          const Pack<A, kSide> weights = box.x.of[first + i][0];
+#pragma unroll
+          for (int c = 0; c < kSide; ++c) {
+            add_to<kCareful>(sums[c], weights.values[c], of_row[i]);
           }
         }
       }
@@ -83,18 +91,50 @@ struct Part {
   __device__ bool is_finite() const {
     A total = 0;  // of zeros, or NaN
 #pragma unroll
-    for (int i = 0; i < kRows * kColumns * V; ++i) {
-      total += A(0) * sums[i / V / kColumns][i / V % kColumns][i % V];
+    for (int i = 0; i < kSide * V; ++i) {
+      total += A(0) * sums[i / V][i % V];
     }
     return total == A(0);
+  }
+
+  // to: of the first cell and the lane's first channel.
+  __device__ void store(A* to, int number, int64_t cell_stride, int64_t channel_stride) const {
+#pragma unroll
+    for (int c = 0; c < kSide; ++c) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        if (c < number) {
+          to[c * cell_stride + v * channel_stride] = sums[c][v];
+        }
+      }
+    }
+  }
+
+  // The same where cells lie side by side, 16 bytes at a time.
+  __device__ void store_packs(A* to, int number, int64_t channel_stride) const {
+    constexpr int size = kPackSize<A>;
+#pragma unroll
+    for (int c = 0; c < kSide; c += size) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        if (c < number) {
+          Pack<A, size> pack;
+#pragma unroll
+          for (int i = 0; i < size; ++i) {
+            pack.values[i] = sums[c + i][v];
+          }
+          store_pack(to + c + v * channel_stride, pack);
+        }
+      }
+    }
   }
 };
 
 // parts: (chunks, N, C, H, W), or (chunks, N, H, W, C) with channels_last.
-template <typename T, int V>
-__global__ void __launch_bounds__(kThreads, 3)
-    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Mean<Accumulate<T>> mean, Sizes sizes,
-                    int groups, int chunks, bool channels_last, Accumulate<T>* parts) {
+template <typename T, int V, typename Source>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Source source, Sizes sizes, int groups,
+                    int chunks, bool channels_last, Accumulate<T>* parts) {
   using A = Accumulate<T>;
   const int tiles_x = (sizes.width + kSide - 1) / kSide, tiles_y = (sizes.height + kSide - 1) / kSide;
   const int group = blockIdx.x % groups;
@@ -106,53 +146,50 @@ __global__ void __launch_bounds__(kThreads, 3)
   const int chunk = rest % chunks, image = rest / chunks;
   const int start = boxes.starts[image];
   const int64_t count = boxes.starts[image + 1] - start;
-  __shared__ Shared<A> shared;
-  const Walk<A> walk{boxes,
-                     mean,
-                     sizes,
-                     first_row,
-                     first_column,
-                     start + int(count * chunk / chunks),
-                     start + int(count * (chunk + 1) / chunks),
-                     shared};
+  __shared__ Shared<A, Source> shared;
+  const Walk<A, Source> walk{source,
+                             boxes.order,
+                             sizes,
+                             {first_row, first_column},
+                             start + int(count * chunk / chunks),
+                             start + int(count * (chunk + 1) / chunks),
+                             shared};
   const int64_t channel = (int64_t(group) * kWarp + lane_of_thread()) * V;
   const bool exists = channel < sizes.channels;
   grad += exists ? channel : 0;
-  const int64_t bin_row = sizes.pooled_width * sizes.channels;
-  constexpr int across = kSide / kColumns;
-  Part<T, V> part{{}, warp_of_thread() / across, warp_of_thread() % across};
-  walk([&](const BoxWeights<A>& box) { part.template add<false>(box, grad, sizes.channels, bin_row); });
-  if (__syncthreads_or(!part.is_finite())) {
-    part = {{}, part.row, part.column};
-    walk([&](const BoxWeights<A>& box) { part.template add<true>(box, grad, sizes.channels, bin_row); });
+  Row<T, V> row{{}, warp_of_thread()};
+  const unsigned size = sizes.channels * sizeof(T);
+  const int pooled_width = sizes.pooled_width;
+  walk([&](const BoxWeights<A>& box) { row.template add<false>(box, grad, size, pooled_width); });
+  if (__syncthreads_or(!row.is_finite())) {
+    row = {{}, row.row};
+    walk([&](const BoxWeights<A>& box) { row.template add<true>(box, grad, size, pooled_width); });
   }
-  const int64_t of_image = (int64_t(chunk) * sizes.images + image) * sizes.channels * sizes.cells();
-  const int64_t cell_stride = channels_last ? sizes.channels : 1;
-  const int64_t channel_stride = channels_last ? 1 : sizes.cells();
-  const int top = first_row + part.row * kRows, left = first_column + part.column * kColumns;
-#pragma unroll
-  for (int i = 0; i < kRows * kColumns; ++i) {
-    const int y = top + i / kColumns, x = left + i % kColumns;
-    if (exists && y < sizes.height && x < sizes.width) {
-      A* to = parts + of_image + channel * channel_stride + (int64_t(y) * sizes.width + x) * cell_stride;
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        to[v * channel_stride] = part.sums[i / kColumns][i % kColumns][v];
-      }
+  const int y = first_row + row.row;
+  if (exists && y < sizes.height) {
+    const int64_t of_image = (int64_t(chunk) * sizes.images + image) * sizes.channels * sizes.cells();
+    const int64_t cell_stride = channels_last ? sizes.channels : 1;
+    const int64_t channel_stride = channels_last ? 1 : sizes.cells();
+    A* to = parts + of_image + channel * channel_stride + (y * sizes.width + first_column) * cell_stride;
+    const int number = min(int64_t(kSide), sizes.width - first_column);
+    if (!channels_last && sizes.width % kPackSize<A> == 0) {
+      row.store_packs(to, number, channel_stride);
+    } else {
+      row.store(to, number, cell_stride, channel_stride);
     }
   }
 }
 
 // grad: (R, PH, PW, C), contiguous.
-template <typename T, int V>
-void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Mean<Accumulate<T>>& mean,
+template <typename T, int V, typename Source>
+void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Source& source,
                      const Sizes& sizes, bool channels_last, const Tensor& output) {
   using A = Accumulate<T>;
   const cudaStream_t stream = current_stream(output);
   const int64_t groups = ceil_div(sizes.channels, kWarp * V);
   const int64_t blocks = sizes.images * ceil_div(sizes.height, kSide) * ceil_div(sizes.width, kSide) * groups;
   // Most boxes meet in the middle of an image: several waves even that out.
-  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * 3;
+  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * kBlocks;
   const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, blocks), 1, 8));
   const bool direct = chunks == 1 && std::is_same_v<T, A>;
   const int64_t size = sizes.images * sizes.channels * sizes.cells();
@@ -160,12 +197,32 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
       direct ? output
              : torch::stable::new_empty(output, {chunks, size}, accumulate_type(output.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());
-  backward_kernel<T, V><<<blocks * chunks, kThreads, 0, stream>>>(grad, boxes, mean, sizes, int(groups),
+  backward_kernel<T, V><<<blocks * chunks, kThreads, 0, stream>>>(grad, boxes, source, sizes, int(groups),
                                                                   chunks, channels_last, sums);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   if (!direct) {
     roi::sum_parts(sums, chunks, size, static_cast<T*>(output.mutable_data_ptr()), stream);
   }
+}
+
+template <typename T, int V>
+void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Mean<Accumulate<T>>& mean,
+                     const Sizes& sizes, bool channels_last, const Tensor& output) {
+  using A = Accumulate<T>;
+  const bool usual = mean.sampling_ratio == kSamples &&
+                     std::max(sizes.pooled_height, sizes.pooled_width) <= kMostBins && sizes.boxes > 0;
+  if (!usual) {
+    launch_backward<T, V>(grad, boxes, FromRows<A>{boxes, mean}, sizes, channels_last, output);
+    return;
+  }
+  const Tensor tables =
+      torch::stable::new_empty(output, {sizes.boxes, int64_t(sizeof(BoxTable<A>))}, ScalarType::Byte);
+  auto* table = static_cast<BoxTable<A>*>(tables.mutable_data_ptr());
+  constexpr int of_block = 128;
+  tables_kernel<<<blocks_for(sizes.boxes * kWarp, of_block), of_block, 0, current_stream(output)>>>(
+      boxes, mean, sizes, table);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_backward<T, V>(grad, boxes, FromTables<A>{table}, sizes, channels_last, output);
 }
 
 template <typename T>

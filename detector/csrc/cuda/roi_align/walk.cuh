@@ -6,36 +6,81 @@
 
 namespace detector::roi_align {
 
-using roi::BoxesByImage;
-using roi::Sizes;
-
-constexpr int kWarps = kSide / kRows * (kSide / kColumns);  // of a block, one for each part of a tile
+constexpr int kWarps = kSide;  // of a block, one for each row of a tile
 constexpr int kThreads = kWarps * kWarp;
 
-// A box that touches the tile.
-template <typename A>
-struct Hit {
-  AlignedBox<A> box;
-  int index;
+struct Tile {
+  int row, column;  // the first
 };
 
+// Boxes of any number of samples and bins, by their rows.
 template <typename A>
+struct FromRows {
+  using Box = AlignedBox<A>;
+  BoxesByImage<A> boxes;
+  Mean<A> mean;
+
+  __device__ Box box(int position, const Sizes& sizes) const { return mean.box(boxes.row(position), sizes); }
+  __device__ static bool may_touch(const Box& box, const Tile& tile, const Sizes& sizes) {
+    return may_touch(box.y, sizes.pooled_height, tile.row) &&
+           may_touch(box.x, sizes.pooled_width, tile.column);
+  }
+  __device__ static void weigh(const Box& box, const Tile& tile, const Sizes& sizes, int bin_y, int bin_x,
+                               BoxWeights<A>& to) {
+    to.y.fill(AnySamples<A>(box.y, bin_y, sizes.pooled_height, tile.row, sizes.height), A(1) / box.count());
+    to.x.fill(AnySamples<A>(box.x, bin_x, sizes.pooled_width, tile.column, sizes.width), A(1));
+  }
+
+ private:
+  __device__ static bool may_touch(const Axis<A>& axis, int bins, int first) {
+    const A end = axis.start + A(bins) * axis.bin;
+    const A low = min(axis.start, end), high = max(axis.start, end);
+    return axis.grid > 0 && A(first + kSide) >= low - A(1) && A(first) <= high + A(2);
+  }
+};
+
+// Boxes of the usual numbers, by their tables.
+template <typename A>
+struct FromTables {
+  using Box = const BoxTable<A>*;
+  const BoxTable<A>* tables;
+
+  __device__ Box box(int position, const Sizes&) const { return tables + position; }
+  __device__ static bool may_touch(Box box, const Tile& tile, const Sizes&) {
+    return box->first_row < tile.row + kSide && box->last_row >= tile.row &&
+           box->first_column < tile.column + kSide && box->last_column >= tile.column;
+  }
+  __device__ static void weigh(Box box, const Tile& tile, const Sizes&, int, int, BoxWeights<A>& to) {
+    static_assert(kMostBins == kBins);  // there are no more to come
+    const auto along = [](const SamplesOfBin<A>* samples, int first) {
+      return [samples, first](int bin, int cell) { return weight_at(samples[bin], A(first + cell)); };
+    };
+    to.y.fill(along(box->y, tile.row), A(1) / A(kSamples * kSamples));
+    to.x.fill(along(box->x, tile.column), A(1));
+  }
+};
+
+template <typename A, typename Source>
 struct Shared {
+  // A box that touches the tile.
+  struct Hit {
+    typename Source::Box box;
+    int index;
+  };
   BoxWeights<A> weights[2][kWarps];
-  Hit<A> hits[kThreads];
+  Hit hits[kThreads];
   unsigned of_warp[kWarps];
 };
 
 // The boxes of a block and where they meet its tile.
-template <typename A>
+template <typename A, typename Source>
 struct Walk {
-  BoxesByImage<A> boxes;
-  Mean<A> mean;
+  Source source;
+  const int* order;
   Sizes sizes;
-  int first_row, first_column, first, end;
-  Shared<A>& shared;
-
-  __device__ AlignedBox<A> box(int index) const { return mean.box(boxes.rows + 5 * int64_t(index), sizes); }
+  Tile tile;
+  int first, end;
+  Shared<A, Source>& shared;
 
   // Calls add(weights) for each box from first to end that touches the tile, and each kBins x kBins of its
   // bins, in order; a warp works out the weights of one of them for all warps.
@@ -45,11 +90,9 @@ struct Walk {
     const int lane = lane_of_thread(), warp = warp_of_thread();
     int half = 0;
     for (int base = first; base < end; base += kThreads) {
-      const int index = boxes.order[min(base + int(threadIdx.x), end - 1)];
-      const AlignedBox<A> mine = box(index);
-      const bool hit = base + int(threadIdx.x) < end &&
-                       may_touch(mine.y, sizes.pooled_height, first_row, kSide) &&
-                       may_touch(mine.x, sizes.pooled_width, first_column, kSide);
+      const int position = min(base + int(threadIdx.x), end - 1);
+      const typename Source::Box mine = source.box(position, sizes);
+      const bool hit = base + int(threadIdx.x) < end && source.may_touch(mine, tile, sizes);
       const unsigned of_lanes = __ballot_sync(0xffffffffu, hit);
       if (lane == 0) {
         of_warp[warp] = of_lanes;
@@ -61,7 +104,7 @@ struct Walk {
         total += __popc(of_warp[w]);
       }
       if (hit) {
-        hits[before] = {mine, index};
+        hits[before] = {mine, order[position]};
       }
       __syncthreads();
       for (int bin_y = 0; bin_y < sizes.pooled_height; bin_y += kBins) {
@@ -70,10 +113,9 @@ struct Walk {
             BoxWeights<A>* of_round = weights[half];  // the other half may still be in use
             if (round + warp < total) {
               const auto& [its, index] = hits[round + warp];
-              BoxWeights<A>& to = of_round[warp];
-              to.y.fill(its.y, bin_y, sizes.pooled_height, first_row, sizes.height, A(1) / its.count());
-              to.x.fill(its.x, bin_x, sizes.pooled_width, first_column, sizes.width, A(1));
-              to.first_bin = index * sizes.bins() + int64_t(bin_y) * sizes.pooled_width + bin_x;
+              source.weigh(its, tile, sizes, bin_y, bin_x, of_round[warp]);
+              const int64_t bin = index * sizes.bins() + int64_t(bin_y) * sizes.pooled_width + bin_x;
+              of_round[warp].first = bin * sizes.channels;
             }
             __syncthreads();
 #pragma unroll 1

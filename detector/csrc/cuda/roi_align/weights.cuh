@@ -4,84 +4,93 @@
 #include "../pack.cuh"
 #include "../reduce.cuh"
 #include "mean.cuh"
+#include "tables.cuh"
 
 namespace detector::roi_align {
 
-constexpr int kSide = 8;                // cells of a tile, on both axes
-constexpr int kRows = 4, kColumns = 2;  // of a warp's part of it
-constexpr int kBins = 8;                // of an axis, whose weights are worked out together
+constexpr int kSide = 8;  // cells of a tile, on both axes
+constexpr int kBins = 8;  // of an axis, whose weights are worked out together
 
+// One axis of a box with any number of samples. All lanes of a warp ask for weights together.
 template <typename A>
-__device__ bool may_touch(const Axis<A>& axis, int bins, int first, int count) {
-  const A end = axis.start + A(bins) * axis.bin;
-  const A low = min(axis.start, end), high = max(axis.start, end);
-  return axis.grid > 0 && A(first + count) >= low - A(1) && A(first) <= high + A(2);
-}
-
-// The sum over the samples of a bin.
-template <typename A>
-__device__ A weight_of(const Axis<A>& axis, int bin, int cell, int size) {
-  A weight = 0;
-  const int end = axis.end_sample(bin, cell - 1, cell + 1);
-#pragma unroll 1
-  for (int i = axis.first_sample(bin, cell - 1, cell + 1); i < end; ++i) {
-    const Sample<A> sample = axis.sample(bin, i, size);
-    weight += sample.inside && sample.low == cell ? sample.low_weight : A(0);
-    weight += sample.inside && sample.high == cell ? sample.high_weight : A(0);
+class AnySamples {
+ public:
+  __device__ AnySamples(const Axis<A>& axis, int first_bin, int bins, int first_cell, int size)
+      : axis_(axis), first_bin_(first_bin), bins_(bins), first_cell_(first_cell), size_(size) {
+    const int lane = lane_of_thread(), bin = first_bin + lane / kFew;
+    const Sample<A> mine = axis.sample(bin, lane % kFew, size);
+    low_ = mine.inside && bin < bins ? mine.low - first_cell : -2;
+    high_weight_ = mine.high_weight;
   }
-  return weight;
-}
+
+  __device__ A operator()(int bin, int cell) const {
+    A weight = 0;
+    if (axis_.grid <= kFew) {
+#pragma unroll 1
+      for (int k = 0; k < axis_.grid; ++k) {
+        const int of_sample = __shfl_sync(0xffffffffu, low_, bin * kFew + k);
+        const A high_weight = __shfl_sync(0xffffffffu, high_weight_, bin * kFew + k);
+        weight += of_sample == cell ? A(1) - high_weight : of_sample == cell - 1 ? high_weight : A(0);
+      }
+    } else if (first_bin_ + bin < bins_) {
+      bin += first_bin_;
+      cell += first_cell_;
+      const int end = axis_.end_sample(bin, cell - 1, cell + 1);
+#pragma unroll 1
+      for (int i = axis_.first_sample(bin, cell - 1, cell + 1); i < end; ++i) {
+        const Sample<A> sample = axis_.sample(bin, i, size_);
+        weight += sample.inside && sample.low == cell ? sample.low_weight : A(0);
+        weight += sample.inside && sample.high == cell ? sample.high_weight : A(0);
+      }
+    }
+    return weight;
+  }
+
+ private:
+  static constexpr int kFew = kWarp / kBins;  // samples of a bin, of which a lane works out one
+  const Axis<A>& axis_;
+  int first_bin_, bins_, first_cell_, size_, low_;
+  A high_weight_;
+};
+
+// Some of the bins of an axis, from `begin` to before `end`.
+struct Bins {
+  uint16_t begin, end;
+};
 
 // One axis of a tile and kBins bins of a box. Warps take kPart cells each.
 template <typename A, int kPart>
 struct AxisWeights {
   static constexpr int kParts = kSide / kPart;
   Pack<A, kPart> of[kBins][kParts];
-  int begin[kParts], end[kParts];  // the bins that weigh on each part
+  Bins bins[kParts];  // that weigh on each part
 
-  // All lanes of a warp call this.
-  __device__ void fill(const Axis<A>& axis, int first_bin, int bins, int first_cell, int size, A scale) {
+  // weigh(bin, cell) of a tile's cell. All lanes of a warp call this.
+  template <typename Weigh>
+  __device__ void fill(const Weigh& weigh, A scale) {
     const int lane = lane_of_thread();
-    // Of few samples a lane works out one.
-    constexpr int few = kWarp / kBins;
-    const Sample<A> mine = axis.sample(first_bin + lane / few, lane % few, size);
-    const int low = mine.inside && first_bin + lane / few < bins ? mine.low - first_cell : -2;
     uint64_t any = 0;
 #pragma unroll
     for (int i = 0; i < kBins * kSide; i += kWarp) {
       const int bin = (i + lane) / kSide, cell = lane % kSide;
-      A weight = 0;
-      if (axis.grid <= few) {
-#pragma unroll 1
-        for (int k = 0; k < axis.grid; ++k) {
-          const int of_sample = __shfl_sync(0xffffffffu, low, bin * few + k);
-          const A high_weight = __shfl_sync(0xffffffffu, mine.high_weight, bin * few + k);
-          weight += of_sample == cell ? A(1) - high_weight : of_sample == cell - 1 ? high_weight : A(0);
-        }
-      } else if (first_bin + bin < bins) {
-        weight = weight_of(axis, first_bin + bin, first_cell + cell, size);
-      }
-      weight *= scale;
+      const A weight = scale * weigh(bin, cell);
       of[bin][cell / kPart].values[cell % kPart] = weight;
       any |= uint64_t(__ballot_sync(0xffffffffu, weight != A(0))) << i;
     }
     if (lane < kParts) {
-      uint64_t of_part = 0;
-      for (int bin = 0; bin < kBins; ++bin) {
-        of_part |= uint64_t((1 << kPart) - 1) << (bin * kSide + lane * kPart);
-      }
-      of_part &= any;
-      begin[lane] = of_part == 0 ? 0 : (__ffsll(of_part) - 1) / kSide;
-      end[lane] = of_part == 0 ? 0 : (63 - __clzll(of_part)) / kSide + 1;
+      constexpr uint64_t of_cell = 0x0101010101010101u;  // in all bins
+      const uint64_t of_part = any & (of_cell * ((1u << kPart) - 1) << lane * kPart);
+      bins[lane] = {uint16_t(of_part == 0 ? 0 : (__ffsll(of_part) - 1) / kSide),
+                    uint16_t(of_part == 0 ? 0 : (63 - __clzll(of_part)) / kSide + 1)};
     }
   }
 };
 
 template <typename A>
 struct BoxWeights {
-  AxisWeights<A, kRows> y;
-  AxisWeights<A, kColumns> x;
-  int64_t first_bin;  // of the box's rows of bins, whose first is [0][0]
+  AxisWeights<A, 1> y;
+  AxisWeights<A, kSide> x;
+  int64_t first;  // where the gradients of bin [0][0] lie
 };
 
 }  // namespace detector::roi_align
