@@ -27,6 +27,9 @@ def time_queued(calls: Sequence[Callable[[], object]], device: torch.device) -> 
 def time_in_turn(calls: dict[str, Sequence[Callable[[], object]]], repeats: int = 40) -> dict[str, float]:
     """Median milliseconds on a CPU, of each by turns: what else the machine does slows all of them."""
     times: dict[str, list[float]] = {name: [] for name in calls}
+    for its_calls in calls.values():
+        for call in its_calls:  # allocate
+            call()
     for i in range(repeats):
         for name, its_calls in calls.items():
             begin = time.perf_counter()

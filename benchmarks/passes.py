@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
+from compare import time_in_turn
 from measure import time_calls, time_in_graph
 from torch import Tensor
 
@@ -27,14 +28,29 @@ def pass_calls(
     return calls
 
 
-def time_pass(
+def time_passes(
+    functions: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]],
+    inputs: Sequence[Inputs],
+    wanted: Sequence[int],
+    device: torch.device,
+    in_graph: bool,
+) -> dict[str, float]:
+    """Median milliseconds of a pass of each function; on a CPU by turns."""
+    if device.type == "cpu":
+        calls = {name: pass_calls(function, inputs, wanted) for name, function in functions.items()}
+        return time_in_turn(calls, repeats=80)
+    return {
+        name: _time_on_gpu(function, inputs, wanted, device, in_graph) for name, function in functions.items()
+    }
+
+
+def _time_on_gpu(
     function: Callable[..., Tensor | tuple[Tensor, ...]],
     inputs: Sequence[Inputs],
     wanted: Sequence[int],
     device: torch.device,
     in_graph: bool,
 ) -> float:
-    """Median milliseconds of a pass."""
     if not in_graph:
         return time_calls(pass_calls(function, inputs, wanted), device)
     stream = torch.cuda.Stream()

@@ -28,12 +28,14 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from measure import Row, time_calls, time_in_graph
+from compare import time_in_turn
+from measure import Row, time_in_graph
 from torch import Tensor
 
 from detector import _C
 
 NUM_INPUTS = 4  # rotated
+PASSES = ("forward", "grad_input", "grad_weight")
 
 
 class Case(NamedTuple):
@@ -124,37 +126,30 @@ def make_tensors(case: Case, device: torch.device, seed: int) -> tuple[Tensor, T
     return input, weight, grad
 
 
-def time_pass(calls: list[Callable[[], object]], device: torch.device) -> float:
-    """Milliseconds of a call."""
-    if device.type == "cuda":
-        return time_in_graph(calls, device, repeats=16)
-    return time_calls(calls, device, repeats=24)
-
-
-def time_peers(case: Case, tensors: list, device: torch.device) -> dict[str, dict[str, float]]:
-    """Milliseconds of each pass of each peer."""
-    peers = {"torch": False, "torch, cuDNN": True} if device.type == "cuda" else {"torch": True}
-    times: dict[str, dict[str, float]] = {}
-    for name, cudnn in peers.items():
+def time_pass(case: Case, pass_: str, tensors: list, device: torch.device) -> dict[str, float]:
+    """Milliseconds of a call, ours and of each peer; on a CPU by turns."""
+    ours = [our_passes(case, *t)[pass_] for t in tensors]
+    peer = [torch_passes(case, *t)[pass_] for t in tensors]
+    if device.type == "cpu":
+        return time_in_turn({"ours": ours, "torch": peer}, repeats=24)
+    times = {"ours": time_in_graph(ours, device, repeats=16)}
+    for name, cudnn in {"torch": False, "torch, cuDNN": True}.items():
         with torch.backends.cudnn.flags(enabled=cudnn, benchmark=True, allow_tf32=False):
-            passes = [torch_passes(case, *t) for t in tensors]
-            for pass_ in passes[0]:
-                times.setdefault(pass_, {})[name] = time_pass([p[pass_] for p in passes], device)
+            times[name] = time_in_graph(peer, device, repeats=16)
     return times
 
 
 def bench(case: Case, device: torch.device, bandwidth: float) -> list[Row]:
     tensors = [make_tensors(case, device, seed) for seed in range(NUM_INPUTS)]
-    ours = [our_passes(case, *t) for t in tensors]
-    peers = time_peers(case, tensors, device)
     threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
     moved = sum(tensor.nbytes for tensor in tensors[0])  # input, weight, grad: each pass moves all three
     rows = []
-    for pass_, percent in zip(ours[0], case.targets, strict=True):
-        ours_ms = time_pass([o[pass_] for o in ours], device)
-        peer = min(peers[pass_], key=peers[pass_].__getitem__)
+    for pass_, percent in zip(PASSES, case.targets, strict=True):
+        times = time_pass(case, pass_, tensors, device)
+        ours_ms = times.pop("ours")
+        peer = min(times, key=times.__getitem__)
         copy_percent = 100 * moved / bandwidth / ours_ms
-        reached = ours_ms <= peers[pass_][peer] and copy_percent >= percent
+        reached = ours_ms <= times[peer] and copy_percent >= percent
         row = Row(
             case=f"k{case.kernel} s{case.stride} {'x'.join(map(str, case.shape))}{threads}",
             pass_=pass_,
@@ -162,7 +157,7 @@ def bench(case: Case, device: torch.device, bandwidth: float) -> list[Row]:
             layout=case.layout,
             ours_ms=ours_ms,
             peer=peer,
-            peer_ms=peers[pass_][peer],
+            peer_ms=times[peer],
             copy_percent=copy_percent,
             target=f"{percent} %" if percent else "peer_ms",
             reached=reached,

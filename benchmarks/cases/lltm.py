@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 import torch
 from measure import Row
-from passes import time_pass
+from passes import time_passes
 from torch import Tensor
 
 from detector.layers import lltm, lltm_sequence, reference
@@ -75,10 +75,11 @@ def bench(
     for pass_ in TARGETS_MS if device.type == "cuda" else ("forward", "backward"):
         wanted = range(5) if pass_.startswith("backward") else ()
         in_graph = pass_.endswith("graph")
-        ours_ms = time_pass(ours, tensors, wanted, device, in_graph)
+        times = time_passes({"ours": ours, **peers}, tensors, wanted, device, in_graph)
+        ours_ms = times["ours"]
         absolute = TARGETS_MS[pass_] if device.type == "cuda" and name == "lltm" and batch == 16 else None
-        for peer, function in peers.items():
-            peer_ms = time_pass(function, tensors, wanted, device, in_graph)
+        for peer in peers:
+            peer_ms = times[peer]
             row = Row(
                 case=f"{name} {size}{threads}",
                 pass_=pass_,

@@ -20,7 +20,7 @@ on an H200, where writing alone runs at 110 % of a copy). Tried there, for that 
 
 import torch
 from measure import Row
-from passes import time_pass
+from passes import time_passes
 from torch import Tensor
 
 from detector.layers import reference, trilinear_interpolate
@@ -61,11 +61,12 @@ def bench(
     in_graph = device.type == "cuda"
     rows = []
     for pass_, wanted in PASSES.items():
-        ours_ms = time_pass(trilinear_interpolate, inputs, wanted, device, in_graph)
-        peers_ms = {name: time_pass(peer, inputs, wanted, device, in_graph) for name, peer in peers.items()}
+        times = time_passes({"ours": trilinear_interpolate, **peers}, inputs, wanted, device, in_graph)
+        ours_ms = times["ours"]
         copy_percent = 100 * fewest_bytes(pass_, inputs[0]) / bandwidth / ours_ms
         has_target = in_graph and dtype == torch.float32 and channels == 256 and len(wanted) < 2
-        for peer, peer_ms in peers_ms.items():
+        for peer in peers:
+            peer_ms = times[peer]
             row = Row(
                 case=f"trilinear_interpolate {points} x {channels}{threads}",
                 pass_=f"{pass_}, graph" if in_graph else pass_,

@@ -126,7 +126,8 @@ inline Sizes check_backward_arguments(const std::optional<Tensor>& grad_h,
 template <typename T>
 struct ForwardStep {
   Sizes sizes;
-  const T* gates;
+  T* gates;
+  const T* bias;  // to be added to the gates, null where that is done
   Matrix<T> c;
   T *next_h, *next_c;
   T* next_xh;  // null after the last step
@@ -197,17 +198,20 @@ inline Tensor transposed(const Tensor& tensor) {
 
 // ---- both passes ----
 //
-// Device has linear(out, bias, a, b), out = bias + a b; mm(out, a, b, zeros), out = a b; and the kernels pack
-// (input and h into the buffer), forward_step, backward_step and finish. finish adds up to most_rows_to_add
-// rows for the bias, torch's sum does more.
+// Device has linear(out, bias, a, b), out = bias + a b or, if it returns false, a b; mm(out, a, b, zeros),
+// out = a b; and the kernels pack (input and h into the buffer), forward_step, backward_step and finish.
+// finish adds up to most_rows_to_add rows for the bias, torch's sum does more.
 
 // h and c of every step, the gates, and the buffer of [h, x].
 template <typename Device>
 std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, const Tensor& weight,
-                                                   const Tensor& bias, const Tensor& h, const Tensor& c) {
-  const Sizes sizes = check_arguments(any_input, weight, bias, h, c);
+                                                   const Tensor& any_bias, const Tensor& h, const Tensor& c) {
+  const Sizes sizes = check_arguments(any_input, weight, any_bias, h, c);
   const Device device(any_input);
-  const Tensor input = any_input.is_contiguous() ? any_input : torch::stable::contiguous(any_input);
+  const auto dense = [](const Tensor& tensor) {
+    return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
+  };
+  const Tensor input = dense(any_input), bias = dense(any_bias);
   const auto output = [&](int64_t columns) { return empty(input, shape_like(input, columns)); };
   const int64_t rows = sizes.rows, state = sizes.state;
   const Tensor hs = output(state), cs = output(state), gates = output(3 * state), xh = output(sizes.width());
@@ -219,11 +223,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, cons
     Matrix<T> last_c = matrix_view<T>(c);
     for (int64_t t = 0; t < sizes.steps; ++t) {
       const int64_t first = t * rows;
-      device.linear(rows_of(gates, first, rows), bias, rows_of(xh, first, rows), from_xh);
+      const bool added = device.linear(rows_of(gates, first, rows), bias, rows_of(xh, first, rows), from_xh);
       T* next_c = data(cs) + first * state;
       T* next_xh = t + 1 < sizes.steps ? data(xh) + (first + rows) * sizes.width() : nullptr;
-      device.forward_step(ForwardStep<T>{sizes, data(gates) + first * 3 * state, last_c,
-                                         data(hs) + first * state, next_c, next_xh});
+      device.forward_step(ForwardStep<T>{sizes, data(gates) + first * 3 * state, added ? nullptr : data(bias),
+                                         last_c, data(hs) + first * state, next_c, next_xh});
       last_c = {next_c, state, 1};
     }
   });

@@ -38,8 +38,9 @@ template <typename A>
 struct Point {
   A x[2], y[2], z[2];
 
-  C10_HOST_DEVICE Point(const Matrix<A>& points, int64_t n) {
-    const A u = (points(n, 0) + 1) / 2, v = (points(n, 1) + 1) / 2, w = (points(n, 2) + 1) / 2;
+  template <typename P>
+  C10_HOST_DEVICE Point(const Matrix<P>& points, int64_t n) {
+    const A u = (A(points(n, 0)) + 1) / 2, v = (A(points(n, 1)) + 1) / 2, w = (A(points(n, 2)) + 1) / 2;
     x[0] = 1 - u, x[1] = u;
     y[0] = 1 - v, y[1] = v;
     z[0] = 1 - w, z[1] = w;
@@ -71,7 +72,9 @@ inline void check_arguments(const char* op, const Tensor& feats, const Tensor& p
     fail(op, ": points has shape ", shape_text(points), ", expected (", feats.size(0), ", 3)");
   }
   dispatch_floating(op, "feats", feats.scalar_type(), [](auto) {});
-  check_dtype(op, "points", points, accumulate_type(feats.scalar_type()));
+  if (points.scalar_type() != feats.scalar_type()) {
+    check_dtype(op, "points", points, accumulate_type(feats.scalar_type()));
+  }
   check_device(op, "points", points, "feats", feats);
 }
 

@@ -33,8 +33,9 @@ def trilinear_interpolate(feats: Tensor, points: Tensor) -> Tensor:
     Raises:
         RuntimeError: on a wrong shape, dtype or device.
     """
-    if points.dtype == feats.dtype and feats.dtype in (torch.float16, torch.bfloat16):
-        points = points.float()  # coordinates are never half
+    needs_gradient = torch.is_grad_enabled() and (feats.requires_grad or points.requires_grad)
+    if needs_gradient and points.dtype == feats.dtype and feats.dtype in (torch.float16, torch.bfloat16):
+        points = points.float()  # the backward op computes with these
     return _C.trilinear_interpolate_forward(feats, points).to(feats.dtype)  # under autocast it is float32
 
 

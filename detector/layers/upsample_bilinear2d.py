@@ -116,10 +116,12 @@ def _output_size(
         raise RuntimeError(
             f"upsample_bilinear2d: input has shape {tuple(input.shape)}, expected 4 dimensions"
         )
-    height, width = (
-        torch.sym_int(length * factor) for length, factor in zip(input.shape[2:], factors, strict=True)
-    )
-    return height, width, *map(float, factors)
+    height, width = (length * factor for length, factor in zip(input.shape[2:], factors, strict=True))
+    return _floor(height), _floor(width), float(factors[0]), float(factors[1])
+
+
+def _floor(length):
+    return int(length) if isinstance(length, int | float) else torch.sym_int(length)  # which takes its time
 
 
 def _pair(value, types: tuple[type, ...]) -> tuple | None:

@@ -4,12 +4,18 @@
 // Mark plain functions and function templates; what they call is included only where it is inlined.
 #pragma once
 
+// DETECTOR_MULTIVERSION_WIDE adds one with vectors twice as wide (AVX-512), for what computes more than it
+// moves.
+//
 // DETECTOR_AVX512 marks a function for vectors twice as wide, to be called where has_avx512() says so.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define DETECTOR_MULTIVERSION __attribute__((target_clones("arch=x86-64-v3", "default")))
+#define DETECTOR_MULTIVERSION_WIDE \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define DETECTOR_AVX512 __attribute__((target("arch=x86-64-v4")))
 #else
 #define DETECTOR_MULTIVERSION
+#define DETECTOR_MULTIVERSION_WIDE
 #define DETECTOR_AVX512
 #endif
 

@@ -20,15 +20,16 @@ struct Sigmoid {
 };
 
 template <typename T, typename A = Accumulate<T>>
-DETECTOR_MULTIVERSION void forward_stretch(const T* __restrict input, int64_t size, T* __restrict output) {
+DETECTOR_MULTIVERSION_WIDE void forward_stretch(const T* __restrict input, int64_t size,
+                                                T* __restrict output) {
   for (int64_t i = 0; i < size; ++i) {
     output[i] = T(value(A(input[i]), Sigmoid{}));
   }
 }
 
 template <typename T, typename A = Accumulate<T>>
-DETECTOR_MULTIVERSION void backward_stretch(const T* __restrict grad, const T* __restrict input, int64_t size,
-                                            T* __restrict grad_input) {
+DETECTOR_MULTIVERSION_WIDE void backward_stretch(const T* __restrict grad, const T* __restrict input,
+                                                 int64_t size, T* __restrict grad_input) {
   for (int64_t i = 0; i < size; ++i) {
     grad_input[i] = T(A(grad[i]) * slope(A(input[i]), Sigmoid{}));
   }

@@ -106,8 +106,11 @@ DETECTOR_MULTIVERSION void backward_points(const Matrix<T>& grad, const Features
   }
 }
 
-Tensor forward(const Tensor& feats, const Tensor& points) {
-  check_arguments("trilinear_interpolate", feats, points);
+Tensor forward(const Tensor& feats, const Tensor& any_points) {
+  check_arguments("trilinear_interpolate", feats, any_points);
+  const auto computed = accumulate_type(feats.scalar_type());
+  const Tensor points =
+      any_points.scalar_type() == computed ? any_points : torch::stable::to(any_points, computed);
   const int64_t num_points = feats.size(0), num_channels = feats.size(2);
   const Tensor output = torch::stable::new_empty(feats, {num_points, num_channels});
   dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {

@@ -131,16 +131,21 @@ void forward_planes(const T* input, const Rows& in, const Rows& out, const Taps<
 
 // An output row of pixels, from the two input rows that it lies between.
 template <typename T, typename A>
-DETECTOR_MULTIVERSION void blend_pixels(const T* __restrict lower, const T* __restrict upper, A weight,
-                                        const int* __restrict left, const int* __restrict right,
-                                        const A* __restrict right_weight, int64_t width, int64_t channels,
-                                        T* __restrict output) {
+DETECTOR_MULTIVERSION_WIDE void blend_pixels(const T* __restrict lower, const T* __restrict upper, A weight,
+                                             const int* __restrict left, const int* __restrict right,
+                                             const A* __restrict right_weight, int64_t width,
+                                             int64_t channels, T* __restrict output) {
   for (int64_t p = 0; p < width; ++p) {
     const int64_t a = left[p] * channels, b = right[p] * channels;
     const A of_b = right_weight[p], of_a = 1 - of_b, of_upper = weight, of_lower = 1 - weight;
+    const A of_la = of_lower * of_a, of_lb = of_lower * of_b, of_ua = of_upper * of_a,
+            of_ub = of_upper * of_b;
+    for (int64_t c = 0; c < channels; c += 64 / sizeof(T)) {
+      __builtin_prefetch(output + (p + 2) * channels + c, 1);
+    }
     for (int64_t c = 0; c < channels; ++c) {
-      output[p * channels + c] = T(of_lower * (of_a * A(lower[a + c]) + of_b * A(lower[b + c])) +
-                                   of_upper * (of_a * A(upper[a + c]) + of_b * A(upper[b + c])));
+      output[p * channels + c] = T(of_la * A(lower[a + c]) + of_lb * A(lower[b + c]) +
+                                   of_ua * A(upper[a + c]) + of_ub * A(upper[b + c]));
     }
   }
 }

@@ -8,11 +8,12 @@
 
 #include "../lltm.h"
 #include "launch.cuh"
+#include "reduce.cuh"
 
 namespace detector::lltm {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int64_t kLongSum = 64, kSmallProduct = 1 << 16;
 
 struct DeviceMath {
@@ -56,10 +57,38 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(Sizes sizes, const T* in
   });
 }
 
+// sums[s] = the sum of column s, in a fixed order. A lane has a column, and the warps share out the rows.
 template <typename T, typename A = Accumulate<T>>
+__device__ void add_rows(const T* matrix, int64_t rows, int64_t columns, T* sums) {
+  __shared__ A of_warp[kWarps][kWarp];
+  const int thread = threadIdx.y * blockDim.x + threadIdx.x, warp = thread / kWarp, lane = thread % kWarp;
+  for (int64_t first = int64_t(blockIdx.x) * kWarp; first < columns; first += int64_t(gridDim.x) * kWarp) {
+    const bool exists = first + lane < columns;
+    A sum = 0;
+#pragma unroll 16
+    for (int64_t n = warp; n < rows && exists; n += kWarps) {
+      sum += A(matrix[n * columns + first + lane]);
+    }
+    of_warp[warp][lane] = sum;
+    __syncthreads();
+    if (warp == 0 && exists) {
+      for (int other = 1; other < kWarps; ++other) {
+        sum += of_warp[other][lane];
+      }
+      sums[first + lane] = T(sum);
+    }
+    __syncthreads();
+  }
+}
+
+// Blocks (i, 0) copy, blocks (i, 1) add up for the bias.
+template <typename T>
 __global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
   const auto& sizes = at.sizes;
-  const int64_t rows = sizes.steps * sizes.rows, gates = 3 * sizes.state;
+  const int64_t rows = sizes.steps * sizes.rows;
+  if (blockIdx.y == 1) {
+    return add_rows(at.grad_gates, rows, 3 * sizes.state, at.grad_bias);
+  }
   for_each(rows, sizes.width(), [&](int64_t n, int64_t s) {
     if (s >= sizes.state && at.grad_input != nullptr) {
       at.grad_input[n * sizes.inputs + s - sizes.state] = at.grad_xh[n * sizes.width() + s];
@@ -67,24 +96,18 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
       at.grad_h[n * sizes.state + s] = at.grad_xh[n * sizes.width() + s];
     }
   });
-  if (at.grad_bias != nullptr) {
-    const int64_t threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
-    for (int64_t s = blockIdx.x * threads + thread; s < gates; s += gridDim.x * threads) {
-      A sum = 0;
-#pragma unroll 8
-      for (int64_t n = 0; n < rows; ++n) {
-        sum += A(at.grad_gates[n * gates + s]);
-      }
-      at.grad_bias[s] = T(sum);
-    }
-  }
 }
 
 template <typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
   const int64_t state = at.sizes.state;
   for_each(at.sizes.rows, state, [&](int64_t n, int64_t s) {
-    const T* gates = at.gates + n * 3 * state + s;
+    T* const gates = at.gates + n * 3 * state + s;
+    if (at.bias != nullptr) {
+      for (int gate = 0; gate < 3; ++gate) {
+        gates[gate * state] += at.bias[gate * state + s];
+      }
+    }
     const auto next = step<DeviceMath>(A(gates[0]), A(gates[state]), A(gates[2 * state]), A(at.c(n, s)));
     at.next_h[n * state + s] = T(next.h);
     at.next_c[n * state + s] = T(next.c);
@@ -122,56 +145,67 @@ struct Cuda {
   torch::stable::accelerator::DeviceGuard guard;
   cudaStream_t stream;
 
-  static constexpr int64_t most_rows_to_add = 64;  // one after the other, by a thread a column
+  static constexpr int64_t most_rows_to_add = 1024;  // beside the copies of finish
 
   explicit Cuda(const Tensor& tensor) : guard(tensor.get_device_index()), stream(current_stream(tensor)) {}
-
-  void linear(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) const {
-    TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_addmm_out(out.get(), bias.get(), a.get(), b.get(), 1, 1));
-  }
 
   // A product that adds a bias goes to cuBLASLt, which shares a long sum out over blocks; one that adds none
   // to cuBLAS, which does not: 16 x 384 by 384 x 160 takes 54 us there and 8 us with a bias of zeros (H200).
   // With many blocks there is nothing to share out, and cuBLAS is the faster.
   void mm(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& zeros) const {
     if (a.size(1) >= kLongSum && out.numel() <= kSmallProduct) {
-      linear(out, zeros, a, b);
+      addmm(out, zeros, a, b);
     } else {
       TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_mm_out(out.get(), a.get(), b.get()));
     }
   }
 
+  // A sum of half type would be rounded before the bias is added.
+  bool linear(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) const {
+    if (out.numel() <= kSmallProduct || out.element_size() < 4) {
+      addmm(out, bias, a, b);
+      return true;
+    }
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_mm_out(out.get(), a.get(), b.get()));
+    return false;
+  }
+
   template <typename T>
   void pack(const Sizes& sizes, const T* input, const Matrix<T>& h, T* xh) const {
-    launch(pack_kernel<T>, sizes.steps * sizes.rows, sizes.width(), sizes, input, h, xh);
+    launch(pack_kernel<T>, sizes.steps * sizes.rows, sizes.width(), 1, sizes, input, h, xh);
   }
 
   template <typename T>
   void finish(const Results<T>& at) const {
-    launch(finish_kernel<T>, at.sizes.steps * at.sizes.rows, at.sizes.width(), at);
+    launch(finish_kernel<T>, at.sizes.steps * at.sizes.rows, at.sizes.width(), at.grad_bias ? 2 : 1, at);
   }
 
   template <typename T>
   void forward_step(const ForwardStep<T>& step) const {
-    launch(forward_kernel<T>, step.sizes.rows, step.sizes.state, step);
+    launch(forward_kernel<T>, step.sizes.rows, step.sizes.state, 1, step);
   }
 
   template <typename T>
   void backward_step(const BackwardStep<T>& step) const {
-    launch(backward_kernel<T>, step.sizes.rows, step.sizes.state, step);
+    launch(backward_kernel<T>, step.sizes.rows, step.sizes.state, 1, step);
   }
 
   template <typename Kernel, typename... Arguments>
-  void launch(Kernel kernel, int64_t rows, int64_t columns, Arguments... arguments) const {
+  void launch(Kernel kernel, int64_t rows, int64_t columns, unsigned tasks, Arguments... arguments) const {
     unsigned x = 1;
     while (x < kThreads && x < columns) {
       x *= 2;
     }
     const dim3 threads(x, kThreads / x);
     if (rows * columns > 0) {
-      kernel<<<blocks_for(rows, threads.y), threads, 0, stream>>>(arguments...);
+      kernel<<<dim3(blocks_for(rows, threads.y), tasks), threads, 0, stream>>>(arguments...);
       STD_CUDA_KERNEL_LAUNCH_CHECK();
     }
+  }
+
+ private:
+  static void addmm(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_addmm_out(out.get(), bias.get(), a.get(), b.get(), 1, 1));
   }
 };
 

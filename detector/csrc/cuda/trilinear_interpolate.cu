@@ -45,9 +45,9 @@ __device__ void load_corners(const Features<T>& feats, int64_t n, int64_t f,
 }
 
 // No loop: all loads start before the first is waited for.
-template <int V, typename T, typename A = Accumulate<T>>
+template <int V, typename T, typename P, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(Features<T> feats, Matrix<A> points, Shape shape, T* output) {
+    forward_kernel(Features<T> feats, Matrix<P> points, Shape shape, T* output) {
   const int64_t n = shape.row(), f = shape.channel(V);
   if (n >= shape.num_rows || f >= shape.num_channels) {
     return;
@@ -180,12 +180,11 @@ bool is_aligned(const Tensor& tensor) {
   return aligned;
 }
 
-template <int V, typename T>
+template <int V, typename T, typename P>
 void launch_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
   const Shape shape = shape_of(output.size(0), output.size(1), V, kThreads, true);
   forward_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(feats)>>>(
-      features_view<T>(feats), matrix_view<Accumulate<T>>(points), shape,
-      static_cast<T*>(output.mutable_data_ptr()));
+      features_view<T>(feats), matrix_view<P>(points), shape, static_cast<T*>(output.mutable_data_ptr()));
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -218,8 +217,12 @@ Tensor forward(const Tensor& feats, const Tensor& points) {
   if (output.numel() > 0) {
     dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
-      const auto launch = is_aligned(feats) ? launch_forward<kPack<T>, T> : launch_forward<1, T>;
-      launch(feats, points, output);
+      const auto run = [&](auto coordinate) {
+        using P = decltype(coordinate);
+        const auto launch = is_aligned(feats) ? launch_forward<kPack<T>, T, P> : launch_forward<1, T, P>;
+        launch(feats, points, output);
+      };
+      points.scalar_type() == feats.scalar_type() ? run(T()) : run(Accumulate<T>());
     });
   }
   return output;

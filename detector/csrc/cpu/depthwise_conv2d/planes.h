@@ -283,7 +283,7 @@ template <typename T>
 void grad_weight_planes(const Problem& p, const T* input, const T* grad, T* result) {
   using A = Accumulate<T>;
   const int64_t weights = p.out_channels() * p.taps();
-  std::vector<A> partial(p.batch * weights);
+  std::vector<A> partial(std::max<int64_t>(p.batch, 1) * weights);
   parallel_for(p.batch * p.out_channels(), planes_of_grain(p), [&](int64_t first, int64_t last) {
     PaddedInput<A> in(p);
     PaddedPlane<A> grads(p.out_height, round_up(p.out_width, Lanes<A, kWide>::count), 0, 0, 1);
@@ -294,12 +294,13 @@ void grad_weight_planes(const Problem& p, const T* input, const T* grad, T* resu
                    p.out_height, p.out_width, &partial[plane * p.taps()]);
     }
   });
-  for (int64_t w = 0; w < weights; ++w) {
-    A sum = 0;
-    for (int64_t n = 0; n < p.batch; ++n) {
-      sum += partial[n * weights + w];
+  for (int64_t n = 1; n < p.batch; ++n) {
+    for (int64_t w = 0; w < weights; ++w) {
+      partial[w] += partial[n * weights + w];
     }
-    result[w] = T(sum);
+  }
+  for (int64_t w = 0; w < weights; ++w) {
+    result[w] = T(partial[w]);
   }
 }
 

@@ -146,8 +146,9 @@ __global__ void __launch_bounds__(kGradWeightThreads)
 }
 
 template <typename T, typename A>
-__global__ void add_partial_sums_kernel(const A* __restrict__ partial, int64_t weights, int stretches,
+__global__ void add_partial_sums_kernel(const A* partial, int64_t weights, int stretches,
                                         T* __restrict__ result) {
+  wait_for_kernel_before();
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < weights; i += step) {
     A sum = 0;
@@ -161,9 +162,8 @@ __global__ void add_partial_sums_kernel(const A* __restrict__ partial, int64_t w
 // result[i] = the sum over blocks b of partial[b][i]
 template <typename T, typename A>
 void add_partial_sums(const A* partial, int64_t weights, int64_t blocks, T* result, cudaStream_t stream) {
-  add_partial_sums_kernel<<<blocks_for(weights, 128), 128, 0, stream>>>(partial, weights, int(blocks),
-                                                                        result);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_early(add_partial_sums_kernel<T, A>, blocks_for(weights, 128), 128, stream, partial, weights,
+               int(blocks), result);
 }
 
 template <int K, int S, typename T, typename Allocate>

@@ -5,7 +5,7 @@
 
 #include "../reduce.cuh"
 #include "channels_last/planes.cuh"
-#include "strips.cuh"
+#include "contiguous_columns.cuh"
 
 namespace detector::depthwise_conv2d {
 
@@ -74,8 +74,9 @@ __device__ void for_each_vector(int thread, int threads, int rows, int vectors, 
   }
 }
 
-// Rows first_row ... and columns first_column ... of planes, whose vectors begin at multiples of kVector.
-// What is outside is the same for all planes: it is zeroed once.
+// Rows first_row ... and columns first_column ... of planes, by vectors of kSize elements, which begin at
+// multiples of kSize. What is outside is the same for all planes: it is zeroed once.
+template <int kSize>
 struct Tile {
   int height, width, first_row, first_column, rows, vectors, pitch;
 
@@ -90,9 +91,15 @@ struct Tile {
   __device__ void fetch(const T* plane, T* tile) const {
     plane += first_row * width + first_column;
     for_each_vector(threadIdx.x, blockDim.x, rows, vectors, [&](int r, int v) {
-      const int column = first_column + v * kVector;
+      const int column = first_column + v * kSize;
       if (unsigned(first_row + r) < unsigned(height) && unsigned(column) < unsigned(width)) {
-        channels_last::copy_async(tile + r * pitch + v * kVector, plane + (r * width + v * kVector), true);
+        T* const to = tile + r * pitch + v * kSize;
+        const T* const from = plane + (r * width + v * kSize);
+        if constexpr (kSize == kVector) {
+          channels_last::copy_async(to, from, true);
+        } else {
+          copy_vector(reinterpret_cast<Pack<T, kSize>*>(to), from);
+        }
       }
     });
   }
@@ -147,22 +154,6 @@ __device__ void multiply_add(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_
         "{%0,%1,%2,%3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
-#endif
-}
-
-// sums (16, 8) += a (16, 8) b (8, 8)
-template <typename T>
-__device__ void multiply_add_short(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t b) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, Half>) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(b));
-  } else {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(b));
   }
 #endif
 }

@@ -1,29 +1,31 @@
-// Forward by tensor cores. Eight columns of the input, an octet, add to the octets of the output left of it,
-// above it and right of it: for tap row i, input (16 rows, 8) times B_i[d] (8, 8) with
+// Forward by tensor cores. Sixteen rows of eight columns of the output, an octet, are the sum over tap rows i
+// of 16 columns of the input, the first of them kMargin before the octet, times a band B_i (16, 8):
 //
-//   B_i[d][k, n] = w[i, k - n + K / 2 - 8 (d - 1)],  d = 0, 1, 2: the output octet before, at, after the
-//   input's
+//   B_i[k, n] = w[i, k - n + K / 2 - kMargin]
 //
+// The tile begins kMargin columns before the first output, so that the input's octets are whole vectors.
 #pragma once
 
 #include "tensor_cores.cuh"
 
 namespace detector::depthwise_conv2d {
 
+constexpr int kMargin = kVector / 2;
+
 template <int K, typename T>
-__device__ void load_band_triples(const T* weight, bool turned, uint32_t (&bands)[K][3]) {
+__device__ void load_bands(const T* weight, bool turned, uint32_t (&bands)[K][2]) {
   const int n = lane_of_thread() / 4, k = lane_of_thread() % 4 * 2;
 #pragma unroll
   for (int i = 0; i < K; ++i) {
 #pragma unroll
-    for (int d = 0; d < 3; ++d) {
+    for (int half = 0; half < 2; ++half) {
       Pack<T, 2> pair;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int j = k + e - n + K / 2 - 8 * (d - 1), tap = i * K + j;
+        const int j = half * kVector + k + e - n + K / 2 - kMargin, tap = i * K + j;
         pair.values[e] = 0 <= j && j < K ? weight[turned ? K * K - 1 - tap : tap] : T(0.f);
       }
-      bands[i][d] = *reinterpret_cast<const uint32_t*>(&pair);
+      bands[i][half] = *reinterpret_cast<const uint32_t*>(&pair);
     }
   }
 }
@@ -43,47 +45,59 @@ __device__ __noinline__ void sum_directly(const T* corner, int pitch, const T* w
   }
 }
 
-// A warp's 16 rows. The tile begins an octet before the first output and ends an octet behind the last.
+// Eight columns of the rows that 16 rows of the output meet: octet[i] for tap row i.
 template <int K, typename T>
-__device__ void convolve_octets(const T* tile, int pitch, int octets, const uint32_t (&bands)[K][3],
+__device__ void load_octet(const T* column, int pitch, uint32_t (&octet)[K][2]) {
+  const int l = lane_of_thread();
+  const T* rows = column + (l % 16 + l / 16) * pitch;  // lanes 16 ... 31: of the next tap row
+#pragma unroll
+  for (int i = 0; i < K; i += 2) {
+    if (i + 1 < K) {
+      uint32_t both[4];
+      channels_last::load_matrices(channels_last::shared_address(rows + i * pitch), both);
+      octet[i][0] = both[0], octet[i][1] = both[1], octet[i + 1][0] = both[2], octet[i + 1][1] = both[3];
+    } else {
+      load_matrices<false>(octet[i][0], octet[i][1], rows + (i - l / 16) * pitch);
+    }
+  }
+}
+
+// A warp's 16 rows.
+template <int K, typename T>
+__device__ void convolve_octets(const T* tile, int pitch, int octets, const uint32_t (&bands)[K][2],
                                 const T* weight, bool turned, float start, T* out, int out_pitch) {
   const int l = lane_of_thread();
-  const T* rows = tile + (l % 16 + l / 16) * pitch;  // lanes 16 ... 31: of the next tap row
-  float before[4] = {start, start, start, start}, at[4] = {start, start, start, start};
-  for (int x = 0; x < octets + 2; ++x, rows += kVector) {
-    float after[4] = {start, start, start, start};
+  uint32_t octet[2][K][2];  // x and x + 1, by turns
+  load_octet(tile, pitch, octet[0]);
+  const auto convolve = [&](int x, const uint32_t (&left)[K][2], uint32_t (&right)[K][2]) {
+    load_octet(tile + (x + 1) * kVector, pitch, right);
+    float even[4] = {start, start, start, start}, odd[4] = {};  // two chains of products, half as long
 #pragma unroll
-    for (int i = 0; i < K; i += 2) {
-      uint32_t a[4];
-      if (i + 1 < K) {
-        channels_last::load_matrices(channels_last::shared_address(rows + i * pitch), a);
-      } else {
-        load_matrices<false>(a[0], a[1], rows + (i - l / 16) * pitch);
-      }
-#pragma unroll
-      for (int h = 0; h < 2 && i + h < K; ++h) {
-        multiply_add_short<T>(before, a[2 * h], a[2 * h + 1], bands[i + h][0]);
-        multiply_add_short<T>(at, a[2 * h], a[2 * h + 1], bands[i + h][1]);
-        multiply_add_short<T>(after, a[2 * h], a[2 * h + 1], bands[i + h][2]);
-      }
+    for (int i = 0; i < K; ++i) {
+      multiply_add<T>(i % 2 ? odd : even, left[i][0], left[i][1], right[i][0], right[i][1], bands[i][0],
+                      bands[i][1]);
     }
-    if (x >= 2) {
-      const float total = before[0] + before[1] + before[2] + before[3];
-      if (__any_sync(0xffffffffu, isnan(total))) {
-        float again[4];  // a copy, since what a function gets by reference leaves the registers
-        sum_directly<K>(tile + (x - 1) * kVector, pitch, weight, turned, start, again);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          before[e] = again[e];
-        }
-      }
-      T* target = out + l / 4 * out_pitch + (x - 2) * kVector + l % 4 * 2;
-      *reinterpret_cast<uint32_t*>(target) = rounded_pair<T>(before[0], before[1]);
-      *reinterpret_cast<uint32_t*>(target + 8 * out_pitch) = rounded_pair<T>(before[2], before[3]);
-    }
+    float sums[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      before[e] = at[e], at[e] = after[e];
+      sums[e] = even[e] + odd[e];
+    }
+    if (__any_sync(0xffffffffu, isnan(sums[0] + sums[1] + sums[2] + sums[3]))) {
+      float again[4];  // a copy, since what a function gets by reference leaves the registers
+      sum_directly<K>(tile + x * kVector + kMargin, pitch, weight, turned, start, again);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        sums[e] = again[e];
+      }
+    }
+    T* const target = out + l / 4 * out_pitch + x * kVector + l % 4 * 2;
+    *reinterpret_cast<uint32_t*>(target) = rounded_pair<T>(sums[0], sums[1]);
+    *reinterpret_cast<uint32_t*>(target + 8 * out_pitch) = rounded_pair<T>(sums[2], sums[3]);
+  };
+  for (int x = 0; x < octets; x += 2) {
+    convolve(x, octet[0], octet[1]);
+    if (x + 1 < octets) {
+      convolve(x + 1, octet[1], octet[0]);
     }
   }
 }
@@ -97,8 +111,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x;
   const int row = s.first_row(), column = s.first_column(), columns = min(s.columns, s.width - column);
-  const Tile tile{s.height,     s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2,
-                  s.input_pitch};
+  const Tile<kMargin> tile{
+      s.height, s.width, row - K / 2, column - kMargin, rows + K - 1, s.columns / kMargin + 2, s.input_pitch};
   T* const tiles = reinterpret_cast<T*>(shared);
   const int tile_size = tile.rows * tile.pitch;
   T* const out = tiles + 2 * tile_size + warp_of_thread() * kTileRows * s.grad_pitch;
@@ -115,8 +129,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
   __syncthreads();
   int slot = 0;
   fetch(blockIdx.z, slot);
-  uint32_t bands[K][3];
-  load_band_triples<K>(taps, turned, bands);
+  uint32_t bands[K][2];
+  load_bands(taps, turned, bands);
   const float start = bias != nullptr ? float(bias[k]) : 0.f;
   for (int n = blockIdx.z; n < s.batch; n += gridDim.z, slot ^= 1) {
     fetch(n + gridDim.z, slot ^ 1);

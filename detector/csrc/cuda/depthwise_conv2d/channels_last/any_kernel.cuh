@@ -247,7 +247,7 @@ void launch_stencil(const Problem& p, bool transposed, const T* source, const T*
   const dim3 block = cut_channels(walk, 16 / sizeof(T));
   const size_t bytes = 16 * block.x * stencil.count;
   const auto kernel = stencil_kernel<T>;
-  const Launch launch = cut_rows(kernel, p.batch, kThreads / kWarp, kStencilBlocks, bytes, 1, 1, walk);
+  const Launch launch = cut_rows(kernel, p.batch, kThreads / kWarp, bytes, 1, 1, walk);
   kernel<<<launch.grid, block, launch.shared, stream>>>(walk, stencil, source, weight, bias, target);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
@@ -259,7 +259,7 @@ void launch_stencil_grad_weight(const Problem& p, const T* input, const T* grad,
   const Stencil stencil = make_stencil(p, walk, false);
   const dim3 block = cut_channels(walk, 16 / sizeof(T));
   const auto kernel = stencil_grad_weight_kernel<T>;
-  const Launch launch = cut_rows(kernel, p.batch, kThreads / kWarp, kStencilGradWeightBlocks, 0, 1, 1, walk);
+  const Launch launch = cut_rows(kernel, p.batch, kThreads / kWarp, 0, 1, 1, walk);
   const int64_t places = launch.grid / walk.channel_blocks;
   float* partial = allocate(places * stencil.count * walk.channels);
   const dim3 grid(launch.grid, ceil_div(stencil.count, kGradWeightTaps));

@@ -126,8 +126,7 @@ void launch_forward(Walk walk, int64_t batch, const T* input, const T* weight, c
   const int columns = (warps * Tile::columns - 1) * S + K;
   const size_t bytes = sizeof(T) * Tile::channels * (K * K + Tile::slots * S * columns);
   const auto kernel = forward_kernel<T, K, S, Tile>;
-  const Launch launch =
-      cut_rows(kernel, batch, warps, Tile::blocks * Tile::warps / warps, bytes, 1, (K - 1) / S, walk);
+  const Launch launch = cut_rows(kernel, batch, warps, bytes, 1, (K - 1) / S, walk);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, weight, bias, flipped, output);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }

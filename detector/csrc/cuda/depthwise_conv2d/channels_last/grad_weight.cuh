@@ -149,6 +149,7 @@ __global__ void add_partials_kernel(const float* partial, int64_t blocks, int we
   const int k = blockIdx.x % weights;
   const int channel = blockIdx.x / weights * kWarp + threadIdx.x;
   float sum = 0;
+  wait_for_kernel_before();
   if (channel < channels) {
 #pragma unroll 8
     for (int64_t b = threadIdx.y; b < blocks; b += kAddWarps) {
@@ -169,9 +170,8 @@ template <typename T>
 void add_partials(const float* partial, int64_t blocks, int weights, int channels, T* grad_weight,
                   cudaStream_t stream) {
   const unsigned groups = weights * ceil_div(channels, kWarp);
-  add_partials_kernel<<<groups, dim3(kWarp, kAddWarps), 0, stream>>>(partial, blocks, weights, channels,
-                                                                     grad_weight);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_early(add_partials_kernel<T>, groups, dim3(kWarp, kAddWarps), stream, partial, blocks, weights,
+               channels, grad_weight);
 }
 
 template <typename T, int K, int S, typename Tile, typename Allocate>
@@ -182,8 +182,7 @@ void launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad,
   const size_t rings = sizeof(T) * Tile::channels * Tile::slots * (S * inputs + grads);
   const size_t bytes = std::max(rings, sizeof(float) * warps * K * Tile::channels);
   const auto kernel = grad_weight_kernel<T, K, S, Tile>;
-  const Launch launch =
-      cut_rows(kernel, batch, warps, Tile::blocks * Tile::warps / warps, bytes, 1, (K - 1) / S, walk);
+  const Launch launch = cut_rows(kernel, batch, warps, bytes, 1, (K - 1) / S, walk);
   const int64_t blocks = launch.grid / walk.channel_blocks;
   float* partial = allocate(blocks * K * K * walk.channels);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, grad, partial);

@@ -155,7 +155,7 @@ void launch_pairs(Walk walk, int64_t batch, const T* input, const T* grad, T* gr
   walk.channel_blocks = ceil_div(walk.channels, Chunk::channels);
   walk.column_blocks = ceil_div(walk.width, Chunk::columns);
   const auto kernel = pairs_kernel<T, K>;
-  const Launch launch = cut_rows(kernel, batch, Pairs::warps, 1, Pairs::shared_bytes, Chunk::rows, 1, walk);
+  const Launch launch = cut_rows(kernel, batch, Pairs::warps, Pairs::shared_bytes, Chunk::rows, 1, walk);
   const int64_t blocks = launch.grid / walk.channel_blocks;
   float* partial = allocate(blocks * K * K * walk.channels);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, grad, partial);

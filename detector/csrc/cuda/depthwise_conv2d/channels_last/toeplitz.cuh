@@ -204,8 +204,8 @@ void launch_toeplitz(Walk walk, int64_t batch, const T* input, const T* weight, 
   walk.channel_blocks = ceil_div(walk.channels, Chunk::channels);
   walk.column_blocks = ceil_div(walk.width, Chunk::columns);
   const auto kernel = toeplitz_kernel<T, K>;
-  const Launch launch = cut_rows(kernel, batch, Toeplitz::warps, Toeplitz::blocks, Toeplitz::shared_bytes,
-                                 Chunk::rows, 1, walk);
+  const Launch launch =
+      cut_rows(kernel, batch, Toeplitz::warps, Toeplitz::shared_bytes, Chunk::rows, 1, walk);
   kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, weight, bias, flipped, output);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
