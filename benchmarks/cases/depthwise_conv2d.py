@@ -1,26 +1,38 @@
 """depthwise_conv2d beside torch's conv2d(groups=C), each of its three passes alone.
 
 On a GPU the peer is the fastest of torch's own kernels and cuDNN's, and all are timed in CUDA graphs: called
-one by one, the fast ones wait for Python.
+one by one, the fast ones wait for Python. On a CPU the two are timed by turns.
 
 Contiguous planes on an H200; what was tried, in microseconds in CUDA graphs:
 * Strips of 8 x 4 outputs a thread, with rows straight from global memory: forward 66 and 93 for 5 x 5 and
   7 x 7 float32, where 56 and 66 % of the instructions are fused multiply-adds. Walking down columns, with
   rows through shared memory by cp.async of 16 bytes: 60 and 69. Sixteen rows in the ring, four a barrier: 74
   for 5 x 5. Dropped before: tiles copied 4 bytes at a time.
-* grad_weight by strips, as many for each thread of a block: 85 and 108 (87 and 110 at first).
+* grad_weight by strips, as many for each thread of a block: 85 and 108 (87 and 110 at first). With 2, 3, 5,
+  7, 9, 13, 17 and 25 blocks a channel 5 x 5 takes 91, 75, 82, 90, 78, 85, 93 and 89: in that order as often
+  as the blocks fill the GPU, times the strips of a thread and a half for adding up. 7 x 7: 118, 102, 108,
+  109, 106, 109, - and 121. best_stretches() counts so.
+* A kernel that starts to add the blocks up while the last of them end (programmatic launch): no faster.
 * Half types by tensor cores, 7 x 7: forward 83, grad_weight 79 with copies, products and stores one after
   the other. With the next tile on its way grad_weight takes 61; forward took 98 to 123 so, much of it
-  divisions for addresses and stores of 2 bytes, and takes 70 to 73 without them. By columns 5 x 5 takes 46
-  to 53 (strips 67).
+  divisions for addresses and stores of 2 bytes, and takes 70 to 73 without them, by 8 columns of the input
+  a product. By 16, with a third of the products: 68, and 66 with four blocks a channel (1, 2, 8, 16 and 32:
+  94, 68, 67, 68 and 74). So products do not limit it; the same kernel takes 59 for 5 x 5 and 48 for 3 x 3,
+  where columns take 48 and strips 37. 45 % of the copy bandwidth would be 56. By columns 7 x 7 takes 69 and
+  5 x 5 46 to 53 (strips 67).
 * Planes of 14 x 14 and 7 x 7, 3 x 3 float32, where strips read single elements: 27 / 49 and 14 / 18 % of
   the copy bandwidth. By whole planes through shared memory: 50 / 40 and 34 / 21 %, where grad_weight had
   4,096 blocks, each of which adds its threads up after two images; it has 1,024 now.
 In channels-last 3 x 3 with stride 2, forward / grad_input / grad_weight in percent of the copy bandwidth:
 * any_kernel.cuh: float32 64 / 51 / 68, float16 43 / 39 / 30, timed call by call.
 * Forward and grad_weight through the ring of the other kernels, grad_input by its own: float32 96 / 87 / 90
-  (cuDNN 98 / 26 / 94), float16 94 / 75 / 94. Forward with 2 x 4 in place of 2 x 2 channels by columns a
-  lane took 127 us where cuDNN took 127. A column a thread with its taps in registers: 131 to 149.
+  (cuDNN 98 / 26 / 94), float16 94 / 75 / 94. A column a thread with its taps in registers: 131 to 149.
+* Work for as many blocks as a multiprocessor holds by its registers and shared memory, in place of two:
+  grad_weight of float32 132 us in place of 141; tiles.cuh has the times of other tiles, of which those taken
+  reach 98 and 102 %. Copies that have the L2 cache fetch 256 bytes, and outputs that are evicted from it
+  first, alone or both: 1 to 2 us more forward, 8 to 10 more for grad_weight.
+The other limits: 5 x 5 float32 in channels-last, forward, 63 to 65 for rings of 3, 4 and 6 steps, two rows a
+barrier, or either of those hints (6 columns a lane 77).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,9 @@
-"""quick_gelu beside eager PyTorch and torch.compile."""
+"""quick_gelu beside eager PyTorch and torch.compile.
+
+On an H200, 2^27 numbers in float32 in a CUDA graph, microseconds forward / backward: four packs of 16 bytes a
+thread 265 / 372, two 264 / 373, one 255 / 372; one, with loads and stores that are evicted first, 256 / 368.
+Kept.
+"""
 
 import torch
 from compare import compare

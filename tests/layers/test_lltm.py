@@ -72,7 +72,7 @@ def test_by_hand(device: torch.device) -> None:
 
 @BOTH
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("sizes", [(3, 5, 7), (16, 32, 128), (1, 1, 1), (5, 3, 33)])
+@pytest.mark.parametrize("sizes", [(3, 5, 7), (16, 32, 128), (1, 1, 1), (5, 3, 33), (130, 20, 200)])
 def test_matches_twin(
     function: Callable,
     twin: Callable,
@@ -389,6 +389,6 @@ def test_cuda_past_two_to_the_31_elements() -> None:
 def test_cuda_small_enough_for_the_sanitizer() -> None:
     for dtype in DTYPES:
         for steps in (None, 2):
-            for sizes in [(3, 5, 7), (5, 3, 300)]:
+            for sizes in [(3, 5, 7), (5, 3, 300), (130, 20, 200)]:
                 function = lltm if steps is None else lltm_sequence
                 outputs_and_gradients(function, make_inputs(*sizes, steps, dtype, "cuda"))

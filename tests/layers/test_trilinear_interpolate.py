@@ -80,6 +80,9 @@ def test_half_points(dtype: torch.dtype, device: torch.device) -> None:
     expected = outputs_and_gradients(trilinear_interpolate, [feats, points.detach().float().requires_grad_()])
     actual = outputs_and_gradients(trilinear_interpolate, [feats, points])
     assert_equal(actual, [*expected[:2], expected[2].to(dtype)])
+    with torch.no_grad():  # the op reads them as they are
+        assert_equal([trilinear_interpolate(feats, points)], expected[:1])
+    torch.library.opcheck(FORWARD, (feats.detach(), points.detach()))
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

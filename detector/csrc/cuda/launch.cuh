@@ -36,27 +36,4 @@ inline unsigned blocks_for(int64_t work, int64_t threads) {
   return static_cast<unsigned>(std::min<int64_t>(ceil_div(work, threads), 0x7fffffff));
 }
 
-// Launches a kernel that calls wait_for_kernel_before() before it reads what the kernel before it wrote: on
-// Hopper it then starts while that one ends.
-template <typename... Parameters, typename... Arguments>
-void launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
-                  Arguments... arguments) {
-  cudaFuncAttributes compiled{};
-  STD_CUDA_CHECK(cudaFuncGetAttributes(&compiled, kernel));
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid, config.blockDim = block, config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = compiled.ptxVersion >= 90;  // for what is older it has no code that waits
-  STD_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
-}
-
-__device__ inline void wait_for_kernel_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 }  // namespace detector

@@ -13,7 +13,8 @@
 namespace detector::lltm {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kThreads = 256;
+constexpr int kSumColumns = 8, kSumRows = kThreads / kSumColumns;  // of a block that adds rows up
 constexpr int64_t kLongSum = 64, kSmallProduct = 1 << 16;
 
 struct DeviceMath {
@@ -35,12 +36,13 @@ struct DeviceMath {
   }
 };
 
-// Threads x walk the columns, threads y and the blocks the rows.
+// Threads x and blocks z have the columns, threads y and blocks x the rows.
 template <typename Body>
 __device__ void for_each(int64_t rows, int64_t columns, const Body& body) {
   for (int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; n < rows;
        n += int64_t(gridDim.x) * blockDim.y) {
-    for (int64_t s = threadIdx.x; s < columns; s += blockDim.x) {
+    for (int64_t s = int64_t(blockIdx.z) * blockDim.x + threadIdx.x; s < columns;
+         s += int64_t(gridDim.z) * blockDim.x) {
       body(n, s);
     }
   }
@@ -57,37 +59,44 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(Sizes sizes, const T* in
   });
 }
 
-// sums[s] = the sum of column s, in a fixed order. A lane has a column, and the warps share out the rows.
+// sums[s] = the sum of column s, in a fixed order: by so many threads as fit, each some rows.
 template <typename T, typename A = Accumulate<T>>
-__device__ void add_rows(const T* matrix, int64_t rows, int64_t columns, T* sums) {
-  __shared__ A of_warp[kWarps][kWarp];
-  const int thread = threadIdx.y * blockDim.x + threadIdx.x, warp = thread / kWarp, lane = thread % kWarp;
-  for (int64_t first = int64_t(blockIdx.x) * kWarp; first < columns; first += int64_t(gridDim.x) * kWarp) {
-    const bool exists = first + lane < columns;
+__device__ void add_rows(const T* __restrict__ matrix, int64_t rows, int64_t columns, T* __restrict__ sums) {
+  __shared__ A of_row[kSumRows][kSumColumns];
+  const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const int row = thread / kSumColumns, column = thread % kSumColumns;
+  for (int64_t first = int64_t(blockIdx.x) * kSumColumns; first < columns;
+       first += int64_t(gridDim.x) * kSumColumns) {
     A sum = 0;
+    if (first + column < columns) {
 #pragma unroll 16
-    for (int64_t n = warp; n < rows && exists; n += kWarps) {
-      sum += A(matrix[n * columns + first + lane]);
-    }
-    of_warp[warp][lane] = sum;
-    __syncthreads();
-    if (warp == 0 && exists) {
-      for (int other = 1; other < kWarps; ++other) {
-        sum += of_warp[other][lane];
+      for (int64_t n = row; n < rows; n += kSumRows) {
+        sum += A(matrix[n * columns + first + column]);
       }
-      sums[first + lane] = T(sum);
+    }
+    of_row[row][column] = sum;
+    __syncthreads();
+    if (row == 0 && first + column < columns) {
+#pragma unroll
+      for (int other = 1; other < kSumRows; ++other) {
+        sum += of_row[other][column];
+      }
+      sums[first + column] = T(sum);
     }
     __syncthreads();
   }
 }
 
-// Blocks (i, 0) copy, blocks (i, 1) add up for the bias.
+// Blocks (i, 0, j) copy, blocks (i, 1, 0) add up for the bias.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
   const auto& sizes = at.sizes;
   const int64_t rows = sizes.steps * sizes.rows;
   if (blockIdx.y == 1) {
-    return add_rows(at.grad_gates, rows, 3 * sizes.state, at.grad_bias);
+    if (blockIdx.z == 0) {
+      add_rows(at.grad_gates, rows, 3 * sizes.state, at.grad_bias);
+    }
+    return;
   }
   for_each(rows, sizes.width(), [&](int64_t n, int64_t s) {
     if (s >= sizes.state && at.grad_input != nullptr) {
@@ -198,7 +207,8 @@ struct Cuda {
     }
     const dim3 threads(x, kThreads / x);
     if (rows * columns > 0) {
-      kernel<<<dim3(blocks_for(rows, threads.y), tasks), threads, 0, stream>>>(arguments...);
+      const dim3 grid(blocks_for(rows, threads.y), tasks, std::min<int64_t>(ceil_div(columns, x), 64));
+      kernel<<<grid, threads, 0, stream>>>(arguments...);
       STD_CUDA_KERNEL_LAUNCH_CHECK();
     }
   }

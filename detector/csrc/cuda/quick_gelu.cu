@@ -10,7 +10,6 @@ namespace detector::quick_gelu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPacksOfThread = 4;  // loads in flight
 
 struct Sigmoid {
   __device__ double operator()(double z) const { return 1 / (1 + exp(-z)); }
@@ -28,35 +27,24 @@ __device__ T element(T grad, T input) {
   }
 }
 
-// output = value(input) or, backward, grad * slope(input). A block takes kThreads * kPacksOfThread packs; the
-// last elements, fewer than a pack, go to the last block.
+// output = value(input) or, backward, grad * slope(input). A thread has a pack; the last elements, fewer than
+// a pack, go to the last block.
 template <bool kBackward, int kSize, typename T>
 __global__ void __launch_bounds__(kThreads)
     map_kernel(const T* __restrict__ grad, const T* __restrict__ input, int64_t numel,
                T* __restrict__ output) {
-  const int64_t packs = numel / kSize;
-  const int64_t first = int64_t(blockIdx.x) * (kThreads * kPacksOfThread) + threadIdx.x;
-  Pack<T, kSize> x[kPacksOfThread], g[kPacksOfThread];
-#pragma unroll
-  for (int k = 0; k < kPacksOfThread; ++k) {
-    const int64_t i = first + k * kThreads;
-    if (i < packs) {
-      x[k] = load_pack<kSize>(input + i * kSize);
-      if constexpr (kBackward) {
-        g[k] = load_pack<kSize>(grad + i * kSize);
-      }
+  const int64_t packs = numel / kSize, i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < packs) {
+    auto x = load_streamed<kSize>(input + i * kSize);
+    Pack<T, kSize> g{};
+    if constexpr (kBackward) {
+      g = load_streamed<kSize>(grad + i * kSize);
     }
-  }
 #pragma unroll
-  for (int k = 0; k < kPacksOfThread; ++k) {
-    const int64_t i = first + k * kThreads;
-    if (i < packs) {
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) {
-        x[k].values[j] = element<kBackward>(g[k].values[j], x[k].values[j]);
-      }
-      store_pack(output + i * kSize, x[k]);
+    for (int j = 0; j < kSize; ++j) {
+      x.values[j] = element<kBackward>(g.values[j], x.values[j]);
     }
+    store_once(output + i * kSize, x);
   }
   const int64_t rest = packs * kSize + threadIdx.x;
   if (blockIdx.x == gridDim.x - 1 && rest < numel) {
@@ -66,13 +54,13 @@ __global__ void __launch_bounds__(kThreads)
 
 template <bool kBackward, typename T>
 void launch(const T* grad, const T* input, int64_t numel, T* output, cudaStream_t stream) {
-  constexpr int64_t work = kThreads * kPacksOfThread;
   constexpr int size = kPackSize<T>;
   if (fits_packs(input) && fits_packs(grad)) {
-    const unsigned blocks = blocks_for(ceil_div(numel, size), work);
+    const unsigned blocks = blocks_for(ceil_div(numel, size), kThreads);
     map_kernel<kBackward, size><<<blocks, kThreads, 0, stream>>>(grad, input, numel, output);
   } else {
-    map_kernel<kBackward, 1><<<blocks_for(numel, work), kThreads, 0, stream>>>(grad, input, numel, output);
+    map_kernel<kBackward, 1>
+        <<<blocks_for(numel, kThreads), kThreads, 0, stream>>>(grad, input, numel, output);
   }
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }

@@ -123,8 +123,8 @@ bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, 
     return true;
   }
   if (p.stride_h == 2) {
-    launch_grad_weight<T, 3, 2, HalvedTile<T>>(walk_output(p), p.batch, input, grad, grad_weight, allocate,
-                                               stream);
+    launch_grad_weight<T, 3, 2, HalvedGradWeightTile<T>>(walk_output(p), p.batch, input, grad, grad_weight,
+                                                         allocate, stream);
     return true;
   }
   with_kernel(p, [&](auto k) {

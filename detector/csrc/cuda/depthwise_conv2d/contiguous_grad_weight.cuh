@@ -11,8 +11,7 @@ namespace detector::depthwise_conv2d {
 constexpr int kGradWeightRows = 8;
 constexpr int kGradWeightThreads = 128;
 constexpr int kGradWeightWarps = kGradWeightThreads / kWarp;
-constexpr int64_t kGradWeightBlocks = 4096;  // enough to fill a GPU several times over
-constexpr int64_t kStagedBlocks = 1024;      // enough to fill it: each more adds its threads up once more
+constexpr int64_t kStagedBlocks = 1024;  // enough to fill it: each more adds its threads up once more
 
 struct GradWeightSizes {
   Strips strips;
@@ -146,9 +145,8 @@ __global__ void __launch_bounds__(kGradWeightThreads)
 }
 
 template <typename T, typename A>
-__global__ void add_partial_sums_kernel(const A* partial, int64_t weights, int stretches,
+__global__ void add_partial_sums_kernel(const A* __restrict__ partial, int64_t weights, int stretches,
                                         T* __restrict__ result) {
-  wait_for_kernel_before();
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < weights; i += step) {
     A sum = 0;
@@ -162,8 +160,32 @@ __global__ void add_partial_sums_kernel(const A* partial, int64_t weights, int s
 // result[i] = the sum over blocks b of partial[b][i]
 template <typename T, typename A>
 void add_partial_sums(const A* partial, int64_t weights, int64_t blocks, T* result, cudaStream_t stream) {
-  launch_early(add_partial_sums_kernel<T, A>, blocks_for(weights, 128), 128, stream, partial, weights,
-               int(blocks), result);
+  add_partial_sums_kernel<<<blocks_for(weights, 128), 128, 0, stream>>>(partial, weights, int(blocks),
+                                                                        result);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+// How many blocks share the strips of a channel: each thread takes `rounds` strips, and adding the threads up
+// takes as long as half a strip. What counts is how often all multiprocessors fill, and for how long.
+template <typename Kernel>
+int64_t best_stretches(Kernel kernel, int bytes, int64_t num_strips, int64_t channels) {
+  int device = 0, processors = 0, resident = 0;
+  STD_CUDA_CHECK(cudaGetDevice(&device));
+  STD_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  STD_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kGradWeightThreads, bytes));
+  constexpr int64_t most_stretches = 65535, most_rounds = 64;
+  const int64_t fewest_rounds = ceil_div(num_strips, most_stretches * kGradWeightThreads);
+  int64_t best = 1, best_cost = INT64_MAX;
+  for (int64_t rounds = std::max<int64_t>(fewest_rounds, 1); rounds < fewest_rounds + most_rounds; ++rounds) {
+    const int64_t stretches = ceil_div(num_strips, rounds * kGradWeightThreads);
+    const int64_t waves = ceil_div(channels * stretches, int64_t(processors) * std::max(resident, 1));
+    const int64_t cost = waves * (2 * rounds + 1);
+    if (cost < best_cost) {
+      best_cost = cost;
+      best = stretches;
+    }
+  }
+  return best;
 }
 
 template <int K, int S, typename T, typename Allocate>
@@ -178,23 +200,19 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
   const int64_t groups = ceil_div(p.out_channels(), std::max(planes, 1));  // of channels
   const int64_t num_strips = planes > 0 ? p.batch : p.batch * strips.of_plane();
   const int64_t weights = p.out_channels() * K * K;
-  // Two strips a thread at least, so that adding the threads up costs little beside them, and as many for
-  // each thread of a block.
-  const int64_t rounds = std::max({ceil_div(num_strips * groups, kGradWeightBlocks * kGradWeightThreads),
-                                   ceil_div(num_strips, int64_t(65535) * kGradWeightThreads), int64_t(2)});
-  const int64_t most = std::min(ceil_div(num_strips, 2), int64_t(65535));
+  const auto kernel = vector ? contiguous_grad_weight_kernel<T, A, K, S, true>
+                             : contiguous_grad_weight_kernel<T, A, K, S, false>;
+  const int of_threads = (planes > 0 ? kGradWeightThreads : kGradWeightWarps) * K * K * int(sizeof(A));
+  const int bytes = std::max(staged_bytes(planes, elements, sizeof(T)), of_threads);
+  const int64_t most = std::min(ceil_div(num_strips, 2), int64_t(65535));  // two images a block at least
   const int64_t stretches = planes > 0 ? std::clamp(kStagedBlocks / groups, int64_t(1), most)
-                                       : ceil_div(num_strips, rounds * kGradWeightThreads);
+                                       : best_stretches(kernel, bytes, num_strips, groups);
   const int64_t strips_of_block = ceil_div(num_strips, stretches);
   const GradWeightSizes sizes{strips,           unsigned(num_strips), unsigned(strips_of_block),
                               planes,           unsigned(p.channels), unsigned(p.multiplier),
                               int(p.height),    int(p.width),         int(p.out_height),
                               int(p.out_width), int(p.pad_h),         int(p.pad_w)};
-  const auto kernel = vector ? contiguous_grad_weight_kernel<T, A, K, S, true>
-                             : contiguous_grad_weight_kernel<T, A, K, S, false>;
   A* partial = allocate(stretches * weights);
-  const int of_threads = (planes > 0 ? kGradWeightThreads : kGradWeightWarps) * K * K * int(sizeof(A));
-  const int bytes = std::max(staged_bytes(planes, elements, sizeof(T)), of_threads);
   kernel<<<dim3(groups, stretches), kGradWeightThreads, bytes, stream>>>(sizes, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   add_partial_sums(partial, weights, stretches, result, stream);

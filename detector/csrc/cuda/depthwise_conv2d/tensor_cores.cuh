@@ -13,6 +13,7 @@ constexpr int kVector = 8;         // elements in 16 bytes
 constexpr int kTileRows = 16;      // rows of a warp
 constexpr int kMostColumns = 128;  // of a block
 constexpr int kMostWarps = 8;
+constexpr int64_t kTensorCoreBlocks = 1024;  // enough to fill a GPU: each begins alone and ends alone
 
 // Blocks cover a plane by bands of rows and stretches of columns; each goes through several images.
 struct TileSizes {

@@ -162,7 +162,9 @@ bool launch_tensor_core_forward(const Problem& p, bool turned, const T* input, c
   const int bytes = (2 * (rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
   const auto kernel = tensor_core_forward_kernel<T, K>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  const int64_t groups = std::min<int64_t>(ceil_div(p.batch, 2), 65535);  // two images share the bands
+  const int64_t tiles = p.out_channels() * sizes.bands * ceil_div(sizes.width, sizes.columns);
+  const int64_t groups =
+      std::clamp<int64_t>(kTensorCoreBlocks / tiles, 1, std::min<int64_t>(ceil_div(p.batch, 2), 65535));
   kernel<<<tile_grid(p, sizes, groups), sizes.warps * kWarp, bytes, stream>>>(sizes, turned, input, weight,
                                                                               bias, output);
   STD_CUDA_KERNEL_LAUNCH_CHECK();

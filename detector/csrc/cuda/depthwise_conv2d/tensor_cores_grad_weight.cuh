@@ -12,8 +12,6 @@
 
 namespace detector::depthwise_conv2d {
 
-constexpr int64_t kTensorCoreBlocks = 1024;  // each adds its sums up once
-
 template <int K, typename T>
 __device__ void correlate_octets(const T* input, int input_pitch, const T* grad, int grad_pitch, int octets,
                                  float (&sums)[(K + 1) / 2][3][4]) {

@@ -149,7 +149,6 @@ __global__ void add_partials_kernel(const float* partial, int64_t blocks, int we
   const int k = blockIdx.x % weights;
   const int channel = blockIdx.x / weights * kWarp + threadIdx.x;
   float sum = 0;
-  wait_for_kernel_before();
   if (channel < channels) {
 #pragma unroll 8
     for (int64_t b = threadIdx.y; b < blocks; b += kAddWarps) {
@@ -170,8 +169,9 @@ template <typename T>
 void add_partials(const float* partial, int64_t blocks, int weights, int channels, T* grad_weight,
                   cudaStream_t stream) {
   const unsigned groups = weights * ceil_div(channels, kWarp);
-  launch_early(add_partials_kernel<T>, groups, dim3(kWarp, kAddWarps), stream, partial, blocks, weights,
-               channels, grad_weight);
+  add_partials_kernel<<<groups, dim3(kWarp, kAddWarps), 0, stream>>>(partial, blocks, weights, channels,
+                                                                     grad_weight);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 template <typename T, int K, int S, typename Tile, typename Allocate>

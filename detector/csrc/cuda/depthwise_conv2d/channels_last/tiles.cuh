@@ -11,6 +11,13 @@
 //   7 x 7 float32, forward      1 x 7: 81   1 x 8: 104   1 x 4: 102
 //   7 x 7 float32, grad_weight  1 x 7: 97   1 x 8: 115   1 x 4: 120
 //
+// and 3 x 3 with stride 2 in float32, vector x columns x stages:
+//
+//   forward      2 x 4 x 4: 125   2 x 4 x 3: 126   2 x 7 x 3: 126   2 x 2 x 3, x 4: 128   4 x 2 x 3: 129
+//                1 x 7 x 3: 130   1 x 4 x 4: 131   4 x 1 x 4: 131
+//   grad_weight  2 x 7 x 3: 120   2 x 4 x 3: 120   1 x 7 x 3: 121   2 x 4 x 4, 2 x 2 x 3, 4 x 2 x 3: 123
+//                1 x 4 x 4: 130   2 x 2 x 4: 132   4 x 1 x 4: 144
+//
 // Blocks of four warps instead of eight, and a barrier every two rows instead of each: 0-5 % slower.
 #pragma once
 
@@ -46,8 +53,11 @@ template <typename T, int K>
 using ForwardTile = decltype(forward_tile<T, K>());
 template <typename T, int K>
 using GradWeightTile = decltype(grad_weight_tile<T, K>());
-// Of 3 x 3 with stride 2, both passes.
+// Of 3 x 3 with stride 2, forward and grad_weight.
 template <typename T>
-using HalvedTile = Tile<sizeof(T) == 4 ? 2 : 4, 2, 8, 2, 4, 1>;
+using HalvedTile = Tile<sizeof(T) == 4 ? 2 : 4, sizeof(T) == 4 ? 4 : 2, 8, 2, 4, 1>;
+template <typename T>
+using HalvedGradWeightTile =
+    Tile<sizeof(T) == 4 ? 2 : 4, sizeof(T) == 4 ? 4 : 2, 8, 2, sizeof(T) == 4 ? 3 : 4, 1>;
 
 }  // namespace detector::depthwise_conv2d::channels_last
