@@ -25,15 +25,19 @@ def time_queued(calls: Sequence[Callable[[], object]], device: torch.device) -> 
 
 
 def time_in_turn(calls: dict[str, Sequence[Callable[[], object]]], repeats: int = 40) -> dict[str, float]:
-    """Median milliseconds on a CPU, of each by turns: what else the machine does slows all of them."""
+    """Median milliseconds on a CPU, of each by turns: what else the machine does slows all of them.
+
+    In a turn each takes another of its inputs: what one has just read is in the cache.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     for its_calls in calls.values():
         for call in its_calls:  # allocate
             call()
     for i in range(repeats):
-        for name, its_calls in calls.items():
+        for position, (name, its_calls) in enumerate(calls.items()):
+            call = its_calls[(i + position * len(its_calls) // len(calls)) % len(its_calls)]
             begin = time.perf_counter()
-            its_calls[i % len(its_calls)]()
+            call()
             times[name].append((time.perf_counter() - begin) * 1e3)
     return {name: statistics.median(its_times) for name, its_times in times.items()}
 

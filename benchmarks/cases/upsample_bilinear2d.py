@@ -32,7 +32,7 @@ def rows(device: torch.device, bandwidth: float) -> list[Row]:
     for shape, factor, dtype, memory_format, percents in GPU_CASES if device.type == "cuda" else CPU_CASES:
         inputs = [
             torch.randn(shape, device=device).to(dtype=dtype, memory_format=memory_format).requires_grad_()
-            for _ in range(3)
+            for _ in range(4)
         ]
         peer = partial(F.interpolate, scale_factor=factor, mode="bilinear", align_corners=False)
         moved = inputs[0].nbytes + peer(inputs[0].detach()).nbytes  # each way: one read, the other written
