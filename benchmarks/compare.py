@@ -1,12 +1,11 @@
 """Times an op of one differentiable tensor beside its peers, forward and backward, and makes rows of it."""
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from measure import Row, time_calls
+from measure import Row, time_call, time_calls
 from torch import Tensor
 
 Function = Callable[[Tensor], Tensor]
@@ -24,8 +23,10 @@ def time_queued(calls: Sequence[Callable[[], object]], device: torch.device) -> 
     return time_calls([all_turns], device, repeats=10) / QUEUED
 
 
-def time_in_turn(calls: dict[str, Sequence[Callable[[], object]]], repeats: int = 40) -> dict[str, float]:
-    """Median milliseconds on a CPU, of each by turns: what else the machine does slows all of them.
+def time_in_turn(
+    calls: dict[str, Sequence[Callable[[], object]]], device: torch.device, repeats: int = 40
+) -> dict[str, float]:
+    """Median milliseconds of each by turns: what else the machine does, and how fast it runs, is shared.
 
     In a turn each takes another of its inputs: what one has just read is in the cache.
     """
@@ -36,9 +37,7 @@ def time_in_turn(calls: dict[str, Sequence[Callable[[], object]]], repeats: int 
     for i in range(repeats):
         for position, (name, its_calls) in enumerate(calls.items()):
             call = its_calls[(i + position * len(its_calls) // len(calls)) % len(its_calls)]
-            begin = time.perf_counter()
-            call()
-            times[name].append((time.perf_counter() - begin) * 1e3)
+            times[name].append(time_call(call, device))
     return {name: statistics.median(its_times) for name, its_times in times.items()}
 
 
@@ -76,7 +75,7 @@ def compare(
         if on_gpu:
             times = {name: time_queued(its_calls, device) for name, its_calls in calls.items()}
         else:
-            times = time_in_turn(calls)
+            times = time_in_turn(calls, device)
         ours_ms = times["ours"]
         peer = min(peers, key=times.__getitem__)
         percent = 100 * least / bandwidth / ours_ms

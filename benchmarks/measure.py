@@ -40,22 +40,22 @@ def time_calls(calls: Sequence[Callable[[], object]], device: torch.device, repe
     """Median milliseconds of a call; the calls do the same on different data, so that no cache is warm."""
     for call in calls:  # compile, allocate
         call()
-    milliseconds = []
-    for i in range(repeats):
-        call = calls[i % len(calls)]
-        if device.type == "cuda":
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda.synchronize()
-            start.record()
-            call()
-            end.record()
-            torch.cuda.synchronize()
-            milliseconds.append(start.elapsed_time(end))
-        else:
-            begin = time.perf_counter()
-            call()
-            milliseconds.append((time.perf_counter() - begin) * 1e3)
-    return statistics.median(milliseconds)
+    return statistics.median(time_call(calls[i % len(calls)], device) for i in range(repeats))
+
+
+def time_call(call: Callable[[], object], device: torch.device) -> float:
+    """Milliseconds of one call."""
+    if device.type == "cpu":
+        begin = time.perf_counter()
+        call()
+        return (time.perf_counter() - begin) * 1e3
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end)
 
 
 def time_in_graph(
@@ -64,7 +64,14 @@ def time_in_graph(
     stream: torch.cuda.Stream | None = None,
     repeats: int = 60,
 ) -> float:
-    """Median milliseconds of a call inside a CUDA graph of them all: the GPU's own time, no Python.
+    """Median milliseconds of a call inside a CUDA graph of them all: the GPU's own time, no Python."""
+    return time_calls([capture(calls, stream).replay], device, repeats) / len(calls)
+
+
+def capture(
+    calls: Sequence[Callable[[], object]], stream: torch.cuda.Stream | None = None
+) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of the calls, one after the other.
 
     A backward pass runs on the stream of its forward pass: where the calls hold one, give that `stream`.
     """
@@ -78,7 +85,7 @@ def time_in_graph(
     with torch.cuda.graph(graph, stream=stream):
         for call in calls:
             call()
-    return time_calls([graph.replay], device, repeats) / len(calls)
+    return graph
 
 
 def copy_bandwidth(device: torch.device) -> float:

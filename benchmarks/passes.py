@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 from compare import time_in_turn
-from measure import time_calls, time_in_graph
+from measure import capture
 from torch import Tensor
 
 Inputs = Sequence[Tensor]
@@ -35,26 +35,13 @@ def time_passes(
     device: torch.device,
     in_graph: bool,
 ) -> dict[str, float]:
-    """Median milliseconds of a pass of each function; on a CPU by turns."""
-    if device.type == "cpu":
-        calls = {name: pass_calls(function, inputs, wanted) for name, function in functions.items()}
-        return time_in_turn(calls, repeats=80)
-    return {
-        name: _time_on_gpu(function, inputs, wanted, device, in_graph) for name, function in functions.items()
-    }
-
-
-def _time_on_gpu(
-    function: Callable[..., Tensor | tuple[Tensor, ...]],
-    inputs: Sequence[Inputs],
-    wanted: Sequence[int],
-    device: torch.device,
-    in_graph: bool,
-) -> float:
+    """Median milliseconds of a pass of each function, by turns."""
     if not in_graph:
-        return time_calls(pass_calls(function, inputs, wanted), device)
+        calls = {name: pass_calls(function, inputs, wanted) for name, function in functions.items()}
+        return time_in_turn(calls, device, repeats=80)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        calls = pass_calls(function, inputs, wanted)
-    return time_in_graph(calls, device, stream)
+        calls = {name: pass_calls(function, inputs, wanted) for name, function in functions.items()}
+    graphs = {name: [capture(its_calls, stream).replay] for name, its_calls in calls.items()}
+    return {name: time / len(inputs) for name, time in time_in_turn(graphs, device, repeats=80).items()}

@@ -143,7 +143,7 @@ def time_pass(case: Case, pass_: str, tensors: list, device: torch.device) -> di
     ours = [our_passes(case, *t)[pass_] for t in tensors]
     peer = [torch_passes(case, *t)[pass_] for t in tensors]
     if device.type == "cpu":
-        return time_in_turn({"ours": ours, "torch": peer}, repeats=24)
+        return time_in_turn({"ours": ours, "torch": peer}, device, repeats=24)
     times = {"ours": time_in_graph(ours, device, repeats=16)}
     for name, cudnn in {"torch": False, "torch, cuDNN": True}.items():
         with torch.backends.cudnn.flags(enabled=cudnn, benchmark=True, allow_tf32=False):

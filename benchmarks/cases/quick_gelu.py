@@ -2,7 +2,8 @@
 
 On an H200, 2^27 numbers in float32 in a CUDA graph, microseconds forward / backward: four packs of 16 bytes a
 thread 265 / 372, two 264 / 373, one 255 / 372; one, with loads and stores that are evicted first, 256 / 368.
-Kept. On a CPU AVX-512 takes 2^16 numbers forward from 0.89 to 0.68 of eager's time.
+But called one by one the last took 404 backward where torch.compile took 387: backward has four, forward one.
+On a CPU AVX-512 takes 2^16 numbers forward from 0.89 to 0.68 of eager's time.
 """
 
 import torch

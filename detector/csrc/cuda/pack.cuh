@@ -44,16 +44,6 @@ __device__ Pack<T, V> load_once(const T* data) {
   return pack;
 }
 
-// Data that nobody reads again soon: evicted from the cache first.
-template <int V, typename T>
-__device__ Pack<T, V> load_streamed(const T* data) {
-  using W = Word<sizeof(T) * V>;
-  const W word = __ldcs(reinterpret_cast<const W*>(data));
-  Pack<T, V> pack;
-  memcpy(&pack, &word, sizeof(word));
-  return pack;
-}
-
 // Evicted from the cache first.
 template <typename T, int V>
 __device__ void store_once(T* data, const Pack<T, V>& pack) {
