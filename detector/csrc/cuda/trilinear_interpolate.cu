@@ -164,10 +164,12 @@ unsigned blocks_of(const Shape& shape) {
   return ceil_div(shape.num_rows << shape.group_bits, kThreads) * shape.chunks;
 }
 
-// Elements of a pack: 16 bytes of float and double. Of half types 8: with 16, the registers of eight corners
-// leave too few threads.
+// Elements of a pack where a thread holds eight corners: 16 bytes of float and double. Of half types 8: with
+// 16, the registers leave too few threads. Forward 8 bytes of float too.
 template <typename T>
 constexpr int kPack = sizeof(T) == 2 ? 4 : 16 / sizeof(T);
+template <typename T>
+constexpr int kForwardPack = sizeof(T) == 4 ? 2 : kPack<T>;
 
 // Whether rows of this tensor, walked along its last dimension, can be read in packs.
 bool is_aligned(const Tensor& tensor) {
@@ -219,7 +221,8 @@ Tensor forward(const Tensor& feats, const Tensor& points) {
       using T = decltype(zero);
       const auto run = [&](auto coordinate) {
         using P = decltype(coordinate);
-        const auto launch = is_aligned(feats) ? launch_forward<kPack<T>, T, P> : launch_forward<1, T, P>;
+        const auto launch =
+            is_aligned(feats) ? launch_forward<kForwardPack<T>, T, P> : launch_forward<1, T, P>;
         launch(feats, points, output);
       };
       points.scalar_type() == feats.scalar_type() ? run(T()) : run(Accumulate<T>());
