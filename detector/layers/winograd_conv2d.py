@@ -15,8 +15,8 @@ def winograd_conv2d(
 ) -> Tensor:
     """A 3 x 3 convolution with 16 multiplications for four outputs in place of 36.
 
-    It equals ``torch.nn.functional.conv2d`` up to rounding; of VGG16's layers on an H200 it rounds less than
-    cuDNN, in the gradients too. It pays in float32 on a GPU, without TF32, from 128 channels on: its work is
+    It equals ``torch.nn.functional.conv2d`` up to rounding; in VGG16's layers on an H200 it rounds about
+    as much as cuDNN or less, in the gradients too. It pays in float32 on a GPU, without TF32, from 128 channels on: its work is
     16 matrix products, which follow torch's setting for those (``torch.backends.cuda.matmul``). Source:
     Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", F(2 x 2, 3 x 3),
     https://arxiv.org/abs/1509.09308.
