@@ -15,11 +15,11 @@ def winograd_conv2d(
 ) -> Tensor:
     """A 3 x 3 convolution with 16 multiplications for four outputs in place of 36.
 
-    It equals ``torch.nn.functional.conv2d`` up to rounding; in VGG16's layers on an H200 it rounds about
-    as much as cuDNN or less, in the gradients too. It pays in float32 on a GPU, without TF32, from 128 channels on: its work is
-    16 matrix products, which follow torch's setting for those (``torch.backends.cuda.matmul``). Source:
-    Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", F(2 x 2, 3 x 3),
-    https://arxiv.org/abs/1509.09308.
+    It equals ``torch.nn.functional.conv2d`` up to rounding; in VGG16's layers on an H200 it rounds about as
+    much as cuDNN or less, in the gradients too. It pays in float32 on a GPU, without TF32, from 128 channels
+    on: its work is 16 matrix products, which follow torch's setting for those
+    (``torch.backends.cuda.matmul``). Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural
+    Networks", F(2 x 2, 3 x 3), https://arxiv.org/abs/1509.09308.
 
     The gradient goes to `input`, `weight` and `bias`, and may be differentiated again, any number of times.
     Equal inputs give equal bits, in the gradients too. On a GPU the host never waits, and the call can be
