@@ -1,5 +1,5 @@
-// What Winograd's F(2 x 2, 3 x 3) (arXiv 1509.09308) does to a tile, for both devices. Two by two outputs of
-// a 3 x 3 convolution take 16 multiplications instead of 36,
+// Convolution by Winograd's F(2 x 2, 3 x 3) (arXiv 1509.09308), for both devices: what its ops check and
+// allocate. Two by two outputs of a 3 x 3 convolution take 16 multiplications instead of 36,
 //
 //   y = A^T [(G g G^T) * (B^T d B)] A,   g 3 x 3, d 4 x 4, * element by element,
 //

@@ -92,6 +92,22 @@ struct Tiles {
   }
 };
 
+// ---- the matrices: the places of a tile lie `stride` apart ----
+
+template <typename T>
+C10_HOST_DEVICE void load_places(const T* from, int64_t stride, T (&values)[kPlaces]) {
+  for (int k = 0; k < kPlaces; ++k) {
+    values[k] = from[k * stride];
+  }
+}
+
+template <typename T>
+C10_HOST_DEVICE void store_places(const T (&values)[kPlaces], T* to, int64_t stride) {
+  for (int k = 0; k < kPlaces; ++k) {
+    to[k * stride] = values[k];
+  }
+}
+
 // ---- planes of numbers: a tile in, a tile out ----
 
 template <typename T>
@@ -131,9 +147,7 @@ C10_HOST_DEVICE void input_pairs(const T* grad, int64_t place_stride, const Tile
     if (row >= 0 && row < rows.tiles() && column >= 0 && column < columns.tiles()) {
       const T* from = grad + (pair.image * rows.tiles() + row) * columns.tiles() + column;
       T v[kPlaces];
-      for (int place = 0; place < kPlaces; ++place) {
-        v[place] = from[place * place_stride];
-      }
+      load_places(from, place_stride, v);
       for (int i = 0; i < 4; ++i) {
         input_axis_transposed(v + i, 4, above);
       }

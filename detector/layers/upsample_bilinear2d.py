@@ -121,7 +121,8 @@ def _output_size(
 
 
 def _floor(length):
-    return int(length) if isinstance(length, int | float) else torch.sym_int(length)  # which takes its time
+    """Of a length of 0 or more; sym_int takes its time, and only symbols, as torch traces, need it."""
+    return int(length) if isinstance(length, int | float) else torch.sym_int(length)
 
 
 def _pair(value, types: tuple[type, ...]) -> tuple | None:

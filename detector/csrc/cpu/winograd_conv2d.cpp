@@ -42,9 +42,7 @@ struct Cpu {
             input_tile(plane, height, width, tiles, tile, values);
           }
         }
-        for (int k = 0; k < kPlaces; ++k) {
-          to[(k * channels + c) * padded + index] = values[k];
-        }
+        store_places(values, to + c * padded + index, channels * padded);
       }
     });
   }
@@ -57,9 +55,7 @@ struct Cpu {
     for_channels(channels, kPlaces * padded, [=](int64_t c) {
       for (int64_t index = 0; index < tiles.count(); ++index) {
         T values[kPlaces];
-        for (int k = 0; k < kPlaces; ++k) {
-          values[k] = from[(k * channels + c) * padded + index];
-        }
+        load_places(from + c * padded + index, channels * padded, values);
         const Tile tile = tiles.at(index);
         output_tile(values, tiles, tile,
                     to + (tile.image * channels + c) * tiles.rows.size * tiles.columns.size);
@@ -89,15 +85,11 @@ struct Cpu {
     for_channels(filters, kPlaces, [=](int64_t filter) {
       T values[kPlaces];
       if constexpr (kBackward) {
-        for (int k = 0; k < kPlaces; ++k) {
-          values[k] = from[k * filters + filter];
-        }
+        load_places(from + filter, filters, values);
         weight_tile_transposed(values, to + 9 * filter);
       } else {
         weight_tile(from + 9 * filter, values);
-        for (int k = 0; k < kPlaces; ++k) {
-          to[k * filters + filter] = values[k];
-        }
+        store_places(values, to + filter, filters);
       }
     });
   }

@@ -18,22 +18,6 @@ dim3 grid_of(int64_t places, int64_t channels) {
 
 __device__ int64_t place_of_thread() { return int64_t(blockIdx.x) * kThreads + threadIdx.x; }
 
-template <typename T>
-__device__ void store_places(const T (&values)[kPlaces], T* to, int64_t stride) {
-#pragma unroll
-  for (int k = 0; k < kPlaces; ++k) {
-    to[k * stride] = values[k];
-  }
-}
-
-template <typename T>
-__device__ void load_places(const T* from, int64_t stride, T (&values)[kPlaces]) {
-#pragma unroll
-  for (int k = 0; k < kPlaces; ++k) {
-    values[k] = from[k * stride];
-  }
-}
-
 // planes (N, C, height, width) to matrices (16, C, padded).
 template <bool kOutputs, typename T>
 __global__ void __launch_bounds__(kThreads)

@@ -25,8 +25,8 @@ class VGG16(nn.Module):
         frozen_stages: how many of conv1 to conv3 keep their weights (2 in the published recipes).
         image_by_image: run each image of a batch by itself. In float32 without TF32 cuDNN 9 takes 150 times
             as long for one layer of conv3 of two images as of one (docs/performance.md).
-        winograd: make the convolutions by :func:`detector.layers.winograd_conv2d`, which is faster in float32
-            without TF32 on a GPU and slower elsewhere.
+        winograd: make the convolutions from conv2's second on by :func:`detector.layers.winograd_conv2d`,
+            which is faster in float32 without TF32 on a GPU and slower on a CPU.
     """
 
     out_channels = 512
@@ -46,9 +46,9 @@ class VGG16(nn.Module):
         if winograd:
             for position, layer in enumerate(self.features):
                 if isinstance(layer, nn.Conv2d) and layer.in_channels >= LEAST_CHANNELS:
-                    other = WinogradConv2d(layer.in_channels, layer.out_channels, padding=1, device="meta")
-                    other.weight, other.bias = layer.weight, layer.bias  # nothing is drawn anew
-                    self.features[position] = other
+                    faster = WinogradConv2d(layer.in_channels, layer.out_channels, padding=1, device="meta")
+                    faster.weight, faster.bias = layer.weight, layer.bias  # nothing is drawn anew
+                    self.features[position] = faster
         for layer in self.features:
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
