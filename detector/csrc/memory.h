@@ -1,0 +1,56 @@
+// Memory and views for kernels, made without torch's dispatcher: a call through it takes the host some
+// microseconds, longer than a GPU needs for a small op.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "tensor.h"
+
+namespace detector {
+
+using Lengths = torch::headeronly::IntHeaderOnlyArrayRef;
+
+// A new tensor where `like` is, in its dtype if none is given; nothing is written to it.
+inline Tensor allocate_strided(const Tensor& like, Lengths shape, Lengths strides,
+                               std::optional<ScalarType> type = std::nullopt) {
+  int32_t device = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device));
+  const auto dtype =
+      torch::stable::detail::to<int32_t>(torch::stable::detail::from(type.value_or(like.scalar_type())));
+  AtenTensorHandle tensor = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(shape.size()), shape.data(), strides.data(), dtype,
+                                                  device, like.get_device_index(), &tensor));
+  return Tensor(tensor);
+}
+
+// The same, contiguous.
+inline Tensor allocate(const Tensor& like, Lengths shape, std::optional<ScalarType> type = std::nullopt) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t i = shape.size(); i > 1; --i) {
+    strides[i - 2] = strides[i - 1] * std::max<int64_t>(shape[i - 1], 1);
+  }
+  return allocate_strided(like, shape, strides, type);
+}
+
+// A part of the memory of a tensor, `offset` elements behind its first.
+template <size_t kRank>
+Tensor part(const Tensor& of, int64_t offset, const std::array<int64_t, kRank>& sizes,
+            const std::array<int64_t, kRank>& strides) {
+  AtenTensorHandle tensor = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch__reinterpret_tensor(of.get(), kRank, sizes.data(), strides.data(), offset, &tensor));
+  return Tensor(tensor);
+}
+
+// The tensor itself if contiguous, else a copy that is.
+inline Tensor in_order(const Tensor& tensor) {
+  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
+}
+
+}  // namespace detector
