@@ -8,13 +8,12 @@
 // kernels.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/core/MemoryFormat.h>
 
 #include <optional>
 #include <vector>
 
-#include "tensor.h"
+#include "memory.h"
 
 namespace detector::depthwise_conv2d {
 
@@ -106,11 +105,15 @@ inline MemoryFormat format_of(const Tensor& tensor) {
 
 // Copies only what has other strides.
 inline Tensor in_format(const Tensor& tensor, MemoryFormat format) {
-  return torch::stable::contiguous(tensor, format);
+  if (format_of(tensor) != format) {
+    return torch::stable::contiguous(tensor, format);
+  }
+  return format == MemoryFormat::Contiguous ? in_order(tensor) : tensor;
 }
 
 inline Tensor new_in_format(const Tensor& like, const Sizes& sizes, MemoryFormat format) {
-  return torch::stable::empty(sizes, like.scalar_type(), std::nullopt, like.device(), std::nullopt, format);
+  return allocate_images(like, {sizes[0], sizes[1], sizes[2], sizes[3]},
+                         format == MemoryFormat::ChannelsLast);
 }
 
 // ---- the three passes: checks and tensors here, the kernels in Kernels, which a device provides ----
@@ -142,7 +145,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
     if (output.numel() == 0) {
       return;
     }
-    const Tensor dense_input = in_format(input, format), dense_weight = torch::stable::contiguous(weight);
+    const Tensor dense_input = in_format(input, format), dense_weight = in_order(weight);
     const auto dense_bias = bias ? std::make_optional(torch::stable::contiguous(*bias)) : std::nullopt;
     Kernels(input).forward(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_input),
                            data_of<T>(dense_weight), dense_bias ? data_of<T>(*dense_bias) : nullptr,
@@ -173,7 +176,7 @@ Tensor grad_input(const Tensor& grad, const Tensor& weight, int64_t channels, co
     if (result.numel() == 0) {
       return;
     }
-    const Tensor dense_grad = in_format(grad, format), dense_weight = torch::stable::contiguous(weight);
+    const Tensor dense_grad = in_format(grad, format), dense_weight = in_order(weight);
     Kernels(grad).grad_input(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_grad),
                              data_of<T>(dense_weight), static_cast<T*>(result.mutable_data_ptr()));
   });
@@ -193,7 +196,7 @@ Tensor grad_weight(const Tensor& input, const Tensor& grad, const Sizes& kernel,
   const Problem p = make_problem(op, input_sizes, grad.size(1), kernel, stride, padding, dilation);
   check_grad(op, grad, p);
   const MemoryFormat format = format_of(input);
-  Tensor result = torch::stable::new_empty(input, {p.out_channels(), 1, p.kernel_h, p.kernel_w});
+  Tensor result = allocate(input, {p.out_channels(), 1, p.kernel_h, p.kernel_w});
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     if (input.numel() == 0) {

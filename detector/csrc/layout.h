@@ -1,18 +1,19 @@
 // Memory layouts: what lets a kernel walk memory in order instead of index by index.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "tensor.h"
+#include "memory.h"
 
 namespace detector {
 
 // Whether the elements fill one stretch of memory, each once: contiguous but for the order of dimensions.
 inline bool is_dense(const Tensor& tensor) {
+  if (tensor.is_contiguous()) {
+    return true;
+  }
   std::vector<std::pair<int64_t, int64_t>> dimensions;  // stride, size
   for (int64_t i = 0; i < tensor.dim(); ++i) {
     if (tensor.size(i) != 1) {
@@ -40,12 +41,17 @@ inline bool same_layout(const Tensor& a, const Tensor& b) {
   return true;
 }
 
+// A new tensor laid out as the dense `model` is.
+inline Tensor allocate_like(const Tensor& model) {
+  return allocate_strided(model, model.sizes(), model.strides());
+}
+
 // The tensor itself where it is laid out as the dense `model` is, else a copy that is.
 inline Tensor laid_out_as(const Tensor& model, const Tensor& tensor) {
   if (same_layout(model, tensor)) {
     return tensor;
   }
-  Tensor copy = torch::stable::empty_like(model);
+  Tensor copy = allocate_like(model);
   torch::stable::copy_(copy, tensor);
   return copy;
 }

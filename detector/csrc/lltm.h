@@ -9,15 +9,13 @@
 // product and one kernel, and the gradient of W one product.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <tuple>
 #include <vector>
 
-#include "tensor.h"
+#include "memory.h"
 
 namespace detector::lltm {
 
@@ -150,34 +148,7 @@ struct Results {
   T *grad_input, *grad_h, *grad_bias;
 };
 
-// ---- tensors for torch ----
-//
-// Views and memory are made without torch's dispatcher: a call through it takes the host longer than the GPU
-// needs for a small step.
-
-inline Tensor empty(const Tensor& like, const std::vector<int64_t>& shape) {
-  std::vector<int64_t> strides(shape.size(), 1);
-  for (size_t i = shape.size(); i > 1; --i) {
-    strides[i - 2] = strides[i - 1] * std::max<int64_t>(shape[i - 1], 1);
-  }
-  int32_t dtype = 0, device = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device));
-  AtenTensorHandle tensor;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(shape.size()), shape.data(), strides.data(), dtype,
-                                                  device, like.get_device_index(), &tensor));
-  return Tensor(tensor);
-}
-
-// A part of the memory of a tensor, `offset` elements behind its first.
-template <size_t kRank>
-Tensor part(const Tensor& of, int64_t offset, const std::array<int64_t, kRank>& sizes,
-            const std::array<int64_t, kRank>& strides) {
-  AtenTensorHandle tensor;
-  TORCH_ERROR_CODE_CHECK(
-      aoti_torch__reinterpret_tensor(of.get(), kRank, sizes.data(), strides.data(), offset, &tensor));
-  return Tensor(tensor);
-}
+// ---- views for torch ----
 
 inline Tensor matrix(const Tensor& of, int64_t offset, int64_t rows, int64_t columns) {
   return part<2>(of, offset, {rows, columns}, {columns, 1});
@@ -208,11 +179,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, cons
                                                    const Tensor& any_bias, const Tensor& h, const Tensor& c) {
   const Sizes sizes = check_arguments(any_input, weight, any_bias, h, c);
   const Device device(any_input);
-  const auto dense = [](const Tensor& tensor) {
-    return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
-  };
-  const Tensor input = dense(any_input), bias = dense(any_bias);
-  const auto output = [&](int64_t columns) { return empty(input, shape_like(input, columns)); };
+  const Tensor input = in_order(any_input), bias = in_order(any_bias);
+  const auto output = [&](int64_t columns) { return allocate(input, shape_like(input, columns)); };
   const int64_t rows = sizes.rows, state = sizes.state;
   const Tensor hs = output(state), cs = output(state), gates = output(3 * state), xh = output(sizes.width());
   const Tensor from_xh = transposed(weight);
@@ -247,11 +215,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const std::optional<
   const int64_t rows = sizes.rows, state = sizes.state, all = sizes.steps * rows;
   const Device device(cs);
   const auto result = [&](bool needed, std::vector<int64_t> shape) {
-    return empty(cs, needed ? shape : std::vector<int64_t>{0});
+    return allocate(cs, needed ? shape : std::vector<int64_t>{0});
   };
   const auto padded = [](int64_t count) { return (count + 63) / 64 * 64; };  // so that all parts are aligned
   const int64_t zeros_at = padded(all * 3 * state), xh_at = zeros_at + padded(sizes.width());
-  const Tensor scratch = empty(cs, {xh_at + all * sizes.width()});
+  const Tensor scratch = allocate(cs, {xh_at + all * sizes.width()});
   const Tensor grad_gates = matrix(scratch, 0, all, 3 * state);
   const Tensor zeros = part<1>(scratch, zeros_at, {sizes.width()}, {1});
   const Tensor grad_xh = matrix(scratch, xh_at, all, sizes.width());

@@ -38,6 +38,13 @@ inline Tensor allocate(const Tensor& like, Lengths shape, std::optional<ScalarTy
   return allocate_strided(like, shape, strides, type);
 }
 
+// A new tensor (N, C, H, W), which lies in memory as (N, H, W, C) with `channels_last`.
+inline Tensor allocate_images(const Tensor& like, const std::array<int64_t, 4>& shape, bool channels_last) {
+  const auto& [images, channels, height, width] = shape;
+  const std::array<int64_t, 4> strides{height * width * channels, 1, width * channels, channels};
+  return channels_last ? allocate_strided(like, shape, strides) : allocate(like, shape);
+}
+
 // A part of the memory of a tensor, `offset` elements behind its first.
 template <size_t kRank>
 Tensor part(const Tensor& of, int64_t offset, const std::array<int64_t, kRank>& sizes,

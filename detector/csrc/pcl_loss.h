@@ -11,7 +11,7 @@
 #include <optional>
 #include <tuple>
 
-#include "tensor.h"
+#include "memory.h"
 
 namespace detector::pcl_loss {
 

@@ -8,13 +8,12 @@
 // - A box's area is a rounded product (`product`) before it is added.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-
 #include <cmath>
 #include <tuple>
 #include <vector>
 
 #include "boxes.h"
+#include "memory.h"
 
 namespace detector::proposal_clusters {
 
@@ -208,7 +207,7 @@ struct Results {
 
  private:
   static Tensor like(const Tensor& scores, ScalarType type) {
-    return torch::stable::new_empty(scores, {scores.size(0), scores.size(1)}, type);
+    return allocate(scores, {scores.size(0), scores.size(1)}, type);
   }
 };
 

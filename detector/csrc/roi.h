@@ -1,14 +1,12 @@
 // What roi_pool and roi_align share on both devices: the checks of their arguments and of the boxes.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
 
-#include "tensor.h"
+#include "memory.h"
 
 namespace detector::roi {
 
@@ -104,7 +102,7 @@ void check_values(const char* op, const A* boxes, const Sizes& sizes) {
 }
 
 inline void check_values(const char* op, const Tensor& boxes, const Sizes& sizes) {
-  const Tensor rows = torch::stable::contiguous(boxes);
+  const Tensor rows = in_order(boxes);
   if (rows.scalar_type() == ScalarType::Double) {
     check_values(op, static_cast<const double*>(rows.const_data_ptr()), sizes);
   } else {
@@ -115,8 +113,8 @@ inline void check_values(const char* op, const Tensor& boxes, const Sizes& sizes
 // A new tensor for values of boxes or gradients of images, channels last or not.
 inline Tensor new_output(const Tensor& like, int64_t count, int64_t channels, int64_t height, int64_t width,
                          bool channels_last, std::optional<ScalarType> type = std::nullopt) {
-  return channels_last ? torch::stable::new_empty(like, {count, height, width, channels}, type)
-                       : torch::stable::new_empty(like, {count, channels, height, width}, type);
+  return channels_last ? allocate(like, {count, height, width, channels}, type)
+                       : allocate(like, {count, channels, height, width}, type);
 }
 
 }  // namespace detector::roi

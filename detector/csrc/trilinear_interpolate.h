@@ -7,12 +7,10 @@
 // It is linear in each coordinate, so the slope along x is that of X alone: -1/2 for X_0, 1/2 for X_1.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-
 #include <optional>
 #include <vector>
 
-#include "tensor.h"
+#include "memory.h"
 
 namespace detector::trilinear_interpolate {
 
@@ -108,8 +106,7 @@ inline Gradients new_gradients(const Tensor& grad, const Tensor& points, const s
                                bool needs_feats) {
   using Shape = std::vector<int64_t>;
   const Shape none{0}, of_feats{grad.size(0), kCorners, grad.size(1)}, of_points{points.size(0), 3};
-  return {torch::stable::new_empty(grad, needs_feats ? of_feats : none),
-          torch::stable::new_empty(points, feats ? of_points : none)};
+  return {allocate(grad, needs_feats ? of_feats : none), allocate(points, feats ? of_points : none)};
 }
 
 }  // namespace detector::trilinear_interpolate

@@ -136,15 +136,11 @@ inline bool is_channels_last(const Tensor& tensor) {
 }
 
 inline Tensor in_known_layout(const Tensor& tensor) {
-  return is_channels_last(tensor) ? tensor : torch::stable::contiguous(tensor);
+  return is_channels_last(tensor) ? tensor : in_order(tensor);
 }
 
 inline Tensor empty_in_layout(const Tensor& tensor, int64_t height, int64_t width) {
-  using torch::headeronly::MemoryFormat;
-  const std::vector<int64_t> shape{tensor.size(0), tensor.size(1), height, width};
-  return torch::stable::empty(
-      shape, tensor.scalar_type(), std::nullopt, tensor.device(), std::nullopt,
-      is_channels_last(tensor) ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous);
+  return allocate_images(tensor, {tensor.size(0), tensor.size(1), height, width}, is_channels_last(tensor));
 }
 
 }  // namespace detector::upsample_bilinear2d

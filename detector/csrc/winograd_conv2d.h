@@ -10,11 +10,9 @@
 // remainders by the dilation.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-
 #include <vector>
 
-#include "tensor.h"
+#include "memory.h"
 #include "winograd_tiles.h"
 
 namespace detector::winograd_conv2d {
@@ -82,7 +80,7 @@ Tensor map(const char* op, const char* name, const Tensor& any_from, const Sizes
   if (type != ScalarType::Double && type != ScalarType::Float) {
     fail(op, ": ", name, " is ", torch::headeronly::toString(type), ", expected Double or Float");
   }
-  const Tensor from = torch::stable::contiguous(any_from), to = torch::stable::new_empty(from, shape);
+  const Tensor from = in_order(any_from), to = allocate(from, shape);
   if (to.numel() > 0) {
     type == ScalarType::Double ? body(double{}, from, to) : body(float{}, from, to);
   }

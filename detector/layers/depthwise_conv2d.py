@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 
 _C = load_extension()
@@ -52,7 +53,7 @@ def depthwise_conv2d(
         ValueError: if stride, padding or dilation is neither an integer nor a pair of them.
     """
     sizes = (_pair("stride", stride), _pair("padding", padding), _pair("dilation", dilation))
-    output = _C.depthwise_conv2d_forward(input, weight, bias, *sizes)
+    output = _forward(input, weight, bias, *sizes)
     return output.to(input.dtype)  # under autocast the op computes in float32
 
 
@@ -119,7 +120,7 @@ def _backward_forward(ctx, grad: Tensor) -> tuple:
     grad = grad.contiguous(memory_format=_memory_format(input))  # and so the gradient of the input
     return (
         _grad_input_like(input, grad, weight, ctx.sizes) if wants_input else None,
-        _C.depthwise_conv2d_grad_weight(input, grad, weight.shape[2:], *ctx.sizes) if wants_weight else None,
+        _grad_weight(input, grad, weight.shape[2:], *ctx.sizes) if wants_weight else None,
         grad.sum((0, 2, 3)) if wants_bias else None,
         *(None for _ in ctx.sizes),
     )
@@ -134,10 +135,8 @@ def _backward_grad_input(ctx, upstream: Tensor) -> tuple:
     grad, weight = ctx.saved_tensors
     wants_grad, wants_weight = ctx.needs_input_grad[:2]
     return (
-        _C.depthwise_conv2d_forward(upstream, weight, None, *ctx.sizes) if wants_grad else None,
-        _C.depthwise_conv2d_grad_weight(upstream, grad, weight.shape[2:], *ctx.sizes)
-        if wants_weight
-        else None,
+        _forward(upstream, weight, None, *ctx.sizes) if wants_grad else None,
+        _grad_weight(upstream, grad, weight.shape[2:], *ctx.sizes) if wants_weight else None,
         *(None for _ in range(2 + len(ctx.sizes))),
     )
 
@@ -152,13 +151,13 @@ def _backward_grad_weight(ctx, upstream: Tensor) -> tuple:
     wants_input, wants_grad = ctx.needs_input_grad[:2]
     return (
         _grad_input_like(input, grad, upstream, ctx.sizes) if wants_input else None,
-        _C.depthwise_conv2d_forward(input, upstream, None, *ctx.sizes) if wants_grad else None,
+        _forward(input, upstream, None, *ctx.sizes) if wants_grad else None,
         *(None for _ in range(1 + len(ctx.sizes))),
     )
 
 
 def _grad_input_like(input: Tensor, grad: Tensor, weight: Tensor, sizes: list) -> Tensor:
-    return _C.depthwise_conv2d_grad_input(grad, weight, input.shape[1], input.shape[2:], *sizes)
+    return _grad_input(grad, weight, input.shape[1], input.shape[2:], *sizes)
 
 
 # ---- shapes ----
@@ -193,11 +192,9 @@ def _fake_grad_weight(input, grad, kernel, stride, padding, dilation):
     return input.new_empty((grad.shape[1], 1, *kernel))
 
 
-for _name, _backward, _setup in (
-    ("forward", _backward_forward, _setup_forward),
-    ("grad_input", _backward_grad_input, _setup_grad_input),
-    ("grad_weight", _backward_grad_weight, _setup_grad_weight),
-):
-    torch.library.register_autograd(f"detector::depthwise_conv2d_{_name}", _backward, setup_context=_setup)
+_forward = differentiable(_C.depthwise_conv2d_forward, _backward_forward, _setup_forward)
+_grad_input = differentiable(_C.depthwise_conv2d_grad_input, _backward_grad_input, _setup_grad_input)
+_grad_weight = differentiable(_C.depthwise_conv2d_grad_weight, _backward_grad_weight, _setup_grad_weight)
+for _name in ("forward", "grad_input", "grad_weight"):
     for _device_type in ("cpu", "cuda"):
         torch.library.register_autocast(f"detector::depthwise_conv2d_{_name}", _device_type, torch.float32)

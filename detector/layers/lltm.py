@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 
 _C = load_extension()
@@ -107,7 +108,7 @@ def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
             return outputs.to(input.dtype), last_c.to(input.dtype)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (input, *others)):
         return _LLTM.apply(input, *others)
-    hs, cs, _, _ = torch.ops.detector.lltm_forward.default(input, *others)
+    hs, cs, _, _ = _forward(input, *others)
     return hs, cs if input.dim() == 2 else cs[-1]
 
 
@@ -119,7 +120,7 @@ class _LLTM(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, input, weight, bias, h, c):
-        hs, cs, gates, xh = torch.ops.detector.lltm_forward.default(input, weight, bias, h, c)
+        hs, cs, gates, xh = _forward(input, weight, bias, h, c)
         ctx.save_for_backward(weight, cs, gates, xh)
         ctx.set_materialize_grads(False)
         return hs, cs if input.dim() == 2 else cs[-1]
@@ -127,12 +128,7 @@ class _LLTM(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_h, grad_c):
         needs = ctx.needs_input_grad
-        arguments = (grad_h, grad_c, *ctx.saved_tensors, *needs[:4])
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            gradients = torch.ops.detector.lltm_backward.default(*arguments)
-        else:  # past the registration below, which is Python
-            with torch._C._AutoDispatchBelowAutograd():
-                gradients = torch.ops.detector.lltm_backward.default(*arguments)
+        gradients = _gradients(grad_h, grad_c, *ctx.saved_tensors, *needs[:4])
         return tuple(gradient if needed else None for gradient, needed in zip(gradients, needs, strict=True))
 
 
@@ -156,5 +152,6 @@ def _fake_backward(grad_h, grad_c, weight, cs, gates, xh, needs_input, needs_wei
     return tuple(cs.new_empty(shape if needed else (0,)) for needed, shape in wanted)
 
 
+_forward = torch.ops.detector.lltm_forward.default  # the overload: the packet, _C.lltm_forward, looks for it
 # Not once_differentiable, which takes a second derivative for zero where the arriving gradient is constant.
-torch.library.register_autograd("detector::lltm_backward", _no_second_derivative)
+_gradients = differentiable(_C.lltm_backward, _no_second_derivative)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 
 _C = load_extension()
@@ -44,7 +45,7 @@ def pcl_loss(
     """
     if counts is not None:
         counts = counts.to(probs.device, non_blocking=probs.is_cuda)
-    losses, _ = _C.pcl_loss_forward(probs, labels, weights, clusters, counts)
+    losses, _ = _forward(probs, labels, weights, clusters, counts)
     return losses.to(probs.dtype)  # under autocast the op computes in float32
 
 
@@ -103,13 +104,14 @@ def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
     probs, labels, _, _, counts = inputs
     _, slopes = output  # (sum R,): dL/dprobs in the column of each row's label; every other column is 0
     ctx.mark_non_differentiable(slopes)
+    ctx.set_materialize_grads(False)  # else a gradient of zeros is written for slopes
     ctx.save_for_backward(probs, labels, slopes, counts)
 
 
-def _backward(ctx, grad: Tensor, _grad_slopes: Tensor | None) -> tuple[Tensor | None, None, None, None, None]:
-    if not ctx.needs_input_grad[0]:
+def _backward(ctx, grad: Tensor | None, _grad_slopes: None) -> tuple[Tensor | None, None, None, None, None]:
+    if grad is None or not ctx.needs_input_grad[0]:
         return None, None, None, None, None
-    return _C.pcl_loss_backward(grad, *ctx.saved_tensors), None, None, None, None
+    return _grad_probs(grad, *ctx.saved_tensors), None, None, None, None
 
 
 def _no_second_derivative(ctx, grad: Tensor) -> None:
@@ -130,7 +132,7 @@ def _fake_backward(grad, probs, labels, slopes, counts):
     return probs.new_empty(probs.shape)
 
 
-torch.library.register_autograd("detector::pcl_loss_forward", _backward, setup_context=_setup_context)
-torch.library.register_autograd("detector::pcl_loss_backward", _no_second_derivative)
+_forward = differentiable(_C.pcl_loss_forward, _backward, _setup_context)
+_grad_probs = differentiable(_C.pcl_loss_backward, _no_second_derivative)
 for _device_type in ("cpu", "cuda"):
     torch.library.register_autocast("detector::pcl_loss_forward", _device_type, torch.float32)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 
 _C = load_extension()
@@ -33,7 +34,7 @@ def quick_gelu(input: Tensor) -> Tensor:
     Raises:
         RuntimeError: if `input` is of another dtype.
     """
-    return _C.quick_gelu_forward(input)
+    return _forward(input)
 
 
 class QuickGELU(nn.Module):
@@ -49,14 +50,14 @@ def _save_inputs(ctx, inputs: tuple, output: Tensor) -> None:
 
 def _backward(ctx, grad: Tensor) -> Tensor:
     (input,) = ctx.saved_tensors
-    return _C.quick_gelu_backward(grad, input)
+    return _grad_input(grad, input)
 
 
 def _second_backward(ctx, grad_grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
     grad, input = ctx.saved_tensors
     for_grad = for_input = None
     if ctx.needs_input_grad[0]:
-        for_grad = _C.quick_gelu_backward(grad_grad, input)
+        for_grad = _grad_input(grad_grad, input)
     if ctx.needs_input_grad[1]:
         wide = torch.promote_types(input.dtype, torch.float32)
         z = SCALE * input.to(wide)
@@ -77,5 +78,5 @@ def _fake_backward(grad, input):
 
 
 # No autocast: the kernels compute half types in float32 as it is.
-torch.library.register_autograd("detector::quick_gelu_forward", _backward, setup_context=_save_inputs)
-torch.library.register_autograd("detector::quick_gelu_backward", _second_backward, setup_context=_save_inputs)
+_forward = differentiable(_C.quick_gelu_forward, _backward, _save_inputs)
+_grad_input = differentiable(_C.quick_gelu_backward, _second_backward, _save_inputs)

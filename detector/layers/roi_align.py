@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers.roi_boxes import (
     channels_second,
@@ -60,7 +61,7 @@ def roi_align(
     """
     rois = rois_of(boxes, input)
     channels_last = is_channels_last(input)
-    pooled = _C.roi_align_forward(
+    pooled = _forward(
         input, rois, *pair_of(output_size), spatial_scale, sampling_ratio, aligned, channels_last
     )
     return channels_second(pooled, channels_last)  # (R, C, PH, PW)
@@ -104,7 +105,7 @@ def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:
 def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     if not ctx.needs_input_grad[0]:
         return (None,) * 8
-    grad_input = _C.roi_align_backward(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
+    grad_input = _grad_input(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
     return channels_second(grad_input, ctx.options[-1]), *(None,) * 7
 
 
@@ -119,7 +120,7 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     if not ctx.needs_input_grad[0]:
         return (None,) * 9
     input = channels_second(grad, ctx.options[-1])  # (N, C, H, W)
-    return _C.roi_align_forward(input, *ctx.saved_tensors, *ctx.output_size, *ctx.options), *(None,) * 8
+    return _forward(input, *ctx.saved_tensors, *ctx.output_size, *ctx.options), *(None,) * 8
 
 
 @torch.library.register_fake("detector::roi_align_forward")
@@ -135,7 +136,5 @@ def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_r
 
 
 # No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.
-torch.library.register_autograd("detector::roi_align_forward", _backward, setup_context=_setup_context)
-torch.library.register_autograd(
-    "detector::roi_align_backward", _double_backward, setup_context=_setup_backward_context
-)
+_forward = differentiable(_C.roi_align_forward, _backward, _setup_context)
+_grad_input = differentiable(_C.roi_align_backward, _double_backward, _setup_backward_context)

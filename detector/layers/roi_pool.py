@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers.roi_boxes import (
     channels_second,
@@ -57,7 +58,7 @@ def roi_pool(
     """
     rois = rois_of(boxes, input)
     channels_last = is_channels_last(input)
-    pooled, _ = _C.roi_pool_forward(input, rois, *pair_of(output_size), spatial_scale, channels_last)
+    pooled, _ = _forward(input, rois, *pair_of(output_size), spatial_scale, channels_last)
     return channels_second(pooled, channels_last)  # (R, C, PH, PW)
 
 
@@ -89,7 +90,7 @@ def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
 def _backward(ctx, grad: Tensor | None, _grad_argmax: None) -> tuple[Tensor | None, ...]:
     if grad is None or not ctx.needs_input_grad[0]:
         return (None,) * 6
-    grad_input = _C.roi_pool_backward(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
+    grad_input = _grad_input(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
     return channels_second(grad_input, ctx.options[-1]), *(None,) * 5
 
 
@@ -128,7 +129,5 @@ def _fake_backward(grad, argmax, boxes, images, height, width, spatial_scale, ch
 
 
 # No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.
-torch.library.register_autograd("detector::roi_pool_forward", _backward, setup_context=_setup_context)
-torch.library.register_autograd(
-    "detector::roi_pool_backward", _double_backward, setup_context=_setup_backward_context
-)
+_forward = differentiable(_C.roi_pool_forward, _backward, _setup_context)
+_grad_input = differentiable(_C.roi_pool_backward, _double_backward, _setup_backward_context)

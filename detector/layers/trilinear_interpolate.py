@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 
 _C = load_extension()
@@ -36,7 +37,7 @@ def trilinear_interpolate(feats: Tensor, points: Tensor) -> Tensor:
     needs_gradient = torch.is_grad_enabled() and (feats.requires_grad or points.requires_grad)
     if needs_gradient and points.dtype == feats.dtype and feats.dtype in (torch.float16, torch.bfloat16):
         points = points.float()  # the backward op computes with these
-    return _C.trilinear_interpolate_forward(feats, points).to(feats.dtype)  # under autocast it is float32
+    return _forward(feats, points).to(feats.dtype)  # under autocast it is float32
 
 
 class TrilinearInterpolate(nn.Module):
@@ -54,7 +55,7 @@ def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:
 
 def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
     needs_feats, needs_points = ctx.needs_input_grad
-    gradients = _C.trilinear_interpolate_backward(grad, *ctx.saved_tensors, needs_feats)
+    gradients = _gradients(grad, *ctx.saved_tensors, needs_feats)
     return (gradients[0] if needs_feats else None), (gradients[1] if needs_points else None)
 
 
@@ -112,11 +113,7 @@ def _fake_backward(grad, points, feats, needs_feats):
     return grad.new_empty(of_feats), points.new_empty((0,) if feats is None else points.shape)
 
 
-torch.library.register_autograd(
-    "detector::trilinear_interpolate_forward", _backward, setup_context=_setup_context
-)
-torch.library.register_autograd(
-    "detector::trilinear_interpolate_backward", _double_backward, setup_context=_setup_backward_context
-)
+_forward = differentiable(_C.trilinear_interpolate_forward, _backward, _setup_context)
+_gradients = differentiable(_C.trilinear_interpolate_backward, _double_backward, _setup_backward_context)
 for _device_type in ("cpu", "cuda"):
     torch.library.register_autocast("detector::trilinear_interpolate_forward", _device_type, torch.float32)

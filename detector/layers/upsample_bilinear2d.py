@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 
 _C = load_extension()
@@ -68,7 +69,7 @@ def upsample_bilinear2d(
             f" {', '.join(COORDINATE_MODES)}"
         )
     mode = COORDINATE_MODES.index(coordinate_mode)
-    return _C.upsample_bilinear2d_forward(input, height, width, mode, scale_height, scale_width)
+    return _forward(input, height, width, mode, scale_height, scale_width)
 
 
 class UpsampleBilinear2d(nn.Module):
@@ -137,12 +138,12 @@ def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:
 
 
 def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-    grad_input = _C.upsample_bilinear2d_backward(grad, *ctx.lengths, *ctx.resizing)
+    grad_input = _grad_input(grad, *ctx.lengths, *ctx.resizing)
     return grad_input, None, None, None, None, None
 
 
 def _second_backward(ctx, grad_grad: Tensor) -> tuple[Tensor | None, ...]:
-    grad = _C.upsample_bilinear2d_forward(grad_grad, *ctx.lengths, *ctx.resizing)
+    grad = _forward(grad_grad, *ctx.lengths, *ctx.resizing)
     return grad, None, None, None, None, None
 
 
@@ -155,9 +156,5 @@ def _fake(tensor, height, width, mode, scale_height, scale_width):
 
 
 # No autocast: the kernels compute half types in float32 as it is.
-torch.library.register_autograd(
-    "detector::upsample_bilinear2d_forward", _backward, setup_context=_setup_context
-)
-torch.library.register_autograd(
-    "detector::upsample_bilinear2d_backward", _second_backward, setup_context=_setup_context
-)
+_forward = differentiable(_C.upsample_bilinear2d_forward, _backward, _setup_context)
+_grad_input = differentiable(_C.upsample_bilinear2d_backward, _second_backward, _setup_context)

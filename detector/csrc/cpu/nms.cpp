@@ -2,10 +2,10 @@
 // after box; those of it that stay suppress all later boxes, by vectors and by threads; what is suppressed is
 // moved out of the way, so that later bands have less to look at.
 #pragma GCC optimize("fp-contract=off")  // see nms.h; GCC fuses across statements where it can
+#include "../memory.h"
 #include "../nms.h"
 
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
 #include <numeric>
@@ -193,7 +193,7 @@ Kept checked_keep_boxes(const char* op, const Tensor& boxes, const Tensor& score
 Tensor nms(const Tensor& boxes, const Tensor& scores, const std::optional<Tensor>& idxs,
            double iou_threshold) {
   const Kept kept = checked_keep_boxes("nms", boxes, scores, idxs, iou_threshold);
-  const Tensor indices = torch::stable::new_empty(boxes, {kept.number()}, ScalarType::Long);
+  const Tensor indices = allocate(boxes, {kept.number()}, ScalarType::Long);
   auto* index = static_cast<int64_t*>(indices.mutable_data_ptr());
   for (size_t rank = 0; rank < kept.order.size(); ++rank) {
     if (kept.flags[rank]) {
@@ -206,8 +206,8 @@ Tensor nms(const Tensor& boxes, const Tensor& scores, const std::optional<Tensor
 std::tuple<Tensor, Tensor> nms_mask(const Tensor& boxes, const Tensor& scores,
                                     const std::optional<Tensor>& idxs, double iou_threshold) {
   const Kept kept = checked_keep_boxes("nms_mask", boxes, scores, idxs, iou_threshold);
-  const Tensor mask = torch::stable::new_empty(boxes, {boxes.size(0)}, ScalarType::Bool);
-  const Tensor count = torch::stable::new_empty(boxes, std::vector<int64_t>{}, ScalarType::Long);
+  const Tensor mask = allocate(boxes, {boxes.size(0)}, ScalarType::Bool);
+  const Tensor count = allocate(boxes, Lengths{}, ScalarType::Long);
   auto* is_kept = static_cast<bool*>(mask.mutable_data_ptr());
   for (size_t rank = 0; rank < kept.order.size(); ++rank) {
     is_kept[kept.order[rank]] = kept.flags[rank];

@@ -3,7 +3,6 @@
 #include "../pcl_loss.h"
 
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
 #include <vector>
@@ -163,7 +162,7 @@ Tensor backward(const Tensor& grad, const Tensor& probs, const Tensor& labels, c
   check_backward_arguments(grad, probs, labels, slopes, counts);
   const int64_t num_rows = probs.size(0), num_columns = probs.size(1);
   const auto starts = image_starts(counts, num_rows);
-  const Tensor grad_probs = torch::stable::new_empty(probs, {num_rows, num_columns});
+  const Tensor grad_probs = allocate(probs, {num_rows, num_columns});
   dispatch_floating("pcl_loss_backward", "probs", probs.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     auto* output = static_cast<T*>(grad_probs.mutable_data_ptr());
@@ -184,8 +183,8 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& probs, const Tensor& labels
   const auto starts = image_starts(counts, num_rows);
   const int64_t num_images = starts.size() - 1;
   const auto batch_shape = counts ? std::vector<int64_t>{num_images} : std::vector<int64_t>{};
-  const Tensor losses = torch::stable::new_empty(probs, batch_shape);
-  const Tensor slopes = torch::stable::new_empty(probs, {num_rows}, accumulate_type(probs.scalar_type()));
+  const Tensor losses = allocate(probs, batch_shape);
+  const Tensor slopes = allocate(probs, {num_rows}, accumulate_type(probs.scalar_type()));
   dispatch_floating("pcl_loss", "probs", probs.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     auto* loss = static_cast<T*>(losses.mutable_data_ptr());

@@ -37,7 +37,7 @@ DETECTOR_MULTIVERSION_WIDE void backward_stretch(const T* __restrict grad, const
 
 Tensor forward(const Tensor& any_input) {
   const Tensor input = dense(any_input);
-  const Tensor output = torch::stable::empty_like(input);
+  const Tensor output = allocate_like(input);
   dispatch_floating("quick_gelu", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const auto* from = static_cast<const T*>(input.const_data_ptr());
@@ -52,7 +52,7 @@ Tensor forward(const Tensor& any_input) {
 Tensor backward(const Tensor& any_grad, const Tensor& any_input) {
   check_backward_arguments(any_grad, any_input);
   const Tensor input = dense(any_input), grad = laid_out_as(input, any_grad);
-  const Tensor grad_input = torch::stable::empty_like(input);
+  const Tensor grad_input = allocate_like(input);
   dispatch_floating("quick_gelu_backward", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const auto* arriving = static_cast<const T*>(grad.const_data_ptr());

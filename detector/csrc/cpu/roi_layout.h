@@ -2,8 +2,6 @@
 // is how they read and write other layouts: by copies, which cost little beside the pooling.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-
 #include <algorithm>
 
 #include "../roi.h"
@@ -34,8 +32,8 @@ Cells<Accumulate<T>> cells_of(const Tensor& input, const Sizes& sizes) {
       return {data, image, row, column, input};
     }
   }
-  const Tensor copy = torch::stable::new_empty(
-      input, {sizes.images, sizes.height, sizes.width, sizes.channels}, accumulate_type(input.scalar_type()));
+  const Tensor copy = allocate(input, {sizes.images, sizes.height, sizes.width, sizes.channels},
+                               accumulate_type(input.scalar_type()));
   auto* to = static_cast<A*>(copy.mutable_data_ptr());
   const int64_t channels = sizes.channels, width = sizes.width;
   parallel_for(sizes.images * sizes.height, 4, [&](int64_t first, int64_t last) {

@@ -112,7 +112,7 @@ Tensor forward(const Tensor& feats, const Tensor& any_points) {
   const Tensor points =
       any_points.scalar_type() == computed ? any_points : torch::stable::to(any_points, computed);
   const int64_t num_points = feats.size(0), num_channels = feats.size(2);
-  const Tensor output = torch::stable::new_empty(feats, {num_points, num_channels});
+  const Tensor output = allocate(feats, {num_points, num_channels});
   dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const auto view = features_view<T>(feats);

@@ -44,7 +44,7 @@ class CudaKernels {
   void grad_weight(const Problem& p, bool channels_last, const T* input, const T* grad, T* result) const {
     std::vector<Tensor> scratch;  // freed when all is launched: the allocator keeps the order of the stream
     const Allocate allocate = [&](int64_t count) {
-      scratch.push_back(torch::stable::new_empty(like_, {count}, ScalarType::Float));
+      scratch.push_back(detector::allocate(like_, {count}, ScalarType::Float));
       return static_cast<float*>(scratch.back().mutable_data_ptr());
     };
     bool done = false;

@@ -130,7 +130,7 @@ template <typename T>
 void launch_forward(const Tensor& probs, const Tensor& labels, const Tensor& weights, const Tensor& clusters,
                     const Batch& batch, const Tensor& losses, const Tensor& slopes) {
   using A = Accumulate<T>;
-  const Tensor table = torch::stable::empty_like(slopes);
+  const Tensor table = allocate(slopes, {slopes.size(0)});
   forward_kernel<T, A><<<batch.num_images, kForwardThreads, 0, current_stream(probs)>>>(
       matrix_view<T>(probs), probs.size(1), vector_view<int64_t>(labels), vector_view<T>(weights),
       vector_view<int64_t>(clusters), batch, static_cast<T*>(losses.mutable_data_ptr()),
@@ -167,9 +167,8 @@ std::tuple<Tensor, Tensor> forward(const Tensor& probs, const Tensor& labels, co
   const auto guard = device_guard(probs);
   const Batch batch = batch_of(counts, probs.size(0));
   const auto batch_shape = counts ? std::vector<int64_t>{batch.num_images} : std::vector<int64_t>{};
-  const Tensor losses = torch::stable::new_empty(probs, batch_shape);
-  const Tensor slopes =
-      torch::stable::new_empty(probs, {batch.num_rows}, accumulate_type(probs.scalar_type()));
+  const Tensor losses = allocate(probs, batch_shape);
+  const Tensor slopes = allocate(probs, {batch.num_rows}, accumulate_type(probs.scalar_type()));
   if (batch.num_images > 0) {
     dispatch_floating("pcl_loss", "probs", probs.scalar_type(), [&](auto zero) {
       launch_forward<decltype(zero)>(probs, labels, weights, clusters, batch, losses, slopes);
@@ -183,7 +182,7 @@ Tensor backward(const Tensor& grad, const Tensor& probs, const Tensor& labels, c
   check_backward_arguments(grad, probs, labels, slopes, counts);
   const auto guard = device_guard(probs);
   const Batch batch = batch_of(counts, probs.size(0));
-  const Tensor grad_probs = torch::stable::new_empty(probs, {probs.size(0), probs.size(1)});
+  const Tensor grad_probs = allocate(probs, {probs.size(0), probs.size(1)});
   if (batch.num_rows > 0) {
     dispatch_floating("pcl_loss_backward", "probs", probs.scalar_type(), [&](auto zero) {
       launch_backward<decltype(zero)>(grad, labels, slopes, batch, grad_probs);

@@ -121,7 +121,7 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
   const int64_t team_size =
       options.method == Method::oicr ? 1 : team_size_for(centres_kernel<B, T>, teams, shared, device);
   const Space space = plan_space<B>(options.method, largest, shared, batch, num_classes, team_size);
-  const Tensor memory = torch::stable::new_empty(boxes, {space.all(batch, team_size)}, ScalarType::Byte);
+  const Tensor memory = allocate(boxes, {space.all(batch, team_size)}, ScalarType::Byte);
   auto* next = static_cast<char*>(memory.mutable_data_ptr());
   const auto take = [&](int64_t bytes) { return std::exchange(next, next + bytes); };
   const Scratch scratch{take(batch.num_streams * team_size * space.means_of_stream),

@@ -82,7 +82,7 @@ void launch(const T* grad, const T* input, int64_t numel, T* output, cudaStream_
 Tensor forward(const Tensor& any_input) {
   const auto guard = device_guard(any_input);
   const Tensor input = dense(any_input);
-  const Tensor output = torch::stable::empty_like(input);
+  const Tensor output = allocate_like(input);
   dispatch_floating("quick_gelu", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     if (input.numel() > 0) {
@@ -97,7 +97,7 @@ Tensor backward(const Tensor& any_grad, const Tensor& any_input) {
   check_backward_arguments(any_grad, any_input);
   const auto guard = device_guard(any_input);
   const Tensor input = dense(any_input), grad = laid_out_as(input, any_grad);
-  const Tensor grad_input = torch::stable::empty_like(input);
+  const Tensor grad_input = allocate_like(input);
   dispatch_floating("quick_gelu_backward", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     if (input.numel() > 0) {

@@ -215,7 +215,7 @@ void launch_backward_points(const Tensor& grad, const Tensor& points, const Tens
 Tensor forward(const Tensor& feats, const Tensor& points) {
   check_arguments("trilinear_interpolate", feats, points);
   const auto guard = device_guard(feats);
-  const Tensor output = torch::stable::new_empty(feats, {feats.size(0), feats.size(2)});
+  const Tensor output = allocate(feats, {feats.size(0), feats.size(2)});
   if (output.numel() > 0) {
     dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {
       using T = decltype(zero);

@@ -99,9 +99,9 @@ template <typename A>
 class OrderedBoxes {
  public:
   OrderedBoxes(const Tensor& boxes, const Sizes& sizes)
-      : rows_(torch::stable::contiguous(boxes)),
-        order_(torch::stable::new_empty(boxes, {sizes.boxes}, ScalarType::Int)),
-        starts_(torch::stable::new_empty(boxes, {sizes.images + 2}, ScalarType::Int)) {
+      : rows_(in_order(boxes)),
+        order_(allocate(boxes, {sizes.boxes}, ScalarType::Int)),
+        starts_(allocate(boxes, {sizes.images + 2}, ScalarType::Int)) {
     const ImageOf<A> image_of{static_cast<const A*>(rows_.const_data_ptr()), int(sizes.images)};
     order_boxes(image_of, sizes.boxes, sizes.images, order_, starts_);
   }

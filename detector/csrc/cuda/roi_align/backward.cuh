@@ -194,8 +194,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const bool direct = chunks == 1 && std::is_same_v<T, A>;
   const int64_t size = sizes.images * sizes.channels * sizes.cells();
   const Tensor parts =
-      direct ? output
-             : torch::stable::new_empty(output, {chunks, size}, accumulate_type(output.scalar_type()));
+      direct ? output : allocate(output, {chunks, size}, accumulate_type(output.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());
   backward_kernel<T, V><<<blocks * chunks, kThreads, 0, stream>>>(grad, boxes, source, sizes, int(groups),
                                                                   chunks, channels_last, sums);
@@ -215,8 +214,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
     launch_backward<T, V>(grad, boxes, FromRows<A>{boxes, mean}, sizes, channels_last, output);
     return;
   }
-  const Tensor tables =
-      torch::stable::new_empty(output, {sizes.boxes, int64_t(sizeof(BoxTable<A>))}, ScalarType::Byte);
+  const Tensor tables = allocate(output, {sizes.boxes, int64_t(sizeof(BoxTable<A>))}, ScalarType::Byte);
   auto* table = static_cast<BoxTable<A>*>(tables.mutable_data_ptr());
   constexpr int of_block = 128;
   tables_kernel<<<blocks_for(sizes.boxes * kWarp, of_block), of_block, 0, current_stream(output)>>>(
@@ -229,10 +227,10 @@ template <typename T>
 void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
                      const Mean<Accumulate<T>>& mean, bool channels_last, const Tensor& output) {
   const roi::OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
-  Tensor last = torch::stable::contiguous(grad);
+  Tensor last = in_order(grad);
   if (!channels_last) {
     const Tensor dense = last;
-    last = torch::stable::new_empty(grad, {sizes.boxes, sizes.bins(), sizes.channels});
+    last = allocate(grad, {sizes.boxes, sizes.bins(), sizes.channels});
     roi::channels_to_last(static_cast<const T*>(dense.const_data_ptr()), sizes.boxes, sizes.channels,
                           sizes.bins(), static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
   }

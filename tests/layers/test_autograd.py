@@ -1,0 +1,56 @@
+"""Ops called past torch's wrapper of their gradient formulas, and by all who must see them."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from detector.layers import quick_gelu, trilinear_interpolate
+
+OP = torch.ops.detector.quick_gelu_forward.default
+
+
+def gradient(function, x: Tensor, create_graph: bool = False) -> Tensor:
+    return torch.autograd.grad(function(x).square().sum(), x, create_graph=create_graph)[0]
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+def test_gradients_are_those_of_the_op_itself(x):
+    assert torch.equal(gradient(quick_gelu, x), gradient(OP, x))
+    second = [torch.autograd.grad(gradient(f, x, create_graph=True).sum(), x)[0] for f in (quick_gelu, OP)]
+    assert torch.equal(*second)
+
+
+def test_torchs_wrapper_is_not_in_between(x):
+    assert quick_gelu(x).grad_fn.name() == "detector_quick_gelu_forwardBackward"
+    assert OP(x).grad_fn.name() != quick_gelu(x).grad_fn.name()
+
+
+def test_no_graph_is_kept_where_no_gradient_is_wanted(x):
+    assert quick_gelu(x.detach()).grad_fn is None
+    with torch.no_grad():
+        assert quick_gelu(x).grad_fn is None
+    with torch.inference_mode():
+        assert quick_gelu(x).is_inference()
+
+
+def test_a_trace_holds_the_op(x):
+    traced = torch.jit.trace(quick_gelu, x)
+    assert "detector::quick_gelu_forward" in str(traced.graph)
+
+
+def test_vmap_of_a_tensor_that_requires_a_gradient(x):
+    torch.testing.assert_close(torch.vmap(quick_gelu)(x), quick_gelu(x))
+
+
+def test_autocast_is_seen_before_the_formula_saves_anything():
+    feats, points = torch.randn(4, 8, 3).bfloat16().requires_grad_(), torch.rand(4, 3, dtype=torch.bfloat16)
+    with torch.autocast("cpu"):
+        output = trilinear_interpolate(feats, points)
+    output.sum().backward()
+    exact = trilinear_interpolate(feats.detach().float(), points.float())
+    torch.testing.assert_close(output, exact.bfloat16(), atol=0, rtol=0)
+    assert feats.grad.dtype == torch.bfloat16
