@@ -47,6 +47,7 @@ def lltm_backward(
     grad_h: Tensor | None,
     grad_c: Tensor | None,
     weight: Tensor,
+    bias: Tensor,
     cs: Tensor,
     gates: Tensor,
     xh: Tensor,

@@ -94,7 +94,8 @@ inline Sizes check_arguments(const Tensor& input, const Tensor& weight, const Te
 
 inline Sizes check_backward_arguments(const std::optional<Tensor>& grad_h,
                                       const std::optional<Tensor>& grad_c, const Tensor& weight,
-                                      const Tensor& cs, const Tensor& gates, const Tensor& xh) {
+                                      const Tensor& bias, const Tensor& cs, const Tensor& gates,
+                                      const Tensor& xh) {
   constexpr const char* op = "lltm_backward";
   if (cs.dim() != 2 && cs.dim() != 3) {
     fail(op, ": cs has shape ", shape_text(cs), ", expected (N, S) or (T, N, S)");
@@ -103,6 +104,7 @@ inline Sizes check_backward_arguments(const std::optional<Tensor>& grad_h,
   const int64_t rank = cs.dim(), state = cs.size(rank - 1);
   const Sizes sizes{rank == 3 ? cs.size(0) : 1, cs.size(rank - 2), weight.size(1) - state, state};
   check(op, "weight", weight, {3 * state, std::max(weight.size(1), state)}, "cs", cs);
+  check(op, "bias", bias, {3 * state}, "cs", cs);
   check(op, "gates", gates, shape_like(cs, 3 * state), "cs", cs);
   check(op, "xh", xh, shape_like(cs, sizes.width()), "cs", cs);
   if (grad_h) {
@@ -124,8 +126,7 @@ inline Sizes check_backward_arguments(const std::optional<Tensor>& grad_h,
 template <typename T>
 struct ForwardStep {
   Sizes sizes;
-  T* gates;
-  const T* bias;  // to be added to the gates, null where that is done
+  const T *gates, *bias;  // the latter null where the gates have it
   Matrix<T> c;
   T *next_h, *next_c;
   T* next_xh;  // null after the last step
@@ -135,7 +136,7 @@ template <typename T>
 struct BackwardStep {
   Sizes sizes;
   Matrix<T> grad_h, carried_h, grad_c;  // zero where there are no data; the second is from the step after
-  const T *gates, *next_c;
+  const T *gates, *bias, *next_c;
   T *grad_gates, *new_grad_c;  // the latter may be grad_c
   T* zeros;                    // a row of [h, x] to be set to zero, null but in the first step
 };
@@ -169,9 +170,9 @@ inline Tensor transposed(const Tensor& tensor) {
 
 // ---- both passes ----
 //
-// Device has linear(out, bias, a, b), out = bias + a b or, if it returns false, a b; mm(out, a, b, zeros),
-// out = a b; and the kernels pack (input and h into the buffer), forward_step, backward_step and finish.
-// finish adds up to most_rows_to_add rows for the bias, torch's sum does more.
+// Device has linear(out, bias, a, b), out = bias + a b, or a b unless adds_bias(out), so that the kernels do;
+// mm(out, a, b, zeros), out = a b; and the kernels pack (input and h into the buffer), forward_step,
+// backward_step and finish. finish adds up to most_rows_to_add rows for the bias, torch's sum does more.
 
 // h and c of every step, the gates, and the buffer of [h, x].
 template <typename Device>
@@ -184,6 +185,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, cons
   const int64_t rows = sizes.rows, state = sizes.state;
   const Tensor hs = output(state), cs = output(state), gates = output(3 * state), xh = output(sizes.width());
   const Tensor from_xh = transposed(weight);
+  const bool added = Device::adds_bias(rows_of(gates, 0, rows));
   dispatch_floating("lltm", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const auto data = [](const Tensor& tensor) { return static_cast<T*>(tensor.mutable_data_ptr()); };
@@ -191,7 +193,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, cons
     Matrix<T> last_c = matrix_view<T>(c);
     for (int64_t t = 0; t < sizes.steps; ++t) {
       const int64_t first = t * rows;
-      const bool added = device.linear(rows_of(gates, first, rows), bias, rows_of(xh, first, rows), from_xh);
+      device.linear(rows_of(gates, first, rows), bias, rows_of(xh, first, rows), from_xh);
       T* next_c = data(cs) + first * state;
       T* next_xh = t + 1 < sizes.steps ? data(xh) + (first + rows) * sizes.width() : nullptr;
       device.forward_step(ForwardStep<T>{sizes, data(gates) + first * 3 * state, added ? nullptr : data(bias),
@@ -205,15 +207,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, cons
 // The gradients of input, weight, bias, h (each (0,) where it is not needed) and c. grad_h is that of every
 // step, grad_c that of the last.
 template <typename Device>
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const std::optional<Tensor>& grad_h,
-                                                            const std::optional<Tensor>& grad_c,
-                                                            const Tensor& weight, const Tensor& cs,
-                                                            const Tensor& gates, const Tensor& xh,
-                                                            bool needs_input, bool needs_weight,
-                                                            bool needs_bias, bool needs_h) {
-  const Sizes sizes = check_backward_arguments(grad_h, grad_c, weight, cs, gates, xh);
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
+    const std::optional<Tensor>& grad_h, const std::optional<Tensor>& grad_c, const Tensor& weight,
+    const Tensor& any_bias, const Tensor& cs, const Tensor& gates, const Tensor& xh, bool needs_input,
+    bool needs_weight, bool needs_bias, bool needs_h) {
+  const Sizes sizes = check_backward_arguments(grad_h, grad_c, weight, any_bias, cs, gates, xh);
   const int64_t rows = sizes.rows, state = sizes.state, all = sizes.steps * rows;
   const Device device(cs);
+  const Tensor bias = in_order(any_bias);
+  const bool added = Device::adds_bias(rows_of(gates, 0, rows));
   const auto result = [&](bool needed, std::vector<int64_t> shape) {
     return allocate(cs, needed ? shape : std::vector<int64_t>{0});
   };
@@ -241,9 +243,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const std::optional<
     for (int64_t t = sizes.steps - 1; t >= 0; --t) {
       const int64_t first = t * rows;
       device.backward_step(BackwardStep<T>{sizes, arriving_h(t), carried_h, carried_c,
-                                           data(gates) + first * 3 * state, data(cs) + first * state,
-                                           data(grad_gates) + first * 3 * state, data(grad_first_c),
-                                           t + 1 == sizes.steps ? data(zeros) : nullptr});
+                                           data(gates) + first * 3 * state, added ? nullptr : data(bias),
+                                           data(cs) + first * state, data(grad_gates) + first * 3 * state,
+                                           data(grad_first_c), t + 1 == sizes.steps ? data(zeros) : nullptr});
       if (t > 0 || needs_input || needs_h) {
         device.mm(rows_of(grad_xh, first, rows), rows_of(grad_gates, first, rows), weight, zeros);
       }

@@ -113,7 +113,7 @@ struct Matrix {
   const T* data;
   int64_t row_stride;
   int64_t column_stride;
-  C10_HOST_DEVICE T operator()(int64_t row, int64_t column) const {
+  C10_HOST_DEVICE const T& operator()(int64_t row, int64_t column) const {
     return data[row * row_stride + column * column_stride];
   }
   C10_HOST_DEVICE Matrix from_row(int64_t row) const {

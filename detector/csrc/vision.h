@@ -42,7 +42,7 @@
      "(Tensor input, Tensor weight, Tensor bias, Tensor h, Tensor c) -> (Tensor, Tensor, Tensor, Tensor)") \
   /* gradients of h (..., N, S) and of the last c (N, S) -> of the five arguments, or (0,) */ \
   OP(lltm_backward, \
-     "(Tensor? grad_h, Tensor? grad_c, Tensor weight, Tensor cs, Tensor gates, Tensor xh, " \
+     "(Tensor? grad_h, Tensor? grad_c, Tensor weight, Tensor bias, Tensor cs, Tensor gates, Tensor xh, " \
      "bool needs_input, bool needs_weight, bool needs_bias, bool needs_h) " \
      "-> (Tensor, Tensor, Tensor, Tensor, Tensor)") \
   /* RoI ops take and give features (N, C, H, W) and pooled values (R, C, PH, PW); with channels_last what */ \

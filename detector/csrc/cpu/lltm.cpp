@@ -70,9 +70,10 @@ struct Cpu {
 
   explicit Cpu(const Tensor&) {}
 
-  bool linear(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) const {
+  static bool adds_bias(const Tensor&) { return true; }
+
+  void linear(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) const {
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), bias.get(), a.get(), b.get(), 1, 1));
-    return true;
   }
 
   void mm(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor&) const {
