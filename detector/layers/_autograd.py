@@ -2,14 +2,13 @@
 
 torch.library.register_autograd gives an op its gradient wherever torch meets it. But each call then passes
 torch's dispatcher twice and its Python wrapper once, which takes the host longer than many a kernel takes a
-GPU: in eager mode :func:`differentiable` goes around them.
+GPU: in eager mode :func:`differentiable` goes around them. What it calls of torch._C that wrapper calls too.
 """
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 Op = TypeVar("Op", bound=Callable)
 
@@ -40,7 +39,7 @@ def differentiable(
     def call(*arguments):
         if _is_watched():
             return overload(*arguments)
-        if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in arguments):
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
             return function.apply(*arguments)
         return _past_autograd(overload, *arguments)
 
@@ -49,7 +48,7 @@ def differentiable(
 
 def _past_autograd(op: Callable[..., Any], *arguments: Any) -> Any:
     """Calls an op where no gradient is wanted, without a look at whether one is."""
-    with torch._C._AutoDispatchBelowAutograd():  # what torch's own wrapper does
+    with torch._C._AutoDispatchBelowAutograd():
         return op(*arguments)
 
 

@@ -144,7 +144,9 @@ def _fake_forward(input, weight, bias, h, c):
 
 
 @torch.library.register_fake("detector::lltm_backward")
-def _fake_backward(grad_h, grad_c, weight, bias, cs, gates, xh, needs_input, needs_weight, needs_bias, needs_h):
+def _fake_backward(
+    grad_h, grad_c, weight, bias, cs, gates, xh, needs_input, needs_weight, needs_bias, needs_h
+):
     state = cs.shape[-1]
     of_input, of_h = (*cs.shape[:-1], weight.shape[1] - state), cs.shape[-2:]
     wanted = [(needs_input, of_input), (needs_weight, weight.shape), (needs_bias, weight.shape[:1])]
