@@ -108,7 +108,7 @@ def _output_size(
             raise ValueError(f"upsample_bilinear2d: size is {size}, expected an integer or a pair of them")
         return *lengths, 0.0, 0.0
     factors = _pair(scale_factor, (int, float))
-    if factors is None or not all(0 < factor < math.inf for factor in factors):
+    if factors is None or not (0 < factors[0] < math.inf and 0 < factors[1] < math.inf):
         raise ValueError(
             f"upsample_bilinear2d: scale_factor is {scale_factor}, expected a positive number or a pair of"
             " them"
@@ -117,8 +117,8 @@ def _output_size(
         raise RuntimeError(
             f"upsample_bilinear2d: input has shape {tuple(input.shape)}, expected 4 dimensions"
         )
-    height, width = (length * factor for length, factor in zip(input.shape[2:], factors, strict=True))
-    return _floor(height), _floor(width), float(factors[0]), float(factors[1])
+    _, _, height, width = input.shape
+    return _floor(height * factors[0]), _floor(width * factors[1]), float(factors[0]), float(factors[1])
 
 
 def _floor(length):
@@ -128,7 +128,9 @@ def _floor(length):
 
 def _pair(value, types: tuple[type, ...]) -> tuple | None:
     """One number, which stands for both, or two of them; None if it is neither."""
-    pair = tuple(value) if isinstance(value, Sequence) else (value, value)
+    if isinstance(value, types):
+        return value, value
+    pair = tuple(value) if isinstance(value, Sequence) else ()
     return pair if len(pair) == 2 and all(isinstance(number, types) for number in pair) else None
 
 
