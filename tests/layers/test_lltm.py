@@ -403,6 +403,6 @@ def test_cuda_past_two_to_the_31_elements() -> None:
 def test_cuda_small_enough_for_the_sanitizer() -> None:
     for dtype in DTYPES:
         for steps in (None, 2):
-            for sizes in [(3, 5, 7), (5, 3, 300), (130, 20, 200)]:
+            for sizes in [(3, 5, 7), (5, 3, 300), (130, 20, 200), (330, 20, 200)]:
                 function = lltm if steps is None else lltm_sequence
                 outputs_and_gradients(function, make_inputs(*sizes, steps, dtype, "cuda"))
