@@ -6,7 +6,7 @@ pixels, and nearly all go. Batched: random boxes in 20 classes. The time of nms 
 of boxes that stay; nms_mask does not wait.
 
 Predicted for 100,000 boxes on an H200: 5e9 pairs of 15 instructions take 2.6 ms where all boxes stay; of the
-random ones 19,208 stay, which makes at most 1.9e9 pairs and 1.0 ms. Measured 3.8 and 1.3.
+random ones 19,208 stay, which makes at most 1.9e9 pairs and 1.0 ms. Measured 3.7 and 1.2, in a CUDA graph.
 What was tried, with the times of nms of 2,000 / 20,000 / 100,000 random boxes in ms:
 
 * chunks of 512 with a thread a box, tested against what stays of all chunks before: 0.217 / 0.86 / 2.45; each
@@ -17,6 +17,22 @@ What was tried, with the times of nms of 2,000 / 20,000 / 100,000 random boxes i
   0.089 / 0.39 / 1.27
 * batched, 20 classes x 2,000: a chunk that holds the end of one class and the begin of another settled as one
   made a single chain of all, 0.93; settling what begins in it at once, 0.29
+
+Then what the host adds. Microseconds of nms of 2,000 / 20,000 random boxes / batched_nms, calls one after
+another, each with its wait for the number of boxes; at first 87 / 384 / 298 (another run: 86 / 424 / 281):
+
+* memory past torch's dispatcher in one piece, cub's radix sort in place of torch's: 69 / 355 / 199. As this
+  table times it nms of 2,000 took 86 with the number copied to pageable memory, 84 to pinned, 81 with a
+  kernel writing it to pinned memory, 76 with the host reading it there while the stream goes on
+* own sort, of scores and groups at once, by 5 launches, where cub takes 11 launches and memsets a sort, a
+  tenth of a millisecond for the host: 162 for batched_nms. Runs of 1,024 by a bitonic network take 20 us,
+  by merges 10; to merge 20,000 entries takes 17 us where the loads of 8 binary searches wait for each
+  other, else 10: 139
+* up to 4,096 boxes, all pairs as bits, then one block goes through them: word after word, a barrier each,
+  52 for 2,000 boxes; chunk after chunk, a warp settling one while others apply the one before, 46; 42
+  without a look at groups. In 20 groups 2,000 / 4,096 boxes took 35 / 86 so in a graph, 21 / 37 by chains,
+  which stayed
+* now 42 to 46 / 327 to 335 / 139
 """
 
 from collections.abc import Callable

@@ -41,7 +41,7 @@ def test_no_gradient_flows(device: torch.device) -> None:
 
 
 def test_deterministic_algorithms(device: torch.device) -> None:
-    inputs = inputs_of(device, size=9000)  # more than are ranked: torch's sort takes part
+    inputs = inputs_of(device, size=9000)  # more than are ranked by counting
     expected = batched_nms_at_half(*inputs)
     torch.use_deterministic_algorithms(True)
     try:

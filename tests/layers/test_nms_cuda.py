@@ -53,6 +53,31 @@ def test_cuda_equals_cpu(size: int, make: Callable) -> None:
         assert_mask(nms_mask(*there[:2], 0.4, there[2]), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1, 4096, 4097, 8192, 8193, 65_536, 65_537, 600_000])
+def test_cuda_order_around_runs_and_merges(size: int, dtype: torch.dtype) -> None:
+    """Of equal boxes of a group the best stays, so the order says all; scores tie, groups are extreme."""
+    generator = torch.Generator().manual_seed(size)
+    kinds = torch.randint(50, (size,), generator=generator)
+    numbers = torch.randint(1 + size // 100, (size,), generator=generator)
+    idxs = numbers * (2**62 // (1 + size // 100)) * (1 - 2 * (numbers % 2))
+    scores = torch.randn(size, generator=generator, dtype=dtype).mul(size / 10).round()
+    scores[::1000] = torch.nan
+    for groups in (torch.zeros_like(idxs), idxs):
+        order = scores.nan_to_num(torch.inf).sort(descending=True, stable=True).indices
+        pairs = (numbers * 50 * (groups != 0) + kinds)[order]
+        first_of_pair = torch.full((50 * (1 + size // 100),), size).scatter_reduce(
+            0, pairs, torch.arange(size), "amin"
+        )
+        expected = order[first_of_pair[pairs] == torch.arange(size)]
+        boxes = kinds.to(cuda, dtype)[:, None] * 2 + torch.tensor([0, 0, 1, 1], device=cuda)
+        found = batched_nms(boxes, scores.to(cuda), groups.to(cuda), 0.5)
+        assert torch.equal(found.cpu(), expected)
+        if groups is not idxs:
+            assert torch.equal(nms(boxes, scores.to(cuda), 0.5).cpu(), expected)
+        assert_mask(nms_mask(boxes, scores.to(cuda), 0.5, groups.to(cuda)), expected)
+
+
 @pytest.mark.parametrize("largest", [200, 50])
 def test_cuda_half_a_million_boxes(largest: float) -> None:
     boxes, scores, _ = make_set(500_000, side=1000, largest=largest)
@@ -70,6 +95,12 @@ def test_cuda_past_two_to_the_31_elements() -> None:
     assert count == size - 1
     assert mask[0]
     assert not mask[-1]
+    del mask
+    boxes = boxes[:1].expand(2**31, 4)
+    with pytest.raises(
+        RuntimeError, match=r"^nms: boxes has shape \(2147483648, 4\), expected at most 2147483647"
+    ):
+        nms(boxes, torch.zeros(1, device=cuda).expand(2**31), 0.5)
 
 
 def test_cuda_arguments_on_two_devices() -> None:

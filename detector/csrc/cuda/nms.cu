@@ -1,58 +1,24 @@
 // Non-maximum suppression on a GPU. The number of launches depends on the number of boxes alone.
 //
-//   rank_kernel    up to kMostRanked boxes: the order, group after group, best first
-//   fill_kernel    more: the same from torch's sort
-//   settle_kernel  which boxes stay
-//   list_kernel    nms, not nms_mask: their indices, best first
+//   rank_kernel                            up to kFew boxes: the order, group after group, best first
+//   run_kernel, merge_kernel, fill_kernel  more: the same
+//   scan_kernel                            up to kFew boxes of one group: which stay, the mask or the list
+//   settle_kernel                          else: which stay, the mask
+//   list_kernel                            and, for nms, their indices, best first
 #include <torch/csrc/stable/library.h>
 
-#include <array>
+#include <atomic>
+#include <optional>
 #include <tuple>
 
+#include "../memory.h"
 #include "launch.cuh"
 #include "nms/list.cuh"
-#include "nms/order.cuh"
-#include "nms/settle.cuh"
+#include "nms/scan.cuh"
+#include "nms/sort.cuh"
 
 namespace detector::nms {
 namespace {
-
-// Measured: ranking takes 6 us for 2,000 boxes and 54 us for 8,192; torch's sort of 100,000 takes 46 us.
-constexpr int64_t kMostRanked = 4096;
-
-// Sorted keys, and where they were.
-std::tuple<Tensor, Tensor> stable_sort(const Tensor& keys, bool descending) {
-  using torch::stable::detail::from;
-  std::array<StableIValue, 4> stack{from(keys), from(std::optional<bool>(true)), from(int64_t(0)),
-                                    from(descending)};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::sort", "stable", stack.data(), TORCH_ABI_VERSION));
-  return {torch::stable::detail::to<Tensor>(stack[0]), torch::stable::detail::to<Tensor>(stack[1])};
-}
-
-Tensor take(const Tensor& values, const Tensor& indices) {
-  using torch::stable::detail::from;
-  std::array<StableIValue, 3> stack{from(values), from(int64_t(0)), from(indices)};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::index_select", "", stack.data(), TORCH_ABI_VERSION));
-  return torch::stable::detail::to<Tensor>(stack[0]);
-}
-
-template <typename T>
-T* data(const Tensor& tensor) {
-  return static_cast<T*>(tensor.mutable_data_ptr());
-}
-
-// The indices of the scores in descending order.
-template <typename T>
-Tensor sort_scores(const Tensor& scores) {
-  using Signed = std::conditional_t<sizeof(Accumulate<T>) == 4, int32_t, int64_t>;
-  const int64_t size = scores.size(0);
-  const auto type = sizeof(Signed) == 4 ? ScalarType::Int : ScalarType::Long;
-  const Tensor keys = torch::stable::new_empty(scores, {size}, type);
-  key_kernel<T, Signed><<<blocks_for(size, kOrderThreads), kOrderThreads, 0, current_stream(scores)>>>(
-      vector_view<T>(scores), size, data<Signed>(keys));
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
-  return std::get<1>(stable_sort(keys, /*descending=*/true));
-}
 
 struct Arguments {
   const Tensor& boxes;
@@ -60,51 +26,131 @@ struct Arguments {
   const std::optional<Tensor>& idxs;
   double iou_threshold;
   int64_t size() const { return boxes.size(0); }
+  bool few() const { return size() <= kFew; }
+  bool scanned() const { return few() && !idxs; }
 };
 
-// kept_of_slot (N,) and count get the answer; `indices`, of each rank, makes ranks the slots: see Filled.
 template <typename T>
-void launch(const Arguments& in, int64_t* indices, uint8_t* kept_of_slot, unsigned long long* count) {
-  using A = Accumulate<T>;
-  const int64_t size = in.size(), num_chunks = ceil_div(size, kChunk);
-  const cudaStream_t stream = current_stream(in.boxes);
-  const int64_t box_words = 2 * sizeof(Box<A>) / sizeof(int64_t), vectors = 1 + in.idxs.has_value();
-  const Tensor scratch = torch::stable::new_empty(
-      in.boxes, {(box_words + vectors) * size + (1 + kWords) * num_chunks + 1}, ScalarType::Long);
-  auto* box = data<Box<A>>(scratch);
-  auto* slots = reinterpret_cast<int64_t*>(box + 2 * size);
-  auto* groups = in.idxs ? slots + size : nullptr;
-  auto* progress = reinterpret_cast<uint64_t*>(slots + size * vectors);
-  auto* tickets = reinterpret_cast<unsigned long long*>(progress + num_chunks * (1 + kWords));
-  const State state{count, tickets, progress, progress + num_chunks};
-  Order<A> order{box, box + size, groups, slots, size};
-  const Filled<T> filled{matrix_view<T>(in.boxes), order, groups, indices};
+T* data(const Tensor& tensor) {
+  return static_cast<T*>(tensor.mutable_data_ptr());
+}
 
-  Tensor sorted_groups;  // lives until the launches
-  if (size <= kMostRanked) {
-    const auto idxs = in.idxs ? vector_view<int64_t>(*in.idxs) : Vector<int64_t>{nullptr, 0};
-    rank_kernel<T><<<blocks_for(size, kRowsABlock), kOrderThreads, 0, stream>>>(
-        filled, vector_view<T>(in.scores), idxs, state, num_chunks);
-  } else {
-    const Tensor index_of_rank = sort_scores<T>(in.scores);
-    Tensor rank_of_place;
-    if (in.idxs) {
-      std::tie(sorted_groups, rank_of_place) =
-          stable_sort(take(*in.idxs, index_of_rank), /*descending=*/false);
-      order.groups = data<int64_t>(sorted_groups);
-    }
-    fill_kernel<T><<<blocks_for(size, kOrderThreads), kOrderThreads, 0, stream>>>(
-        filled, data<int64_t>(index_of_rank), in.idxs ? data<int64_t>(rank_of_place) : nullptr, state,
-        num_chunks);
+// Divides one allocation: begun at 0 it tells how much is needed.
+struct Division {
+  uintptr_t next;
+  template <typename P>
+  void take(P*& part, int64_t count) {
+    constexpr uintptr_t widest = 32;  // bytes that a thread reads at once
+    part = count > 0 ? reinterpret_cast<P*>(next) : nullptr;
+    next += (count * sizeof(P) + widest - 1) / widest * widest;
   }
+};
+
+// What a call needs beside its answer; what it does not need is null.
+template <typename A>
+struct Memory {
+  Order<A> order;
+  State state;
+  uint32_t* pairs;  // of scan_kernel
+  Entry<A>*entries, *merged;
+  uint32_t *rank_of_index, *index_of_rank;
+  uint8_t* flags;  // of each rank
+  Tensor tensor;
+
+  Memory(const Arguments& in, const Answer& answer) {
+    Division division{0};
+    divide(division, in, answer);
+    tensor = allocate(in.boxes, {int64_t(division.next)}, ScalarType::Byte);
+    division.next = reinterpret_cast<uintptr_t>(data<char>(tensor));
+    divide(division, in, answer);
+    order.size = in.size();
+    if (answer.mask) {
+      state.count = answer.count;
+    }
+  }
+
+  void divide(Division& division, const Arguments& in, const Answer& answer) {
+    const int64_t size = in.size(), num_chunks = ceil_div(size, kChunk), num_words = ceil_div(size, kWarp);
+    const int64_t sorted = in.few() ? 0 : size, grouped = in.idxs ? size : 0;
+    const int64_t settled = in.scanned() ? 0 : size, listed = answer.list ? settled : 0;
+    division.take(order.boxes, size);
+    division.take(order.slots, size);
+    division.take(order.groups, grouped);
+    division.take(order.kept, settled);
+    division.take(state.count, 1);
+    division.take(state.tickets, 1);
+    division.take(state.progress, in.scanned() ? 0 : num_chunks);
+    division.take(state.words, in.scanned() ? 0 : num_chunks * kWords);
+    division.take(pairs, in.scanned() ? num_words * size : 0);
+    division.take(entries, (1 + in.idxs.has_value()) * sorted);
+    division.take(merged, (1 + in.idxs.has_value()) * sorted);
+    division.take(rank_of_index, std::min(sorted, grouped));
+    division.take(index_of_rank, listed);
+    division.take(flags, ceil_div(listed, kFlagsALoad) * kFlagsALoad);
+  }
+};
+
+template <typename T, typename A = Accumulate<T>>
+void put_in_order(const Arguments& in, Memory<A>& memory, cudaStream_t stream) {
+  const int64_t size = in.size(), num_chunks = in.scanned() ? 0 : ceil_div(size, kChunk);
+  const auto scores = vector_view<T>(in.scores);
+  const auto idxs = in.idxs ? vector_view<int64_t>(*in.idxs) : Vector<int64_t>{nullptr, 0};
+  const Filled<T> filled{matrix_view<T>(in.boxes), memory.order, memory.index_of_rank != nullptr};
+  if (in.few()) {
+    rank_kernel<T><<<ceil_div(size, kRowsABlock), kOrderThreads, 0, stream>>>(
+        filled, scores, idxs, memory.index_of_rank, memory.state, num_chunks);
+    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    return;
+  }
+  const unsigned orders = in.idxs ? 2 : 1, blocks = ceil_div(size, kOrderThreads);
+  run_kernel<T><<<dim3(ceil_div(size, kRun), orders), kRun, 0, stream>>>(scores, idxs, size, memory.entries);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  settle_kernel<A><<<num_chunks, kSettleThreads, 0, stream>>>(order, round_down<A>(in.iou_threshold), state,
-                                                              kept_of_slot);
+  for (int64_t run = kRun; run < size; run *= kFanIn) {
+    merge_kernel<A><<<dim3(blocks, orders), kOrderThreads, 0, stream>>>(memory.entries, memory.merged, size,
+                                                                        run, memory.rank_of_index);
+    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    std::swap(memory.entries, memory.merged);
+  }
+  fill_kernel<T><<<blocks, kOrderThreads, 0, stream>>>(filled, memory.entries, memory.rank_of_index,
+                                                       memory.index_of_rank, memory.state, num_chunks);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+template <typename A>
+void settle(const Arguments& in, const Memory<A>& memory, const Answer& answer, cudaStream_t stream) {
+  const A threshold = round_down<A>(in.iou_threshold);
+  const int64_t size = in.size();
+  if (in.scanned()) {
+    const unsigned tiles = ceil_div(size, kTileBoxes);
+    scan_kernel<A><<<dim3(tiles, tiles), kScanThreads, 0, stream>>>(memory.order, threshold, memory.pairs,
+                                                                    memory.state.tickets, answer);
+    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    return;
+  }
+  settle_kernel<A><<<ceil_div(size, kChunk), kSettleThreads, 0, stream>>>(
+      memory.order, threshold, memory.state, answer.mask ? answer.mask : memory.flags);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  if (answer.list) {
+    list_kernel<<<ceil_div(size, kFlagsABlock), kListThreads, 0, stream>>>(memory.flags, memory.index_of_rank,
+                                                                           size, memory.state.count, answer);
+    STD_CUDA_KERNEL_LAUNCH_CHECK();
+  }
+}
+
+void launch(const char* op, const Arguments& in, const Answer& answer, cudaStream_t stream) {
+  dispatch_floating(op, "boxes", in.boxes.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    Memory<Accumulate<T>> memory(in, answer);
+    put_in_order<T>(in, memory, stream);
+    settle(in, memory, answer, stream);
+  });
 }
 
 void check(const char* op, const Arguments& in) {
   check_arguments(op, in.boxes, in.scores, in.idxs, in.iou_threshold);
+  if (in.size() > INT32_MAX) {
+    fail(op, ": boxes has shape ", shape_text(in.boxes), ", expected at most ", INT32_MAX, " rows on a GPU");
+  }
   if (validate_values()) {
     check_values(op, on_host(in.boxes), on_host(in.scores));
   }
@@ -115,43 +161,67 @@ std::tuple<Tensor, Tensor> nms_mask(const Tensor& boxes, const Tensor& scores,
   const Arguments in{boxes, scores, idxs, iou_threshold};
   check("nms_mask", in);
   const auto guard = device_guard(boxes);
-  const Tensor mask = torch::stable::new_empty(boxes, {in.size()}, ScalarType::Bool);
-  Tensor count = torch::stable::new_empty(boxes, std::vector<int64_t>{}, ScalarType::Long);
+  const Tensor mask = allocate(boxes, {in.size()}, ScalarType::Bool);
+  Tensor count = allocate(boxes, {}, ScalarType::Long);
   if (in.size() == 0) {
     torch::stable::zero_(count);
-    return {mask, count};
+  } else {
+    launch("nms_mask", in, {data<uint8_t>(mask), nullptr, data<unsigned long long>(count)},
+           current_stream(boxes));
   }
-  dispatch_floating("nms_mask", "boxes", boxes.scalar_type(), [&](auto zero) {
-    launch<decltype(zero)>(in, nullptr, data<uint8_t>(mask), data<unsigned long long>(count));
-  });
   return {mask, count};
 }
+
+// The number of boxes that stay, in pinned memory: a kernel writes it, and the host reads it as soon as it is
+// there, without a copy and before the stream is through.
+class CountOnHost {
+ public:
+  CountOnHost() {
+    const int64_t one = 1;
+    AtenTensorHandle tensor = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided_pinned(1, &one, &one, aoti_torch_dtype_int64(),
+                                                           aoti_torch_device_type_cpu(), 0, &tensor));
+    tensor_ = Tensor(tensor);
+    *data<uint64_t>(tensor_) = kNone;
+  }
+  unsigned long long* on_device() const {
+    void* pointer = nullptr;
+    STD_CUDA_CHECK(cudaHostGetDevicePointer(&pointer, data<uint64_t>(tensor_), 0));
+    return static_cast<unsigned long long*>(pointer);
+  }
+  // The stream is asked now and then, lest the wait be endless after an error.
+  int64_t wait(cudaStream_t stream) const {
+    const std::atomic_ref<uint64_t> count(*data<uint64_t>(tensor_));
+    for (int64_t turn = 1; count == kNone; ++turn) {
+      if (turn % 100'000 == 0) {
+        const cudaError_t state = cudaStreamQuery(stream);
+        if (state != cudaErrorNotReady) {
+          STD_CUDA_CHECK(state);
+          break;
+        }
+      }
+    }
+    return count;
+  }
+
+ private:
+  static constexpr uint64_t kNone = ~uint64_t(0);
+  Tensor tensor_;
+};
 
 Tensor nms(const Tensor& boxes, const Tensor& scores, const std::optional<Tensor>& idxs,
            double iou_threshold) {
   const Arguments in{boxes, scores, idxs, iou_threshold};
   check("nms", in);
   const auto guard = device_guard(boxes);
-  const int64_t size = in.size();
-  Tensor list = torch::stable::new_empty(boxes, {size}, ScalarType::Long);
-  if (size == 0) {
+  const Tensor list = allocate(boxes, {in.size()}, ScalarType::Long);
+  if (in.size() == 0) {
     return list;
   }
-  const int64_t flag_words = 2 * ceil_div(size, kFlagsALoad);
-  const Tensor scratch = torch::stable::new_empty(boxes, {flag_words + size + 1}, ScalarType::Long);
-  auto* flags = data<uint8_t>(scratch);
-  auto* indices = data<int64_t>(scratch) + flag_words;
-  auto* count = reinterpret_cast<unsigned long long*>(indices + size);
-  dispatch_floating("nms", "boxes", boxes.scalar_type(),
-                    [&](auto zero) { launch<decltype(zero)>(in, indices, flags, count); });
+  const CountOnHost count;
   const cudaStream_t stream = current_stream(boxes);
-  list_kernel<<<ceil_div(size, kFlagsABlock), kListThreads, 0, stream>>>(flags, indices, size,
-                                                                         data<int64_t>(list));
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
-  int64_t num_kept = 0;
-  STD_CUDA_CHECK(cudaMemcpyAsync(&num_kept, count, sizeof(num_kept), cudaMemcpyDeviceToHost, stream));
-  STD_CUDA_CHECK(cudaStreamSynchronize(stream));
-  return torch::stable::narrow(list, 0, 0, num_kept);
+  launch("nms", in, {nullptr, data<int64_t>(list), count.on_device()}, stream);
+  return part<1>(list, 0, {count.wait(stream)}, {1});
 }
 
 }  // namespace

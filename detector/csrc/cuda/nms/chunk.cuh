@@ -20,16 +20,23 @@ constexpr int kUnroll = 32 / sizeof(A);  // tests at a time
 template <typename A>
 struct Order {
   Box<A>* boxes;
-  Box<A>* kept;           // those of a chain that stay, from the chain's place on
-  const int64_t* groups;  // null where all are of one
-  int64_t* slots;         // where the answer for each box goes
+  Box<A>* kept;      // those of a chain that stay, from the chain's place on
+  uint32_t* groups;  // where the group of each begins; null where all boxes are of one
+  uint32_t* slots;   // where the answer for each box goes
   int64_t size;
+};
+
+// Where the answer goes: a mask by index or a list of indices, best first; the other is null.
+struct Answer {
+  uint8_t* mask;
+  int64_t* list;
+  unsigned long long* count;  // of boxes that stay; beside a list it is on the host
 };
 
 // What blocks tell each other; starts as zeros.
 struct State {
   unsigned long long* count;    // boxes that stay
-  unsigned long long* tickets;  // chunks that have a block
+  unsigned long long* tickets;  // chunks that have a block; in scan_kernel: blocks that have ended
   uint64_t* progress;           // of the list of the chain that begins in a chunk
   uint64_t* words;              // kWords of each chunk: kSettled and a bit for each box that stays
 };
@@ -123,44 +130,37 @@ struct Chunk {
   }
 };
 
-// The first place whose group is that of place `last`.
-__device__ inline int64_t find_group(const int64_t* groups, int64_t last) {
-  int64_t begin = 0, end = last;  // the answer is in begin..end
-  while (begin < end) {
-    const int64_t middle = (begin + end) / 2;
-    if (groups[middle] < groups[last]) {
-      begin = middle + 1;
-    } else {
-      end = middle;
+// Which of kWarp boxes suppress a box: bits, of those that are wanted.
+template <typename A>
+__device__ uint32_t find_suppressors(const Box<A>* boxes, const A* areas, const Box<A>& box, uint32_t wanted,
+                                     A threshold) {
+  uint32_t bits = 0;
+  if (wanted == 0) {
+    return bits;
+  }
+  const A area_of_box = area(box);
+  const auto pair = [&](int bit) { return Pair<A>(boxes[bit], areas[bit], box, area_of_box); };
+#pragma unroll kUnroll < A>
+  for (int bit = 0; bit < kWarp; ++bit) {
+    bits |= uint32_t(pair(bit).may_suppress(threshold)) << bit;
+  }
+  bits &= wanted;
+  for (uint32_t left = bits; left != 0; left &= left - 1) {
+    const int bit = __ffs(left) - 1;
+    if (!pair(bit).suppresses(threshold)) {
+      bits ^= 1u << bit;
     }
   }
-  return begin;
+  return bits;
 }
 
 // The bits of box i for the boxes begin..i, counted from the chunk's first, negative in the chunk before.
 template <typename A>
 __device__ void find_pairs(Chunk<A>& chunk, int i, int part, int begin, A threshold) {
-  const Box<A> box = chunk.boxes[kChunk + i];
-  const A area_of_box = chunk.areas[kChunk + i];
   for (int word = part; word < 2 * kWords; word += kParts) {
-    const int offset = word * kWarp - kChunk;
-    const uint32_t wanted = bits_between(begin - offset, i - offset);
-    uint32_t bits = 0;
-    if (wanted != 0) {
-#pragma unroll kUnroll < A>
-      for (int bit = 0; bit < kWarp; ++bit) {
-        const auto pair = chunk.pair(word * kWarp + bit, box, area_of_box);
-        bits |= uint32_t(pair.may_suppress(threshold)) << bit;
-      }
-    }
-    bits &= wanted;
-    for (uint32_t left = bits; left != 0; left &= left - 1) {
-      const int bit = __ffs(left) - 1;
-      if (!chunk.pair(word * kWarp + bit, box, area_of_box).suppresses(threshold)) {
-        bits ^= 1u << bit;
-      }
-    }
-    chunk.pairs[word][i] = bits;
+    const int other = word * kWarp, offset = other - kChunk;
+    chunk.pairs[word][i] = find_suppressors(chunk.boxes + other, chunk.areas + other, chunk.boxes[kChunk + i],
+                                            bits_between(begin - offset, i - offset), threshold);
   }
 }
 

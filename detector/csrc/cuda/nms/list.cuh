@@ -1,7 +1,7 @@
 // From flags to a list: list_kernel.
 #pragma once
 
-#include "../reduce.cuh"
+#include "chunk.cuh"
 
 namespace detector::nms {
 
@@ -10,11 +10,24 @@ constexpr int kFlagsAThread = 4;
 constexpr int kFlagsALoad = 16;
 constexpr int kFlagsABlock = kListThreads * kFlagsAThread;
 
+// The sum of a number over the lanes up to this one.
+__device__ inline int scan_warp(int number) {
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const int below = __shfl_up_sync(0xffffffffu, number, offset);
+    number += lane_of_thread() >= offset ? below : 0;
+  }
+  return number;
+}
+
 // A block lists the kept boxes of its stretch of ranks, after those before, which it counts for itself: the
 // flags are few bytes, and no block waits for another. `flags` (size,), padded to 16 bytes, are 0 or 1.
 __global__ void __launch_bounds__(kListThreads)
-    list_kernel(const uint8_t* flags, const int64_t* indices, int64_t size, int64_t* list) {
+    list_kernel(const uint8_t* flags, const uint32_t* indices, int64_t size, const unsigned long long* count,
+                Answer answer) {
   __shared__ int number_of_warp[kWarp];
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *answer.count = *count;
+  }
   const int64_t stretch = int64_t(blockIdx.x) * kFlagsABlock;
   int64_t before = 0;
   for (int64_t i = threadIdx.x * kFlagsALoad; i < stretch; i += kListThreads * kFlagsALoad) {
@@ -29,17 +42,13 @@ __global__ void __launch_bounds__(kListThreads)
     const int past = max(begin + kFlagsAThread - size, int64_t(0));
     own = *reinterpret_cast<const uint32_t*>(flags + begin) & (0xffffffffu >> 8 * past);
   }
-  int up_to = __popc(own);  // in the warp, then in the block
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const int below = __shfl_up_sync(0xffffffffu, up_to, offset);
-    up_to += lane_of_thread() >= offset ? below : 0;
-  }
+  int up_to = scan_warp(__popc(own));  // in the warp, then in the block
   if (lane_of_thread() == kWarp - 1) {
     number_of_warp[warp_of_thread()] = up_to;
   }
   __syncthreads();
   up_to += warp_reduce(lane_of_thread() < warp_of_thread() ? number_of_warp[lane_of_thread()] : 0, Sum{});
-  int64_t* next = list + before + up_to - __popc(own);
+  int64_t* next = answer.list + before + up_to - __popc(own);
   for (; own != 0; own &= own - 1) {
     *next++ = indices[begin + __ffs(own) / 8];
   }

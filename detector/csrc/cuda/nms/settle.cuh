@@ -72,15 +72,37 @@ __device__ inline uint32_t settle_word(bool alive, uint32_t pairs) {
   return kept;
 }
 
-// By one warp: which of chunk.alive stay, into chunk.kept. A lane has a box of each word. `before`, of lane
-// i, is word i of the chunk before.
+// By one warp: which of the boxes of a chunk stay. A lane has a box of each word, `alive` a bit for each of
+// these; lane i gets word i of the boxes that stay.
+__device__ inline uint32_t settle_words(uint32_t alive, const uint32_t (*pairs)[kChunk]) {
+  uint32_t kept_of_lane = 0;
+#pragma unroll
+  for (int word = 0; word < kWords; ++word) {
+    const uint32_t kept = settle_word(alive >> word & 1, pairs[word][word * kWarp + lane_of_thread()]);
+#pragma unroll
+    for (int later = word + 1; later < kWords; ++later) {
+      alive &= ~(uint32_t((pairs[word][later * kWarp + lane_of_thread()] & kept) != 0) << later);
+    }
+    kept_of_lane = lane_of_thread() == word ? kept : kept_of_lane;
+  }
+  return kept_of_lane;
+}
+
+// The lane's bits of kWords words, one below the other.
+__device__ inline uint32_t bits_of_lane(const uint32_t* words) {
+  uint32_t bits = 0;
+  for (int word = 0; word < kWords; ++word) {
+    bits |= (words[word] >> lane_of_thread() & 1) << word;
+  }
+  return bits;
+}
+
+// By one warp: which of chunk.alive stay, into chunk.kept. `before`, of lane i, is word i of the chunk
+// before.
 template <typename A>
 __device__ void settle_chunk(Chunk<A>& chunk, uint32_t before) {
   const int lane = lane_of_thread();
-  uint32_t alive = 0;  // bits: the lane's boxes
-  for (int word = 0; word < kWords; ++word) {
-    alive |= (chunk.alive[word] >> lane & 1) << word;
-  }
+  uint32_t alive = bits_of_lane(chunk.alive);
 #pragma unroll
   for (int word = 0; word < kWords; ++word) {
     const uint32_t kept = __shfl_sync(0xffffffffu, before, word);
@@ -89,16 +111,7 @@ __device__ void settle_chunk(Chunk<A>& chunk, uint32_t before) {
       alive &= ~(uint32_t((chunk.pairs[word][own * kWarp + lane] & kept) != 0) << own);
     }
   }
-  uint32_t kept_of_lane = 0;
-#pragma unroll
-  for (int word = 0; word < kWords; ++word) {
-    const uint32_t kept = settle_word(alive >> word & 1, chunk.pairs[kWords + word][word * kWarp + lane]);
-#pragma unroll
-    for (int later = word + 1; later < kWords; ++later) {
-      alive &= ~(uint32_t((chunk.pairs[kWords + word][later * kWarp + lane] & kept) != 0) << later);
-    }
-    kept_of_lane = lane == word ? kept : kept_of_lane;
-  }
+  const uint32_t kept_of_lane = settle_words(alive, chunk.pairs + kWords);
   if (lane < kWords) {
     chunk.kept[lane] |= kept_of_lane;
   }
@@ -186,14 +199,14 @@ __global__ void __launch_bounds__(kSettleThreads)
   const Box<A> box = valid ? order.boxes[place] : no_box<A>();
   if (part == 0) {
     chunk.set_box(kChunk + i, box);
-    const bool differs = order.groups && valid && place > 0 && order.groups[place] != order.groups[place - 1];
-    const uint32_t heads = __ballot_sync(0xffffffffu, differs || i == 0);
+    const bool begins = order.groups && valid && order.groups[place] == place;
+    const uint32_t heads = __ballot_sync(0xffffffffu, begins || i == 0);
     if (lane_of_thread() == 0) {
       chunk.heads[i / kWarp] = heads;
       chunk.kept[i / kWarp] = 0;
     }
     if (i == 0) {
-      chunk.chain = differs ? first : order.groups ? find_group(order.groups, first) : 0;
+      chunk.chain = order.groups ? order.groups[first] : 0;
     }
   } else if (part == 1) {
     chunk.set_box(i, first > 0 ? order.boxes[place - kChunk] : no_box<A>());
