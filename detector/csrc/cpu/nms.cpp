@@ -2,7 +2,6 @@
 // after box; those of it that stay suppress all later boxes, by vectors and by threads; what is suppressed is
 // moved out of the way, so that later bands have less to look at.
 #pragma GCC optimize("fp-contract=off")  // see nms.h; GCC fuses across statements where it can
-#include "../memory.h"
 #include "../nms.h"
 
 #include <torch/csrc/stable/library.h>
@@ -11,6 +10,7 @@
 #include <numeric>
 #include <vector>
 
+#include "../memory.h"
 #include "multiversion.h"
 #include "parallel.h"
 
