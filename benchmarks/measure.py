@@ -1,6 +1,7 @@
 """What every benchmark shares: timing, the copy bandwidth to hold times against, the table and the file."""
 
 import argparse
+import ctypes
 import json
 import os
 import platform
@@ -86,6 +87,19 @@ def capture(
         for call in calls:
             call()
     return graph
+
+
+def keep_freed_memory() -> None:
+    """Keeps what is freed in the process, where the C library is glibc.
+
+    It would return large blocks, or not, as the heap happens to lie; to take their pages anew takes as long
+    as an op that fills them, and whoever comes next pays it.
+    """
+    trim_threshold, most_mapped_blocks = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(trim_threshold, 2**31 - 1)
+        mallopt(most_mapped_blocks, 0)
 
 
 def copy_bandwidth(device: torch.device) -> float:
@@ -175,6 +189,7 @@ def run_cases(name: str, description: str, cases: Sequence[ModuleType]) -> None:
     parser.add_argument("--only", choices=names, help="time one op and print, but write no file")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
+    keep_freed_memory()
     bandwidth = copy_bandwidth(device)
     print(f"copy: {bandwidth / 1e6:.0f} GB/s")
     threads = sorted({1, torch.get_num_threads()}) if device.type == "cpu" else [torch.get_num_threads()]
