@@ -7,7 +7,7 @@ contiguous; time of the kernel alone, one run each.
   banks. The maxima of all 3 x 3 windows beside two channels: 0.68 ms. Windows of the largest sides of 1, 2, 4
   or 8 cells that fit a box's bins, four channels: 0.52 ms; two channels, where registers suffice: 0.44 ms,
   kept. Of 512 x 112 x 150, 4,000 boxes: 0.94 ms, from 2.44. Windows of channels-last features take longer
-  (3.2 ms, from 2.6), of 38 x 50 cells as long: both keep the first way. Bins computed once for all channels:
+  (3.2 ms, from 2.6): they keep the first way. Bins computed once for all channels:
   0.59 ms, dropped. By ncu the kernel kept the schedulers busy (64 % of the slots), with 290 instructions for
   a bin of two channels. The windows of a bin, worked out once for all channels (190 instructions left): the
   call 0.44 ms, from 0.49; of 512 x 112 x 150, 4,000 boxes, 0.87, from 0.99. The next bin loaded ahead: 0.46
@@ -15,6 +15,20 @@ contiguous; time of the kernel alone, one run each.
   border too instead of an integer division for each: the kernel 0.28 ms, kept (of 512 x 112 x 150, 0.68);
   four channels 0.32, two boxes at a time 0.32 (both without the last step). Whole doubles in shared memory,
   a third fewer instructions but one block a processor: 0.35 ms, predicted 0.20, dropped.
+  Of boxes of 32 to 256 pixels, in a CUDA graph, each with torchvision's values and maxima: 0.30 ms. A fifth
+  fewer instructions and wavefronts (addresses worked out once, no load for windows that a bin has twice,
+  rows of odd length): 0.34, slower. What held it up were the stores: alone, without pooling, they take 0.23
+  ms in that order (0.33 of four channels), since warps drift apart and pieces of 32 bytes leave the cache
+  half written, to be read again. Alone, with a synchronisation a round: 0.21; clusters in step: 0.29 and
+  more; 8 bytes a lane, two channels of a box side by side: 0.14; 16 bytes and four: 0.13; 401 MB in order:
+  0.10. Staged in shared memory for that: 0.31 to 0.44 (0.27 of four channels with streaming stores; 0.30 by
+  bulk copies). A warp a box, a lane two bins, values in pairs by way of the lane before: 0.26; streaming
+  stores: 0.23, both kept. The next bins loaded ahead: 0.22 (of 512 x 112 x 150, 0.62 from 0.73), kept; not
+  in the order of the boxes: 0.23 (0.68). Whole doubles: 0.27; 640 or 768 threads: 0.24 and 0.25. Four
+  channels: 0.22, kept. Windows of two and four rows made while cells are loaded: 0.22, and 0.58 from 0.59
+  ms, but more code: dropped. Ranks of 16 bits instead of values: not tried; the look-ups of value and
+  cell would cost shared memory what they save. 16 images of 38 x 50 cells by windows: 1.36 ms, from 2.62,
+  kept.
 * Backward. A warp a tile of cells, lanes over channels: 2.6 ms. A warp a channel, lanes over pooled values,
   where lanes of one cell are found by __match_any_sync and sum up among themselves: 0.84 ms; by 31 shuffles:
   1.15 ms. Bins that may share a cell in different steps, known from the box alone, with eight boxes loaded
@@ -31,9 +45,9 @@ contiguous; time of the kernel alone, one run each.
 At most and reached, of boxes of 32 to 256 pixels: 401 MB of pooled values and maxima, 96 us at the copy
 bandwidth.
 
-    forward   at most 0.20 ms: reached 0.39, in a CUDA graph 0.30 (0.35 and 0.29 with boxes between any two
-              corners); by ncu, with those, instructions (65 % of the schedulers' slots) and shared memory
-              (67 %; 43 % of its cycles are bank conflicts)
+    forward   at most 0.20 ms: reached 0.27, in a CUDA graph 0.22 (0.31 and 0.25 with boxes between any two
+              corners); by ncu, instructions (63 % of the schedulers' slots) and shared memory (67 %). Of two
+              channels 0.23 is 0.21 without writing, 0.045 of it to grow windows; before the kernel 0.010
     backward  at most 0.20 ms: reached 0.28, in a CUDA graph 0.16 (0.27 and 0.16)
     around    0.06 to 0.12 ms of either: the host, as a CUDA graph has none of it. On tiny inputs a call takes
               106 us forward and 98 backward, torchvision's 29 and 83; the op itself 27 forward. A plain

@@ -101,8 +101,9 @@ def test_cuda_every_way_to_hold_an_image(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("output_size", [(7, 7), (14, 14), (1, 40), (2, 3)])
-def test_cuda_bins_of_every_size(output_size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("output_size", [(7, 7), (14, 14), (1, 40), (2, 3), (9, 9), (1, 1), (1, 3)])
+@pytest.mark.parametrize("channels", [6, 5])  # that a GPU takes in fours, then in twos, or one by one
+def test_cuda_bins_of_every_size(output_size: tuple[int, int], channels: int) -> None:
     """From boxes of one cell, whose bins share it, to bins of many cells, in planes of several bands."""
     size = (100, 110)
     generator = torch.Generator().manual_seed(0)
@@ -110,8 +111,8 @@ def test_cuda_bins_of_every_size(output_size: tuple[int, int]) -> None:
     side = 2 ** (torch.rand(400, 2, generator=generator) * 8 - 1)
     boxes = torch.cat([torch.arange(400)[:, None] % 2, corner, corner + side], dim=1).cuda()
     for channels_last in (False, True):
-        input = features(2, 6, *size, dtype=torch.float32, channels_last=channels_last, device="cuda")
-        input = input.detach().round()  # many equal maxima
+        input = features(2, channels, *size, channels_last=channels_last, device="cuda")
+        input = input.detach().float().round()  # many equal maxima
         expected = values_and_gradient(roi_pool, input.cpu(), boxes.cpu(), output_size)
         actual = values_and_gradient(roi_pool, input, boxes, output_size)
         assert torch.equal(actual[0].cpu(), expected[0])
@@ -148,3 +149,27 @@ def test_cuda_sums_of_every_size(dtype: torch.dtype) -> None:
         actual / largest, expected / largest, rtol=torch.finfo(dtype).eps, atol=2.0**-38, equal_nan=True
     )
     assert torch.equal(gradient(dtype, "cuda").nan_to_num(), actual.nan_to_num())
+
+
+@pytest.mark.cuda
+def test_cuda_maxima_are_torchvisions() -> None:
+    """Values and cells of features that are mostly equal: in fours of channels, twos and ones."""
+    for size in [(75, 100), (112, 150), (150, 200)]:
+        input = features(1, 8, *size, dtype=torch.float32, device="cuda").detach()
+        boxes = make_boxes(700, 1, size, dtype=torch.float32, device="cuda")
+        for features_ in (input.relu(), input.round(), -input.relu(), input):
+            for output_size in [(7, 7), (2, 3)]:
+                expected = torch.ops.torchvision.roi_pool(features_, boxes, 0.9, *output_size)
+                actual = torch.ops.detector.roi_pool_forward(features_, boxes, *output_size, 0.9, False)
+                assert torch.equal(actual[0], expected[0])
+                assert torch.equal(actual[1], expected[1])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_cuda_pairs_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    boxes = make_boxes(9, 1, (30, 31), dtype=wide, device="cuda")
+    input = features(1, 4, 30, 31, dtype=dtype, device="cuda")
+    for output_size in [(3, 3), (2, 3), (1, 1)]:
+        roi_pool(input, boxes, output_size)

@@ -29,7 +29,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
       const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()),
                               static_cast<int32_t*>(argmax.mutable_data_ptr()), channels_last};
       // Not of channels-last features, which would be touched in pieces too small, nor for bins of few cells.
-      const bool by_windows = !channels_last && sizes.cells() >= 64 * sizes.bins();
+      const bool by_windows = !channels_last && sizes.cells() >= 16 * sizes.bins();
       if (!by_windows || !pool_windows<T>(input, boxes, sizes, A(spatial_scale), to)) {
         roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)}, to);
       }

@@ -1,9 +1,10 @@
 // The forward pass of roi_pool by windows. A block keeps a few channels of one image in shared memory, and of
 // each cell not its value but the maximum of the window that begins there. A bin of 5 x 7 cells is the
 // maximum of four windows of 4 x 4. The sides of windows double; boxes go by the largest that fit all their
-// bins.
+// bins. The memory takes what is written only when it comes in whole pieces: a warp writes all of a box.
 #pragma once
 
+#include "../../memory.h"
 #include "windows.cuh"
 
 namespace detector::roi_pool {
@@ -16,45 +17,32 @@ constexpr int kClasses = kSides * kSides;
 // Boxes in order of image and class; starts: (N * kClasses + 2,).
 struct ClassedBoxes {
   const int *order, *starts;
-  const Bin* bins;  // (R, bins), in the order of the call
+  const Bin* bins;  // (R, pairs of bins, 2), in that order
 };
 
-// The group of each box, its image and the class that tells the sides of its windows, and its bins: a warp
-// takes a box.
+__host__ __device__ inline int pairs_of(const Sizes& sizes) { return int((sizes.bins() + 1) / 2); }
+
+// The group of each box: its image and the class that tells the sides of its windows.
 template <typename A>
-__global__ void groups_kernel(const A* rows, A scale, Sizes sizes, int* groups, Bin* bins) {
-  const int64_t r = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
+__global__ void groups_kernel(const A* rows, A scale, Sizes sizes, int* groups) {
+  const int64_t r = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (r >= sizes.boxes) {
     return;
   }
-  const PooledBox<A> box(rows + 5 * r, scale, sizes.pooled_height, sizes.pooled_width);
+  const A* row = rows + 5 * r;
+  const PooledBox<A> box(row, scale, sizes.pooled_height, sizes.pooled_width);
   const auto largest = [](int number, auto span_of) {  // the logarithm of the side that fits all bins
     int least = 1 << (kSides - 1);
-    for (int i = lane_of_thread(); i < number; i += kWarp) {
+    for (int i = 0; i < number; ++i) {
       const Span span = span_of(i);
       least = span.empty() ? least : min(least, span.end - span.begin);
     }
-    return 31 - __clz(__reduce_min_sync(0xffffffffu, least));
+    return 31 - __clz(least);
   };
   const int log_y = largest(sizes.pooled_height, [&](int i) { return box.rows(i, sizes.height); });
   const int log_x = largest(sizes.pooled_width, [&](int i) { return box.columns(i, sizes.width); });
-  const bool valid = roi::is_valid(rows + 5 * r, sizes.images);
-  if (lane_of_thread() == 0) {
-    const int image = valid ? int(rows[5 * r]) : int(sizes.images);
-    groups[r] = image * kClasses + (valid ? log_y * kSides + log_x : 0);
-  }
-  const int height = 1 << log_y, width = 1 << log_x, row = sizes.width, number = sizes.bins();
-  for (int i = lane_of_thread(); i < number; i += kWarp) {
-    const Span y = box.rows(i / sizes.pooled_width, sizes.height);
-    const Span x = box.columns(i % sizes.pooled_width, sizes.width);
-    Bin bin = {};
-    if (valid && !y.empty() && !x.empty()) {
-      const int down = y.end - height - y.begin, right = x.end - width - x.begin;
-      bin = {uint16_t(y.begin * row + x.begin), uint16_t(right), uint16_t(down * row),
-             down <= height && right <= width ? kFour : kMore};
-    }
-    bins[r * number + i] = bin;
-  }
+  const bool valid = roi::is_valid(row, sizes.images);
+  groups[r] = valid ? int(row[0]) * kClasses + log_y * kSides + log_x : int(sizes.images) * kClasses;
 }
 
 struct GroupOf {
@@ -62,44 +50,107 @@ struct GroupOf {
   __device__ int operator()(int r) const { return groups[r]; }
 };
 
-// The bins of boxes first..end of the order, of `exist` channels: a thread has the same bin of some boxes.
-template <typename T, int V>
+// The bins of all boxes, a thread each.
+template <typename A>
+__global__ void bins_kernel(const A* rows, A scale, Sizes sizes, const int* groups, const int* order,
+                            Grid grid, Bin* bins) {
+  const int pitch = 2 * pairs_of(sizes);
+  const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, position = at / pitch;
+  if (position >= sizes.boxes) {
+    return;
+  }
+  const int r = order[position], i = at % pitch, of_box = groups[r] % kClasses;
+  const PooledBox<A> box(rows + 5 * int64_t(r), scale, sizes.pooled_height, sizes.pooled_width);
+  const Span y = box.rows(i / sizes.pooled_width, sizes.height);
+  const Span x = box.columns(i % sizes.pooled_width, sizes.width);
+  const auto nothing = uint16_t(grid.nothing()), zero = uint16_t(grid.zero());
+  Bin bin{zero, nothing, nothing, zero};
+  if (i < sizes.bins() && groups[r] < sizes.images * kClasses && !y.empty() && !x.empty()) {
+    const int height = 1 << (of_box / kSides), width = 1 << (of_box % kSides);
+    const int right = x.end - width - x.begin, rows_down = y.end - height - y.begin;
+    const int first = y.begin * grid.stride() + x.begin, down = rows_down * grid.stride();
+    if (rows_down > height || right > width) {
+      bin = {uint16_t(first + down + right), uint16_t(right), uint16_t(down), uint16_t(first)};
+    } else {
+      bin = {uint16_t(first), right > 0 ? uint16_t(first + right) : nothing,
+             down > 0 ? uint16_t(first + down) : nothing,
+             right > 0 && down > 0 ? uint16_t(first + down + right) : nothing};
+    }
+  }
+  bins[at] = bin;
+}
+
+// The bins of boxes first..end of the order, of `exist` channels. A warp takes a box, or as many as it has
+// lanes for, and a lane two bins that lie side by side. Each channel's values are written in pairs too; with
+// an odd number of bins each second channel's begin between pairs, and lanes take one value from the lane
+// before. Unless kPaired, values are written one by one.
+template <bool kPaired, typename T, int V>
 __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& boxes, int first, int end,
                            const Sizes& sizes, int exist, T* values, int32_t* argmax) {
-  const int bins = sizes.bins(), at_once = max(int(blockDim.x) / bins, 1);  // boxes
-  const int64_t box_stride = sizes.channels * bins;
-  for (int first_bin = 0; first_bin < bins; first_bin += blockDim.x) {
-    const int of_thread = threadIdx.x / bins, bin = first_bin + threadIdx.x % bins;
-    if (of_thread >= at_once || bin >= bins) {
-      continue;
-    }
-    for (int position = first + of_thread; position < end; position += at_once) {
-      const int box = boxes.order[position];
-      const Bin place = (boxes.bins + bin)[int64_t(box) * bins];
-      Accumulate<T> best[V] = {};
-      int32_t where[V];
+  using K = typename Windows<T, V>::K;
+  const int bins = sizes.bins(), pairs = pairs_of(sizes), at_once = max(kWarp / pairs, 1);
+  const uint32_t box_stride = uint32_t(sizes.channels) * bins, pitch = 2 * pairs;
+  const int lane = lane_of_thread();
+  const bool odd = bins % 2 != 0;
+  const int step = int(blockDim.x) / kWarp * at_once;
+  for (int first_pair = 0; first_pair < pairs; first_pair += kWarp) {
+    const int of_lane = min(lane / pairs, at_once - 1);  // the box
+    const int wanted = first_pair + lane - of_lane * pairs, pair = min(wanted, pairs - 1);
+    const bool last = odd && pair == pairs - 1;
+    const int before = pair == 0 ? lane + pairs - 1 : lane - 1;
+    const Bin* records = boxes.bins + 2 * pair;
+    const auto fetch = [&](int position) {
+      return load_once<2>(records + uint64_t(uint32_t(min(position, end - 1))) * pitch);
+    };
+    int position = first + warp_of_thread() * at_once + of_lane;
+    Pack<Bin, 2> next = fetch(position);
+    uint32_t next_box = boxes.order[min(position, end - 1)];
+    for (; position - of_lane < end; position += step) {
+      const Bin place[2] = {next.values[0], next.values[1]};
+      const int64_t offset = uint64_t(next_box) * box_stride + 2 * pair;
+      next = fetch(position + step);  // on its way meanwhile
+      next_box = boxes.order[min(position + step, end - 1)];
+      const bool exists = position < end && wanted < pairs;
+      K key[2][V];
+      windows.pool(place, key);
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        where[v] = -1;
-      }
-      if (place.cover != kNone) {
-        windows.pool(place, best, where);
-      }
-      T* value = values + bin + box * box_stride;
-      int32_t* cell = argmax + bin + box * box_stride;
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        if (v < exist) {
-          value[v * bins] = T(best[v]);
-          cell[v * bins] = where[v];
+        Pack<T, 2> value{T(key[0][v].value()), T(key[1][v].value())};
+        Pack<int32_t, 2> cell{key[0][v].cell() - 1, key[1][v].cell() - 1};
+        const int64_t at = offset + v * bins;
+        if (!kPaired) {
+          for (int k = 0; k < 2; ++k) {
+            if (exists && v < exist && 2 * pair + k < bins) {
+              values[at + k] = value.values[k];
+              argmax[at + k] = cell.values[k];
+            }
+          }
+        } else if (v % 2 == 0 || !odd) {
+          if (exists && !last) {
+            store_once(values + at, value);
+            store_once(argmax + at, cell);
+          }
+        } else {  // the first lane's value before is the last of the channel before
+          const auto& ended = key[0][v > 0 ? v - 1 : 0];
+          const auto given = last ? ended.value() : key[1][v].value();
+          const int given_cell = (last ? ended.cell() : key[1][v].cell()) - 1;
+          value = {T(__shfl_sync(0xffffffffu, given, before)), value.values[0]};
+          cell = {__shfl_sync(0xffffffffu, given_cell, before), cell.values[0]};
+          if (exists) {
+            store_once(values + at - 1, value);
+            store_once(argmax + at - 1, cell);
+          }
         }
       }
     }
   }
 }
 
+template <int V>
+constexpr int kMostThreads = V > 2 ? 768 : 1024;  // for the registers
+
 template <typename T, int V>
-__global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(kMostThreads<V>)
     windows_kernel(roi::Features<T> input, ClassedBoxes boxes, Sizes sizes, int groups, int chunks,
                    roi::Output<T> output) {
   extern __shared__ __align__(16) char shared[];
@@ -115,7 +166,12 @@ __global__ void __launch_bounds__(1024)
       input.column_stride,
       int(sizes.width),
       int(min(int64_t(V), sizes.channels - channel))};
-  Windows<T, V> windows(shared, sizes.height, sizes.width);
+  const int bins = sizes.bins();
+  // Else pairs would be at odd addresses, or a lane's value before in another warp.
+  const bool paired = reader.channels == V && sizes.channels * bins % 2 == 0 &&
+                      (bins % 2 == 0 || (V > 1 && pairs_of(sizes) <= kWarp));
+  Windows<T, V> windows(shared, {int(sizes.height), int(sizes.width)});
+  __syncthreads();
   for (int of_class = 0; of_class < (impossible ? 1 : kClasses); ++of_class) {
     const int start = boxes.starts[image * kClasses + of_class];
     const int64_t count = boxes.starts[image * kClasses + of_class + 1] - start;
@@ -124,8 +180,13 @@ __global__ void __launch_bounds__(1024)
       if (!impossible) {
         windows.resize(reader, of_class / kSides, of_class % kSides);
       }
-      pool_boxes(windows, boxes, first, end, sizes, reader.channels, output.values + channel * sizes.bins(),
-                 output.argmax + channel * sizes.bins());
+      T* const values = output.values + channel * bins;
+      int32_t* const argmax = output.argmax + channel * bins;
+      if (paired) {
+        pool_boxes<true>(windows, boxes, first, end, sizes, V, values, argmax);
+      } else {
+        pool_boxes<false>(windows, boxes, first, end, sizes, reader.channels, values, argmax);
+      }
     }
   }
 }
@@ -135,8 +196,8 @@ template <typename T, int V>
 bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, Accumulate<T> scale,
                   const roi::Output<T>& output) {
   using A = Accumulate<T>;
-  constexpr int64_t of_cell = sizeof(Pack<T, V>) + sizeof(Pack<uint16_t, V>);
-  const int64_t shared = sizes.cells() * of_cell;
+  const Grid grid{int(sizes.height), int(sizes.width)};
+  const int64_t shared = grid.size() * Windows<T, V>::kBytes;
   if (shared > roi::device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
     if constexpr (V > 1) {
       return pool_windows<T, V / 2>(input, boxes, sizes, scale, output);
@@ -144,32 +205,32 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
     return false;
   }
   const cudaStream_t stream = current_stream(input);
-  const Tensor rows = torch::stable::contiguous(boxes);
-  const Tensor of_boxes = torch::stable::new_empty(boxes, {sizes.boxes}, ScalarType::Int);
-  const Tensor order = torch::stable::new_empty(boxes, {sizes.boxes}, ScalarType::Int);
-  const Tensor starts = torch::stable::new_empty(boxes, {sizes.images * kClasses + 2}, ScalarType::Int);
-  const Tensor bins =
-      torch::stable::new_empty(boxes, {sizes.boxes, sizes.bins(), int64_t(sizeof(Bin))}, ScalarType::Byte);
+  const Tensor rows = in_order(boxes);
+  const int64_t num_groups = sizes.images * kClasses, num_bins = sizes.boxes * 2 * pairs_of(sizes);
+  const Tensor scratch = allocate(
+      boxes, {num_bins * int64_t(sizeof(Bin)) + (2 * sizes.boxes + num_groups + 2) * int64_t(sizeof(int))},
+      ScalarType::Byte);
   const auto* row = static_cast<const A*>(rows.const_data_ptr());
-  auto* group = static_cast<int*>(of_boxes.mutable_data_ptr());
-  auto* bin = static_cast<Bin*>(bins.mutable_data_ptr());
-  const auto* ordered = static_cast<const int*>(order.const_data_ptr());
+  auto* bin = static_cast<Bin*>(scratch.mutable_data_ptr());
+  int* of_box = reinterpret_cast<int*>(bin + num_bins);
+  int *order = of_box + sizes.boxes, *starts = order + sizes.boxes;
   constexpr int of_block = 128;
-  groups_kernel<<<blocks_for(sizes.boxes * kWarp, of_block), of_block, 0, stream>>>(row, scale, sizes, group,
-                                                                                    bin);
+  groups_kernel<<<blocks_for(sizes.boxes, of_block), of_block, 0, stream>>>(row, scale, sizes, of_box);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  roi::order_boxes(GroupOf{group}, sizes.boxes, sizes.images * kClasses, order, starts);
-  const ClassedBoxes classed{ordered, static_cast<const int*>(starts.const_data_ptr()), bin};
-  const int threads = shared > 100 * 1024 ? 1024 : 512;
-  const int64_t of_processor = std::min<int64_t>(1024 / threads, 227 * 1024 / (shared + 1024));
+  roi::order_kernel<<<num_groups + 1, roi::kOrderThreads, 0, stream>>>(GroupOf{of_box}, int(sizes.boxes),
+                                                                       int(num_groups), order, starts);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  bins_kernel<<<blocks_for(num_bins, of_block), of_block, 0, stream>>>(row, scale, sizes, of_box, order, grid,
+                                                                       bin);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  const int parts = shared > 100 * 1024 ? 1 : 2;  // of a processor
   const int64_t groups = ceil_div(sizes.channels, V);
-  const int64_t slots =
-      std::max<int64_t>(of_processor, 1) * roi::device_attribute(cudaDevAttrMultiProcessorCount);
+  const int64_t slots = parts * roi::device_attribute(cudaDevAttrMultiProcessorCount);
   const int chunks = roi::chunks_for(groups * sizes.images, slots, 0.3);
   const auto kernel = windows_kernel<T, V>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-  kernel<<<(sizes.images + 1) * groups * chunks, threads, shared, stream>>>(
-      roi::Features<T>(input), classed, sizes, int(groups), chunks, output);
+  kernel<<<(sizes.images + 1) * groups * chunks, kMostThreads<V> / parts, shared, stream>>>(
+      roi::Features<T>(input), ClassedBoxes{order, starts, bin}, sizes, int(groups), chunks, output);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   return true;
 }
@@ -177,7 +238,10 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
 template <typename T>
 bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, Accumulate<T> scale,
                   const roi::Output<T>& output) {
-  return pool_windows<T, 2>(input, boxes, sizes, scale, output);
+  if (sizes.channels * sizes.bins() > std::numeric_limits<int32_t>::max()) {
+    return false;
+  }
+  return pool_windows<T, sizeof(T) == 8 ? 2 : 4>(input, boxes, sizes, scale, output);
 }
 
 }  // namespace detector::roi_pool
