@@ -45,14 +45,13 @@ contiguous; time of the kernel alone, one run each.
 At most and reached, of boxes of 32 to 256 pixels: 401 MB of pooled values and maxima, 96 us at the copy
 bandwidth.
 
-    forward   at most 0.20 ms: reached 0.27, in a CUDA graph 0.22 (0.31 and 0.25 with boxes between any two
+    forward   at most 0.20 ms: reached 0.27, in a CUDA graph 0.22 (0.28 and 0.25 with boxes between any two
               corners); by ncu, instructions (63 % of the schedulers' slots) and shared memory (67 %). Of two
               channels 0.23 is 0.21 without writing, 0.045 of it to grow windows; before the kernel 0.010
-    backward  at most 0.20 ms: reached 0.28, in a CUDA graph 0.16 (0.27 and 0.16)
-    around    0.06 to 0.12 ms of either: the host, as a CUDA graph has none of it. On tiny inputs a call takes
-              106 us forward and 98 backward, torchvision's 29 and 83; the op itself 27 forward. A plain
-              autograd.Function in place of torch's wrapper for registered formulas halves a call on the CPU
-              but changed nothing here
+    backward  at most 0.20 ms: reached 0.25, in a CUDA graph 0.16 (0.25 and 0.16)
+    around    0.05 and 0.09 ms: the host, as a CUDA graph has none of it. On tiny inputs a call takes 33 us
+              forward and 72 backward, torchvision's 27 and 67, of which torch's engine is most. By torch's
+              wrapper for registered formulas, and with memory by its dispatcher: 106 and 98
 """
 
 import torch

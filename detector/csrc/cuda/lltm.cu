@@ -29,7 +29,12 @@ bool in_packs(const Sizes& sizes, const Matrix<T>& matrix, std::initializer_list
 struct DeviceMath {
   template <typename A>
   __device__ static A sigmoid(A x) {
-    return 1 / (1 + std::exp(-x));
+    const A one_and_more = 1 + std::exp(-x);
+    if constexpr (std::is_same_v<A, float>) {
+      return __fdividef(1.f, one_and_more);  // within 2 ulp
+    } else {
+      return 1 / one_and_more;
+    }
   }
   template <typename A>
   __device__ static A tanh(A x) {
