@@ -3,8 +3,8 @@
 On a CPU in channels_last, forward, one thread, in times of torch's by turns for 1 x 64 x 28 x 28,
 2 x 64 x 56 x 56 and 4 x 128 x 64 x 64: an output pixel from its four at once 1.30, 1.10 and 0.99; input rows
 resized once and held for the two output rows that they are blended into 1.43, 1.39 and 1.18. The former is
-kept, and has AVX-512 and one weight a pixel now. At the smallest size 11 us of some 70 are the call, from
-17 by torch's wrapper for registered formulas; F.interpolate's takes 6.
+kept, and has AVX-512 and one weight a pixel now. At the smallest size 11 us of some 70 are the call, 4 more
+were torch's wrapper for registered formulas; F.interpolate's takes 6.
 """
 
 from functools import partial

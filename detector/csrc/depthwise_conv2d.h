@@ -108,7 +108,7 @@ inline Tensor in_format(const Tensor& tensor, MemoryFormat format) {
   if (format_of(tensor) != format) {
     return torch::stable::contiguous(tensor, format);
   }
-  return format == MemoryFormat::Contiguous ? in_order(tensor) : tensor;
+  return format == MemoryFormat::Contiguous ? as_contiguous(tensor) : tensor;
 }
 
 inline Tensor new_in_format(const Tensor& like, const Sizes& sizes, MemoryFormat format) {
@@ -145,7 +145,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
     if (output.numel() == 0) {
       return;
     }
-    const Tensor dense_input = in_format(input, format), dense_weight = in_order(weight);
+    const Tensor dense_input = in_format(input, format), dense_weight = as_contiguous(weight);
     const auto dense_bias = bias ? std::make_optional(torch::stable::contiguous(*bias)) : std::nullopt;
     Kernels(input).forward(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_input),
                            data_of<T>(dense_weight), dense_bias ? data_of<T>(*dense_bias) : nullptr,
@@ -176,7 +176,7 @@ Tensor grad_input(const Tensor& grad, const Tensor& weight, int64_t channels, co
     if (result.numel() == 0) {
       return;
     }
-    const Tensor dense_grad = in_format(grad, format), dense_weight = in_order(weight);
+    const Tensor dense_grad = in_format(grad, format), dense_weight = as_contiguous(weight);
     Kernels(grad).grad_input(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_grad),
                              data_of<T>(dense_weight), static_cast<T*>(result.mutable_data_ptr()));
   });

@@ -180,7 +180,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, cons
                                                    const Tensor& any_bias, const Tensor& h, const Tensor& c) {
   const Sizes sizes = check_arguments(any_input, weight, any_bias, h, c);
   const Device device(any_input);
-  const Tensor input = in_order(any_input), bias = in_order(any_bias);
+  const Tensor input = as_contiguous(any_input), bias = as_contiguous(any_bias);
   const auto output = [&](int64_t columns) { return allocate(input, shape_like(input, columns)); };
   const int64_t rows = sizes.rows, state = sizes.state;
   const Tensor hs = output(state), cs = output(state), gates = output(3 * state), xh = output(sizes.width());
@@ -214,7 +214,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
   const Sizes sizes = check_backward_arguments(grad_h, grad_c, weight, any_bias, cs, gates, xh);
   const int64_t rows = sizes.rows, state = sizes.state, all = sizes.steps * rows;
   const Device device(cs);
-  const Tensor bias = in_order(any_bias);
+  const Tensor bias = as_contiguous(any_bias);
   const bool added = Device::adds_bias(rows_of(gates, 0, rows));
   const auto result = [&](bool needed, std::vector<int64_t> shape) {
     return allocate(cs, needed ? shape : std::vector<int64_t>{0});

@@ -56,7 +56,7 @@ Tensor part(const Tensor& of, int64_t offset, const std::array<int64_t, kRank>& 
 }
 
 // The tensor itself if contiguous, else a copy that is.
-inline Tensor in_order(const Tensor& tensor) {
+inline Tensor as_contiguous(const Tensor& tensor) {
   return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
 }
 

@@ -136,7 +136,7 @@ inline bool is_channels_last(const Tensor& tensor) {
 }
 
 inline Tensor in_known_layout(const Tensor& tensor) {
-  return is_channels_last(tensor) ? tensor : in_order(tensor);
+  return is_channels_last(tensor) ? tensor : as_contiguous(tensor);
 }
 
 inline Tensor empty_in_layout(const Tensor& tensor, int64_t height, int64_t width) {

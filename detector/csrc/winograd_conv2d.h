@@ -80,7 +80,7 @@ Tensor map(const char* op, const char* name, const Tensor& any_from, const Sizes
   if (type != ScalarType::Double && type != ScalarType::Float) {
     fail(op, ": ", name, " is ", torch::headeronly::toString(type), ", expected Double or Float");
   }
-  const Tensor from = in_order(any_from), to = allocate(from, shape);
+  const Tensor from = as_contiguous(any_from), to = allocate(from, shape);
   if (to.numel() > 0) {
     type == ScalarType::Double ? body(double{}, from, to) : body(float{}, from, to);
   }

@@ -30,9 +30,9 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         Tensor[K]: int64, indices of the kept boxes by descending score, equal scores by ascending index.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype, device or threshold, and on a GPU on 2^31 boxes. On the CPU,
-            and on a GPU with the environment variable DETECTOR_VALIDATE=1, also on NaN. Else on a GPU a box
-            with a NaN suppresses nothing and is kept, and a score of NaN is above all others.
+        RuntimeError: on a wrong shape, dtype, device or threshold, and on a GPU from 2^31 boxes on. On the
+            CPU, and on a GPU with the environment variable DETECTOR_VALIDATE=1, also on NaN. Else on a GPU a
+            box with a NaN suppresses nothing and is kept, and a score of NaN is above all others.
     """
     return _C.nms(boxes, scores, None, iou_threshold)
 

@@ -46,10 +46,10 @@ def winograd_conv2d(
     padding, dilation = _pair("padding", padding), _pair("dilation", dilation)
     exact = torch.promote_types(input.dtype, torch.float32)
     with torch.autocast(input.device.type, enabled=False):
-        tiles = _input_forward(input.to(exact), padding, dilation)
-        products = torch.bmm(_weight_forward(weight.to(exact)), tiles)
+        tiles = _input_map(input.to(exact), padding, dilation)
+        products = torch.bmm(_weight_map(weight.to(exact)), tiles)
         size = [n + 2 * (p - d) for n, p, d in zip(input.shape[2:], padding, dilation, strict=True)]
-        output = _output_forward(products, [input.shape[0], *size], dilation)
+        output = _output_map(products, [input.shape[0], *size], dilation)
         if bias is not None:
             output = output + bias.to(exact)[:, None, None]
     return output.to(input.dtype)
@@ -112,7 +112,7 @@ def _setup_input(ctx, inputs: tuple, output: Tensor) -> None:
 
 
 def _backward_input(ctx, grad: Tensor) -> tuple:
-    return _input_backward(grad, ctx.size, *ctx.sizes), None, None
+    return _input_map_transposed(grad, ctx.size, *ctx.sizes), None, None
 
 
 def _setup_input_backward(ctx, inputs: tuple, output: Tensor) -> None:
@@ -120,7 +120,7 @@ def _setup_input_backward(ctx, inputs: tuple, output: Tensor) -> None:
 
 
 def _double_backward_input(ctx, grad: Tensor) -> tuple:
-    return _input_forward(grad, *ctx.sizes), None, None, None
+    return _input_map(grad, *ctx.sizes), None, None, None
 
 
 def _setup_output(ctx, inputs: tuple, output: Tensor) -> None:
@@ -128,7 +128,7 @@ def _setup_output(ctx, inputs: tuple, output: Tensor) -> None:
 
 
 def _backward_output(ctx, grad: Tensor) -> tuple:
-    return _output_backward(grad, ctx.dilation), None, None
+    return _output_map_transposed(grad, ctx.dilation), None, None
 
 
 def _setup_output_backward(ctx, inputs: tuple, output: Tensor) -> None:
@@ -137,15 +137,15 @@ def _setup_output_backward(ctx, inputs: tuple, output: Tensor) -> None:
 
 
 def _double_backward_output(ctx, grad: Tensor) -> tuple:
-    return _output_forward(grad, ctx.size, ctx.dilation), None
+    return _output_map(grad, ctx.size, ctx.dilation), None
 
 
 def _backward_weight(ctx, grad: Tensor) -> Tensor:
-    return _weight_backward(grad)
+    return _weight_map_transposed(grad)
 
 
 def _double_backward_weight(ctx, grad: Tensor) -> Tensor:
-    return _weight_forward(grad)
+    return _weight_map(grad)
 
 
 # ---- shapes ----
@@ -189,13 +189,13 @@ def _fake_weight_backward(grad):
     return grad.new_empty((*grad.shape[1:], 3, 3))
 
 
-_input_forward = differentiable(_C.winograd_conv2d_input_forward, _backward_input, _setup_input)
-_input_backward = differentiable(
+_input_map = differentiable(_C.winograd_conv2d_input_forward, _backward_input, _setup_input)
+_input_map_transposed = differentiable(
     _C.winograd_conv2d_input_backward, _double_backward_input, _setup_input_backward
 )
-_output_forward = differentiable(_C.winograd_conv2d_output_forward, _backward_output, _setup_output)
-_output_backward = differentiable(
+_output_map = differentiable(_C.winograd_conv2d_output_forward, _backward_output, _setup_output)
+_output_map_transposed = differentiable(
     _C.winograd_conv2d_output_backward, _double_backward_output, _setup_output_backward
 )
-_weight_forward = differentiable(_C.winograd_conv2d_weight_forward, _backward_weight)
-_weight_backward = differentiable(_C.winograd_conv2d_weight_backward, _double_backward_weight)
+_weight_map = differentiable(_C.winograd_conv2d_weight_forward, _backward_weight)
+_weight_map_transposed = differentiable(_C.winograd_conv2d_weight_backward, _double_backward_weight)

@@ -1,5 +1,7 @@
 """Ops called past torch's wrapper of their gradient formulas, and by all who must see them."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from detector.layers import quick_gelu, trilinear_interpolate
 OP = torch.ops.detector.quick_gelu_forward.default
 
 
-def gradient(function, x: Tensor, create_graph: bool = False) -> Tensor:
+def gradient(function: Callable[[Tensor], Tensor], x: Tensor, create_graph: bool = False) -> Tensor:
     return torch.autograd.grad(function(x).square().sum(), x, create_graph=create_graph)[0]
 
 
@@ -18,18 +20,18 @@ def x() -> Tensor:
     return torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
 
 
-def test_gradients_are_those_of_the_op_itself(x):
+def test_gradients_are_those_of_the_op_itself(x: Tensor) -> None:
     assert torch.equal(gradient(quick_gelu, x), gradient(OP, x))
     second = [torch.autograd.grad(gradient(f, x, create_graph=True).sum(), x)[0] for f in (quick_gelu, OP)]
     assert torch.equal(*second)
 
 
-def test_torchs_wrapper_is_not_in_between(x):
+def test_torchs_wrapper_is_not_in_between(x: Tensor) -> None:
     assert quick_gelu(x).grad_fn.name() == "detector_quick_gelu_forwardBackward"
     assert OP(x).grad_fn.name() != quick_gelu(x).grad_fn.name()
 
 
-def test_no_graph_is_kept_where_no_gradient_is_wanted(x):
+def test_no_graph_is_kept_where_no_gradient_is_wanted(x: Tensor) -> None:
     assert quick_gelu(x.detach()).grad_fn is None
     with torch.no_grad():
         assert quick_gelu(x).grad_fn is None
@@ -37,16 +39,16 @@ def test_no_graph_is_kept_where_no_gradient_is_wanted(x):
         assert quick_gelu(x).is_inference()
 
 
-def test_a_trace_holds_the_op(x):
+def test_a_trace_holds_the_op(x: Tensor) -> None:
     traced = torch.jit.trace(quick_gelu, x)
     assert "detector::quick_gelu_forward" in str(traced.graph)
 
 
-def test_vmap_of_a_tensor_that_requires_a_gradient(x):
+def test_vmap_of_a_tensor_that_requires_a_gradient(x: Tensor) -> None:
     torch.testing.assert_close(torch.vmap(quick_gelu)(x), quick_gelu(x))
 
 
-def test_autocast_is_seen_before_the_formula_saves_anything():
+def test_autocast_is_seen_before_the_formula_saves_anything() -> None:
     feats, points = torch.randn(4, 8, 3).bfloat16().requires_grad_(), torch.rand(4, 3, dtype=torch.bfloat16)
     with torch.autocast("cpu"):
         output = trilinear_interpolate(feats, points)

@@ -130,7 +130,7 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
   const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
   const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
   roi::check_values(op, boxes, sizes);
-  const Tensor rows = in_order(boxes);
+  const Tensor rows = as_contiguous(boxes);
   const int64_t bins = sizes.bins(), channels = sizes.channels;
   const Tensor output =
       roi::new_output(input, sizes.boxes, channels, pooled_height, pooled_width, channels_last);
@@ -183,7 +183,7 @@ Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t
   const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
   const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
   roi::check_values(op, boxes, sizes);
-  const Tensor rows = in_order(boxes);
+  const Tensor rows = as_contiguous(boxes);
   const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);

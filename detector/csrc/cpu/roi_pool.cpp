@@ -151,7 +151,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
   constexpr const char* op = "roi_pool";
   const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
   roi::check_values(op, boxes, sizes);
-  const Tensor rows = in_order(boxes);
+  const Tensor rows = as_contiguous(boxes);
   const Tensor output =
       roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
   const Tensor argmax = roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width,
@@ -175,7 +175,7 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
   const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
   check_argmax(op, argmax, grad);
   roi::check_values(op, boxes, sizes);
-  const Tensor rows = in_order(boxes), where = in_order(argmax), dense = in_order(grad);
+  const Tensor rows = as_contiguous(boxes), where = as_contiguous(argmax), dense = as_contiguous(grad);
   const int64_t channels = sizes.channels;
   const auto shape = channels_last ? std::vector<int64_t>{images, height, width, channels}
                                    : std::vector<int64_t>{images, channels, height, width};

@@ -43,14 +43,14 @@ class CudaKernels {
   template <typename T>
   void grad_weight(const Problem& p, bool channels_last, const T* input, const T* grad, T* result) const {
     std::vector<Tensor> scratch;  // freed when all is launched: the allocator keeps the order of the stream
-    const Allocate allocate = [&](int64_t count) {
-      scratch.push_back(detector::allocate(like_, {count}, ScalarType::Float));
+    const Allocate new_scratch = [&](int64_t count) {
+      scratch.push_back(allocate(like_, {count}, ScalarType::Float));
       return static_cast<float*>(scratch.back().mutable_data_ptr());
     };
     bool done = false;
     if constexpr (!std::is_same_v<T, double>) {
-      done = channels_last ? grad_weight_channels_last(p, input, grad, result, allocate, stream_)
-                           : grad_weight_contiguous(p, input, grad, result, allocate, stream_);
+      done = channels_last ? grad_weight_channels_last(p, input, grad, result, new_scratch, stream_)
+                           : grad_weight_contiguous(p, input, grad, result, new_scratch, stream_);
     }
     if (!done) {
       grad_weight_generic(p, channels_last, input, grad, result, stream_);

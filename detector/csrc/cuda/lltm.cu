@@ -4,7 +4,9 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h>
 #include <torch/csrc/stable/library.h>
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "../lltm.h"
 #include "launch.cuh"
@@ -17,11 +19,12 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kSumColumns = 8, kSumRows = kThreads / kSumColumns;  // of a block that adds rows up
 constexpr int64_t kLongSum = 64, kSmallProduct = 1 << 16;
+constexpr int64_t kFewStates = 1 << 16;  // a thread takes one of so few, to keep more processors busy
 
 // Whether threads may take V columns of all rows at once, and there are so many that they should.
 template <int V, typename T>
 bool in_packs(const Sizes& sizes, const Matrix<T>& matrix, std::initializer_list<const T*> rows) {
-  return sizes.rows * sizes.state > kSmallProduct && sizes.state % V == 0 && sizes.inputs % V == 0 &&
+  return sizes.rows * sizes.state > kFewStates && sizes.state % V == 0 && sizes.inputs % V == 0 &&
          matrix.column_stride == 1 && matrix.row_stride % V == 0 && fits_packs(matrix.data) &&
          std::all_of(rows.begin(), rows.end(), fits_packs);
 }

@@ -99,7 +99,7 @@ template <typename A>
 class OrderedBoxes {
  public:
   OrderedBoxes(const Tensor& boxes, const Sizes& sizes)
-      : rows_(in_order(boxes)),
+      : rows_(as_contiguous(boxes)),
         order_(allocate(boxes, {sizes.boxes}, ScalarType::Int)),
         starts_(allocate(boxes, {sizes.images + 2}, ScalarType::Int)) {
     const ImageOf<A> image_of{static_cast<const A*>(rows_.const_data_ptr()), int(sizes.images)};

@@ -227,7 +227,7 @@ template <typename T>
 void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
                      const Mean<Accumulate<T>>& mean, bool channels_last, const Tensor& output) {
   const roi::OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
-  Tensor last = in_order(grad);
+  Tensor last = as_contiguous(grad);
   if (!channels_last) {
     const Tensor dense = last;
     last = allocate(grad, {sizes.boxes, sizes.bins(), sizes.channels});

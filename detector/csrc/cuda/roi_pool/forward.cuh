@@ -205,7 +205,7 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
     return false;
   }
   const cudaStream_t stream = current_stream(input);
-  const Tensor rows = in_order(boxes);
+  const Tensor rows = as_contiguous(boxes);
   const int64_t num_groups = sizes.images * kClasses, num_bins = sizes.boxes * 2 * pairs_of(sizes);
   const Tensor scratch = allocate(
       boxes, {num_bins * int64_t(sizeof(Bin)) + (2 * sizes.boxes + num_groups + 2) * int64_t(sizeof(int))},
