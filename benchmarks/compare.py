@@ -5,22 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from measure import Row, time_call, time_calls
+from measure import Row, time_call, time_queued
 from torch import Tensor
 
 Function = Callable[[Tensor], Tensor]
-QUEUED = 24  # calls to one measurement on a GPU
-
-
-def time_queued(calls: Sequence[Callable[[], object]], device: torch.device) -> float:
-    """Median milliseconds of a call on a GPU, among many in its queue, where Python's time does not show."""
-    turns = [calls[i % len(calls)] for i in range(QUEUED)]
-
-    def all_turns() -> None:
-        for call in turns:
-            call()
-
-    return time_calls([all_turns], device, repeats=10) / QUEUED
 
 
 def time_in_turn(

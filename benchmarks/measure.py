@@ -59,6 +59,31 @@ def time_call(call: Callable[[], object], device: torch.device) -> float:
     return start.elapsed_time(end)
 
 
+def queued(calls: Sequence[Callable[[], object]], device: torch.device) -> tuple[Callable[[], object], int]:
+    """One call that makes many of `calls` by turns, and how many.
+
+    They are waiting in a GPU's queue when it comes to them, as in a training step: the host's time shows only
+    where it is the longer.
+    """
+    for call in calls:  # compile, allocate
+        call()
+    enough_ms, most = 20, 24
+    rounds = max(1, int(min(most, enough_ms / time_call(calls[0], device)) / len(calls)))
+
+    def all_calls() -> None:
+        for _ in range(rounds):
+            for call in calls:
+                call()
+
+    return all_calls, rounds * len(calls)
+
+
+def time_queued(calls: Sequence[Callable[[], object]], device: torch.device) -> float:
+    """Median milliseconds of a call on a GPU, among many in its queue."""
+    all_calls, number = queued(calls, device)
+    return time_calls([all_calls], device, repeats=10) / number
+
+
 def time_in_graph(
     calls: Sequence[Callable[[], object]],
     device: torch.device,

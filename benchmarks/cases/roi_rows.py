@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 import torchvision
-from measure import Row, time_calls, time_in_graph
+from measure import Row, time_calls, time_in_graph, time_queued
 from torch import Tensor
 
 from detector import layers
@@ -35,8 +35,8 @@ WSOD = Case(1, 512, 112, 150, 4000)  # a dilated VGG16's conv5 of an image of 90
 BATCH = Case(16, 512, 38, 50, 16 * 1000)
 LARGE = Case(1, 512, 75, 100, 2000)
 # The targets were set where torchvision took 0.80 and 0.51 ms (roi_pool, forward and backward) and 1.16 and
-# 4.08 (roi_align). On an H200 it takes 1.29, 0.63, 1.26 and 5.67 with boxes between any two corners; with
-# these smaller ones 0.82, 0.54, 1.20 and 3.92, the nearest of twelve kinds that were tried.
+# 4.08 (roi_align). On an H200 it takes 0.80, 0.50, 1.17 and 3.79 with these boxes, the nearest of twelve
+# kinds that were tried, and 1.21, 0.55, 1.17 and 5.5 with boxes between any two corners.
 OF_TARGETS = LARGE._replace(sides=(32, 256))
 IN_GRAPHS = [OF_TARGETS, LARGE]
 GPU_CASES = [
@@ -123,9 +123,8 @@ def _times(
     input.requires_grad_()
     boxes = [random_boxes(case, seed).to(device, box_dtype) for seed in range(NUM_BOXES_SETS)]
     calls = [partial(op, input, b, OUTPUT_SIZE, 1 / STRIDE) for b in boxes]
-    repeats = 60 if device.type == "cuda" else 9
-    times = {"forward": time_calls(calls, device, repeats)}
-    times["backward"] = time_calls(_backward_calls(calls, input), device, repeats)
+    timer = time_queued if device.type == "cuda" else partial(time_calls, repeats=9)
+    times = {"forward": timer(calls, device), "backward": timer(_backward_calls(calls, input), device)}
     if case in IN_GRAPHS and device.type == "cuda":
         stream = torch.cuda.Stream()
         times["forward in a CUDA graph"] = time_in_graph(calls, device, stream)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from measure import Row, time_calls
+from measure import Row, time_queued
 from torch import Tensor
 from torch.nn.functional import conv2d
 
@@ -76,11 +76,11 @@ def _times(op: Callable[..., Tensor], inputs: list[Tensor], weight: Tensor) -> d
     leaves = [input.requires_grad_() for input in inputs]
     weight = weight.detach().requires_grad_()
     calls = [partial(op, input, weight) for input in leaves]
-    forward = time_calls(calls, weight.device)
+    forward = time_queued(calls, weight.device)
     outputs = [call() for call in calls]
     upstream = torch.randn_like(outputs[0])
     calls = [
         partial(torch.autograd.grad, output, (input, weight), upstream, retain_graph=True)
         for output, input in zip(outputs, leaves, strict=True)
     ]
-    return {"forward": forward, "backward": time_calls(calls, weight.device)}
+    return {"forward": forward, "backward": time_queued(calls, weight.device)}
