@@ -102,7 +102,7 @@ def _check_rank(op: str, input: Tensor, rank: int) -> None:
 
 
 def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
-    if torch.is_autocast_enabled(input.device.type):  # compute in float32, as all our ops do
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(input.device.type):
         with torch.autocast(input.device.type, enabled=False):
             outputs, last_c = _LLTM.apply(input.float(), *(tensor.float() for tensor in others))
             return outputs.to(input.dtype), last_c.to(input.dtype)

@@ -86,15 +86,21 @@ def test_matches_twin(
 
 
 # A GPU adds the bias after the product, and from 2^16 states on takes them in packs where they fit.
+@BOTH
 @pytest.mark.parametrize("sizes", [(130, 20, 200), (330, 20, 200), (330, 21, 200)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_large_products_match_twin(
-    dtype: torch.dtype, sizes: tuple[int, int, int], device: torch.device
+    function: Callable,
+    twin: Callable,
+    steps: int | None,
+    dtype: torch.dtype,
+    sizes: tuple[int, int, int],
+    device: torch.device,
 ) -> None:
-    inputs = make_inputs(*sizes, dtype=dtype, device=device)
+    inputs = make_inputs(*sizes, steps, dtype=dtype, device=device)
     inputs[2] = inputs[2].detach().repeat_interleave(2)[::2].requires_grad_()  # a bias with gaps
     assert_matches_twin(
-        lltm, reference.lltm, inputs, **({"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {})
+        function, twin, inputs, **({"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {})
     )
 
 

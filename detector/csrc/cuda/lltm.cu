@@ -23,9 +23,14 @@ constexpr int64_t kFewStates = 1 << 16;  // a thread takes one of so few, to kee
 
 // Whether threads may take V columns of all rows at once, and there are so many that they should.
 template <int V, typename T>
-bool in_packs(const Sizes& sizes, const Matrix<T>& matrix, std::initializer_list<const T*> rows) {
+bool in_packs(const Sizes& sizes, std::initializer_list<Matrix<T>> matrices,
+              std::initializer_list<const T*> rows) {
+  const auto fits = [](const Matrix<T>& matrix) {
+    return matrix.data == nullptr ||
+           (matrix.column_stride == 1 && matrix.row_stride % V == 0 && fits_packs(matrix.data));
+  };
   return sizes.rows * sizes.state > kFewStates && sizes.state % V == 0 && sizes.inputs % V == 0 &&
-         matrix.column_stride == 1 && matrix.row_stride % V == 0 && fits_packs(matrix.data) &&
+         std::all_of(matrices.begin(), matrices.end(), fits) &&
          std::all_of(rows.begin(), rows.end(), fits_packs);
 }
 
@@ -155,7 +160,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
   });
 }
 
-template <typename T, typename A = Accumulate<T>>
+template <typename T, int V, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardStep<T> at) {
   const int64_t state = at.sizes.state;
   if (at.zeros != nullptr && blockIdx.x == 0) {
@@ -163,21 +168,37 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardStep<T> at) 
       at.zeros[s] = T(0.f);
     }
   }
-  for_each(at.sizes.rows, state, [&](int64_t n, int64_t s) {
-    const auto value = [&](const Matrix<T>& gradient) {
-      return gradient.data == nullptr ? A(0) : A(gradient(n, s));
+  for_each(at.sizes.rows, state / V, [&](int64_t n, int64_t i) {
+    const int64_t s = i * V;
+    const auto load = [&](const Matrix<T>& gradient) {
+      return gradient.data == nullptr ? Pack<T, V>{} : load_pack<V>(&gradient(n, s));
     };
-    const auto gate = [&](int g) {
-      const A bias = at.bias == nullptr ? A(0) : A(at.bias[g * state + s]);
-      return A(at.gates[(n * 3 + g) * state + s]) + bias;
-    };
-    const auto slopes = step_backward<DeviceMath>(gate(0), gate(1), gate(2), A(at.next_c[n * state + s]),
-                                                  value(at.grad_h) + value(at.carried_h), value(at.grad_c));
-    T* grad_gates = at.grad_gates + n * 3 * state + s;
-    grad_gates[0] = T(slopes.in);
-    grad_gates[state] = T(slopes.out);
-    grad_gates[2 * state] = T(slopes.candidate);
-    at.new_grad_c[n * state + s] = T(slopes.c);
+    const auto grad_h = load(at.grad_h), carried_h = load(at.carried_h);
+    Pack<T, V> gates[3], bias[3] = {}, slopes[3], grad_c = load(at.grad_c);
+    const auto next_c = load_once<V>(at.next_c + n * state + s);
+#pragma unroll
+    for (int gate = 0; gate < 3; ++gate) {
+      gates[gate] = load_once<V>(at.gates + (n * 3 + gate) * state + s);
+      if (at.bias != nullptr) {
+        bias[gate] = load_once<V>(at.bias + gate * state + s);
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const auto gate = [&](int g) { return A(gates[g].values[v]) + A(bias[g].values[v]); };
+      const auto of =
+          step_backward<DeviceMath>(gate(0), gate(1), gate(2), A(next_c.values[v]),
+                                    A(grad_h.values[v]) + A(carried_h.values[v]), A(grad_c.values[v]));
+      slopes[0].values[v] = T(of.in);
+      slopes[1].values[v] = T(of.out);
+      slopes[2].values[v] = T(of.candidate);
+      grad_c.values[v] = T(of.c);
+    }
+#pragma unroll
+    for (int gate = 0; gate < 3; ++gate) {
+      store_pack(at.grad_gates + (n * 3 + gate) * state + s, slopes[gate]);
+    }
+    store_pack(at.new_grad_c + n * state + s, grad_c);
   });
 }
 
@@ -215,7 +236,7 @@ struct Cuda {
   void pack(const Sizes& sizes, const T* input, const Matrix<T>& h, T* xh) const {
     constexpr int V = std::min(kPackSize<T>, 4);
     const int64_t rows = sizes.steps * sizes.rows;
-    if (in_packs<V>(sizes, h, {input, xh})) {
+    if (in_packs<V, T>(sizes, {h}, {input, xh})) {
       launch(pack_kernel<T, V>, rows, sizes.width() / V, 1, sizes, input, h, xh);
     } else {
       launch(pack_kernel<T, 1>, rows, sizes.width(), 1, sizes, input, h, xh);
@@ -231,7 +252,7 @@ struct Cuda {
   void forward_step(const ForwardStep<T>& step) const {
     constexpr int V = 2;  // four take 0.6 us longer (512 x 256 x 512)
     const Sizes& sizes = step.sizes;
-    if (in_packs<V>(sizes, step.c, {step.gates, step.bias, step.next_h, step.next_c, step.next_xh})) {
+    if (in_packs<V, T>(sizes, {step.c}, {step.gates, step.bias, step.next_h, step.next_c, step.next_xh})) {
       launch(forward_kernel<T, V>, sizes.rows, sizes.state / V, 1, step);
     } else {
       launch(forward_kernel<T, 1>, sizes.rows, sizes.state, 1, step);
@@ -240,7 +261,14 @@ struct Cuda {
 
   template <typename T>
   void backward_step(const BackwardStep<T>& step) const {
-    launch(backward_kernel<T>, step.sizes.rows, step.sizes.state, 1, step);
+    constexpr int V = 2;
+    const Sizes& sizes = step.sizes;
+    if (in_packs<V, T>(sizes, {step.grad_h, step.carried_h, step.grad_c},
+                       {step.gates, step.bias, step.next_c, step.grad_gates, step.new_grad_c})) {
+      launch(backward_kernel<T, V>, sizes.rows, sizes.state / V, 1, step);
+    } else {
+      launch(backward_kernel<T, 1>, sizes.rows, sizes.state, 1, step);
+    }
   }
 
   template <typename Kernel, typename... Arguments>

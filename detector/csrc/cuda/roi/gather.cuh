@@ -51,14 +51,6 @@ struct CellReader {
     return data + (dense ? i * column_stride : i / width * row_stride + i % width * column_stride);
   }
 
-  __device__ void load(int i, Accumulate<T> (&cell)[V]) const {
-    const T* from = at(i);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      cell[v] = v < channels ? Accumulate<T>(from[v * channel_stride]) : Accumulate<T>(0);
-    }
-  }
-
   __device__ void stage(Pack<T, V>* to, int height) const {
     const int cells = height * width;
     const bool dense = row_stride == width * column_stride;

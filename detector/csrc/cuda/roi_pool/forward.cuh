@@ -31,16 +31,18 @@ __global__ void groups_kernel(const A* rows, A scale, Sizes sizes, int* groups) 
   }
   const A* row = rows + 5 * r;
   const PooledBox<A> box(row, scale, sizes.pooled_height, sizes.pooled_width);
-  const auto largest = [](int number, auto span_of) {  // the logarithm of the side that fits all bins
+  // The logarithm of the largest side that fits all bins; one that the border ends is as wide as its window.
+  const auto largest = [](int number, int border, auto span_of) {
     int least = 1 << (kSides - 1);
     for (int i = 0; i < number; ++i) {
       const Span span = span_of(i);
-      least = span.empty() ? least : min(least, span.end - span.begin);
+      least = span.empty() || span.end == border ? least : min(least, span.end - span.begin);
     }
     return 31 - __clz(least);
   };
-  const int log_y = largest(sizes.pooled_height, [&](int i) { return box.rows(i, sizes.height); });
-  const int log_x = largest(sizes.pooled_width, [&](int i) { return box.columns(i, sizes.width); });
+  const int height = int(sizes.height), width = int(sizes.width);
+  const int log_y = largest(sizes.pooled_height, height, [&](int i) { return box.rows(i, height); });
+  const int log_x = largest(sizes.pooled_width, width, [&](int i) { return box.columns(i, width); });
   const bool valid = roi::is_valid(row, sizes.images);
   groups[r] = valid ? int(row[0]) * kClasses + log_y * kSides + log_x : int(sizes.images) * kClasses;
 }
@@ -63,32 +65,41 @@ __global__ void bins_kernel(const A* rows, A scale, Sizes sizes, const int* grou
   const PooledBox<A> box(rows + 5 * int64_t(r), scale, sizes.pooled_height, sizes.pooled_width);
   const Span y = box.rows(i / sizes.pooled_width, sizes.height);
   const Span x = box.columns(i % sizes.pooled_width, sizes.width);
-  const auto nothing = uint16_t(grid.nothing()), zero = uint16_t(grid.zero());
-  Bin bin{zero, nothing, nothing, zero};
+  const int nothing = grid.nothing();
+  Bin bin(grid.zero(), nothing, nothing, grid.zero());
   if (i < sizes.bins() && groups[r] < sizes.images * kClasses && !y.empty() && !x.empty()) {
     const int height = 1 << (of_box / kSides), width = 1 << (of_box % kSides);
-    const int right = x.end - width - x.begin, rows_down = y.end - height - y.begin;
+    const int right = max(x.end - width - x.begin, 0), rows_down = max(y.end - height - y.begin, 0);
     const int first = y.begin * grid.stride() + x.begin, down = rows_down * grid.stride();
     if (rows_down > height || right > width) {
-      bin = {uint16_t(first + down + right), uint16_t(right), uint16_t(down), uint16_t(first)};
+      bin = {first + down + right, right, down, first};
     } else {
-      bin = {uint16_t(first), right > 0 ? uint16_t(first + right) : nothing,
-             down > 0 ? uint16_t(first + down) : nothing,
-             right > 0 && down > 0 ? uint16_t(first + down + right) : nothing};
+      bin = {first, right > 0 ? first + right : nothing, down > 0 ? first + down : nothing,
+             right > 0 && down > 0 ? first + down + right : nothing};
     }
   }
   bins[at] = bin;
 }
 
+// Keeps an address of global memory in registers, where the compiler would work it out again each time.
+template <typename T>
+__device__ T* kept(T* address) {
+  asm("" : "+l"(address));
+  __builtin_assume(__isGlobal(address));
+  return address;
+}
+
 // The bins of boxes first..end of the order, of `exist` channels. A warp takes a box, or as many as it has
 // lanes for, and a lane two bins that lie side by side. Each channel's values are written in pairs too; with
 // an odd number of bins each second channel's begin between pairs, and lanes take one value from the lane
-// before. Unless kPaired, values are written one by one.
-template <bool kPaired, typename T, int V>
+// before. Unless kPaired, values are written one by one. kBins, unless 0, tells the compiler how far apart
+// values lie.
+template <bool kPaired, int kBins, typename T, int V>
 __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& boxes, int first, int end,
                            const Sizes& sizes, int exist, T* values, int32_t* argmax) {
   using K = typename Windows<T, V>::K;
-  const int bins = sizes.bins(), pairs = pairs_of(sizes), at_once = max(kWarp / pairs, 1);
+  const int bins = kBins > 0 ? kBins : sizes.bins(), pairs = (bins + 1) / 2;
+  const int at_once = max(kWarp / pairs, 1);
   const uint32_t box_stride = uint32_t(sizes.channels) * bins, pitch = 2 * pairs;
   const int lane = lane_of_thread();
   const bool odd = bins % 2 != 0;
@@ -107,39 +118,44 @@ __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& box
     uint32_t next_box = boxes.order[min(position, end - 1)];
     for (; position - of_lane < end; position += step) {
       const Bin place[2] = {next.values[0], next.values[1]};
-      const int64_t offset = uint64_t(next_box) * box_stride + 2 * pair;
+      const uint64_t offset = uint64_t(next_box) * box_stride + 2 * pair;
+      T* const of_values = kept(values + offset);
+      int32_t* const of_argmax = kept(argmax + offset);
       next = fetch(position + step);  // on its way meanwhile
       next_box = boxes.order[min(position + step, end - 1)];
       const bool exists = position < end && wanted < pairs;
       K key[2][V];
       windows.pool(place, key);
+      Pack<T, 2> value[V];
+      Pack<int32_t, 2> cell[V];
+#pragma unroll
+      for (int v = 0; v < V; ++v) {  // all before the first is written, behind which shuffles would wait
+        value[v] = {T(key[0][v].value()), T(key[1][v].value())};
+        cell[v] = {key[0][v].cell() - 1, key[1][v].cell() - 1};
+        if (kPaired && odd && v % 2 != 0) {
+          // The first lane's value before is the last of the channel before.
+          const int ended = v > 0 ? v - 1 : 0;
+          const auto given = last ? key[0][ended].value() : key[1][v].value();
+          const int given_cell = last ? cell[ended].values[0] : cell[v].values[1];
+          value[v] = {T(__shfl_sync(0xffffffffu, given, before)), value[v].values[0]};
+          cell[v] = {__shfl_sync(0xffffffffu, given_cell, before), cell[v].values[0]};
+        }
+      }
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        Pack<T, 2> value{T(key[0][v].value()), T(key[1][v].value())};
-        Pack<int32_t, 2> cell{key[0][v].cell() - 1, key[1][v].cell() - 1};
-        const int64_t at = offset + v * bins;
+        const bool between = odd && v % 2 != 0;
+        T* const to = of_values + v * bins;
+        int32_t* const cell_to = of_argmax + v * bins;
         if (!kPaired) {
           for (int k = 0; k < 2; ++k) {
             if (exists && v < exist && 2 * pair + k < bins) {
-              values[at + k] = value.values[k];
-              argmax[at + k] = cell.values[k];
+              to[k] = value[v].values[k];
+              cell_to[k] = cell[v].values[k];
             }
           }
-        } else if (v % 2 == 0 || !odd) {
-          if (exists && !last) {
-            store_once(values + at, value);
-            store_once(argmax + at, cell);
-          }
-        } else {  // the first lane's value before is the last of the channel before
-          const auto& ended = key[0][v > 0 ? v - 1 : 0];
-          const auto given = last ? ended.value() : key[1][v].value();
-          const int given_cell = (last ? ended.cell() : key[1][v].cell()) - 1;
-          value = {T(__shfl_sync(0xffffffffu, given, before)), value.values[0]};
-          cell = {__shfl_sync(0xffffffffu, given_cell, before), cell.values[0]};
-          if (exists) {
-            store_once(values + at - 1, value);
-            store_once(argmax + at - 1, cell);
-          }
+        } else if (exists && (between || !last)) {
+          store_once(to - between, value[v]);
+          store_once(cell_to - between, cell[v]);
         }
       }
     }
@@ -182,10 +198,12 @@ __global__ void __launch_bounds__(kMostThreads<V>)
       }
       T* const values = output.values + channel * bins;
       int32_t* const argmax = output.argmax + channel * bins;
-      if (paired) {
-        pool_boxes<true>(windows, boxes, first, end, sizes, V, values, argmax);
+      if (paired && bins == 49) {
+        pool_boxes<true, 49>(windows, boxes, first, end, sizes, V, values, argmax);
+      } else if (paired) {
+        pool_boxes<true, 0>(windows, boxes, first, end, sizes, V, values, argmax);
       } else {
-        pool_boxes<false>(windows, boxes, first, end, sizes, reader.channels, values, argmax);
+        pool_boxes<false, 0>(windows, boxes, first, end, sizes, reader.channels, values, argmax);
       }
     }
   }

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "../launch.cuh"
+#include "../pack.cuh"
+
 namespace detector::roi_pool {
 
 // The greater of two keys is of the greater value or, of equal values, of the earlier cell, which a tie tells
@@ -17,12 +20,19 @@ struct FloatKey {
   __device__ FloatKey() {}
   __device__ FloatKey(float value, uint32_t tie) { bits = __hiloint2double(__float_as_int(value), tie); }
 
+  // Not of minus zero.
   __device__ static FloatKey of(float value, int cell) {
-    return {value, uint32_t(value < 0 ? cell : 0xffff - cell) << 16};
+    const uint32_t negative = __float_as_int(value) >> 31;  // in all bits
+    return {value, uint32_t(cell) << 16 ^ (~negative & 0xffff0000u)};
   }
   __device__ uint32_t tie() const { return __double2loint(bits); }
   __device__ float value() const { return __int_as_float(__double2hiint(bits)); }
-  __device__ int cell() const { return (tie() ^ ~(__double2hiint(bits) >> 31)) >> 16; }
+  __device__ int cell() const {
+    const int negative = __double2hiint(bits) >> 31;
+    uint32_t equal;  // bits of tie and sign, in the one instruction that the compiler makes two of
+    asm("lop3.b32 %0, %1, %2, 0, 0xc3;" : "=r"(equal) : "r"(tie()), "r"(negative));
+    return equal >> 16;
+  }
   __device__ bool operator>(const FloatKey& other) const { return bits > other.bits; }
 };
 
@@ -49,5 +59,92 @@ template <typename K>
 __device__ K greater(const K& a, const K& b) {
   return a > b ? a : b;
 }
+
+// The keys of V channels in each of some places in shared memory: values, and ties of which a word holds two.
+template <typename T, int V>
+class StoredKeys {
+ public:
+  using K = Key<Accumulate<T>>;
+  using Ties = Pack<std::conditional_t<V == 1, uint16_t, uint32_t>, (V + 1) / 2>;
+  static constexpr int64_t kBytes = sizeof(Pack<T, V>) + sizeof(Ties);  // of a place
+
+  __device__ StoredKeys(char* shared, int places)
+      : values_(reinterpret_cast<Pack<T, V>*>(shared)), ties_(reinterpret_cast<Ties*>(values_ + places)) {}
+
+  __device__ void load(int i, K (&key)[V]) const {
+    const Pack<T, V> values = values_[i];
+    const Ties ties = ties_[i];
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const uint32_t word = ties.values[v / 2];
+      key[v] = {Accumulate<T>(values.values[v]), v % 2 == 0 ? word << 16 : word};
+    }
+  }
+
+  __device__ void store(int i, const K (&key)[V]) {
+    Pack<T, V> values;
+    Ties ties;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      values.values[v] = T(key[v].value());
+      const uint32_t tie = key[v].tie();
+      ties.values[v / 2] = v % 2 == 0 ? tie >> 16 : __byte_perm(ties.values[v / 2], tie, 0x7610);
+    }
+    values_[i] = values;
+    ties_[i] = ties;
+  }
+
+ private:
+  Pack<T, V>* values_;
+  Ties* ties_;
+};
+
+// Floats in pairs: the first one's key as it is, in whose lower 16 bits is the second one's tie, and the
+// second value. What is loaded is in the registers then where it is compared.
+template <int V>
+class StoredFloats {
+ public:
+  static constexpr int64_t kBytes = 6 * V;  // of a place
+
+  __device__ StoredFloats(char* shared, int places)
+      : firsts_(reinterpret_cast<Pack<double, V / 2>*>(shared)),
+        seconds_(reinterpret_cast<Pack<float, V / 2>*>(firsts_ + places)) {}
+
+  __device__ void load(int i, FloatKey (&key)[V]) const {
+    const auto firsts = firsts_[i];
+    const auto seconds = seconds_[i];
+#pragma unroll
+    for (int pair = 0; pair < V / 2; ++pair) {
+      key[2 * pair].bits = firsts.values[pair];
+      key[2 * pair + 1] = {seconds.values[pair], key[2 * pair].tie() << 16};
+    }
+  }
+
+  __device__ void store(int i, const FloatKey (&key)[V]) {
+    Pack<double, V / 2> firsts;
+    Pack<float, V / 2> seconds;
+#pragma unroll
+    for (int pair = 0; pair < V / 2; ++pair) {
+      const auto &first = key[2 * pair], &second = key[2 * pair + 1];
+      firsts.values[pair] = FloatKey(first.value(), __byte_perm(second.tie(), first.tie(), 0x7632)).bits;
+      seconds.values[pair] = second.value();
+    }
+    firsts_[i] = firsts;
+    seconds_[i] = seconds;
+  }
+
+ private:
+  Pack<double, V / 2>* firsts_;
+  Pack<float, V / 2>* seconds_;
+};
+
+template <>
+class StoredKeys<float, 2> : public StoredFloats<2> {
+  using StoredFloats::StoredFloats;
+};
+template <>
+class StoredKeys<float, 4> : public StoredFloats<4> {
+  using StoredFloats::StoredFloats;
+};
 
 }  // namespace detector::roi_pool

@@ -9,43 +9,48 @@ namespace detector::roi_pool {
 
 // Where the windows lie that cover a bin: those at its corners. Of windows that would be one twice it has
 // nothing(), which all threads read at once. A bin over twice as long as its windows has the last of them
-// first, how far right and down that is, and the first of them in `both`.
+// first, how far right and down that is, and the first of them in both().
 struct alignas(8) Bin {
-  uint16_t first, right, down, both;
-  __device__ bool is_long() const { return both < first; }
+  uint32_t first_right, down_both;
+
+  Bin() = default;
+  __device__ Bin(int first, int right, int down, int both)
+      : first_right(first | right << 16), down_both(down | both << 16) {}
+  __device__ int first() const { return first_right & 0xffff; }
+  __device__ int right() const { return first_right >> 16; }
+  __device__ int down() const { return down_both & 0xffff; }
+  __device__ int both() const { return down_both >> 16; }
+  __device__ bool is_long() const { return both() < first(); }
 };
 
-// How windows lie: a row of an odd number, so that bins below each other are in different banks, then a
-// window without a cell and a window that is 0, which an empty bin has.
+// How windows lie: a row of an odd number, so that bins below each other are in different banks, and of more
+// than one, so that `reciprocal` has 32 bits; then a window without a cell and one that is 0, which an empty
+// bin has.
 struct Grid {
   int height, width;
-  C10_HOST_DEVICE int stride() const { return width | 1; }
+  C10_HOST_DEVICE int stride() const { return width > 1 ? width | 1 : 3; }
   C10_HOST_DEVICE int nothing() const { return height * stride(); }
   C10_HOST_DEVICE int zero() const { return nothing() + 1; }
   C10_HOST_DEVICE int size() const { return nothing() + 2; }
 };
 
-// Maxima of windows of 2^y x 2^x cells and the cells where they were found first. Without a value above the
-// lowest float it is that.
+// Maxima of windows of 2^y x 2^x cells, or as many as there are up to the border, and the cells where they
+// were found first. Without a value above the lowest float it is that.
 template <typename T, int V>
 class Windows {
  public:
   using A = Accumulate<T>;
   using K = Key<A>;
-  using Ties = Pack<std::conditional_t<V == 1, uint16_t, uint32_t>, (V + 1) / 2>;  // two in a word
-  static constexpr int64_t kBytes = sizeof(Pack<T, V>) + sizeof(Ties);             // of a window
+  static constexpr int64_t kBytes = StoredKeys<T, V>::kBytes;  // of a window
 
-  __device__ Windows(char* shared, const Grid& grid)
-      : values_(reinterpret_cast<Pack<T, V>*>(shared)),
-        ties_(reinterpret_cast<Ties*>(values_ + grid.size())),
-        grid_(grid) {
+  __device__ Windows(char* shared, const Grid& grid) : keys_(shared, grid.size()), grid_(grid) {
     if (threadIdx.x < 2) {
       K key[V];
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         key[v] = K::of(threadIdx.x == 0 ? A(T(kLowest)) : A(0), 0);
       }
-      store(threadIdx.x == 0 ? grid_.nothing() : grid_.zero(), key);
+      keys_.store(threadIdx.x == 0 ? grid_.nothing() : grid_.zero(), key);
     }
   }
 
@@ -57,10 +62,10 @@ class Windows {
       y_ = x_ = 0;
     }
     for (; y_ < y; ++y_) {
-      grow(grid_.stride() << y_);
+      grow(1 << y_, 0);
     }
     for (; x_ < x; ++x_) {
-      grow(1 << x_);
+      grow(0, 1 << x_);
     }
   }
 
@@ -80,66 +85,54 @@ class Windows {
         continue;
       }
       const int height = grid_.stride() << y_, width = 1 << x_;
-      load(bin[k].first, key[k]);
-      for (int y = 0; y < bin[k].down + height; y += height) {
-        for (int x = 0; x < bin[k].right + width; x += width) {
-          join(bin[k].both + min(y, bin[k].down) + min(x, bin[k].right), key[k]);
+      keys_.load(bin[k].first(), key[k]);
+      for (int y = 0; y < bin[k].down() + height; y += height) {
+        for (int x = 0; x < bin[k].right() + width; x += width) {
+          join(bin[k].both() + min(y, bin[k].down()) + min(x, bin[k].right()), key[k]);
         }
       }
     }
   }
 
  private:
-  static constexpr int kAtOnce = 4;  // cells of a thread, whose loads do not wait for each other
+  static constexpr int kAtOnce = 5;  // cells of a thread, whose loads do not wait for each other
 
   __device__ void pool_corners(const Bin& bin, K (&key)[V]) const {
-    load(bin.first, key);
-    join(bin.right, key);
-    join(bin.down, key);
-    join(bin.both, key);
-  }
-
-  __device__ void load(int i, K (&key)[V]) const {
-    const Pack<T, V> values = values_[i];
-    const Ties ties = ties_[i];
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const uint32_t word = ties.values[v / 2];
-      key[v] = {A(values.values[v]), v % 2 == 0 ? word << 16 : word};
-    }
+    keys_.load(bin.first(), key);
+    join(bin.right(), key);
+    join(bin.down(), key);
+    join(bin.both(), key);
   }
 
   __device__ void join(int i, K (&key)[V]) const {
     K other[V];
-    load(i, other);
+    keys_.load(i, other);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       key[v] = greater(other[v], key[v]);
     }
   }
 
-  __device__ void store(int i, const K (&key)[V]) {
-    Pack<T, V> values;
-    Ties ties;
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      values.values[v] = T(key[v].value());
-      const uint32_t tie = key[v].tie();
-      ties.values[v / 2] = v % 2 == 0 ? tie >> 16 : __byte_perm(ties.values[v / 2], tie, 0x7610);
-    }
-    values_[i] = values;
-    ties_[i] = ties;
-  }
-
   template <typename Reader>
   __device__ void load(const Reader& reader) {
     const int cells = grid_.height * grid_.width, gap = grid_.stride() - grid_.width;
     const unsigned reciprocal = 0xffffffffu / grid_.width + 1;  // i * reciprocal >> 32 is the row of cell i
+    const auto row_of = [&](int i) { return grid_.width == 1 ? i : int(__umulhi(i, reciprocal)); };
+    const T* of_channel[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) {  // the last channel again in place of those there are not
+      of_channel[v] = reader.data + min(v, reader.channels - 1) * reader.channel_stride;
+    }
     for (int base = threadIdx.x; base < cells; base += kAtOnce * blockDim.x) {
       A value[kAtOnce][V];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        reader.load(min(base + k * int(blockDim.x), cells - 1), value[k]);
+        const int i = min(base + k * int(blockDim.x), cells - 1), y = row_of(i), x = i - y * grid_.width;
+        const int64_t at = y * reader.row_stride + x * reader.column_stride;
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          value[k][v] = A(of_channel[v][at]);
+        }
       }
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
@@ -147,41 +140,41 @@ class Windows {
         K key[V];
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          // Minus zero is zero.
-          const bool exists = value[k][v] > A(kLowest);
-          key[v] = K::of(A(T(exists ? value[k][v] + A(0) : A(kLowest))), exists ? i + 1 : 0);
+          const A real = max(value[k][v] + A(0), A(kLowest));  // minus zero is zero, NaN the lowest
+          key[v] = K::of(A(T(real)), real > A(kLowest) ? i + 1 : 0);
         }
-        store(i + (gap == 0 ? 0 : int(__umulhi(i, reciprocal))), key);
+        keys_.store(i + row_of(i) * gap, key);
       }
     }
     __syncthreads();
   }
 
-  // Joins each window with the one that begins `step` later, in place: they ascend, and those of a round are
-  // read before any of them is written. Windows past the border mean nothing: no bin has them.
-  __device__ void grow(int step) {
-    const int last = grid_.nothing() - 1;
-    for (int base = threadIdx.x; base - int(threadIdx.x) <= last; base += kAtOnce * blockDim.x) {
+  // Joins each window with the one that begins `down` rows or `right` cells later, if there is one: past the
+  // border are no cells. In place: they ascend, and those of a round are read before any of them is written.
+  __device__ void grow(int down, int right) {
+    const int windows = grid_.nothing(), stride = grid_.stride(), step = down * stride + right;
+    const unsigned reciprocal = 0xffffffffu / stride + 1;
+    for (int base = threadIdx.x; base - int(threadIdx.x) < windows; base += kAtOnce * blockDim.x) {
       K key[kAtOnce][V];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        const int i = min(base + k * int(blockDim.x), last);
-        load(i, key[k]);
-        join(min(i + step, last), key[k]);
+        const int i = min(base + k * int(blockDim.x), windows - 1);
+        const int y = __umulhi(i, reciprocal), x = i - y * stride;
+        keys_.load(i, key[k]);
+        join(y + down < grid_.height && x + right < grid_.width ? i + step : i, key[k]);
       }
       __syncthreads();
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        if (base + k * int(blockDim.x) <= last) {
-          store(base + k * blockDim.x, key[k]);
+        if (base + k * int(blockDim.x) < windows) {
+          keys_.store(base + k * blockDim.x, key[k]);
         }
       }
     }
     __syncthreads();
   }
 
-  Pack<T, V>* values_;
-  Ties* ties_;
+  StoredKeys<T, V> keys_;
   Grid grid_;
   int y_ = -1, x_ = 0;
 };
