@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
+#include <type_traits>
 
 #include "../lltm.h"
 #include "launch.cuh"
@@ -19,17 +21,26 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kSumColumns = 8, kSumRows = kThreads / kSumColumns;  // of a block that adds rows up
 constexpr int64_t kLongSum = 64, kSmallProduct = 1 << 16;
+constexpr int kMostColumnBlocks = 64;
 constexpr int64_t kFewStates = 1 << 16;  // a thread takes one of so few, to keep more processors busy
+
+// Where threads take packs they count in 32 bits, and each takes one: kernels as short as these take a tenth
+// longer with 64 bits and a loop.
+template <int V>
+using Index = std::conditional_t<(V > 1), int, int64_t>;
 
 // Whether threads may take V columns of all rows at once, and there are so many that they should.
 template <int V, typename T>
 bool in_packs(const Sizes& sizes, std::initializer_list<Matrix<T>> matrices,
               std::initializer_list<const T*> rows) {
-  const auto fits = [](const Matrix<T>& matrix) {
-    return matrix.data == nullptr ||
-           (matrix.column_stride == 1 && matrix.row_stride % V == 0 && fits_packs(matrix.data));
+  constexpr int64_t most = std::numeric_limits<Index<V>>::max();
+  const auto fits = [&](const Matrix<T>& matrix) {
+    return matrix.data == nullptr || (matrix.column_stride == 1 && matrix.row_stride % V == 0 &&
+                                      sizes.rows * matrix.row_stride <= most && fits_packs(matrix.data));
   };
   return sizes.rows * sizes.state > kFewStates && sizes.state % V == 0 && sizes.inputs % V == 0 &&
+         sizes.steps * sizes.rows * (2 * sizes.state + sizes.width()) <= most &&
+         sizes.width() <= kMostColumnBlocks * kThreads &&
          std::all_of(matrices.begin(), matrices.end(), fits) &&
          std::all_of(rows.begin(), rows.end(), fits_packs);
 }
@@ -59,27 +70,45 @@ struct DeviceMath {
 };
 
 // Threads x and blocks z have the columns, threads y and blocks x the rows.
-template <typename Body>
-__device__ void for_each(int64_t rows, int64_t columns, const Body& body) {
-  for (int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; n < rows;
-       n += int64_t(gridDim.x) * blockDim.y) {
-    for (int64_t s = int64_t(blockIdx.z) * blockDim.x + threadIdx.x; s < columns;
-         s += int64_t(gridDim.z) * blockDim.x) {
-      body(n, s);
+template <int V, typename Body>
+__device__ void for_each(Index<V> rows, Index<V> columns, const Body& body) {
+  const Index<V> first_row = Index<V>(blockIdx.x) * int(blockDim.y) + int(threadIdx.y);
+  const Index<V> first_column = Index<V>(blockIdx.z) * int(blockDim.x) + int(threadIdx.x);
+  if constexpr (V > 1) {
+    if (first_row < rows && first_column < columns) {
+      body(first_row, first_column);
     }
+  } else {
+    for (int64_t n = first_row; n < rows; n += int64_t(gridDim.x) * blockDim.y) {
+      for (int64_t s = first_column; s < columns; s += int64_t(gridDim.z) * blockDim.x) {
+        body(n, s);
+      }
+    }
+  }
+}
+
+// Columns from `column` on in a row of the matrix, side by side if there are several.
+template <int V, typename T>
+__device__ const T* columns_of(const Matrix<T>& matrix, Index<V> row, Index<V> column) {
+  if constexpr (V > 1) {
+    return matrix.data + (row * int(matrix.row_stride) + column);
+  } else {
+    return &matrix(row, column);
   }
 }
 
 // Threads have packs of V columns.
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) pack_kernel(Sizes sizes, const T* input, Matrix<T> h, T* xh) {
-  for_each(sizes.steps * sizes.rows, sizes.width() / V, [&](int64_t n, int64_t i) {
-    const int64_t s = i * V;
-    T* const to = xh + n * sizes.width() + s;
-    if (s >= sizes.state) {
-      store_pack(to, load_once<V>(input + n * sizes.inputs + s - sizes.state));
-    } else if (n < sizes.rows) {
-      store_pack(to, load_once<V>(&h(n, s)));
+  using I = Index<V>;
+  const I steps = sizes.steps, rows = sizes.rows, state = sizes.state, inputs = sizes.inputs;
+  for_each<V>(steps * rows, (state + inputs) / V, [&](I n, I i) {
+    const I s = i * V;
+    T* const to = xh + n * (state + inputs) + s;
+    if (s >= state) {
+      store_pack(to, load_once<V>(input + (n * inputs + s - state)));
+    } else if (n < rows) {
+      store_pack(to, load_once<V>(columns_of<V>(h, n, s)));
     }
   });
 }
@@ -123,7 +152,7 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
     }
     return;
   }
-  for_each(rows, sizes.width(), [&](int64_t n, int64_t s) {
+  for_each<1>(rows, sizes.width(), [&](int64_t n, int64_t s) {
     if (s >= sizes.state && at.grad_input != nullptr) {
       at.grad_input[n * sizes.inputs + s - sizes.state] = at.grad_xh[n * sizes.width() + s];
     } else if (s < sizes.state && n < sizes.rows && at.grad_h != nullptr) {
@@ -134,15 +163,16 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
 
 template <typename T, int V, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
-  const int64_t state = at.sizes.state;
-  for_each(at.sizes.rows, state / V, [&](int64_t n, int64_t i) {
-    const int64_t s = i * V;
-    Pack<T, V> gates[3], bias[3] = {}, c = load_once<V>(&at.c(n, s)), h;
+  using I = Index<V>;
+  const I state = at.sizes.state;
+  for_each<V>(at.sizes.rows, state / V, [&](I n, I i) {
+    const I s = i * V, cell = n * state + s;
+    Pack<T, V> gates[3], bias[3] = {}, c = load_once<V>(columns_of<V>(at.c, n, s)), h;
 #pragma unroll
     for (int gate = 0; gate < 3; ++gate) {
-      gates[gate] = load_once<V>(at.gates + (n * 3 + gate) * state + s);
+      gates[gate] = load_once<V>(at.gates + ((n * 3 + gate) * state + s));
       if (at.bias != nullptr) {
-        bias[gate] = load_once<V>(at.bias + gate * state + s);
+        bias[gate] = load_once<V>(at.bias + (gate * state + s));
       }
     }
 #pragma unroll
@@ -152,35 +182,36 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
       h.values[v] = T(next.h);
       c.values[v] = T(next.c);
     }
-    store_pack(at.next_h + n * state + s, h);
-    store_pack(at.next_c + n * state + s, c);
+    store_pack(at.next_h + cell, h);
+    store_pack(at.next_c + cell, c);
     if (at.next_xh != nullptr) {
-      store_pack(at.next_xh + n * at.sizes.width() + s, h);
+      store_pack(at.next_xh + (n * I(at.sizes.width()) + s), h);
     }
   });
 }
 
 template <typename T, int V, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardStep<T> at) {
-  const int64_t state = at.sizes.state;
+  using I = Index<V>;
+  const I state = at.sizes.state;
   if (at.zeros != nullptr && blockIdx.x == 0) {
     for (int64_t s = threadIdx.y * blockDim.x + threadIdx.x; s < at.sizes.width(); s += kThreads) {
       at.zeros[s] = T(0.f);
     }
   }
-  for_each(at.sizes.rows, state / V, [&](int64_t n, int64_t i) {
-    const int64_t s = i * V;
+  for_each<V>(at.sizes.rows, state / V, [&](I n, I i) {
+    const I s = i * V, cell = n * state + s;
     const auto load = [&](const Matrix<T>& gradient) {
-      return gradient.data == nullptr ? Pack<T, V>{} : load_pack<V>(&gradient(n, s));
+      return gradient.data == nullptr ? Pack<T, V>{} : load_pack<V>(columns_of<V>(gradient, n, s));
     };
     const auto grad_h = load(at.grad_h), carried_h = load(at.carried_h);
     Pack<T, V> gates[3], bias[3] = {}, slopes[3], grad_c = load(at.grad_c);
-    const auto next_c = load_once<V>(at.next_c + n * state + s);
+    const auto next_c = load_once<V>(at.next_c + cell);
 #pragma unroll
     for (int gate = 0; gate < 3; ++gate) {
-      gates[gate] = load_once<V>(at.gates + (n * 3 + gate) * state + s);
+      gates[gate] = load_once<V>(at.gates + ((n * 3 + gate) * state + s));
       if (at.bias != nullptr) {
-        bias[gate] = load_once<V>(at.bias + gate * state + s);
+        bias[gate] = load_once<V>(at.bias + (gate * state + s));
       }
     }
 #pragma unroll
@@ -196,9 +227,9 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardStep<T> at) 
     }
 #pragma unroll
     for (int gate = 0; gate < 3; ++gate) {
-      store_pack(at.grad_gates + (n * 3 + gate) * state + s, slopes[gate]);
+      store_pack(at.grad_gates + ((n * 3 + gate) * state + s), slopes[gate]);
     }
-    store_pack(at.new_grad_c + n * state + s, grad_c);
+    store_pack(at.new_grad_c + cell, grad_c);
   });
 }
 
@@ -279,7 +310,8 @@ struct Cuda {
     }
     const dim3 threads(x, kThreads / x);
     if (rows * columns > 0) {
-      const dim3 grid(blocks_for(rows, threads.y), tasks, std::min<int64_t>(ceil_div(columns, x), 64));
+      const dim3 grid(blocks_for(rows, threads.y), tasks,
+                      std::min<int64_t>(ceil_div(columns, x), kMostColumnBlocks));
       kernel<<<grid, threads, 0, stream>>>(arguments...);
       STD_CUDA_KERNEL_LAUNCH_CHECK();
     }
