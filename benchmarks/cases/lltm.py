@@ -21,18 +21,22 @@ At 512 x 256 x 512 products are most of it, in a graph in microseconds:
   45.1 and 44.5, and turned 43.0. torch's sum of the 512 rows for the bias takes 10; 48 blocks beside the
   copies at the end took 17 with them. 192 blocks: 95 for the whole pass in place of 101, torch.compile 97.
 * Forward took 51, torch.compile 46 by turns, with the same product. Traced, kernel by kernel: the product
-  36 with its memset of 1 and 3 until it starts, for both. Ours packed in packs of one column and wrote the
-  gates back with their bias; in packs of four columns, without writing them back and with loads first: 46.1
-  and 45.2. The cell took 3.0 then, torch.compile's 2.3 to 3.1; four columns a thread there: 0.6 more. With
-  __fdividef and 64 threads side by side in place of 256 the cell 2.7, forward and backward both level, 46.5
-  and 97, backward 95 without. So __fdividef stayed, which is not timed with 256 threads yet.
-* Of other products of this size: two halves of the sum as a batch 36.6 in place of 40.7, but 28 in place of
-  24 for 256 rows; the gates as a batch 47; the rows as a batch 48; all turned 40.3; with the bias 46.
+  36 with its memset of 1 and 4 around that, for both. Ours packed in packs of one column and wrote the gates
+  back with their bias; in packs of four columns, without writing them back and with loads first: 46.1 and
+  45.2. The cell took 3.0 then, torch.compile's 2.3 to 3.1, as its tuning happens to choose; four columns a
+  thread there: 0.6 more. With __fdividef 2.7, with 32 bits and no loop 2.5, and the pack 2.0 in place of 2.3:
+  44.4 and 45.3 in one run, 45.0 and 44.8 in another. elu without a branch: 2.9.
+* Backward, two columns a thread in the cell: 94 in place of 96, four the same; torch.compile 96.
+* Of other products of this size: two halves of the sum as a batch 36.5 in place of 39.8, as cuBLAS then needs
+  no memset, but 28 in place of 25 for 256 rows; four quarters were the faster for all eight sizes tried, by 1
+  to 3 but for one, which the cell would take to add them up; the gates as a batch 47; the rows as a batch 48;
+  all turned 40.3; with the bias 46.
 * Launched before the product ends (programmatic dependent launch), the cell saved 0.3 and less.
 
-Outside a graph the targets are not reached: 54 and 217 us. On the host of an H200 the op alone takes 26 us
-forward; torch.autograd.grad of a product by 2 takes 95, of an autograd.Function with ready gradients for five
-inputs 115.
+Outside a graph the targets are not reached: 28 to 31 and 132 to 145 us, in the queue of an H200 whose host
+takes 71 to 80 and 228 to 259 for eager PyTorch, 51 and 182 where the targets were set. The host is all of it:
+without a gradient the op takes it 24 us; torch.autograd.grad of a product by 2, one by one, 95, of an
+autograd.Function with ready gradients for five inputs 115.
 """
 
 from collections.abc import Sequence

@@ -29,8 +29,8 @@ contiguous; time of the kernel alone, one run each. In brackets: boxes of 32 to 
 
 At most and reached, of boxes of 32 to 256 pixels.
 
-    forward   at most 0.30 ms: reached 0.28, in a CUDA graph 0.25
-    backward  at most 0.50 ms: reached 0.498, in a CUDA graph 0.42: the kernel 0.27, the change of
+    forward   at most 0.30 ms: reached 0.25, in a CUDA graph 0.25
+    backward  at most 0.50 ms: reached 0.43, in a CUDA graph 0.42: the kernel 0.27, the change of
               layout 0.114 (0.098 at the copy bandwidth), the sum of the parts 0.023
     around    the host: on tiny inputs a call takes 31 us forward and 80 backward, torchvision's 21 and 59. By
               torch's wrapper for registered formulas, and with memory by its dispatcher: 82 and 127

@@ -29,6 +29,14 @@ contiguous; time of the kernel alone, one run each.
   ms, but more code: dropped. Ranks of 16 bits instead of values: not tried; the look-ups of value and
   cell would cost shared memory what they save. 16 images of 38 x 50 cells by windows: 1.36 ms, from 2.62,
   kept.
+  Then, in a graph: 43 % of the rounds of a warp had a bin over twice as long as its windows, as the bin that
+  the border cuts chose small windows for all of a box. With windows that end at the border too, keys that
+  lie in shared memory as they are compared, loads of cells without divisions, and a number of bins that the
+  compiler knows: 0.200. Five cells of a thread at once, so two rounds of them in place of three: 0.194. A
+  logical operation that the compiler made two of, eight times a round: 0.192 from 0.198. All lanes used, box
+  after box in one row of tasks: 0.148 without stores and 0.289 with them, where a lane for each pair of a
+  box takes 0.161 and 0.194; dropped. 896 threads: 0.205 to 0.212. All shuffles before the first store,
+  behind which each had waited: 0.185 to 0.188. Of 512 x 112 x 150, 4,000 boxes, 0.56.
 * Backward. A warp a tile of cells, lanes over channels: 2.6 ms. A warp a channel, lanes over pooled values,
   where lanes of one cell are found by __match_any_sync and sum up among themselves: 0.84 ms; by 31 shuffles:
   1.15 ms. Bins that may share a cell in different steps, known from the box alone, with eight boxes loaded
@@ -45,13 +53,13 @@ contiguous; time of the kernel alone, one run each.
 At most and reached, of boxes of 32 to 256 pixels: 401 MB of pooled values and maxima, 96 us at the copy
 bandwidth.
 
-    forward   at most 0.20 ms: reached 0.27, in a CUDA graph 0.22 (0.28 and 0.25 with boxes between any two
-              corners); by ncu, instructions (63 % of the schedulers' slots) and shared memory (67 %). Of two
-              channels 0.23 is 0.21 without writing, 0.045 of it to grow windows; before the kernel 0.010
-    backward  at most 0.20 ms: reached 0.25, in a CUDA graph 0.16 (0.25 and 0.16)
-    around    0.05 and 0.09 ms: the host, as a CUDA graph has none of it. On tiny inputs a call takes 33 us
-              forward and 72 backward, torchvision's 27 and 67, of which torch's engine is most. By torch's
-              wrapper for registered formulas, and with memory by its dispatcher: 106 and 98
+    forward   at most 0.20 ms: reached 0.188, in a CUDA graph 0.184 (0.23 and 0.22 with boxes between any two
+              corners); by ncu, before the last two steps, shared memory (71 % of its wavefronts) and
+              instructions (56 % of the schedulers' slots); before the kernel 0.010
+    backward  at most 0.20 ms: reached 0.163, in a CUDA graph 0.159 (0.170 and 0.160)
+    host      on tiny inputs a call takes 33 us forward and 72 backward, torchvision's 27 and 67, of which
+              torch's engine is most. By torch's wrapper for registered formulas, and with memory by its
+              dispatcher: 106 and 98
 """
 
 import torch
