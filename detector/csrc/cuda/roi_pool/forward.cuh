@@ -13,6 +13,7 @@ using roi::Sizes;
 
 constexpr int kSides = 4;  // 1, 2, 4 and 8 cells
 constexpr int kClasses = kSides * kSides;
+constexpr int kUsualBins = 7 * 7;
 
 // Boxes in order of image and class; starts: (N * kClasses + 2,).
 struct ClassedBoxes {
@@ -198,8 +199,8 @@ __global__ void __launch_bounds__(kMostThreads<V>)
       }
       T* const values = output.values + channel * bins;
       int32_t* const argmax = output.argmax + channel * bins;
-      if (paired && bins == 49) {
-        pool_boxes<true, 49>(windows, boxes, first, end, sizes, V, values, argmax);
+      if (paired && bins == kUsualBins) {
+        pool_boxes<true, kUsualBins>(windows, boxes, first, end, sizes, V, values, argmax);
       } else if (paired) {
         pool_boxes<true, 0>(windows, boxes, first, end, sizes, V, values, argmax);
       } else {

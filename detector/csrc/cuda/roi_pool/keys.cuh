@@ -102,11 +102,12 @@ class StoredKeys {
 // Floats in pairs: the first one's key as it is, in whose lower 16 bits is the second one's tie, and the
 // second value. What is loaded is in the registers then where it is compared.
 template <int V>
-class StoredFloats {
+  requires(V > 1)
+class StoredKeys<float, V> {
  public:
   static constexpr int64_t kBytes = 6 * V;  // of a place
 
-  __device__ StoredFloats(char* shared, int places)
+  __device__ StoredKeys(char* shared, int places)
       : firsts_(reinterpret_cast<Pack<double, V / 2>*>(shared)),
         seconds_(reinterpret_cast<Pack<float, V / 2>*>(firsts_ + places)) {}
 
@@ -136,15 +137,6 @@ class StoredFloats {
  private:
   Pack<double, V / 2>* firsts_;
   Pack<float, V / 2>* seconds_;
-};
-
-template <>
-class StoredKeys<float, 2> : public StoredFloats<2> {
-  using StoredFloats::StoredFloats;
-};
-template <>
-class StoredKeys<float, 4> : public StoredFloats<4> {
-  using StoredFloats::StoredFloats;
 };
 
 }  // namespace detector::roi_pool
