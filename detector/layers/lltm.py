@@ -102,6 +102,7 @@ def _check_rank(op: str, input: Tensor, rank: int) -> None:
 
 
 def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    # The first is the quicker to ask. Computes in float32 then, as all our ops do.
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(input.device.type):
         with torch.autocast(input.device.type, enabled=False):
             outputs, last_c = _LLTM.apply(input.float(), *(tensor.float() for tensor in others))

@@ -161,6 +161,19 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
   });
 }
 
+// The gates of V columns, and their bias, unless they have it.
+template <int V, typename T>
+__device__ void load_gates(const T* from, const T* from_bias, Index<V> row, Index<V> column, Index<V> state,
+                           Pack<T, V> (&gates)[3], Pack<T, V> (&bias)[3]) {
+#pragma unroll
+  for (int gate = 0; gate < 3; ++gate) {
+    gates[gate] = load_once<V>(from + ((row * 3 + gate) * state + column));
+    if (from_bias != nullptr) {
+      bias[gate] = load_once<V>(from_bias + (gate * state + column));
+    }
+  }
+}
+
 template <typename T, int V, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
   using I = Index<V>;
@@ -168,13 +181,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
   for_each<V>(at.sizes.rows, state / V, [&](I n, I i) {
     const I s = i * V, cell = n * state + s;
     Pack<T, V> gates[3], bias[3] = {}, c = load_once<V>(columns_of<V>(at.c, n, s)), h;
-#pragma unroll
-    for (int gate = 0; gate < 3; ++gate) {
-      gates[gate] = load_once<V>(at.gates + ((n * 3 + gate) * state + s));
-      if (at.bias != nullptr) {
-        bias[gate] = load_once<V>(at.bias + (gate * state + s));
-      }
-    }
+    load_gates<V>(at.gates, at.bias, n, s, state, gates, bias);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       const auto gate = [&](int g) { return A(gates[g].values[v]) + A(bias[g].values[v]); };
@@ -207,13 +214,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardStep<T> at) 
     const auto grad_h = load(at.grad_h), carried_h = load(at.carried_h);
     Pack<T, V> gates[3], bias[3] = {}, slopes[3], grad_c = load(at.grad_c);
     const auto next_c = load_once<V>(at.next_c + cell);
-#pragma unroll
-    for (int gate = 0; gate < 3; ++gate) {
-      gates[gate] = load_once<V>(at.gates + ((n * 3 + gate) * state + s));
-      if (at.bias != nullptr) {
-        bias[gate] = load_once<V>(at.bias + (gate * state + s));
-      }
-    }
+    load_gates<V>(at.gates, at.bias, n, s, state, gates, bias);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       const auto gate = [&](int g) { return A(gates[g].values[v]) + A(bias[g].values[v]); };
