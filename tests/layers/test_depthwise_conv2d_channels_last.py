@@ -47,8 +47,13 @@ def assert_matches_torch(inputs: list[Tensor], stride, padding, dilation=1) -> N
 @KERNELS
 @STRIDES
 @DTYPES
-def test_cuda_small_enough_for_the_sanitizer(k: int, stride: int, dtype: torch.dtype) -> None:
-    assert_matches_torch(make_inputs((1, 40, 11, 33), k, dtype), stride, k // 2)
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 40, 11, 33), (1055, 8, 5, 6)],  # so many that several are a block's, except for the last
+    ids=str,
+)
+def test_cuda_small_enough_for_the_sanitizer(shape: tuple, k: int, stride: int, dtype: torch.dtype) -> None:
+    assert_matches_torch(make_inputs(shape, k, dtype), stride, k // 2)
 
 
 @KERNELS

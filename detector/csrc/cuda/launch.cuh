@@ -28,6 +28,14 @@ inline Tensor on_host(const Tensor& tensor) {
   return torch::stable::to(tensor, torch::stable::Device(torch::headeronly::DeviceType::CPU));
 }
 
+// Of the current device.
+inline int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  STD_CUDA_CHECK(cudaGetDevice(&device));
+  STD_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Blocks of `threads` for `work` items in the x dimension of a grid, which holds 2^31 - 1; a kernel that

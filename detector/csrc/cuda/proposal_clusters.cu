@@ -114,12 +114,11 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
   const int64_t num_images = batch.num_images, num_classes = scores.size(2),
                 largest = largest_image(counts, batch);
   const int64_t teams = batch.num_streams * num_images, cells = batch.num_streams * batch.num_rows;
-  const int device = boxes.get_device_index();
-  const int64_t shared = shared_bytes<B>(options.method, largest, device);
+  const int64_t shared = shared_bytes<B>(options.method, largest);
   STD_CUDA_CHECK(
       cudaFuncSetAttribute(centres_kernel<B, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int64_t team_size =
-      options.method == Method::oicr ? 1 : team_size_for(centres_kernel<B, T>, teams, shared, device);
+      options.method == Method::oicr ? 1 : team_size_for(centres_kernel<B, T>, teams, shared);
   const Space space = plan_space<B>(options.method, largest, shared, batch, num_classes, team_size);
   const Tensor memory = allocate(boxes, {space.all(batch, team_size)}, ScalarType::Byte);
   auto* next = static_cast<char*>(memory.mutable_data_ptr());

@@ -23,10 +23,7 @@ bool has_kernel(const Problem& p) {
   const bool known = p.stride_h == 1 ? p.kernel_h == 3 || p.kernel_h == 5 || p.kernel_h == 7
                                      : p.stride_h == 2 && p.kernel_h == 3;
   constexpr int shared_of_largest = 220 << 10;  // which Hopper has and Ampere has not
-  int device = 0, shared = 0;
-  return square && known && cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
-         shared >= shared_of_largest;
+  return square && known && device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= shared_of_largest;
 }
 
 // Whether the matrix units do it, for an image of so many columns: in float16 and bfloat16, for the kernels

@@ -134,12 +134,9 @@ inline int columns_across(const Problem& p) { return int(p.width / kColumns); }
 
 template <typename T>
 bool columns_fit(const Problem& p, const T* input, const T* output) {
-  int device = 0, major = 0;
   return p.pad_w == p.kernel_w / 2 && p.width == p.out_width && p.width % kColumns == 0 &&
          columns_across(p) <= kColumnThreads && aligned(input) && aligned(output) &&
-         cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         major >= 8;
+         device_attribute(cudaDevAttrComputeCapabilityMajor) >= 8;
 }
 
 // Rows that a block walks: the fewer, the more rows are read by two blocks; the more, the fewer blocks there

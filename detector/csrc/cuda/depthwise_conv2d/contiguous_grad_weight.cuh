@@ -169,16 +169,15 @@ void add_partial_sums(const A* partial, int64_t weights, int64_t blocks, T* resu
 // takes as long as half a strip. What counts is how often all multiprocessors fill, and for how long.
 template <typename Kernel>
 int64_t best_stretches(Kernel kernel, int bytes, int64_t num_strips, int64_t channels) {
-  int device = 0, processors = 0, resident = 0;
-  STD_CUDA_CHECK(cudaGetDevice(&device));
-  STD_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  const int64_t processors = device_attribute(cudaDevAttrMultiProcessorCount);
+  int resident = 0;
   STD_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kGradWeightThreads, bytes));
   constexpr int64_t most_stretches = 65535, most_rounds = 64;
   const int64_t fewest_rounds = ceil_div(num_strips, most_stretches * kGradWeightThreads);
   int64_t best = 1, best_cost = INT64_MAX;
   for (int64_t rounds = std::max<int64_t>(fewest_rounds, 1); rounds < fewest_rounds + most_rounds; ++rounds) {
     const int64_t stretches = ceil_div(num_strips, rounds * kGradWeightThreads);
-    const int64_t waves = ceil_div(channels * stretches, int64_t(processors) * std::max(resident, 1));
+    const int64_t waves = ceil_div(channels * stretches, processors * std::max(resident, 1));
     const int64_t cost = waves * (2 * rounds + 1);
     if (cost < best_cost) {
       best_cost = cost;

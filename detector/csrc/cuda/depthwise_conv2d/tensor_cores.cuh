@@ -52,12 +52,9 @@ inline dim3 tile_grid(const Problem& p, const TileSizes& s, int64_t image_groups
 template <int K, typename T>
 bool tensor_cores_fit(const Problem& p, const T* a, const T* b) {
   const auto whole = [](const T* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
-  int device = 0, major = 0;
   return sizeof(T) == 2 && p.stride_h == 1 && p.pad_h == K / 2 && p.pad_w == K / 2 &&
          p.width % kVector == 0 && p.height >= 10 && p.out_channels() < (1 << 30) && whole(a) && whole(b) &&
-         cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         major >= 8;
+         device_attribute(cudaDevAttrComputeCapabilityMajor) >= 8;
 }
 
 // Calls body(row, vector) for the elements thread, thread + threads ... of `rows` rows of `vectors` vectors.

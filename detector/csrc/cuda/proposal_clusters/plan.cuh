@@ -35,10 +35,9 @@ inline int64_t largest_image(const Tensor& counts, const Batch& batch) {
 
 // Of a block of centres_kernel: what the largest image needs, or all there is.
 template <typename B>
-int64_t shared_bytes(Method method, int64_t largest, int device) {
+int64_t shared_bytes(Method method, int64_t largest) {
   constexpr int64_t static_shared = 4 << 10;  // what the kernel declares by itself, generously
-  int most = 0;
-  STD_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const int64_t graph = graph_words(largest, 1) * int64_t(sizeof(uint32_t));
   const int64_t rest =
       method == Method::oicr ? 0 : std::max(Means::bytes(largest, 1), Nodes<B>::bytes(largest, 1) + graph);
@@ -91,11 +90,10 @@ struct TeamLaunch {
 
 // The blocks of a team: as many as can all be on the GPU at the same time.
 template <typename Kernel>
-int64_t team_size_for(Kernel* kernel, int64_t teams, int64_t shared, int device) {
+int64_t team_size_for(Kernel* kernel, int64_t teams, int64_t shared) {
   cudaFuncAttributes compiled;
-  int processors = 0;
   STD_CUDA_CHECK(cudaFuncGetAttributes(&compiled, kernel));
-  STD_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
   if (compiled.ptxVersion < 90) {  // this GPU's code knows no clusters
     return 1;
   }

@@ -167,13 +167,6 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-inline int device_attribute(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  STD_CUDA_CHECK(cudaGetDevice(&device));
-  STD_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
-  return value;
-}
-
 // Into how many parts the boxes of an image go so that the blocks fill the last wave too; a part costs a
 // fixed share for filling shared memory.
 inline int chunks_for(int64_t blocks, int64_t slots, double share = 0.04) {

@@ -189,7 +189,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const int64_t groups = ceil_div(sizes.channels, kWarp * V);
   const int64_t blocks = sizes.images * ceil_div(sizes.height, kSide) * ceil_div(sizes.width, kSide) * groups;
   // Most boxes meet in the middle of an image: several waves even that out.
-  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * kBlocks;
+  const int64_t slots = device_attribute(cudaDevAttrMultiProcessorCount) * kBlocks;
   const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, blocks), 1, 8));
   const bool direct = chunks == 1 && std::is_same_v<T, A>;
   const int64_t size = sizes.images * sizes.channels * sizes.cells();

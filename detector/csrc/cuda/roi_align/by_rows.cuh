@@ -185,8 +185,7 @@ void launch_by_rows(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxe
   const int threads = shared > 100 * 1024 ? 1024 : 512;
   const int64_t of_processor = std::min<int64_t>(1024 / threads, 227 * 1024 / (shared + rows + 1024));
   const int64_t groups = ceil_div(sizes.channels, V);
-  const int64_t slots =
-      std::max<int64_t>(of_processor, 1) * roi::device_attribute(cudaDevAttrMultiProcessorCount);
+  const int64_t slots = std::max<int64_t>(of_processor, 1) * device_attribute(cudaDevAttrMultiProcessorCount);
   const int chunks = roi::chunks_for(groups * sizes.images, slots);
   const auto kernel = by_rows_kernel<T, V>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
@@ -200,7 +199,7 @@ template <typename T>
 bool launch_by_rows(const Tensor& input, const Tensor& boxes, const Sizes& sizes,
                     const Mean<Accumulate<T>>& mean, const roi::Output<T>& output) {
   constexpr int V = 16 / sizeof(T);
-  const int64_t most = roi::device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
+  const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
                        kRowWarps * kWarp * sizeof(WeighedRow<Accumulate<T>>);
   const int64_t of_channel = sizes.cells() * sizeof(T);
   if (mean.sampling_ratio != kSamples || std::max(sizes.pooled_height, sizes.pooled_width) > kMostBins ||

@@ -127,11 +127,11 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   const Tensor values = channels_first<T>(grad, sizes, channels_last, stream);
   const Tensor where = channels_first<int32_t>(argmax, sizes, channels_last, stream);
   const int64_t channels = sizes.channels, cells = sizes.cells();
-  const int64_t most = roi::device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const roi::Pieces bands(cells, ExactSums<A>::most_cells(most - fixed));
   const int64_t shared = ExactSums<A>::bytes(bands.size);
   const int threads = 2 * (shared + fixed) > most ? 1024 : 512;
-  const int64_t slots = roi::device_attribute(cudaDevAttrMultiProcessorCount) * (1024 / threads);
+  const int64_t slots = device_attribute(cudaDevAttrMultiProcessorCount) * (1024 / threads);
   const int chunks = roi::chunks_for(channels * bands.number * sizes.images, slots, 0.1);
   const bool direct = chunks == 1 && !channels_last;
   const Tensor parts = direct ? output

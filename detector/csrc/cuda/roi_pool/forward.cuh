@@ -217,7 +217,7 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
   using A = Accumulate<T>;
   const Grid grid{int(sizes.height), int(sizes.width)};
   const int64_t shared = grid.size() * Windows<T, V>::kBytes;
-  if (shared > roi::device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
+  if (shared > device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
     if constexpr (V > 1) {
       return pool_windows<T, V / 2>(input, boxes, sizes, scale, output);
     }
@@ -244,7 +244,7 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   const int parts = shared > 100 * 1024 ? 1 : 2;  // of a processor
   const int64_t groups = ceil_div(sizes.channels, V);
-  const int64_t slots = parts * roi::device_attribute(cudaDevAttrMultiProcessorCount);
+  const int64_t slots = parts * device_attribute(cudaDevAttrMultiProcessorCount);
   const int chunks = roi::chunks_for(groups * sizes.images, slots, 0.3);
   const auto kernel = windows_kernel<T, V>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));

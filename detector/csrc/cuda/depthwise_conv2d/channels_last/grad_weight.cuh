@@ -1,6 +1,7 @@
 // Gradient of the weight in channels_last. A lane keeps the K * K sums of its channels; an input row meets
-// the J rows of the gradient that it added to, which wait in registers. The warps of a block are added in
-// shared memory, the blocks by a second kernel, both in a fixed order.
+// the J rows of the gradient that it added to, which wait in registers. The warps of a block have different
+// columns (threadIdx.y) of one or, where an image is narrow, of several samples (threadIdx.z), each with a
+// ring. They are added in shared memory, the blocks by a second kernel, both in a fixed order.
 #pragma once
 
 #include "walk.cuh"
@@ -11,22 +12,24 @@ namespace detector::depthwise_conv2d::channels_last {
 // t - j meets them at the kernel rows j * S ... j * S + S - 1. `partial` is (blocks, K * K, channels).
 template <typename T, int K, int S, typename Tile>
 __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
-    grad_weight_kernel(Walk walk, const T* input, const T* grad, float* partial) {
+    grad_weight_kernel(Walk walk, int64_t batch, const T* input, const T* grad, float* partial) {
   constexpr int J = (K + S - 1) / S, V = Tile::vector, kColumns = Tile::columns;
   constexpr int kInputs = (kColumns - 1) * S + K;
   extern __shared__ __align__(16) unsigned char shared[];
 
-  const Place place = place_of_block(walk, Tile::channels, blockDim.y * kColumns);
+  Place place = place_of_block(walk, Tile::channels, blockDim.y * kColumns);
+  place.sample = place.sample * blockDim.z + threadIdx.z;
+  const bool is_sample = place.sample < batch;
   const int first_row = place.row * S - walk.pad_h;
-  const int rows = min(walk.rows, walk.height - place.row);
-  const int steps = rows + J - 1;
-  Window<T, Tile::channels> inputs(input, walk.source_height, walk.source_width, walk.channels, place,
-                                   first_row, place.column * S - walk.pad_w,
+  const int rows_of_block = min(walk.rows, walk.height - place.row);
+  const int rows = is_sample ? rows_of_block : 0, steps = rows_of_block + J - 1;
+  Window<T, Tile::channels> inputs(input, is_sample ? walk.source_height : 0, walk.source_width,
+                                   walk.channels, place, first_row, place.column * S - walk.pad_w,
                                    (blockDim.y * kColumns - 1) * S + K);
   Window<T, Tile::channels> grads(grad, walk.height, walk.width, walk.channels, place, place.row,
                                   place.column, blockDim.y * kColumns);
   const int input_size = S * inputs.columns * Tile::channels, grad_size = grads.columns * Tile::channels;
-  T* const input_ring = reinterpret_cast<T*>(shared);
+  T* const input_ring = reinterpret_cast<T*>(shared) + threadIdx.z * Tile::slots * (input_size + grad_size);
   T* const grad_ring = input_ring + Tile::slots * input_size;
   const auto fetch = [&](int first, int slot) {
 #pragma unroll
@@ -111,6 +114,7 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
   // One kernel row at a time: (warps, K, V, lanes) in shared memory, where the rings were.
   float* const of_warp = reinterpret_cast<float*>(shared);
   constexpr int kSums = K * V * kWarp;
+  const int warps = blockDim.y * blockDim.z, warp = threadIdx.z * blockDim.y + threadIdx.y;
   float* const of_block = partial + int64_t(blockIdx.x / walk.channel_blocks) * (K * K) * walk.channels;
   for (int kh = 0; kh < K; ++kh) {
     __syncthreads();
@@ -119,15 +123,15 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
       if (k / K == kh) {
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          of_warp[threadIdx.y * kSums + (k % K * V + v) * kWarp + threadIdx.x] = sums[k][v];
+          of_warp[warp * kSums + (k % K * V + v) * kWarp + threadIdx.x] = sums[k][v];
         }
       }
     }
     __syncthreads();
-    for (int i = threadIdx.y * kWarp + threadIdx.x; i < kSums; i += blockDim.y * kWarp) {
+    for (int i = warp * kWarp + threadIdx.x; i < kSums; i += warps * kWarp) {
       float sum = 0;
-      for (int warp = 0; warp < blockDim.y; ++warp) {
-        sum += of_warp[warp * kSums + i];
+      for (int w = 0; w < warps; ++w) {
+        sum += of_warp[w * kSums + i];
       }
       const int kw = i / (V * kWarp);
       const int channel = place.channel + i % kWarp * V + i / kWarp % V;
@@ -174,18 +178,35 @@ void add_partials(const float* partial, int64_t blocks, int weights, int channel
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+// How many samples a block takes side by side: as many as give the busiest multiprocessor no more to do. The
+// more, the fewer parts of the sum there are to write and to add.
+template <typename Tile>
+int samples_of_block(const Walk& walk, int64_t batch, int warps) {
+  const int64_t processors = device_attribute(cudaDevAttrMultiProcessorCount);
+  const auto samples_of_busiest = [&](int samples) {
+    const int64_t blocks = ceil_div(batch, samples) * walk.column_blocks * walk.channel_blocks;
+    return ceil_div(blocks, processors) * samples;
+  };
+  int samples = 1;
+  while (2 * samples * warps <= Tile::warps && samples_of_busiest(2 * samples) <= samples_of_busiest(1)) {
+    samples *= 2;
+  }
+  return samples;
+}
+
 template <typename T, int K, int S, typename Tile, typename Allocate>
 void launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad, T* grad_weight,
                         const Allocate& allocate, cudaStream_t stream) {
-  const int warps = cut_columns<Tile>(walk);
+  const int warps = cut_columns<Tile>(walk), samples = samples_of_block<Tile>(walk, batch, warps);
   const int inputs = (warps * Tile::columns - 1) * S + K, grads = warps * Tile::columns;
   const size_t rings = sizeof(T) * Tile::channels * Tile::slots * (S * inputs + grads);
-  const size_t bytes = std::max(rings, sizeof(float) * warps * K * Tile::channels);
+  const size_t bytes = samples * std::max(rings, sizeof(float) * warps * K * Tile::channels);
   const auto kernel = grad_weight_kernel<T, K, S, Tile>;
-  const Launch launch = cut_rows(kernel, batch, warps, bytes, 1, (K - 1) / S, walk);
+  Launch launch = cut_rows(kernel, ceil_div(batch, samples), samples * warps, bytes, 1, (K - 1) / S, walk);
+  launch.block = dim3(kWarp, warps, samples);
   const int64_t blocks = launch.grid / walk.channel_blocks;
   float* partial = allocate(blocks * K * K * walk.channels);
-  kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, grad, partial);
+  kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, batch, input, grad, partial);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   add_partials(partial, blocks, K * K, walk.channels, grad_weight, stream);
 }

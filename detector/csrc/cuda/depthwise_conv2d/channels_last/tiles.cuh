@@ -18,6 +18,12 @@
 //   grad_weight  2 x 7 x 3: 120   2 x 4 x 3: 120   1 x 7 x 3: 121   2 x 4 x 4, 2 x 2 x 3, 4 x 2 x 3: 123
 //                1 x 4 x 4: 130   2 x 2 x 4: 132   4 x 1 x 4: 144
 //
+// 3 x 3 float32, grad_weight, for planes of 7, 14, 28 and 112 columns (256 x 512, 256 x 512, 128 x 512 and
+// 32 x 256 of them), vector x columns x stages; in brackets with one sample a block:
+//
+//   2 x 8 x 4: 22, 63, 107, 190 (27, 66, 111, 188)   2 x 7 x 4: 22, 62, 106, 190
+//   2 x 7 x 3: 20, 58, 102, 189 (23, 62, 103, 192)   1 x 7 x 4: 24, 61, 108, 198
+//
 // Blocks of four warps instead of eight, and a barrier every two rows instead of each: 0-5 % slower.
 #pragma once
 
@@ -41,7 +47,7 @@ constexpr auto forward_tile() {
 template <typename T, int K>
 constexpr auto grad_weight_tile() {
   if constexpr (K == 3 && sizeof(T) == 4) {
-    return Tile<2, 8, 8, 2, 4, 1>{};
+    return Tile<2, 7, 8, 2, 3, 1>{};
   } else if constexpr (K == 3) {
     return Tile<4, 4, 8, 2, 4, 1>{};
   } else {

@@ -229,9 +229,8 @@ int cut_columns(Walk& walk) {
 // are walked at once, and a block walks `halo` steps besides its own.
 template <typename Kernel>
 Launch cut_rows(Kernel kernel, int64_t batch, int warps, size_t shared, int step, int halo, Walk& walk) {
-  int device = 0, processors = 0, resident = 0;
-  STD_CUDA_CHECK(cudaGetDevice(&device));
-  STD_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  const int64_t processors = device_attribute(cudaDevAttrMultiProcessorCount);
+  int resident = 0;
   if (shared > 48 * 1024) {
     STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   }
@@ -240,7 +239,7 @@ Launch cut_rows(Kernel kernel, int64_t batch, int warps, size_t shared, int step
   const int64_t columns = batch * walk.column_blocks * walk.channel_blocks;
   int64_t best_cost = INT64_MAX, best = 1;
   for (int64_t parts = 1; parts <= std::min<int64_t>(steps, 64); ++parts) {
-    const int64_t rounds = ceil_div(columns * parts, int64_t(processors) * std::max(resident, 1));
+    const int64_t rounds = ceil_div(columns * parts, processors * std::max(resident, 1));
     const int64_t cost = rounds * (ceil_div(steps, parts) + halo);
     if (cost < best_cost) {
       best_cost = cost;
