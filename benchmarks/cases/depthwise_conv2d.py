@@ -17,9 +17,14 @@ Contiguous planes on an H200; what was tried, in microseconds in CUDA graphs:
   the other. With the next tile on its way grad_weight takes 61; forward took 98 to 123 so, much of it
   divisions for addresses and stores of 2 bytes, and takes 70 to 73 without them, by 8 columns of the input
   a product. By 16, with a third of the products: 68, and 66 with four blocks a channel (1, 2, 8, 16 and 32:
-  94, 68, 67, 68 and 74). So products do not limit it; the same kernel takes 59 for 5 x 5 and 48 for 3 x 3,
-  where columns take 48 and strips 37. 45 % of the copy bandwidth would be 56. By columns 7 x 7 takes 69 and
-  5 x 5 46 to 53 (strips 67).
+  94, 68, 67, 68 and 74). By columns 7 x 7 takes 69 and 5 x 5 46 to 53 (strips 67).
+* Instructions limited it: 1,155 of a warp for a plane, 61 % of the issue slots. 550 were for products, with
+  copies of the octets' halves, addresses and a test for NaN at every octet; 317 fetched, 31 for each
+  asynchronous copy, of 8 bytes as the tile began half an octet before the plane; 156 divided. With outputs
+  half an octet off instead, halves exchanged in the bands and one test a plane 634: 7 x 7 takes 45 forward,
+  52 for grad_weight (61 before), 5 x 5 39 and 45 (48 and 53). With 256, 512, 768, 1,280, 2,048 and 4,096
+  blocks in place of 1,024: 55, 46, 48, 45, 47 and 50. 3 x 3 takes 32 to 36 so, strips 36; but planes of 16,
+  24 and 136 rows take 1.7, 1.2 and 1.4 times as long as by strips, in 5 x 5 those of 16 and 24 1.2 and 1.1.
 * Planes of 14 x 14 and 7 x 7, 3 x 3 float32, where strips read single elements: 27 / 49 and 14 / 18 % of
   the copy bandwidth. By whole planes through shared memory: 50 / 40 and 34 / 21 %, where grad_weight had
   4,096 blocks, each of which adds its threads up after two images; it has 1,024 now.
@@ -34,8 +39,13 @@ In channels-last 3 x 3 with stride 2, forward / grad_input / grad_weight in perc
 In channels-last 3 x 3 on planes of 7 x 7, grad_weight took 27.3 to 29.0 us in six runs (cuDNN 26.2 to 28.8)
 with one warp a block, of which 12 had the shared memory they need: 23.1 for the products, 2.5 to add 256
 parts up. Eight samples a block: 22; three steps in the ring in place of four, so that 16 warps fit: 20.
-The other limits: 5 x 5 float32 in channels-last, forward, 63 to 65 for rings of 3, 4 and 6 steps, two rows a
-barrier, or either of those hints (6 columns a lane 77).
+3 x 3 float16, grad_weight: 2 x 7 columns with four steps in place of 4 x 4: 117 to 106 (112 columns), 37 to
+33 (56), 40 to 37 (14), 15.5 to 14.9 (7).
+5 x 5 float32 in channels-last, forward, 63 to 65 for rings of 3, 4 and 6 steps, two rows a barrier, or either
+of those hints (6 columns a lane 77); its copies read 128 bytes of a pixel. With 256, and 14 warps so that a
+block has all of 56 columns, 60, and 58 to 60 with six steps; 8 columns and 7 warps 60, 7 and 8 warps 60. With
+few images, or 7 columns, it takes longer than before: only many large images take it. 3 x 3 float16 likewise,
+122 to 114 for 112 columns; float32 stays at 216 to 220 with all of these.
 """
 
 from collections.abc import Callable

@@ -33,6 +33,15 @@ bool suits_matrix_units(int64_t width) {
   return sizeof(T) == 2 && K >= 5 && 2 * width >= ceil_div(width, Chunk::columns) * Chunk::columns;
 }
 
+// Whether blocks of this tile have nearly all their warps, and a block is there for nearly every
+// multiprocessor.
+template <typename Tile>
+bool fills(Walk walk, int64_t batch) {
+  const int warps = cut_columns<Tile>(walk);
+  const int64_t blocks = batch * walk.column_blocks * walk.channel_blocks;
+  return 4 * warps >= 3 * Tile::warps && 4 * blocks >= 3 * device_attribute(cudaDevAttrMultiProcessorCount);
+}
+
 // A forward pass, or the gradient of the input as a forward pass with the kernel turned around.
 template <typename T, int K>
 void launch_same(const Walk& walk, int64_t batch, const T* input, const T* weight, const T* bias,
@@ -42,7 +51,11 @@ void launch_same(const Walk& walk, int64_t batch, const T* input, const T* weigh
       return launch_toeplitz<T, K>(walk, batch, input, weight, bias, flipped, output, stream);
     }
   }
-  launch_forward<T, K, 1, ForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
+  if (fills<WideForwardTile<T, K>>(walk, batch)) {
+    launch_forward<T, K, 1, WideForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
+  } else {
+    launch_forward<T, K, 1, ForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
+  }
 }
 
 // Calls body with the kernel size as a constant.

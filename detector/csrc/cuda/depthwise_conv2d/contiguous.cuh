@@ -37,8 +37,10 @@ bool dispatch_contiguous(const Problem& p, const Body& body) {
 template <int K, int S, typename T>
 void run_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias, T* output,
                  cudaStream_t stream) {
-  if constexpr (S == 1 && K == 7 && sizeof(T) == 2) {
-    if (launch_tensor_core_forward<K>(p, turned, input, weight, bias, output, stream)) {
+  if constexpr (S == 1 && K >= 5 && sizeof(T) == 2) {
+    constexpr int smallest = K == 7 ? 0 : 32;  // of smaller planes too much of the tiles is empty
+    if (p.height >= smallest && p.width >= smallest &&
+        launch_tensor_core_forward<K>(p, turned, input, weight, bias, output, stream)) {
       return;
     }
   }

@@ -19,7 +19,7 @@ constexpr int64_t kTensorCoreBlocks = 1024;  // enough to fill a GPU: each begin
 struct TileSizes {
   int height, width, channels, multiplier, batch;
   int bands, warps, columns;    // columns of a block, a multiple of kVector
-  int input_pitch, grad_pitch;  // elements from row to row in shared memory; the output's is grad_pitch
+  int input_pitch, grad_pitch;  // elements from row to row in shared memory; the output has the input's
 
   __device__ int first_row() const { return int(blockIdx.y) % bands * warps * kTileRows; }
   __device__ int first_column() const { return int(blockIdx.y) / bands * columns; }
@@ -57,24 +57,20 @@ bool tensor_cores_fit(const Problem& p, const T* a, const T* b) {
          device_attribute(cudaDevAttrComputeCapabilityMajor) >= 8;
 }
 
-// Calls body(row, vector) for the elements thread, thread + threads ... of `rows` rows of `vectors` vectors.
-// It divides but once: that and what comes with it took longer than the copies.
+// Calls body(row, vector) for the vectors of this thread, of `rows` rows of `vectors`. It does not divide:
+// for each image that took longer than the copies.
 template <typename Body>
 __device__ void for_each_vector(int thread, int threads, int rows, int vectors, const Body& body) {
-  const int row_step = threads / vectors, vector_step = threads - row_step * vectors;
-  int r = thread / vectors, v = thread - r * vectors;
-  while (r < rows) {
-    body(r, v);
-    r += row_step, v += vector_step;
-    if (v >= vectors) {
-      v -= vectors, r += 1;
+  const int bits = 32 - __clz(vectors - 1), vector = thread & ((1 << bits) - 1);
+  if (vector < vectors) {
+    for (int r = thread >> bits; r < rows; r += threads >> bits) {
+      body(r, vector);
     }
   }
 }
 
-// Rows first_row ... and columns first_column ... of planes, by vectors of kSize elements, which begin at
-// multiples of kSize. What is outside is the same for all planes: it is zeroed once.
-template <int kSize>
+// Rows first_row ... and columns first_column ... of planes, which is the begin of a vector. What is outside
+// of the plane is the same for all: it is zeroed once.
 struct Tile {
   int height, width, first_row, first_column, rows, vectors, pitch;
 
@@ -87,18 +83,13 @@ struct Tile {
 
   template <typename T>
   __device__ void fetch(const T* plane, T* tile) const {
-    plane += first_row * width + first_column;
-    for_each_vector(threadIdx.x, blockDim.x, rows, vectors, [&](int r, int v) {
-      const int column = first_column + v * kSize;
-      if (unsigned(first_row + r) < unsigned(height) && unsigned(column) < unsigned(width)) {
-        T* const to = tile + r * pitch + v * kSize;
-        const T* const from = plane + (r * width + v * kSize);
-        if constexpr (kSize == kVector) {
-          channels_last::copy_async(to, from, true);
-        } else {
-          copy_vector(reinterpret_cast<Pack<T, kSize>*>(to), from);
-        }
-      }
+    const int top = max(-first_row, 0), bottom = min(rows, height - first_row);
+    const int left = max(-first_column / kVector, 0);
+    const int right = min(vectors, (width - first_column) / kVector);
+    plane += (first_row + top) * width + (first_column + left * kVector);
+    tile += top * pitch + left * kVector;
+    for_each_vector(threadIdx.x, blockDim.x, bottom - top, right - left, [&](int r, int v) {
+      channels_last::copy_async(tile + (r * pitch + v * kVector), plane + (r * width + v * kVector), true);
     });
   }
 };
@@ -136,24 +127,32 @@ __device__ void load_matrices(uint32_t& upper, uint32_t& lower, const void* row)
 #endif
 }
 
-// sums (16, 8) += a (16, 16) b (16, 8). Lane l holds rows l / 4 and l / 4 + 8, columns l % 4 * 2 and the
-// next.
+// sums (16, 8) = before (16, 8) + a (16, 16) b (16, 8). Lane l holds rows l / 4 and l / 4 + 8, columns l % 4
+// * 2 and the next.
 template <typename T>
-__device__ void multiply_add(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                             uint32_t b0, uint32_t b1) {
+__device__ void multiply_add(float (&sums)[4], const float (&before)[4], uint32_t a0, uint32_t a1,
+                             uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   if constexpr (std::is_same_v<T, Half>) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+        "{%10,%11,%12,%13};"
+        : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(before[0]), "f"(before[1]),
+          "f"(before[2]), "f"(before[3]));
   } else {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+        "{%10,%11,%12,%13};"
+        : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(before[0]), "f"(before[1]),
+          "f"(before[2]), "f"(before[3]));
   }
 #endif
+}
+
+template <typename T>
+__device__ void multiply_add(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                             uint32_t b0, uint32_t b1) {
+  multiply_add<T>(sums, sums, a0, a1, a2, a3, b0, b1);
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -1,19 +1,18 @@
-// Forward by tensor cores. Sixteen rows of eight columns of the output, an octet, are the sum over tap rows i
-// of 16 columns of the input, the first of them kMargin before the octet, times a band B_i (16, 8):
+// Forward by tensor cores. Two octets of the input, sixteen columns, give the eight in their middle: sixteen
+// rows of them are the sum over tap rows i of 16 columns of the input times a band B_i (16, 8):
 //
 //   B_i[k, n] = w[i, k - n + K / 2 - kMargin]
-//
-// The tile begins kMargin columns before the first output, so that the input's octets are whole vectors.
 #pragma once
 
 #include "tensor_cores.cuh"
 
 namespace detector::depthwise_conv2d {
 
-constexpr int kMargin = kVector / 2;
+constexpr int kMargin = kVector / 2;  // columns from the first of two octets to their outputs
 
+// For an even octet with the next one, and for the next, which comes after its right neighbour.
 template <int K, typename T>
-__device__ void load_bands(const T* weight, bool turned, uint32_t (&bands)[K][2]) {
+__device__ void load_bands(const T* weight, bool turned, uint32_t (&bands)[2][K][2]) {
   const int n = lane_of_thread() / 4, k = lane_of_thread() % 4 * 2;
 #pragma unroll
   for (int i = 0; i < K; ++i) {
@@ -25,80 +24,91 @@ __device__ void load_bands(const T* weight, bool turned, uint32_t (&bands)[K][2]
         const int j = half * kVector + k + e - n + K / 2 - kMargin, tap = i * K + j;
         pair.values[e] = 0 <= j && j < K ? weight[turned ? K * K - 1 - tap : tap] : T(0.f);
       }
-      bands[i][half] = *reinterpret_cast<const uint32_t*>(&pair);
+      bands[0][i][half] = bands[1][i][1 - half] = *reinterpret_cast<const uint32_t*>(&pair);
     }
   }
 }
 
-// What the lane holds of the 16 x 8 outputs at `corner` of the tile, whose first tap is K / 2 columns before.
-template <int K, typename T>
-__device__ __noinline__ void sum_directly(const T* corner, int pitch, const T* weight, bool turned,
-                                          float start, float (&sums)[4]) {
-  for (int e = 0; e < 4; ++e) {
-    const T* pixel =
-        corner + (lane_of_thread() / 4 + e / 2 * 8) * pitch + lane_of_thread() % 4 * 2 + e % 2 - K / 2;
-    sums[e] = start;
-#pragma unroll 1
-    for (int tap = 0; tap < K * K; ++tap) {
-      sums[e] += float(weight[turned ? K * K - 1 - tap : tap]) * float(pixel[tap / K * pitch + tap % K]);
-    }
+// zeros += 0 * pair: NaN for a NaN and for an infinity.
+template <typename T>
+__device__ void add_zero_times(uint32_t pair, uint32_t& zeros) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, Half>) {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(zeros) : "r"(pair), "r"(0));
+  } else {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(zeros) : "r"(pair), "r"(0));
   }
+#endif
 }
 
-// Eight columns of the rows that 16 rows of the output meet: octet[i] for tap row i.
+// A warp's 16 rows; `tile` begins one octet before its first column, and so many octets and one more are
+// there. Whether all are finite.
 template <int K, typename T>
-__device__ void load_octet(const T* column, int pitch, uint32_t (&octet)[K][2]) {
+__device__ bool convolve_octets(const T* tile, int pitch, int octets, const uint32_t (&bands)[2][K][2],
+                                float start, T* out) {
+  constexpr int kLag = 2;  // of the odd octets behind the even ones, for as long as a load takes
   const int l = lane_of_thread();
-  const T* rows = column + (l % 16 + l / 16) * pitch;  // lanes 16 ... 31: of the next tap row
+  const float starts[4] = {start, start, start, start};
+  const T* const rows = tile + l % 16 * pitch + l / 16 * kVector;
+  T* target = out + (l / 4 * pitch + l % 4 * 2 - kMargin);
+  uint32_t zeros = 0;
+  const auto store = [&](const float (&sums)[4], T* to) {
+    const uint32_t upper = rounded_pair<T>(sums[0], sums[1]), lower = rounded_pair<T>(sums[2], sums[3]);
+    add_zero_times<T>(upper, zeros);
+    add_zero_times<T>(lower, zeros);
+    *reinterpret_cast<uint32_t*>(to) = upper;
+    *reinterpret_cast<uint32_t*>(to + 8 * pitch) = lower;
+  };
+  uint32_t pixels[K][4];  // an even octet, then an odd one, of the rows of each tap row
 #pragma unroll
-  for (int i = 0; i < K; i += 2) {
-    if (i + 1 < K) {
-      uint32_t both[4];
-      channels_last::load_matrices(channels_last::shared_address(rows + i * pitch), both);
-      octet[i][0] = both[0], octet[i][1] = both[1], octet[i + 1][0] = both[2], octet[i + 1][1] = both[3];
-    } else {
-      load_matrices<false>(octet[i][0], octet[i][1], rows + (i - l / 16) * pitch);
-    }
+  for (int i = 0; i < K; ++i) {
+    channels_last::load_matrices(channels_last::shared_address(rows + i * pitch), pixels[i]);
   }
-}
-
-// A warp's 16 rows.
-template <int K, typename T>
-__device__ void convolve_octets(const T* tile, int pitch, int octets, const uint32_t (&bands)[K][2],
-                                const T* weight, bool turned, float start, T* out, int out_pitch) {
-  const int l = lane_of_thread();
-  uint32_t octet[2][K][2];  // x and x + 1, by turns
-  load_octet(tile, pitch, octet[0]);
-  const auto convolve = [&](int x, const uint32_t (&left)[K][2], uint32_t (&right)[K][2]) {
-    load_octet(tile + (x + 1) * kVector, pitch, right);
-    float even[4] = {start, start, start, start}, odd[4] = {};  // two chains of products, half as long
+  for (int x = 0; x < octets; x += 2, target += 2 * kVector) {
+    const T* const even = rows + min(x + 2, octets) * kVector;
+    const T* const odd = rows + min(x + 3, octets) * kVector;
+    float of_even[4], of_odd[4];
+    const auto multiply = [&](float (&sums)[4], int i, const uint32_t (&band)[K][2]) {
+      const float (&last)[4] = sums;
+      multiply_add<T>(sums, i == 0 ? starts : last, pixels[i][0], pixels[i][1], pixels[i][2], pixels[i][3],
+                      band[i][0], band[i][1]);
+    };
 #pragma unroll
-    for (int i = 0; i < K; ++i) {
-      multiply_add<T>(i % 2 ? odd : even, left[i][0], left[i][1], right[i][0], right[i][1], bands[i][0],
-                      bands[i][1]);
-    }
-    float sums[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      sums[e] = even[e] + odd[e];
-    }
-    if (__any_sync(0xffffffffu, isnan(sums[0] + sums[1] + sums[2] + sums[3]))) {
-      float again[4];  // a copy, since what a function gets by reference leaves the registers
-      sum_directly<K>(tile + x * kVector + kMargin, pitch, weight, turned, start, again);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        sums[e] = again[e];
+    for (int i = 0; i < K + kLag; ++i) {
+      if (i < K) {
+        multiply(of_even, i, bands[0]);
+        load_matrices<false>(pixels[i][0], pixels[i][1], even + i * pitch);
+      }
+      if (i >= kLag) {
+        multiply(of_odd, i - kLag, bands[1]);
+        load_matrices<false>(pixels[i - kLag][2], pixels[i - kLag][3], odd + (i - kLag) * pitch);
       }
     }
-    T* const target = out + l / 4 * out_pitch + x * kVector + l % 4 * 2;
-    *reinterpret_cast<uint32_t*>(target) = rounded_pair<T>(sums[0], sums[1]);
-    *reinterpret_cast<uint32_t*>(target + 8 * out_pitch) = rounded_pair<T>(sums[2], sums[3]);
-  };
-  for (int x = 0; x < octets; x += 2) {
-    convolve(x, octet[0], octet[1]);
+    store(of_even, target);
     if (x + 1 < octets) {
-      convolve(x + 1, octet[1], octet[0]);
+      store(of_odd, target + kVector);
     }
+  }
+  return (zeros & 0x7fff7fff) == 0;
+}
+
+// The outputs of a warp that are not finite, again: an infinity or NaN times a zero of a band is a NaN that
+// the definition does not have.
+template <int K, typename T>
+__device__ __noinline__ void repair(const T* tile, int pitch, int columns, const T* weight, bool turned,
+                                    float start, T* out) {
+  for (int e = lane_of_thread(); e < kTileRows * columns; e += kWarp) {
+    const int r = e / columns, c = e % columns;
+    if (isfinite(float(out[r * pitch + c]))) {
+      continue;
+    }
+    const T* pixels = tile + r * pitch + (kVector + c - K / 2);
+    float sum = start;
+#pragma unroll 1
+    for (int tap = 0; tap < K * K; ++tap) {
+      sum += float(weight[turned ? K * K - 1 - tap : tap]) * float(pixels[tap / K * pitch + tap % K]);
+    }
+    out[r * pitch + c] = T(sum);
   }
 }
 
@@ -111,11 +121,12 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x;
   const int row = s.first_row(), column = s.first_column(), columns = min(s.columns, s.width - column);
-  const Tile<kMargin> tile{
-      s.height, s.width, row - K / 2, column - kMargin, rows + K - 1, s.columns / kMargin + 2, s.input_pitch};
+  const Tile tile{s.height,     s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2,
+                  s.input_pitch};
   T* const tiles = reinterpret_cast<T*>(shared);
   const int tile_size = tile.rows * tile.pitch;
-  T* const out = tiles + 2 * tile_size + warp_of_thread() * kTileRows * s.grad_pitch;
+  const int of_warp = warp_of_thread() * kTileRows * s.input_pitch;
+  T* const out = tiles + 2 * tile_size + of_warp + kVector;
   const T* taps = weight + int64_t(k) * (K * K);
   const auto fetch = [&](int n, int slot) {
     if (n < s.batch) {
@@ -129,7 +140,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
   __syncthreads();
   int slot = 0;
   fetch(blockIdx.z, slot);
-  uint32_t bands[K][2];
+  uint32_t bands[2][K][2];
   load_bands(taps, turned, bands);
   const float start = bias != nullptr ? float(bias[k]) : 0.f;
   for (int n = blockIdx.z; n < s.batch; n += gridDim.z, slot ^= 1) {
@@ -137,15 +148,19 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
     channels_last::wait_for_copies<1>();
     __syncthreads();
     const int own_row = row + warp_of_thread() * kTileRows;
-    convolve_octets<K>(tiles + slot * tile_size + warp_of_thread() * kTileRows * s.input_pitch, s.input_pitch,
-                       columns / kVector, bands, taps, turned, start, out, s.grad_pitch);
-    __syncwarp();
+    const T* const own = tiles + slot * tile_size + of_warp;
+    const bool finite = convolve_octets<K>(own, s.input_pitch, columns / kVector + 1, bands, start, out);
+    __syncwarp();  // the outputs are written before they are read
+    if (!__all_sync(0xffffffffu, finite)) {
+      repair<K>(own, s.input_pitch, columns, taps, turned, start, out);
+      __syncwarp();
+    }
     const int64_t out_plane = int64_t(n) * s.channels * s.multiplier + k;
     T* target = output + (out_plane * s.height + own_row) * s.width + column;
     for_each_vector(lane_of_thread(), kWarp, min(kTileRows, s.height - own_row), columns / kVector,
                     [&](int r, int v) {
                       *reinterpret_cast<uint4*>(target + (r * s.width + v * kVector)) =
-                          *reinterpret_cast<const uint4*>(out + (r * s.grad_pitch + v * kVector));
+                          *reinterpret_cast<const uint4*>(out + (r * s.input_pitch + v * kVector));
                     });
     __syncthreads();  // the tile is free again
   }
@@ -159,7 +174,7 @@ bool launch_tensor_core_forward(const Problem& p, bool turned, const T* input, c
   }
   const TileSizes sizes = tile_sizes(p);
   const int rows = sizes.warps * kTileRows;
-  const int bytes = (2 * (rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
+  const int bytes = (2 * (rows + K - 1) + rows) * sizes.input_pitch * int(sizeof(T));
   const auto kernel = tensor_core_forward_kernel<T, K>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   const int64_t tiles = p.out_channels() * sizes.bands * ceil_div(sizes.width, sizes.columns);

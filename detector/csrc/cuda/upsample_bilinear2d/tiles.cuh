@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int m = 0; m < kPacks; ++m) {
       const int p = tile.outputs_first + (member + m * kTeam) * kSize;
       if (p < tile.outputs_last) {
-        fetched.packs[m] = load_pack<kSize>(row + p);
+        fetched.load(m, row + p);
       }
     }
     return fetched;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
     Pack<A, kOutputs> row;
 #pragma unroll
     for (int v = 0; v < kOutputs; ++v) {
-      row.values[v] = A(fetched.packs[v / kSize].values[v % kSize]);
+      row.values[v] = A(fetched.pack(v / kSize).values[v % kSize]);
     }
     return row;
   };

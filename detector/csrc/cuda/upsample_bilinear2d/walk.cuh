@@ -94,10 +94,20 @@ struct Window {
   }
 };
 
-// The packs that a thread has fetched for one output line.
+// The packs that a thread has fetched for one output line, as the words that they were loaded in: elements of
+// half types that are loaded or zero were put together one by one.
 template <typename T, int kSize, int kTaps>
 struct Fetched {
-  Pack<T, kSize> packs[kTaps];
+  Word<sizeof(T) * kSize> words[kTaps];
+
+  __device__ void load(int k, const T* data) {
+    words[k] = *reinterpret_cast<const Word<sizeof(T) * kSize>*>(data);
+  }
+  __device__ Pack<T, kSize> pack(int k) const {
+    Pack<T, kSize> pack;
+    memcpy(&pack, &words[k], sizeof(pack));
+    return pack;
+  }
 };
 
 // Gradients at data[(window.first + k) * step], loaded for the k that have weights here and, past those, when
@@ -109,7 +119,7 @@ __device__ Fetched<T, kSize, kTaps> fetch(const Window<kTaps, Accumulate<T>>& wi
 #pragma unroll
   for (int k = 0; k < kTaps; ++k) {
     if (k < window.count) {
-      fetched.packs[k] = load_pack<kSize>(data + (window.first + k) * step);
+      fetched.load(k, data + (window.first + k) * step);
     }
   }
   return fetched;
@@ -127,7 +137,7 @@ __device__ Pack<A, kSize> sum_window(const Window<kTaps, A>& window, const Axis<
   };
 #pragma unroll
   for (int k = 0; k < kTaps; ++k) {
-    add(window.weights[k], fetched.packs[k]);
+    add(window.weights[k], fetched.pack(k));
   }
   for (int k = kTaps; k < window.count; ++k) {
     add(axis.weight_of(line, window.first + k), load_pack<kSize>(data + (window.first + k) * step));

@@ -44,12 +44,22 @@ constexpr auto forward_tile() {
   }
 }
 
+// For wide images that keep every multiprocessor busy: the same, or twice the channels, and longer rings.
+template <typename T, int K>
+constexpr auto wide_forward_tile() {
+  if constexpr (K == 5 && sizeof(T) == 4) {
+    return Tile<2, 4, 14, 1, 6, 1>{};
+  } else if constexpr (K == 3 && sizeof(T) == 2) {
+    return Tile<4, 4, 14, 1, 6, 1>{};
+  } else {
+    return forward_tile<T, K>();
+  }
+}
+
 template <typename T, int K>
 constexpr auto grad_weight_tile() {
-  if constexpr (K == 3 && sizeof(T) == 4) {
-    return Tile<2, 7, 8, 2, 3, 1>{};
-  } else if constexpr (K == 3) {
-    return Tile<4, 4, 8, 2, 4, 1>{};
+  if constexpr (K == 3) {
+    return Tile<2, 7, 8, 2, sizeof(T) == 4 ? 3 : 4, 1>{};
   } else {
     return Tile<1, 7, 8, 2, 4, 1>{};
   }
@@ -57,6 +67,8 @@ constexpr auto grad_weight_tile() {
 
 template <typename T, int K>
 using ForwardTile = decltype(forward_tile<T, K>());
+template <typename T, int K>
+using WideForwardTile = decltype(wide_forward_tile<T, K>());
 template <typename T, int K>
 using GradWeightTile = decltype(grad_weight_tile<T, K>());
 // Of 3 x 3 with stride 2, forward and grad_weight.
