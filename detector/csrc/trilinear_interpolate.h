@@ -44,7 +44,9 @@ struct Point {
     z[0] = 1 - w, z[1] = w;
   }
 
-  C10_HOST_DEVICE A weight(int c) const { return x[c >> 2] * y[c >> 1 & 1] * z[c & 1]; }
+  C10_HOST_DEVICE A weight(int c) const {  // without an index, which would take x, y and z to memory
+    return (c & 4 ? x[1] : x[0]) * (c & 2 ? y[1] : y[0]) * (c & 1 ? z[1] : z[0]);
+  }
 
   // The gradient of the point from sums[c] = sum over f of grad[n, f] feats[n, c, f].
   C10_HOST_DEVICE void gradient(const A (&sums)[kCorners], A (&along)[3]) const {

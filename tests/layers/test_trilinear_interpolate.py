@@ -62,7 +62,7 @@ def test_extrapolates_outside_the_cell(device: torch.device) -> None:
     assert trilinear_interpolate(feats, points).item() == 4 * 2 + 2 * -1 + 1
 
 
-@pytest.mark.parametrize("num_channels", [1, 3, 4, 16, 31, 100, 256, 257, 1100])
+@pytest.mark.parametrize("num_channels", [1, 2, 3, 4, 6, 16, 24, 31, 100, 256, 257, 1100])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_matches_twin(dtype: torch.dtype, num_channels: int, device: torch.device) -> None:
     # The points' gradient is a sum over all channels: its rounding grows with their number.

@@ -1,6 +1,7 @@
 // Trilinear interpolation on a GPU. Moving feats is all that costs: (8 + 1) N F elements each way for 16 N F
-// operations, so the floor is those bytes over the copy bandwidth. Three kernels: the output, the gradient of
-// feats, the gradient of the points. benchmarks/cases/trilinear_interpolate.py says what else was tried.
+// operations, so the floor is those bytes over the copy bandwidth. Four kernels: the output, the gradient of
+// feats of many channels and of few, the gradient of the points. benchmarks/cases/trilinear_interpolate.py
+// says what else was tried.
 #include <torch/csrc/stable/library.h>
 
 #include "../trilinear_interpolate.h"
@@ -68,20 +69,7 @@ __global__ void __launch_bounds__(kThreads)
   store_once(output + n * shape.num_channels + f, result);
 }
 
-// One channel: the eight corners of a point are one stretch of memory.
-template <typename T>
-__device__ void store_single(T* to, const T (&values)[kCorners]) {
-  constexpr int kSize = 16 / sizeof(T) < kCorners ? 16 / sizeof(T) : kCorners;
-  for (int c = 0; c < kCorners; c += kSize) {
-    Pack<T, kSize> pack;
-    for (int i = 0; i < kSize; ++i) {
-      pack.values[i] = values[c + i];
-    }
-    store_once(to + c, pack);
-  }
-}
-
-template <int V, bool kSingle, typename T, typename A = Accumulate<T>>
+template <int V, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     backward_feats_kernel(Matrix<T> grad, Matrix<A> points, Shape shape, T* grad_feats) {
   const int64_t n = shape.row(), f = shape.channel(V);
@@ -91,24 +79,46 @@ __global__ void __launch_bounds__(kThreads)
   const auto arriving = load_once<V>(grad.data + n * grad.row_stride + f * grad.column_stride);
   const Point<A> point(points, n);
   T* to = grad_feats + n * kCorners * shape.num_channels + f;
-  if constexpr (kSingle) {
-    T values[kCorners];
 #pragma unroll
-    for (int c = 0; c < kCorners; ++c) {
-      values[c] = T(point.weight(c) * A(arriving.values[0]));
+  for (int c = 0; c < kCorners; ++c) {
+    Pack<T, V> result;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      result.values[i] = T(point.weight(c) * A(arriving.values[i]));
     }
-    store_single(to, values);
-  } else {
+    store_once(to + c * shape.num_channels, result);
+  }
+}
+
+// Of few channels a thread has sixteen bytes of a point's eight corners, whichever those are, by V channels
+// of a corner: threads x have a point, threads y several. A thread for a row would write a little here and
+// there.
+template <int V, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_few_feats_kernel(Matrix<T> grad, Matrix<A> points, int64_t num_points, int num_channels,
+                              float inverse_of_channels, T* grad_feats) {
+  const int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (n >= num_points) {
+    return;
+  }
+  const int first = threadIdx.x * kPackSize<T>;
+  int c = (first + 0.5f) * inverse_of_channels, f = first - c * num_channels;
+  const Point<A> point(points, n);
+  Pack<T, kPackSize<T>> result;
 #pragma unroll
-    for (int c = 0; c < kCorners; ++c) {
-      Pack<T, V> result;
+  for (int at = 0; at < kPackSize<T>; at += V) {
+    const auto arriving = load_once<V>(&grad(n, f));
+    const A weight = point.weight(c);
 #pragma unroll
-      for (int i = 0; i < V; ++i) {
-        result.values[i] = T(point.weight(c) * A(arriving.values[i]));
-      }
-      store_once(to + c * shape.num_channels, result);
+    for (int i = 0; i < V; ++i) {
+      result.values[at + i] = T(weight * A(arriving.values[i]));
+    }
+    f += V;
+    if (f == num_channels) {
+      f = 0, ++c;
     }
   }
+  store_once(grad_feats + n * kCorners * num_channels + first, result);
 }
 
 // A sum over channels: over those of a lane, then over the lanes of the group, in a fixed order.
@@ -171,6 +181,9 @@ constexpr int kPack = sizeof(T) == 2 ? 4 : 16 / sizeof(T);
 template <typename T>
 constexpr int kForwardPack = sizeof(T) == 4 ? 2 : kPack<T>;
 
+// Of channels, up to which they are few.
+constexpr int64_t kFewBytes = 64;
+
 // Whether rows of this tensor, walked along its last dimension, can be read in packs.
 bool is_aligned(const Tensor& tensor) {
   const int64_t last = tensor.dim() - 1, size = tensor.element_size();
@@ -193,11 +206,25 @@ void launch_forward(const Tensor& feats, const Tensor& points, const Tensor& out
 template <int V, typename T>
 void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
   const Shape shape = shape_of(grad.size(0), grad.size(1), V, kThreads, true);
-  const auto kernel =
-      grad.size(1) == 1 ? backward_feats_kernel<V, true, T> : backward_feats_kernel<V, false, T>;
-  kernel<<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
+  backward_feats_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
       matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), shape,
       static_cast<T*>(grad_feats.mutable_data_ptr()));
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+template <typename T, int V = kPackSize<T>>
+void launch_backward_few_feats(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
+  if constexpr (V > 1) {
+    if (grad.size(1) % V != 0 || grad.stride(0) % V != 0 || grad.stride(1) != 1 ||
+        reinterpret_cast<uintptr_t>(grad.const_data_ptr()) % (V * sizeof(T)) != 0) {
+      return launch_backward_few_feats<T, V / 2>(grad, points, grad_feats);
+    }
+  }
+  const int num_channels = grad.size(1), packs = kCorners * num_channels / kPackSize<T>;
+  const dim3 threads(packs, kThreads / packs);
+  backward_few_feats_kernel<V><<<ceil_div(grad.size(0), threads.y), threads, 0, current_stream(grad)>>>(
+      matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), grad.size(0), num_channels,
+      1.f / num_channels, static_cast<T*>(grad_feats.mutable_data_ptr()));
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -240,7 +267,10 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const Tensor& points,
     using T = decltype(zero);
     const bool aligned = is_aligned(grad);
     if (needs_feats && grad.numel() > 0) {
-      const auto launch = aligned ? launch_backward_feats<16 / sizeof(T), T> : launch_backward_feats<1, T>;
+      const bool few = grad.size(1) * int64_t(sizeof(T)) <= kFewBytes;
+      const auto launch = few       ? launch_backward_few_feats<T>
+                          : aligned ? launch_backward_feats<16 / sizeof(T), T>
+                                    : launch_backward_feats<1, T>;
       launch(grad, points, gradients.feats);
     }
     if (feats && points.numel() > 0) {  // a point without channels still has a gradient, zero
