@@ -174,8 +174,8 @@ unsigned blocks_of(const Shape& shape) {
   return ceil_div(shape.num_rows << shape.group_bits, kThreads) * shape.chunks;
 }
 
-// Elements of a pack where a thread holds eight corners: 16 bytes of float and double. Of half types 8: with
-// 16, the registers leave too few threads. Forward 8 bytes of float too.
+// Elements of a pack at most, where a thread holds eight corners: 16 bytes of float and double. Of half types
+// 4: with 8, the registers leave too few threads. Forward 8 bytes of float too.
 template <typename T>
 constexpr int kPack = sizeof(T) == 2 ? 4 : 16 / sizeof(T);
 template <typename T>
@@ -184,15 +184,26 @@ constexpr int kForwardPack = sizeof(T) == 4 ? 2 : kPack<T>;
 // Of channels, up to which they are few.
 constexpr int64_t kFewBytes = 64;
 
-// Whether rows of this tensor, walked along its last dimension, can be read in packs.
-bool is_aligned(const Tensor& tensor) {
+// Whether rows of this tensor, walked along its last dimension, can be read in packs of so many bytes.
+bool takes_packs(const Tensor& tensor, int64_t bytes) {
   const int64_t last = tensor.dim() - 1, size = tensor.element_size();
-  bool aligned = tensor.stride(last) == 1 && tensor.size(last) * size % 16 == 0 &&
-                 reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+  bool takes = tensor.stride(last) == 1 && tensor.size(last) * size % bytes == 0 &&
+               reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % bytes == 0;
   for (int64_t d = 0; d < last; ++d) {
-    aligned = aligned && tensor.stride(d) * size % 16 == 0;
+    takes = takes && tensor.stride(d) * size % bytes == 0;
   }
-  return aligned;
+  return takes;
+}
+
+// Calls body(V), a constant: the elements of the largest packs that both take.
+template <typename T, int kMost, typename Body>
+void with_packs(const Tensor& a, const Tensor& b, const Body& body) {
+  if constexpr (kMost > 1) {
+    if (!takes_packs(a, kMost * sizeof(T)) || !takes_packs(b, kMost * sizeof(T))) {
+      return with_packs<T, kMost / 2>(a, b, body);
+    }
+  }
+  body(std::integral_constant<int, kMost>());
 }
 
 template <int V, typename T, typename P>
@@ -212,14 +223,8 @@ void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tenso
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-template <typename T, int V = kPackSize<T>>
+template <int V, typename T>
 void launch_backward_few_feats(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
-  if constexpr (V > 1) {
-    if (grad.size(1) % V != 0 || grad.stride(0) % V != 0 || grad.stride(1) != 1 ||
-        reinterpret_cast<uintptr_t>(grad.const_data_ptr()) % (V * sizeof(T)) != 0) {
-      return launch_backward_few_feats<T, V / 2>(grad, points, grad_feats);
-    }
-  }
   const int num_channels = grad.size(1), packs = kCorners * num_channels / kPackSize<T>;
   const dim3 threads(packs, kThreads / packs);
   backward_few_feats_kernel<V><<<ceil_div(grad.size(0), threads.y), threads, 0, current_stream(grad)>>>(
@@ -239,6 +244,12 @@ void launch_backward_points(const Tensor& grad, const Tensor& points, const Tens
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+template <typename T, typename P>
+void forward_in_packs(const Tensor& feats, const Tensor& points, const Tensor& output) {
+  with_packs<T, kForwardPack<T>>(feats, feats,
+                                 [&](auto pack) { launch_forward<pack, T, P>(feats, points, output); });
+}
+
 Tensor forward(const Tensor& feats, const Tensor& points) {
   check_arguments("trilinear_interpolate", feats, points);
   const auto guard = device_guard(feats);
@@ -246,13 +257,9 @@ Tensor forward(const Tensor& feats, const Tensor& points) {
   if (output.numel() > 0) {
     dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
-      const auto run = [&](auto coordinate) {
-        using P = decltype(coordinate);
-        const auto launch =
-            is_aligned(feats) ? launch_forward<kForwardPack<T>, T, P> : launch_forward<1, T, P>;
-        launch(feats, points, output);
-      };
-      points.scalar_type() == feats.scalar_type() ? run(T()) : run(Accumulate<T>());
+      const auto run = points.scalar_type() == feats.scalar_type() ? forward_in_packs<T, T>
+                                                                   : forward_in_packs<T, Accumulate<T>>;
+      run(feats, points, output);
     });
   }
   return output;
@@ -265,18 +272,17 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const Tensor& points,
   const Gradients gradients = new_gradients(grad, points, feats, needs_feats);
   dispatch_floating("trilinear_interpolate_backward", "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const bool aligned = is_aligned(grad);
     if (needs_feats && grad.numel() > 0) {
       const bool few = grad.size(1) * int64_t(sizeof(T)) <= kFewBytes;
-      const auto launch = few       ? launch_backward_few_feats<T>
-                          : aligned ? launch_backward_feats<16 / sizeof(T), T>
-                                    : launch_backward_feats<1, T>;
-      launch(grad, points, gradients.feats);
+      with_packs<T, kPackSize<T>>(grad, grad, [&](auto pack) {
+        const auto launch = few ? launch_backward_few_feats<pack, T> : launch_backward_feats<pack, T>;
+        launch(grad, points, gradients.feats);
+      });
     }
     if (feats && points.numel() > 0) {  // a point without channels still has a gradient, zero
-      const auto launch =
-          aligned && is_aligned(*feats) ? launch_backward_points<kPack<T>, T> : launch_backward_points<1, T>;
-      launch(grad, points, *feats, gradients.points);
+      with_packs<T, kPack<T>>(grad, *feats, [&](auto pack) {
+        launch_backward_points<pack, T>(grad, points, *feats, gradients.points);
+      });
     }
   });
   return {gradients.feats, gradients.points};
