@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch.autograd import forward_ad
 
 Op = TypeVar("Op", bound=Callable)
 
@@ -33,10 +34,11 @@ def differentiable(
         return output
 
     formulas = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    name = overload.name().replace("::", "_")  # what grad_fn shows
-    function = type(name, (torch.autograd.Function,), formulas)
+    name = overload.name()
+    function = type(name.replace("::", "_"), (torch.autograd.Function,), formulas)
 
     def call(*arguments):
+        refuse_tangents(name, *arguments)
         if _is_watched():
             return overload(*arguments)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
@@ -44,6 +46,17 @@ def differentiable(
         return _past_autograd(overload, *arguments)
 
     return call  # type: ignore[return-value]
+
+
+def refuse_tangents(name: str, *arguments: Any) -> None:
+    """Raises where forward-mode differentiation arrives, which would take the op for a constant."""
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:  # as nearly always
+        return
+    if any(
+        isinstance(argument, torch.Tensor) and forward_ad.unpack_dual(argument).tangent is not None
+        for argument in arguments
+    ):
+        raise NotImplementedError(f"{name} has no forward-mode derivative; differentiate it in reverse mode")
 
 
 def _past_autograd(op: Callable[..., Any], *arguments: Any) -> Any:

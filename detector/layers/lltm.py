@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable
+from detector.layers._autograd import differentiable, refuse_tangents
 from detector.layers._extension import load_extension
 
 _C = load_extension()
@@ -102,6 +102,7 @@ def _check_rank(op: str, input: Tensor, rank: int) -> None:
 
 
 def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    refuse_tangents("lltm", input, *others)
     # The first is the quicker to ask. Computes in float32 then, as all our ops do.
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(input.device.type):
         with torch.autocast(input.device.type, enabled=False):

@@ -5,10 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from detector.layers import quick_gelu, trilinear_interpolate
+from detector.layers import lltm, quick_gelu, trilinear_interpolate
 
 OP = torch.ops.detector.quick_gelu_forward.default
+WEIGHT_BIAS_H_C = torch.ones(6, 5), torch.ones(6), torch.ones(5, 2), torch.ones(5, 2)  # of lltm
 
 
 def gradient(function: Callable[[Tensor], Tensor], x: Tensor, create_graph: bool = False) -> Tensor:
@@ -42,6 +44,20 @@ def test_no_graph_is_kept_where_no_gradient_is_wanted(x: Tensor) -> None:
 def test_a_trace_holds_the_op(x: Tensor) -> None:
     traced = torch.jit.trace(quick_gelu, x)
     assert "detector::quick_gelu_forward" in str(traced.graph)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "function", [quick_gelu, lambda x: lltm(x, *WEIGHT_BIAS_H_C)[0]], ids=["quick_gelu", "lltm"]
+)
+def test_forward_mode_is_refused(function: Callable, requires_grad: bool, x: Tensor) -> None:
+    x = x.detach().requires_grad_(requires_grad)
+    with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
+        torch.func.jvp(function, (x,), (torch.ones_like(x),))
+    with forward_ad.dual_level():
+        function(x)  # no tangent arrives
+        with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
+            function(forward_ad.make_dual(x, torch.ones_like(x)))
 
 
 def test_vmap_of_a_tensor_that_requires_a_gradient(x: Tensor) -> None:
