@@ -90,37 +90,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of few channels a thread has sixteen bytes of a point's eight corners, whichever those are, by V channels
-// of a corner: threads x have a point, threads y several. A thread for a row would write a little here and
-// there.
-template <int V, typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    backward_few_feats_kernel(Matrix<T> grad, Matrix<A> points, int64_t num_points, int num_channels,
-                              float inverse_of_channels, T* grad_feats) {
-  const int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (n >= num_points) {
-    return;
-  }
-  const int first = threadIdx.x * kPackSize<T>;
-  int c = (first + 0.5f) * inverse_of_channels, f = first - c * num_channels;
-  const Point<A> point(points, n);
-  Pack<T, kPackSize<T>> result;
-#pragma unroll
-  for (int at = 0; at < kPackSize<T>; at += V) {
-    const auto arriving = load_once<V>(&grad(n, f));
-    const A weight = point.weight(c);
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      result.values[at + i] = T(weight * A(arriving.values[i]));
-    }
-    f += V;
-    if (f == num_channels) {
-      f = 0, ++c;
-    }
-  }
-  store_once(grad_feats + n * kCorners * num_channels + first, result);
-}
-
 // A sum over channels: over those of a lane, then over the lanes of the group, in a fixed order.
 template <int V, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
@@ -157,6 +126,137 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// ---- few channels ----
+//
+// Then threads for rows of channels would read and write a little of the same lines of memory over and over.
+
+// All that the points of a block have of feats, F channels: read side by side, then each thread has a point.
+template <typename T, int F>
+struct Corners {
+  static constexpr int kWords = kCorners * F / kPackSize<T>;  // of sixteen bytes, of a point
+  uint4 words[kThreads * kWords];
+
+  // Where the words that neighbours read at once lie in different banks.
+  static __device__ int place(int point, int word) {
+    constexpr bool kTurned = (kWords & (kWords - 1)) == 0;
+    return point * kWords + (kTurned ? word ^ point * kWords / 8 % kWords : word);
+  }
+
+  __device__ void load(const T* feats, int64_t first_point, int64_t num_points) {
+    const int64_t count = (num_points - first_point) * kWords;
+    const auto* from = reinterpret_cast<const uint4*>(feats) + first_point * kWords;
+    uint4 loaded[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const int at = i * kThreads + int(threadIdx.x);
+      if (at < count) {
+        loaded[i] = __ldg(from + at);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const int at = i * kThreads + int(threadIdx.x);
+      words[place(at / kWords, at % kWords)] = loaded[i];
+    }
+    __syncthreads();
+  }
+
+  // Calls body(corner, channel, value) for the thread's point.
+  template <typename Body>
+  __device__ void for_each(const Body& body) const {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      Pack<T, kPackSize<T>> pack;
+      memcpy(&pack, &words[place(threadIdx.x, w)], sizeof(pack));
+#pragma unroll
+      for (int i = 0; i < kPackSize<T>; ++i) {
+        const int element = w * kPackSize<T> + i;
+        body(element / F, element % F, Accumulate<T>(pack.values[i]));
+      }
+    }
+  }
+};
+
+template <int F, typename T, typename P, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    forward_few_kernel(const T* feats, Matrix<P> points, int64_t num_points, T* output) {
+  __shared__ Corners<T, F> corners;
+  const int64_t first = int64_t(blockIdx.x) * kThreads, n = first + threadIdx.x;
+  corners.load(feats, first, num_points);
+  if (n >= num_points) {
+    return;
+  }
+  const Point<A> point(points, n);
+  A sums[F] = {};
+  corners.for_each([&](int c, int f, A value) { sums[f] += point.weight(c) * value; });
+  constexpr int V = F & (F - 1) ? 1 : F;  // packs have a power of two
+#pragma unroll
+  for (int f = 0; f < F; f += V) {
+    Pack<T, V> result;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      result.values[i] = T(sums[f + i]);
+    }
+    store_once(output + n * F + f, result);
+  }
+}
+
+template <int F, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_points_few_kernel(Matrix<T> grad, const T* feats, Matrix<A> points, int64_t num_points,
+                               A* grad_points) {
+  __shared__ Corners<T, F> corners;
+  const int64_t first = int64_t(blockIdx.x) * kThreads, n = first + threadIdx.x;
+  corners.load(feats, first, num_points);
+  if (n >= num_points) {
+    return;
+  }
+  A arriving[F];
+#pragma unroll
+  for (int f = 0; f < F; ++f) {
+    arriving[f] = A(grad(n, f));
+  }
+  A sums[kCorners] = {}, along[3];
+  corners.for_each([&](int c, int f, A value) { sums[c] += arriving[f] * value; });
+  Point<A>(points, n).gradient(sums, along);
+#pragma unroll
+  for (int k = 0; k < 3; ++k) {
+    grad_points[n * 3 + k] = along[k];
+  }
+}
+
+// A thread has sixteen bytes of a point's eight corners, whichever those are, by V channels
+// of a corner: threads x have a point, threads y several.
+template <int V, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_few_feats_kernel(Matrix<T> grad, Matrix<A> points, int64_t num_points, int num_channels,
+                              float inverse_of_channels, T* grad_feats) {
+  const int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (n >= num_points) {
+    return;
+  }
+  const int first = threadIdx.x * kPackSize<T>;
+  int c = (first + 0.5f) * inverse_of_channels, f = first - c * num_channels;
+  const Point<A> point(points, n);
+  Pack<T, kPackSize<T>> result;
+#pragma unroll
+  for (int at = 0; at < kPackSize<T>; at += V) {
+    const auto arriving = load_once<V>(&grad(n, f));
+    const A weight = point.weight(c);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      result.values[at + i] = T(weight * A(arriving.values[i]));
+    }
+    f += V;
+    if (f == num_channels) {
+      f = 0, ++c;
+    }
+  }
+  store_once(grad_feats + n * kCorners * num_channels + first, result);
+}
+
+// ---- the host ----
+
 // Without chunks a group walks all channels of its row.
 Shape shape_of(int64_t num_rows, int64_t num_channels, int pack, int largest_group, bool in_chunks) {
   Shape shape{num_rows, num_channels, 0, 1};
@@ -181,8 +281,8 @@ constexpr int kPack = sizeof(T) == 2 ? 4 : 16 / sizeof(T);
 template <typename T>
 constexpr int kForwardPack = sizeof(T) == 4 ? 2 : kPack<T>;
 
-// Of channels, up to which they are few.
-constexpr int64_t kFewBytes = 64;
+// Of channels, up to which they are few: for the gradient of feats, and where feats are read.
+constexpr int64_t kFewBytes = 64, kFewBytesRead = 16;
 
 // Whether rows of this tensor, walked along its last dimension, can be read in packs of so many bytes.
 bool takes_packs(const Tensor& tensor, int64_t bytes) {
@@ -204,6 +304,24 @@ void with_packs(const Tensor& a, const Tensor& b, const Body& body) {
     }
   }
   body(std::integral_constant<int, kMost>());
+}
+
+// Whether the kernels that read feats of few channels can.
+bool are_few(const Tensor& feats) {
+  return feats.size(2) * feats.element_size() <= kFewBytesRead && feats.is_contiguous() &&
+         fits_packs(feats.const_data_ptr());
+}
+
+// Calls body(F), a constant: the channels, which are few.
+template <typename T, int F = kFewBytesRead / sizeof(T), typename Body>
+void with_channels(int64_t channels, const Body& body) {
+  if constexpr (F > 1) {
+    if (channels < F) {
+      return with_channels<T, F - 1>(channels, body);
+    }
+  }
+  body(std::integral_constant<int, F>());
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 template <int V, typename T, typename P>
@@ -245,9 +363,34 @@ void launch_backward_points(const Tensor& grad, const Tensor& points, const Tens
 }
 
 template <typename T, typename P>
-void forward_in_packs(const Tensor& feats, const Tensor& points, const Tensor& output) {
-  with_packs<T, kForwardPack<T>>(feats, feats,
-                                 [&](auto pack) { launch_forward<pack, T, P>(feats, points, output); });
+void run_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
+  if (are_few(feats)) {
+    with_channels<T>(feats.size(2), [&](auto F) {
+      forward_few_kernel<F><<<ceil_div(feats.size(0), kThreads), kThreads, 0, current_stream(feats)>>>(
+          static_cast<const T*>(feats.const_data_ptr()), matrix_view<P>(points), feats.size(0),
+          static_cast<T*>(output.mutable_data_ptr()));
+    });
+  } else {
+    with_packs<T, kForwardPack<T>>(feats, feats,
+                                   [&](auto V) { launch_forward<V, T, P>(feats, points, output); });
+  }
+}
+
+template <typename T>
+void run_backward_points(const Tensor& grad, const Tensor& points, const Tensor& feats,
+                         const Tensor& grad_points) {
+  using A = Accumulate<T>;
+  if (grad.numel() > 0 && are_few(feats)) {
+    with_channels<T>(feats.size(2), [&](auto F) {
+      backward_points_few_kernel<F>
+          <<<ceil_div(feats.size(0), kThreads), kThreads, 0, current_stream(feats)>>>(
+              matrix_view<T>(grad), static_cast<const T*>(feats.const_data_ptr()), matrix_view<A>(points),
+              feats.size(0), static_cast<A*>(grad_points.mutable_data_ptr()));
+    });
+  } else {  // a point without channels still has a gradient, zero
+    with_packs<T, kPack<T>>(grad, feats,
+                            [&](auto V) { launch_backward_points<V, T>(grad, points, feats, grad_points); });
+  }
 }
 
 Tensor forward(const Tensor& feats, const Tensor& points) {
@@ -257,8 +400,8 @@ Tensor forward(const Tensor& feats, const Tensor& points) {
   if (output.numel() > 0) {
     dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
-      const auto run = points.scalar_type() == feats.scalar_type() ? forward_in_packs<T, T>
-                                                                   : forward_in_packs<T, Accumulate<T>>;
+      const auto run =
+          points.scalar_type() == feats.scalar_type() ? run_forward<T, T> : run_forward<T, Accumulate<T>>;
       run(feats, points, output);
     });
   }
@@ -274,15 +417,13 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const Tensor& points,
     using T = decltype(zero);
     if (needs_feats && grad.numel() > 0) {
       const bool few = grad.size(1) * int64_t(sizeof(T)) <= kFewBytes;
-      with_packs<T, kPackSize<T>>(grad, grad, [&](auto pack) {
-        const auto launch = few ? launch_backward_few_feats<pack, T> : launch_backward_feats<pack, T>;
+      with_packs<T, kPackSize<T>>(grad, grad, [&](auto V) {
+        const auto launch = few ? launch_backward_few_feats<V, T> : launch_backward_feats<V, T>;
         launch(grad, points, gradients.feats);
       });
     }
-    if (feats && points.numel() > 0) {  // a point without channels still has a gradient, zero
-      with_packs<T, kPack<T>>(grad, *feats, [&](auto pack) {
-        launch_backward_points<pack, T>(grad, points, *feats, gradients.points);
-      });
+    if (feats && points.numel() > 0) {
+      run_backward_points<T>(grad, points, *feats, gradients.points);
     }
   });
   return {gradients.feats, gradients.points};
