@@ -62,12 +62,12 @@ def test_extrapolates_outside_the_cell(device: torch.device) -> None:
     assert trilinear_interpolate(feats, points).item() == 4 * 2 + 2 * -1 + 1
 
 
-@pytest.mark.parametrize("num_channels", [1, 2, 3, 4, 6, 16, 24, 31, 100, 256, 257, 1100])
+@pytest.mark.parametrize("num_channels", [1, 2, 3, 4, 6, 7, 8, 16, 24, 31, 100, 256, 257, 1100])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_matches_twin(dtype: torch.dtype, num_channels: int, device: torch.device) -> None:
     # The points' gradient is a sum over all channels: its rounding grows with their number.
     tolerance = {"rtol": 1e-5, "atol": 1e-4} if dtype == torch.float32 else {}
-    feats, points = make_inputs(37, num_channels, dtype, device)
+    feats, points = make_inputs(300, num_channels, dtype, device)
     if dtype in (torch.float16, torch.bfloat16):
         points = points.detach().float().requires_grad_()
         tolerance = {"rtol": 1e-2, "atol": 1e-2}
@@ -321,8 +321,8 @@ def test_cuda_past_two_to_the_31_elements(num_channels: int) -> None:
 @pytest.mark.cuda
 def test_cuda_small_enough_for_the_sanitizer() -> None:
     for dtype in DTYPES:
-        for num_channels in (1, 5, 16, 64, 272):
-            feats, points = make_inputs(37, num_channels, dtype, "cuda")
+        for num_channels in (1, 2, 3, 4, 5, 8, 16, 64, 272):
+            feats, points = make_inputs(270, num_channels, dtype, "cuda")
             points = points.detach().to(torch.float64 if dtype == torch.float64 else torch.float32)
             for needs in [(True, True), (True, False), (False, True)]:
                 inputs = [feats.requires_grad_(needs[0]), points.requires_grad_(needs[1])]
