@@ -34,7 +34,8 @@ At 512 x 256 x 512 products are most of it, in a graph in microseconds:
 * Launched before the product ends (programmatic dependent launch), the cell saved 0.3 and less.
 
 Outside a graph the targets are not reached: 28 to 31 and 132 to 145 us, in the queue of an H200 whose host
-takes 71 to 80 and 228 to 259 for eager PyTorch, 51 and 182 where the targets were set. The host is all of it:
+takes 71 to 80 and 228 to 259 for eager PyTorch, 51 and 182 where the targets were set; with a slower host, of
+139 to 141 and 338 to 420, 54 and 174 to 255. The host is all of it:
 without a gradient the op takes it 24 us; torch.autograd.grad of a product by 2, one by one, 95, of an
 autograd.Function with ready gradients for five inputs 115.
 """
