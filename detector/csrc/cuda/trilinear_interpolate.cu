@@ -1,261 +1,14 @@
 // Trilinear interpolation on a GPU. Moving feats is all that costs: (8 + 1) N F elements each way for 16 N F
-// operations, so the floor is those bytes over the copy bandwidth. Four kernels: the output, the gradient of
-// feats of many channels and of few, the gradient of the points. benchmarks/cases/trilinear_interpolate.py
-// says what else was tried.
+// operations, so the floor is those bytes over the copy bandwidth. Three kernels, the output, the gradient of
+// feats and the gradient of the points, for many channels and for few.
+// benchmarks/cases/trilinear_interpolate.py says what else was tried.
 #include <torch/csrc/stable/library.h>
 
-#include "../trilinear_interpolate.h"
-#include "launch.cuh"
-#include "pack.cuh"
-#include "reduce.cuh"
+#include "trilinear_interpolate/few_channels.cuh"
+#include "trilinear_interpolate/many_channels.cuh"
 
 namespace detector::trilinear_interpolate {
 namespace {
-
-constexpr int kThreads = 256;
-
-// How the threads of a grid share out rows of channels: `group` threads (a power of two) walk a row, and
-// where one pack each is not enough, `chunks` groups.
-struct Shape {
-  int64_t num_rows, num_channels;
-  int group_bits;
-  unsigned chunks;
-
-  __device__ int group() const { return 1 << group_bits; }
-  __device__ int lane() const { return threadIdx.x & (group() - 1); }
-  __device__ int64_t row() const {
-    return (int64_t(blockIdx.x / chunks) * kThreads + threadIdx.x) >> group_bits;
-  }
-  // The first channel of this thread.
-  __device__ int64_t channel(int pack) const {
-    return (int64_t(blockIdx.x % chunks) * group() + lane()) * pack;
-  }
-  // The lanes of the warp that are in this thread's group, which is no larger than the warp.
-  __device__ unsigned lanes_of_group() const {
-    return 0xffffffffu >> (kWarp - group()) << (lane_of_thread() & ~(group() - 1));
-  }
-};
-
-template <int V, typename T>
-__device__ void load_corners(const Features<T>& feats, int64_t n, int64_t f,
-                             Pack<T, V> (&corners)[kCorners]) {
-#pragma unroll
-  for (int c = 0; c < kCorners; ++c) {
-    corners[c] = load_once<V>(feats.corner(n, c) + f * feats.channel_stride);
-  }
-}
-
-// No loop: all loads start before the first is waited for.
-template <int V, typename T, typename P, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    forward_kernel(Features<T> feats, Matrix<P> points, Shape shape, T* output) {
-  const int64_t n = shape.row(), f = shape.channel(V);
-  if (n >= shape.num_rows || f >= shape.num_channels) {
-    return;
-  }
-  Pack<T, V> corners[kCorners];
-  load_corners(feats, n, f, corners);
-  const Point<A> point(points, n);
-  Pack<T, V> result;
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    A sum = 0;
-#pragma unroll
-    for (int c = 0; c < kCorners; ++c) {
-      sum += point.weight(c) * A(corners[c].values[i]);
-    }
-    result.values[i] = T(sum);
-  }
-  store_once(output + n * shape.num_channels + f, result);
-}
-
-template <int V, typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    backward_feats_kernel(Matrix<T> grad, Matrix<A> points, Shape shape, T* grad_feats) {
-  const int64_t n = shape.row(), f = shape.channel(V);
-  if (n >= shape.num_rows || f >= shape.num_channels) {
-    return;
-  }
-  const auto arriving = load_once<V>(grad.data + n * grad.row_stride + f * grad.column_stride);
-  const Point<A> point(points, n);
-  T* to = grad_feats + n * kCorners * shape.num_channels + f;
-#pragma unroll
-  for (int c = 0; c < kCorners; ++c) {
-    Pack<T, V> result;
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      result.values[i] = T(point.weight(c) * A(arriving.values[i]));
-    }
-    store_once(to + c * shape.num_channels, result);
-  }
-}
-
-// A sum over channels: over those of a lane, then over the lanes of the group, in a fixed order.
-template <int V, typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    backward_points_kernel(Matrix<T> grad, Features<T> feats, Matrix<A> points, Shape shape, A* grad_points) {
-  const int64_t n = shape.row();
-  if (n >= shape.num_rows) {
-    return;
-  }
-  A sums[kCorners] = {};
-#pragma unroll(V == 1 ? 4 : 2)
-  for (int64_t f = shape.lane() * V; f < shape.num_channels; f += shape.group() * V) {
-    const auto arriving = load_once<V>(grad.data + n * grad.row_stride + f * grad.column_stride);
-    Pack<T, V> corners[kCorners];
-    load_corners(feats, n, f, corners);
-#pragma unroll
-    for (int c = 0; c < kCorners; ++c) {
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        sums[c] += A(arriving.values[i]) * A(corners[c].values[i]);
-      }
-    }
-  }
-  A along[3];
-  Point<A>(points, n).gradient(sums, along);
-  for (int offset = shape.group() / 2; offset > 0; offset /= 2) {
-    for (A& slope : along) {
-      slope += __shfl_xor_sync(shape.lanes_of_group(), slope, offset);
-    }
-  }
-  if (shape.lane() == 0) {
-    for (int k = 0; k < 3; ++k) {
-      grad_points[n * 3 + k] = along[k];
-    }
-  }
-}
-
-// ---- few channels ----
-//
-// Then threads for rows of channels would read and write a little of the same lines of memory over and over.
-
-// All that the points of a block have of feats, F channels: read side by side, then each thread has a point.
-template <typename T, int F>
-struct Corners {
-  static constexpr int kWords = kCorners * F / kPackSize<T>;  // of sixteen bytes, of a point
-  uint4 words[kThreads * kWords];
-
-  // Where the words that neighbours read at once lie in different banks.
-  static __device__ int place(int point, int word) {
-    constexpr bool kTurned = (kWords & (kWords - 1)) == 0;
-    return point * kWords + (kTurned ? word ^ point * kWords / 8 % kWords : word);
-  }
-
-  __device__ void load(const T* feats, int64_t first_point, int64_t num_points) {
-    const int64_t count = (num_points - first_point) * kWords;
-    const auto* from = reinterpret_cast<const uint4*>(feats) + first_point * kWords;
-    uint4 loaded[kWords];
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      const int at = i * kThreads + int(threadIdx.x);
-      if (at < count) {
-        loaded[i] = __ldg(from + at);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      const int at = i * kThreads + int(threadIdx.x);
-      words[place(at / kWords, at % kWords)] = loaded[i];
-    }
-    __syncthreads();
-  }
-
-  // Calls body(corner, channel, value) for the thread's point.
-  template <typename Body>
-  __device__ void for_each(const Body& body) const {
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      Pack<T, kPackSize<T>> pack;
-      memcpy(&pack, &words[place(threadIdx.x, w)], sizeof(pack));
-#pragma unroll
-      for (int i = 0; i < kPackSize<T>; ++i) {
-        const int element = w * kPackSize<T> + i;
-        body(element / F, element % F, Accumulate<T>(pack.values[i]));
-      }
-    }
-  }
-};
-
-template <int F, typename T, typename P, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    forward_few_kernel(const T* feats, Matrix<P> points, int64_t num_points, T* output) {
-  __shared__ Corners<T, F> corners;
-  const int64_t first = int64_t(blockIdx.x) * kThreads, n = first + threadIdx.x;
-  corners.load(feats, first, num_points);
-  if (n >= num_points) {
-    return;
-  }
-  const Point<A> point(points, n);
-  A sums[F] = {};
-  corners.for_each([&](int c, int f, A value) { sums[f] += point.weight(c) * value; });
-  constexpr int V = F & (F - 1) ? 1 : F;  // packs have a power of two
-#pragma unroll
-  for (int f = 0; f < F; f += V) {
-    Pack<T, V> result;
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      result.values[i] = T(sums[f + i]);
-    }
-    store_once(output + n * F + f, result);
-  }
-}
-
-template <int F, typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    backward_points_few_kernel(Matrix<T> grad, const T* feats, Matrix<A> points, int64_t num_points,
-                               A* grad_points) {
-  __shared__ Corners<T, F> corners;
-  const int64_t first = int64_t(blockIdx.x) * kThreads, n = first + threadIdx.x;
-  corners.load(feats, first, num_points);
-  if (n >= num_points) {
-    return;
-  }
-  A arriving[F];
-#pragma unroll
-  for (int f = 0; f < F; ++f) {
-    arriving[f] = A(grad(n, f));
-  }
-  A sums[kCorners] = {}, along[3];
-  corners.for_each([&](int c, int f, A value) { sums[c] += arriving[f] * value; });
-  Point<A>(points, n).gradient(sums, along);
-#pragma unroll
-  for (int k = 0; k < 3; ++k) {
-    grad_points[n * 3 + k] = along[k];
-  }
-}
-
-// A thread has sixteen bytes of a point's eight corners, whichever those are, by V channels
-// of a corner: threads x have a point, threads y several.
-template <int V, typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    backward_few_feats_kernel(Matrix<T> grad, Matrix<A> points, int64_t num_points, int num_channels,
-                              float inverse_of_channels, T* grad_feats) {
-  const int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (n >= num_points) {
-    return;
-  }
-  const int first = threadIdx.x * kPackSize<T>;
-  int c = (first + 0.5f) * inverse_of_channels, f = first - c * num_channels;
-  const Point<A> point(points, n);
-  Pack<T, kPackSize<T>> result;
-#pragma unroll
-  for (int at = 0; at < kPackSize<T>; at += V) {
-    const auto arriving = load_once<V>(&grad(n, f));
-    const A weight = point.weight(c);
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      result.values[at + i] = T(weight * A(arriving.values[i]));
-    }
-    f += V;
-    if (f == num_channels) {
-      f = 0, ++c;
-    }
-  }
-  store_once(grad_feats + n * kCorners * num_channels + first, result);
-}
-
-// ---- the host ----
 
 // Without chunks a group walks all channels of its row.
 Shape shape_of(int64_t num_rows, int64_t num_channels, int pack, int largest_group, bool in_chunks) {
@@ -342,10 +95,10 @@ void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tenso
 }
 
 template <int V, typename T>
-void launch_backward_few_feats(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
+void launch_backward_feats_few(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
   const int num_channels = grad.size(1), packs = kCorners * num_channels / kPackSize<T>;
   const dim3 threads(packs, kThreads / packs);
-  backward_few_feats_kernel<V><<<ceil_div(grad.size(0), threads.y), threads, 0, current_stream(grad)>>>(
+  backward_feats_few_kernel<V><<<ceil_div(grad.size(0), threads.y), threads, 0, current_stream(grad)>>>(
       matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), grad.size(0), num_channels,
       1.f / num_channels, static_cast<T*>(grad_feats.mutable_data_ptr()));
   STD_CUDA_KERNEL_LAUNCH_CHECK();
@@ -418,7 +171,7 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const Tensor& points,
     if (needs_feats && grad.numel() > 0) {
       const bool few = grad.size(1) * int64_t(sizeof(T)) <= kFewBytes;
       with_packs<T, kPackSize<T>>(grad, grad, [&](auto V) {
-        const auto launch = few ? launch_backward_few_feats<V, T> : launch_backward_feats<V, T>;
+        const auto launch = few ? launch_backward_feats_few<V, T> : launch_backward_feats<V, T>;
         launch(grad, points, gradients.feats);
       });
     }
