@@ -19,12 +19,13 @@ Contiguous planes on an H200; what was tried, in microseconds in CUDA graphs:
   a product. By 16, with a third of the products: 68, and 66 with four blocks a channel (1, 2, 8, 16 and 32:
   94, 68, 67, 68 and 74). By columns 7 x 7 takes 69 and 5 x 5 46 to 53 (strips 67).
 * Instructions limited it: 1,155 of a warp for a plane, 61 % of the issue slots. 550 were for products, with
-  copies of the octets' halves, addresses and a test for NaN at every octet; 317 fetched, 31 for each
-  asynchronous copy, of 8 bytes as the tile began half an octet before the plane; 156 divided. With outputs
-  half an octet off instead, halves exchanged in the bands and one test a plane 634: 7 x 7 takes 45 forward,
-  52 for grad_weight (61 before), 5 x 5 39 and 45 (48 and 53). With 256, 512, 768, 1,280, 2,048 and 4,096
-  blocks in place of 1,024: 55, 46, 48, 45, 47 and 50. 3 x 3 takes 32 to 36 so, strips 36; but planes of 16,
-  24 and 136 rows take 1.7, 1.2 and 1.4 times as long as by strips, in 5 x 5 those of 16 and 24 1.2 and 1.1.
+  copies of the octets' halves, addresses and a test for NaN at every octet; 317 fetched, 80 of them to
+  divide and 31 for each asynchronous copy, of 8 bytes as the tile began half an octet before the plane; 153
+  stored, 83 of them to divide. With outputs half an octet off instead, halves exchanged in the bands, one
+  test a plane and no division 634: 7 x 7 takes 45 forward, 52 for grad_weight (61 before), 5 x 5 39 and 45
+  (48 and 53). With 256, 512, 768, 1,280, 2,048 and 4,096 blocks in place of 1,024: 55, 46, 48, 45, 47 and 50.
+  3 x 3 takes 32 to 36 so, strips 36; but planes of 16, 24 and 136 rows take 1.7, 1.2 and 1.4 times as long
+  as by strips, in 5 x 5 those of 16 and 24 1.2 and 1.1.
 * Planes of 14 x 14 and 7 x 7, 3 x 3 float32, where strips read single elements: 27 / 49 and 14 / 18 % of
   the copy bandwidth. By whole planes through shared memory: 50 / 40 and 34 / 21 %, where grad_weight had
   4,096 blocks, each of which adds its threads up after two images; it has 1,024 now.

@@ -25,7 +25,7 @@ At 512 x 256 x 512 products are most of it, in a graph in microseconds:
   back with their bias; in packs of four columns, without writing them back and with loads first: 46.1 and
   45.2. The cell took 3.0 then, torch.compile's 2.3 to 3.1, as its tuning happens to choose; four columns a
   thread there: 0.6 more. With __fdividef 2.7, with 32 bits and no loop 2.5, and the pack 2.0 in place of 2.3:
-  44.4 and 45.3 in one run, 45.0 and 44.8 in another. elu without a branch: 2.9.
+  44.4 and 45.3, 45.0 and 44.8, 45.0 and 45.6, 45.5 and 45.6 in four runs. elu without a branch: 2.9.
 * Backward, two columns a thread in the cell: 94 in place of 96, four the same; torch.compile 96.
 * Of other products of this size: two halves of the sum as a batch 36.5 in place of 39.8, as cuBLAS then needs
   no memset, but 28 in place of 25 for 256 rows; four quarters were the faster for all eight sizes tried, by 1
@@ -34,10 +34,10 @@ At 512 x 256 x 512 products are most of it, in a graph in microseconds:
 * Launched before the product ends (programmatic dependent launch), the cell saved 0.3 and less.
 
 Outside a graph the targets are not reached: 28 to 31 and 132 to 145 us, in the queue of an H200 whose host
-takes 71 to 80 and 228 to 259 for eager PyTorch, 51 and 182 where the targets were set; with a slower host, of
-139 to 141 and 338 to 420, 54 and 174 to 255. The host is all of it:
-without a gradient the op takes it 24 us; torch.autograd.grad of a product by 2, one by one, 95, of an
-autograd.Function with ready gradients for five inputs 115.
+takes 71 to 80 and 228 to 259 for eager PyTorch, 51 and 182 where the targets were set; with a slower host,
+which takes 139 to 141 and 338 to 420, 54 and 174 to 255. The host is all of it: without a gradient the op
+takes the faster one 24 us; torch.autograd.grad of a product by 2, one by one, 95, of an autograd.Function
+with ready gradients for five inputs 115.
 """
 
 from collections.abc import Sequence

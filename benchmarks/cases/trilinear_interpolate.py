@@ -26,7 +26,7 @@ on an H200, where writing alone runs at 110 % of a copy). Tried there, for that 
   cannot be read, 0.28 in float16. Up to 64 bytes a row never the slower. Forward the same way: no faster.
 * Forward of few channels, 2^22 points: 4 of float32 0.182 ms where torch.compile takes 0.175, 8 of float16
   0.173 and 0.159. Each read for a corner touches the same lines again, eight times over: by way of shared
-  memory 0.154 and 0.150; the gradient of points of 2^24 with one channel 0.23 in place of 0.26.
+  memory 0.154 and 0.150; both gradients of 2^24 points with one channel 0.448 in place of 0.470.
 * Packs of 8 and 4 bytes where rows are no multiple of 16, in place of single elements, float16, 540 MB:
   forward 0.18 to 0.15 and gradient of points 0.38 to 0.19 for 4 channels, 0.23 to 0.15 and 0.50 to 0.24 for
   12, 0.25 to 0.15 and 0.21 to 0.17 for 258. Of 6 channels in float32 forward takes 0.154 in place of 0.143.

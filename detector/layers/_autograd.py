@@ -35,7 +35,8 @@ def differentiable(
 
     formulas = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     name = overload.name()
-    function = type(name.replace("::", "_"), (torch.autograd.Function,), formulas)
+    name_of_grad_fn = name.replace("::", "_")
+    function = type(name_of_grad_fn, (torch.autograd.Function,), formulas)
 
     def call(*arguments):
         refuse_tangents(name, *arguments)

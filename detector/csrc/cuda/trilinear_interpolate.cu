@@ -59,18 +59,18 @@ void with_packs(const Tensor& a, const Tensor& b, const Body& body) {
   body(std::integral_constant<int, kMost>());
 }
 
-// Whether the kernels that read feats of few channels can.
-bool are_few(const Tensor& feats) {
+// So few and so stored that the kernels for them can read them.
+bool has_few_channels(const Tensor& feats) {
   return feats.size(2) * feats.element_size() <= kFewBytesRead && feats.is_contiguous() &&
          fits_packs(feats.const_data_ptr());
 }
 
-// Calls body(F), a constant: the channels, which are few.
+// Calls body(F), a constant: the number of channels.
 template <typename T, int F = kFewBytesRead / sizeof(T), typename Body>
-void with_channels(int64_t channels, const Body& body) {
+void with_few_channels(int64_t channels, const Body& body) {
   if constexpr (F > 1) {
     if (channels < F) {
-      return with_channels<T, F - 1>(channels, body);
+      return with_few_channels<T, F - 1>(channels, body);
     }
   }
   body(std::integral_constant<int, F>());
@@ -117,8 +117,8 @@ void launch_backward_points(const Tensor& grad, const Tensor& points, const Tens
 
 template <typename T, typename P>
 void run_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
-  if (are_few(feats)) {
-    with_channels<T>(feats.size(2), [&](auto F) {
+  if (has_few_channels(feats)) {
+    with_few_channels<T>(feats.size(2), [&](auto F) {
       forward_few_kernel<F><<<ceil_div(feats.size(0), kThreads), kThreads, 0, current_stream(feats)>>>(
           static_cast<const T*>(feats.const_data_ptr()), matrix_view<P>(points), feats.size(0),
           static_cast<T*>(output.mutable_data_ptr()));
@@ -133,8 +133,8 @@ template <typename T>
 void run_backward_points(const Tensor& grad, const Tensor& points, const Tensor& feats,
                          const Tensor& grad_points) {
   using A = Accumulate<T>;
-  if (grad.numel() > 0 && are_few(feats)) {
-    with_channels<T>(feats.size(2), [&](auto F) {
+  if (grad.numel() > 0 && has_few_channels(feats)) {
+    with_few_channels<T>(feats.size(2), [&](auto F) {
       backward_points_few_kernel<F>
           <<<ceil_div(feats.size(0), kThreads), kThreads, 0, current_stream(feats)>>>(
               matrix_view<T>(grad), static_cast<const T*>(feats.const_data_ptr()), matrix_view<A>(points),

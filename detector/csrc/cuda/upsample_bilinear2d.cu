@@ -13,9 +13,9 @@
 // - Forward of planes: packs of 8 bytes for 16: 78 % (float32), 63 % (float16), against 88 and 75 %. With
 //   strips of 64 rows float16 has 77 %, and float32 up to 4 less.
 // - Backward of channels: strips of 16, 32, 64 and 128 columns reach 68, 72, 74 and 69 % in float16, and 94,
-//   93, 83 and 72 % in float32. In float16 107 of 194 instructions of the loop put loaded or zero elements
-//   together two by two; as words 0.197 ms in place of 0.230. Held to registers for three blocks: 0.212; one,
-//   three and four outputs ahead in place of two: 0.238, 0.219 and 0.260.
+//   93, 83 and 72 % in float32. In float16 107 of some 460 instructions of a round put loaded or zero
+//   elements together two by two; as words 0.197 ms in place of 0.230. Held to registers for three blocks:
+//   0.212, with one output ahead in place of two 0.238; with three and four 0.219 and 0.260.
 #include <torch/csrc/stable/library.h>
 
 #include "launch.cuh"

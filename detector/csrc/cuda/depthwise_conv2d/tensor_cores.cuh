@@ -69,8 +69,8 @@ __device__ void for_each_vector(int thread, int threads, int rows, int vectors, 
   }
 }
 
-// Rows first_row ... and columns first_column ... of planes, which is the begin of a vector. What is outside
-// of the plane is the same for all: it is zeroed once.
+// Rows first_row ... and columns first_column ... of planes, a multiple of kVector. What is outside of the
+// plane is the same for all: it is zeroed once.
 struct Tile {
   int height, width, first_row, first_column, rows, vectors, pitch;
 

@@ -2,7 +2,7 @@
 // over and over.
 #pragma once
 
-#include "many_channels.cuh"
+#include "many_channels.cuh"  // kThreads
 
 namespace detector::trilinear_interpolate {
 

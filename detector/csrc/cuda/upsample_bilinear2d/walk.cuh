@@ -94,8 +94,8 @@ struct Window {
   }
 };
 
-// The packs that a thread has fetched for one output line, as the words that they were loaded in: elements of
-// half types that are loaded or zero were put together one by one.
+// The packs that a thread has fetched for one output line, as the words that they come in: packs of half
+// types that are either loaded or zero would be put together element by element.
 template <typename T, int kSize, int kTaps>
 struct Fetched {
   Word<sizeof(T) * kSize> words[kTaps];
