@@ -23,6 +23,7 @@ from detector.engine.train import train
 from detector.evaluation.coco import find_engine
 from detector.evaluation.samples import choose_samples
 from detector.utils.distributed import local_rank, local_world_size, world_size
+from detector.utils.errors import ConfigError
 from detector.utils.logging import setup_logging
 from detector.utils.reproducibility import seed_everything
 
@@ -34,13 +35,13 @@ def build_device(cfg: CfgNode) -> torch.device:
     """The device that DEVICE names; "auto" is the GPU where there is one. Each process has its own GPU."""
     available = torch.cuda.is_available()
     if cfg.DEVICE == "cuda" and not available:
-        raise ValueError("DEVICE is 'cuda', but torch finds no CUDA device; use DEVICE auto or DEVICE cpu")
+        raise ConfigError("DEVICE is 'cuda', but torch finds no CUDA device; use DEVICE auto or DEVICE cpu")
     if not available or cfg.DEVICE == "cpu":
         return torch.device("cpu")
     if world_size() == 1:
         return torch.device("cuda")
     if local_world_size() > torch.cuda.device_count():
-        raise ValueError(
+        raise ConfigError(
             f"{local_world_size()} processes were started where there are {torch.cuda.device_count()} GPUs; "
             "give torchrun --nproc_per_node of at most that, or use DEVICE cpu"
         )
@@ -82,7 +83,7 @@ def accumulated_batches(cfg: CfgNode) -> int:
         return solver.ACCUMULATE
     accumulate, rest = divmod(solver.IMAGES_PER_STEP, solver.IMAGES_PER_BATCH * processes)
     if rest:
-        raise ValueError(
+        raise ConfigError(
             f"SOLVER.IMAGES_PER_STEP is {solver.IMAGES_PER_STEP}, expected a multiple of "
             f"{solver.IMAGES_PER_BATCH * processes}: {processes} processes share it, in batches of "
             f"SOLVER.IMAGES_PER_BATCH {solver.IMAGES_PER_BATCH}"

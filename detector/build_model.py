@@ -25,6 +25,7 @@ from detector.modeling.weak_rcnn import WeakRCNN
 from detector.modeling.weights import TORCHVISION, Preprocessing, load_tensors, load_weights
 from detector.modeling.wsddn import Criterion
 from detector.structures import Detections, Scores
+from detector.utils.errors import ConfigError
 
 
 def build_model(cfg: CfgNode) -> WeakRCNN:
@@ -74,7 +75,7 @@ def build_backbone(cfg: CfgNode) -> nn.Module:
     try:  # timm is an optional dependency
         from detector.modeling.backbones.timm import TimmBackbone
     except ImportError:
-        raise ValueError("MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm") from None
+        raise ConfigError("MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm") from None
     return TimmBackbone(options.TIMM_NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
 
 
@@ -120,7 +121,7 @@ def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
         weights = load_weights(source)
         configured = Preprocessing(cfg.INPUT.MEAN, cfg.INPUT.STD)
         if not weights.preprocessing.is_close(configured):
-            raise ValueError(f"they want {weights.preprocessing}, but INPUT has {configured}")
+            raise ConfigError(f"they want {weights.preprocessing}, but INPUT has {configured}")
         if isinstance(backbone, VGG16):
             load_vgg16_weights(backbone, model.box_features.layers, weights.tensors)
         elif isinstance(backbone, ResNet):
@@ -133,7 +134,7 @@ def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
         raise FileNotFoundError(f"MODEL.WEIGHTS: {error}; download it, or use ''") from None
     except (RuntimeError, ValueError) as error:
         reason = shorten(str(error), 300)  # torch lists every key on lines of their own
-        raise ValueError(f"MODEL.WEIGHTS is {source!r}, which cannot be used: {reason}") from error
+        raise ConfigError(f"MODEL.WEIGHTS is {source!r}, which cannot be used: {reason}") from error
 
 
 def build_criterion(cfg: CfgNode) -> Criterion:
@@ -194,7 +195,7 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
             pyramid = torchvision_pyramid(backbone, weights)
         except (RuntimeError, ValueError) as error:
             reason = shorten(str(error), 300)
-            raise ValueError(
+            raise ConfigError(
                 f"SELF_TRAIN.WEIGHTS is {options.WEIGHTS!r}, which does not fit: {reason}"
             ) from error
         mean, std = TORCHVISION.mean, TORCHVISION.std

@@ -14,6 +14,7 @@ import yaml
 from yacs.config import CfgNode
 
 from detector.config_reader import flatten, merge, parse_yaml, read_yaml_chain
+from detector.utils.errors import ConfigError
 
 # fmt: off
 VOC_CLASSES = (
@@ -266,7 +267,7 @@ def load_cfg(path: str | Path, overrides: Sequence[object] = ()) -> CfgNode:
             builds on itself.
     """
     if len(overrides) % 2:
-        raise ValueError(
+        raise ConfigError(
             f"overrides come in pairs KEY VALUE, found an odd number: {' '.join(map(str, overrides))}"
         )
     cfg = get_cfg()
@@ -297,7 +298,7 @@ def check_resumable(text: str, cfg: CfgNode) -> list[str]:
         if key not in _MAY_CHANGE and key.split(".")[0] not in _GROUPS_THAT_MAY_CHANGE
     ]
     if refused:
-        raise ValueError(
+        raise ConfigError(
             f"this run began with another config: {'; '.join(refused)}. Go on with what it began with, "
             "config.yaml in its run folder, or begin a run in another OUTPUT_DIR"
         )
@@ -391,4 +392,4 @@ def _check_number(key: str, value: Any, number: float) -> None:
 
 def _require(holds: bool, key: str, value: Any, expected: str) -> None:
     if not holds:
-        raise ValueError(f"{key} is {value!r}, expected {expected}")
+        raise ConfigError(f"{key} is {value!r}, expected {expected}")

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from detector.utils.errors import ConfigError
+
 BASE_KEY = "_BASE_"
 
 
@@ -31,11 +33,11 @@ def read_yaml_chain(path: str | Path) -> list[tuple[Path, dict]]:
         known = [earlier for earlier, _ in chain]
         if file.resolve() in [earlier.resolve() for earlier in known]:
             circle = " -> ".join(map(str, [*known, file]))
-            raise ValueError(f"config file {path} builds on itself by {BASE_KEY}: {circle}")
+            raise ConfigError(f"config file {path} builds on itself by {BASE_KEY}: {circle}")
         content = _read_yaml(file, f", the {BASE_KEY} of {known[-1]}," if known else "")
         base = content.pop(BASE_KEY, None)
         if not (base is None or isinstance(base, str)):
-            raise ValueError(f"config file {file}: {BASE_KEY} is {base!r}, expected the path of one file")
+            raise ConfigError(f"config file {file}: {BASE_KEY} is {base!r}, expected the path of one file")
         chain.append((file, content))
         folder = file.parent
     return chain[::-1]
@@ -60,14 +62,14 @@ def merge(tree: dict, pairs: Iterable[tuple[str, Any]], source: str) -> None:
     defaults = dict(flatten(tree))
     for key, value in pairs:
         if key not in defaults:
-            raise ValueError(f"{source}{_unknown(key, list(defaults))}")
+            raise ConfigError(f"{source}{_unknown(key, list(defaults))}")
         node, (*groups, name) = tree, key.split(".")
         for group in groups:
             node = node[group]
         try:
             node[name] = _convert(value, defaults[key])
         except TypeError:
-            raise ValueError(f"{source}{key} is {value!r}, expected {_describe(defaults[key])}") from None
+            raise ConfigError(f"{source}{key} is {value!r}, expected {_describe(defaults[key])}") from None
 
 
 def _read_yaml(path: Path, role: str) -> dict:
@@ -83,9 +85,9 @@ def parse_yaml(text: str, source: str) -> dict:
     try:
         content = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ValueError(f"{source} is not yaml: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{source} is not yaml: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{source} holds a {type(content).__name__}, expected keys and values")
+        raise ConfigError(f"{source} holds a {type(content).__name__}, expected keys and values")
     return content
 
 

@@ -15,6 +15,7 @@ from train_cases import batches, criterion, make, weights
 from detector.engine.train import train
 from detector.utils.command_line import run_command
 from detector.utils.distributed import gather, local_rank, process_group, rank, together, world_size
+from detector.utils.errors import UserError
 
 CPU = torch.device("cpu")
 # Imports what takes seconds once for all processes of all tests. DistributedDataParallel wants torch._dynamo.
@@ -112,7 +113,7 @@ def gather_ranks():
 def fail_on_rank_1():
     with process_group(CPU, 30), together():
         if rank() == 1:
-            raise ValueError("there is no such file")
+            raise UserError("there is no such file")
 
 
 def lose_rank_1(way, folder):

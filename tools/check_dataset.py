@@ -26,6 +26,7 @@ from detector.data.proposals import Proposals, clean_proposals
 from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.samples import choose_samples, write_samples
 from detector.utils.command_line import config_parser, run_command
+from detector.utils.errors import UserError
 
 _SHOWN = 5  # of each kind of problem
 _IOUS = (0.5, 0.7)
@@ -64,7 +65,7 @@ def run(config_file: str, overrides: Sequence[str]) -> None:
     if repeated:
         print(f"same pixels:{_some(repeated)}\n")
     if problems:
-        raise ValueError(f"what would stop a run:{_some(problems)}")
+        raise UserError(f"what would stop a run:{_some(problems)}")
 
 
 def describe_images(dataset: AnnotatedImages) -> str:

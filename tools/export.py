@@ -32,6 +32,7 @@ from detector.engine.predictor import Predictor
 from detector.evaluation.report import write_json
 from detector.modeling.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
 from detector.utils.command_line import run_command
+from detector.utils.errors import UserError
 
 logger = logging.getLogger("detector.tools.export")
 
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     if not difference <= TOLERANCE:
         path.unlink()
         path.with_suffix(".json").unlink(missing_ok=True)  # an earlier run's
-        raise ValueError(
+        raise UserError(
             f"{options.format} gives other figures than the model, by {difference:.2g} where {TOLERANCE} is "
             f"allowed, on {len(inputs)} images; nothing is kept"
         )
@@ -83,7 +84,7 @@ def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
     try:
         dataset = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     except (FileNotFoundError, ValueError) as error:
-        raise ValueError(f"no images to check with: {error}; --images names a folder of others") from None
+        raise UserError(f"no images to check with: {error}; --images names a folder of others") from None
     return [dataset.image_path(i) for i in range(len(dataset))]
 
 

@@ -24,6 +24,7 @@ from detector.config import load_cfg
 from detector.data.images import IMAGE_SUFFIXES
 from detector.data.proposals.search import make_finder, propose
 from detector.utils.cores import usable_cores
+from detector.utils.errors import UserError
 
 
 def find_images(folder: Path) -> dict[str, Path]:
@@ -36,10 +37,10 @@ def find_images(folder: Path) -> dict[str, Path]:
             continue
         image_id = path.relative_to(folder).with_suffix("").as_posix()
         if image_id in images:
-            raise ValueError(f"two images of one id, {image_id!r}: {images[image_id]} and {path}")
+            raise UserError(f"two images of one id, {image_id!r}: {images[image_id]} and {path}")
         images[image_id] = path
     if not images:
-        raise ValueError(f"no images in {folder}: looked for {', '.join(IMAGE_SUFFIXES)}")
+        raise UserError(f"no images in {folder}: looked for {', '.join(IMAGE_SUFFIXES)}")
     return dict(sorted(images.items()))
 
 

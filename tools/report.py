@@ -39,6 +39,7 @@ from detector.evaluation.pictures import choose_images
 from detector.evaluation.voc import precision_recall
 from detector.structures import Detections
 from detector.utils.command_line import run_command
+from detector.utils.errors import UserError
 from detector.utils.files import atomic_write
 
 _CARDS = {"mAP50": "mAP50", "CorLoc": "CorLoc", "AP": "COCO AP", "image_mAP": "image mAP"}
@@ -92,7 +93,7 @@ def read_json(path: Path) -> dict:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON, or a damaged file: {error}") from None
+        raise UserError(f"{path} is not JSON, or a damaged file: {error}") from None
 
 
 def results_sections(
@@ -102,7 +103,7 @@ def results_sections(
     names, count = test_set.class_names, cfg.TEST.PICTURES
     found = {image.image_id: image for image in detections}
     if found.keys() != set(test_set.image_ids):
-        raise ValueError(
+        raise UserError(
             f"detections.npz is of {len(found)} images, which are not those of {test_set.name}: "
             "run tools/test_net.py again with the same DATASETS"
         )
@@ -131,9 +132,7 @@ def streams(cfg: CfgNode, folder: Path) -> Section:
 
     def read(image_id: str):
         if image_id not in places:
-            raise ValueError(
-                f"{train_set.name} has no image {image_id!r}, which {folder / 'snapshots'} shows"
-            )
+            raise UserError(f"{train_set.name} has no image {image_id!r}, which {folder / 'snapshots'} shows")
         return train_set.read_image(places[image_id]), train_set.annotation(places[image_id])
 
     return streams_section(snapshots, train_set.class_names, read)

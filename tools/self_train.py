@@ -43,6 +43,7 @@ from detector.evaluation.report import metrics_table, write_json
 from detector.structures import Detections
 from detector.utils.command_line import config_parser, run_command
 from detector.utils.distributed import world_size
+from detector.utils.errors import UserError
 from detector.utils.files import atomic_write
 from detector.utils.run_info import run_info
 
@@ -59,13 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
     if world_size() > 1:
-        raise ValueError(
-            f"self-training runs in one process, found {world_size()}: start it without torchrun"
-        )
+        raise UserError(f"self-training runs in one process, found {world_size()}: start it without torchrun")
     cfg = self_training_cfg(load_cfg(config_file, overrides))
     folder = Path(cfg.OUTPUT_DIR) / "self_train"
     if not resume and folder.exists():
-        raise ValueError(f"{folder} exists: add --resume to go on with it, or remove it")
+        raise UserError(f"{folder} exists: add --resume to go on with it, or remove it")
     path = Path(weights) if weights else Path(cfg.OUTPUT_DIR) / "model_final.pt"
     if not (folder / "pseudo").exists() and not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist; train first, or name another file")

@@ -15,6 +15,7 @@ from detector.config import load_cfg, parse_cfg
 from detector.data.proposals.search import make_finder
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.predictor import Predictor
+from detector.utils.errors import UserError
 
 
 def load(
@@ -84,11 +85,9 @@ def read_run(
     cfg = _config(checkpoint, file, [word for pair in (overrides or {}).items() for word in pair])
     name = cfg.MODEL.BACKBONE.TIMM_NAME
     if ":" in name:  # such as hf-hub:..., for which timm would go online
-        raise ValueError(
-            f"{file}: MODEL.BACKBONE.TIMM_NAME is {name!r}, expected the plain name of a network"
-        )
+        raise UserError(f"{file}: MODEL.BACKBONE.TIMM_NAME is {name!r}, expected the plain name of a network")
     if not cfg.DATASETS.CLASSES:
-        raise ValueError(f"{file}: its config names no classes (DATASETS.CLASSES)")
+        raise UserError(f"{file}: its config names no classes (DATASETS.CLASSES)")
     return file, checkpoint, cfg
 
 
@@ -99,7 +98,7 @@ def _config(checkpoint: dict[str, Any], file: Path, overrides: Sequence[object])
     for folder in (file.parent, file.parent.parent):
         if (folder / "config.yaml").is_file():
             return load_cfg(folder / "config.yaml", overrides)
-    raise ValueError(f"{file} holds no config, and there is no config.yaml of its run folder beside it")
+    raise UserError(f"{file} holds no config, and there is no config.yaml of its run folder beside it")
 
 
 def find_device(device: str | torch.device) -> torch.device:
@@ -112,7 +111,7 @@ def find_device(device: str | torch.device) -> torch.device:
     except RuntimeError:
         found = None
     if found is None or found.type not in ("cpu", "cuda"):
-        raise ValueError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")
+        raise UserError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")
     if found.type == "cuda" and not available:
-        raise ValueError(f"device is {str(device)!r}, but torch finds no CUDA device; use 'auto' or 'cpu'")
+        raise UserError(f"device is {str(device)!r}, but torch finds no CUDA device; use 'auto' or 'cpu'")
     return found

@@ -35,6 +35,7 @@ from detector.utils.distributed import (
     together,
     world_size,
 )
+from detector.utils.errors import UserError
 from detector.utils.files import atomic_write
 from detector.utils.run_info import run_info
 
@@ -84,7 +85,7 @@ def run(config_file: str, overrides: Sequence[str], resume: bool) -> None:
 def prepare(cfg: CfgNode, folder: Path, resume: bool) -> partial[float]:
     """All that comes before the first step; what is returned trains, and returns the seconds that it took."""
     if not resume and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
-        raise ValueError(
+        raise UserError(
             f"{folder} holds an earlier run: add --resume to go on with it, "
             "name another folder (OUTPUT_DIR NAME), or remove this one"
         )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from detector.data.images import read_image
 from detector.structures import Annotation
+from detector.utils.errors import DataError
 
 # Published VOC and COCO boxes reach up to a pixel outside their image here and there: not worth a warning.
 _OUTSIDE_TOLERANCE = 1.0
@@ -118,7 +119,7 @@ class AnnotatedImages:
         found, expected = tuple(image.shape[1:]), self.image_size(index)
         if found != expected:
             tag = "turned as" if self.apply_orientation else "as stored, whatever"
-            raise ValueError(
+            raise DataError(
                 f"image {self._paths[index]} has the (height, width) {found} {tag} its orientation tag says, "
                 f"but its boxes were made for {expected}"
             )
@@ -156,7 +157,7 @@ def _clip(boxes: np.ndarray, sizes: np.ndarray, describe: Callable[[int], str], 
     forwards = np.isfinite(boxes).all(axis=1) & (boxes[:, :2] <= boxes[:, 2:]).all(axis=1)  # (M,)
     if not forwards.all():
         wrong = int(np.argmin(forwards))
-        raise ValueError(f"{describe(wrong)}, which is turned inside out or not finite")
+        raise DataError(f"{describe(wrong)}, which is turned inside out or not finite")
     limits = np.tile(sizes[:, ::-1], 2)  # (M, 4): width, height, width, height
     clipped = boxes.clip(0, limits)
     cut = np.abs(boxes - clipped).max(axis=1, initial=0) > _OUTSIDE_TOLERANCE

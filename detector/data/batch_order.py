@@ -6,6 +6,8 @@ from itertools import chain, count, islice
 import numpy as np
 import torch
 
+from detector.utils.errors import DataError
+
 _Entry = tuple[int, int]  # index of an image, draw
 
 
@@ -39,7 +41,7 @@ class SeededBatches:
         shape: Callable[[int, int], tuple[int, int]] | None = None,
     ):
         if num_images < 1:
-            raise ValueError("there are no images to make batches of")
+            raise DataError("there are no images to make batches of")
         self.num_images, self.images_per_batch = num_images, images_per_batch
         self.seed, self.first, self.world_size = seed, start + rank, world_size
         self.window, self.shape = window, shape

@@ -22,6 +22,7 @@ from textwrap import shorten
 import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
+from detector.utils.errors import DataError
 
 # Polygons are most of a COCO file, and nobody here reads them. Emptied before the JSON is decoded, a file of
 # 737 MB took 6.9 s and 1.2 GB, not 13.2 s and 5.2 GB. Strings are safe: quotes in them have a backslash.
@@ -115,15 +116,15 @@ def _read_json(path: Path) -> dict[str, list[dict]]:
         known = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
         raise FileNotFoundError(f"{path} does not exist; the JSON files there are: {known}") from None
     except ValueError as error:  # of decoding bytes, too
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
+        raise DataError(f"{path} is not valid JSON: {error}") from None
     for key in ("images", "annotations", "categories"):
         rows = content.get(key) if isinstance(content, dict) else None
         if not isinstance(rows, list) or not set(map(type, rows)) <= {dict}:
-            raise ValueError(f"{path} has no list of {key}, expected an instances file in COCO's format")
+            raise DataError(f"{path} has no list of {key}, expected an instances file in COCO's format")
         ids = [row.get("id") for row in rows]
         if not set(map(type, ids)) <= {int}:
             wrong = next(row for row in rows if type(row.get("id")) is not int)
-            raise ValueError(f"{path} has among its {key} one without a whole id: {shorten(str(wrong), 200)}")
+            raise DataError(f"{path} has among its {key} one without a whole id: {shorten(str(wrong), 200)}")
         _require_unique(ids, f"{path}: the id", key)
     return content
 
@@ -132,7 +133,7 @@ def _read_categories(categories: Sequence[dict], path: Path) -> dict[int, str]:
     """Name of each category id, in the order of the ids."""
     for category in categories:
         if not isinstance(category.get("name"), str):
-            raise ValueError(
+            raise DataError(
                 f"{path}: category {category['id']} has the name {category.get('name')!r}, expected a string"
             )
     names = {category["id"]: category["name"] for category in sorted(categories, key=itemgetter("id"))}
@@ -146,7 +147,7 @@ def _match_classes(categories: dict[int, str], class_names: Sequence[str], path:
         if name not in categories.values():
             known = ", ".join(categories.values())
             hint = hint_nearest(name, categories.values())
-            raise ValueError(f"{path} has no category of the name {name!r}{hint}; it has {known}")
+            raise DataError(f"{path} has no category of the name {name!r}{hint}; it has {known}")
     columns = {name: column for column, name in enumerate(class_names)}
     return {category_id: columns.get(name, -1) for category_id, name in categories.items()}
 
@@ -154,11 +155,11 @@ def _match_classes(categories: dict[int, str], class_names: Sequence[str], path:
 def _read_images(images: Sequence[dict], path: Path) -> list[dict]:
     """The entries of images, in the order of their ids."""
     if not images:
-        raise ValueError(f"{path} has no images")
+        raise DataError(f"{path} has no images")
     for image in images:
         if not isinstance(image.get("file_name"), str):
             found = f"image {image['id']} has the file_name {image.get('file_name')!r}"
-            raise ValueError(f"{path}: {found}, expected a string")
+            raise DataError(f"{path}: {found}, expected a string")
     return sorted(images, key=itemgetter("id"))
 
 
@@ -169,7 +170,7 @@ def _read_sizes(images: Sequence[dict], path: Path) -> np.ndarray:
     if not good.all():
         wrong = int(np.argmin(good))
         height, width = images[wrong].get("height"), images[wrong].get("width")
-        raise ValueError(
+        raise DataError(
             f"{path}: image {images[wrong]['id']} has the height {height!r} and the width {width!r}"
         )
     return sizes.astype(np.int64)
@@ -225,7 +226,7 @@ def _look_up(
         for row in annotations:
             if not isinstance(row.get(key), int) or row[key] not in index:
                 wrong = f"annotation {row['id']} has the {key} {row.get(key)!r}"
-                raise ValueError(f"{path}: {wrong}, which is the id of no {kind}") from None
+                raise DataError(f"{path}: {wrong}, which is the id of no {kind}") from None
         raise
     return np.array(found, dtype=np.int64)
 
@@ -244,11 +245,11 @@ def _numbers(
             if np.array(value, dtype=np.float64).shape == shape:
                 continue
         expected = f"{shape[0]} numbers" if shape else "a number"
-        raise ValueError(f"{path}: {kind} {row['id']} has the {key} {value!r}, expected {expected}")
+        raise DataError(f"{path}: {kind} {row['id']} has the {key} {value!r}, expected {expected}")
     return np.zeros((0, *shape))
 
 
 def _require_unique(values: list, what: str, kind: str) -> None:
     if len(set(values)) < len(values):
         value, count = Counter(values).most_common(1)[0]
-        raise ValueError(f"{what} {value!r} stands {count} times among the {kind}, expected each once")
+        raise DataError(f"{what} {value!r} stands {count} times among the {kind}, expected each once")

@@ -14,6 +14,7 @@ import numpy as np
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
 from detector.data.image_table import Mistakes, Row, find_table, list_labels, read_table
 from detector.data.images import read_image_size
+from detector.utils.errors import DataError
 
 
 class ImageLabels(AnnotatedImages):
@@ -88,7 +89,7 @@ def _read_sizes(root: Path, rows: Sequence[Row], mistakes: Mistakes) -> np.ndarr
         try:
             earlier = first.setdefault(_image_id(row), row)
             if earlier is not row:
-                raise ValueError(
+                raise DataError(
                     f"picture {row.file!r} has the name of {earlier.file!r} on line {earlier.line}: "
                     "a picture is listed once, with all its labels, and suffixes do not tell two apart"
                 )

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from detector.utils.errors import DataError
+
 _MOST_SHOWN = 10  # mistakes
 _HEADERS = (["file", "labels"], ["file", "label"])
 _KEYS = ("file", "labels", "boxes")
@@ -56,7 +58,7 @@ class Mistakes:
             return
         lines = [f"{self.path}, line {line}: {what}" for line, what in sorted(self.found)]
         more = f"\n... and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
-        raise ValueError("\n".join(lines[:_MOST_SHOWN]) + more)
+        raise DataError("\n".join(lines[:_MOST_SHOWN]) + more)
 
 
 def find_table(root: str | Path, split: str) -> Path:
@@ -69,7 +71,7 @@ def find_table(root: str | Path, split: str) -> Path:
     paths = [Path(root, f"{split}{suffix}") for suffix in (".csv", ".jsonl")]
     there = [path for path in paths if path.is_file()]
     if len(there) == 2:
-        raise ValueError(f"there are {paths[0]} and {paths[1]}: keep the one that is meant")
+        raise DataError(f"there are {paths[0]} and {paths[1]}: keep the one that is meant")
     if not there:
         known = sorted(path.name for pattern in ("*.csv", "*.jsonl") for path in Path(root).glob(pattern))
         raise FileNotFoundError(
@@ -89,11 +91,11 @@ def read_table(path: Path) -> tuple[list[Row], Mistakes]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: not UTF-8; save the table with that encoding") from None
+        raise DataError(f"{path}, line {line}: not UTF-8; save the table with that encoding") from None
     mistakes = Mistakes(path)
     rows = list((_read_csv if path.suffix == ".csv" else _read_json_lines)(text, mistakes))
     if not rows and not mistakes.found:
-        raise ValueError(f"{path} lists no picture")
+        raise DataError(f"{path} lists no picture")
     return rows, mistakes
 
 
@@ -115,7 +117,7 @@ def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
                 line, f"label {label!r} differs from {other!r} of line {lines[other]} only in capitals"
             )
     if not lines and not mistakes.found:
-        raise ValueError(f"{mistakes.path} has no label")
+        raise DataError(f"{mistakes.path} has no label")
     return tuple(sorted(lines))
 
 
@@ -139,7 +141,7 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
 
 def _csv_row(line: int, cells: list[str]) -> Row:
     if len(cells) != 2:
-        raise ValueError(
+        raise DataError(
             f"{len(cells)} columns, expected 2: file,label;label (a name that holds a comma needs quotes)"
         )
     file, labels = cells
@@ -160,12 +162,10 @@ def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
 
 def _json_row(line: int, content: object) -> Row:
     if not isinstance(content, dict):
-        raise ValueError(
-            f'a {type(content).__name__}, expected an object like {{"file": ..., "labels": ...}}'
-        )
+        raise DataError(f'a {type(content).__name__}, expected an object like {{"file": ..., "labels": ...}}')
     unknown = [key for key in content if key not in _KEYS]
     if unknown:
-        raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(_KEYS)}")
+        raise DataError(f"unknown key {unknown[0]!r}; known are {', '.join(_KEYS)}")
     boxes = None
     if "boxes" in content:
         boxes = tuple(map(_json_box, _list(content["boxes"], "boxes")))
@@ -173,14 +173,14 @@ def _json_row(line: int, content: object) -> Row:
     labels = content.get("labels")
     if labels is None:
         if boxes is None:
-            raise ValueError("no labels; a picture that shows none of the classes has []")
+            raise DataError("no labels; a picture that shows none of the classes has []")
         labels = sorted(shown)
     names = _split_labels(labels) if isinstance(labels, str) else tuple(_list(labels, "labels"))
     names = tuple(_label(name) for name in names)
     if boxes is not None and set(names) != shown:
         name = min(set(names) ^ shown)
         where = "a box but not among the labels" if name in shown else "a label without a box"
-        raise ValueError(f"{name!r} is {where}; boxes are either all there, or left out")
+        raise DataError(f"{name!r} is {where}; boxes are either all there, or left out")
     return Row(line, _file(content.get("file")), names, boxes)
 
 
@@ -190,17 +190,17 @@ def _json_box(content: object) -> LabelledBox:
         "box",
         "difficult",
     }:
-        raise ValueError(f'a box is {content!r}, expected {{"label": NAME, "box": [x1, y1, x2, y2]}}')
+        raise DataError(f'a box is {content!r}, expected {{"label": NAME, "box": [x1, y1, x2, y2]}}')
     box, difficult = content["box"], content.get("difficult", False)
     numbers = isinstance(box, list) and all(type(side) in (int, float) for side in box)
     if not numbers or len(box) != 4 or not isinstance(difficult, bool):
-        raise ValueError(f"a box is {content!r}, expected 4 numbers, and true or false if difficult is there")
+        raise DataError(f"a box is {content!r}, expected 4 numbers, and true or false if difficult is there")
     return LabelledBox(_label(content["label"]), tuple(map(float, box)), difficult)
 
 
 def _list(content: object, key: str) -> list:
     if not isinstance(content, list):
-        raise ValueError(f"{key} is {content!r}, expected a list")
+        raise DataError(f"{key} is {content!r}, expected a list")
     return content
 
 
@@ -210,11 +210,11 @@ def _split_labels(text: str) -> tuple[str, ...]:
 
 def _label(text: object) -> str:
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"an empty label, or none: {text!r}")
+        raise DataError(f"an empty label, or none: {text!r}")
     return text.strip()
 
 
 def _file(text: object) -> str:
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"no file name: {text!r}")
+        raise DataError(f"no file name: {text!r}")
     return text.strip()

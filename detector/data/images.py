@@ -9,6 +9,8 @@ import torch
 from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
+from detector.utils.errors import DataError
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
 # What Pillow raises on files that are not, or only partly, images.
@@ -85,7 +87,7 @@ def open_image(source: ImageSource) -> Tensor:
             f"image is a {type(source).__name__}, expected a path, a Pillow image, a numpy array or a tensor"
         )
     if not (right_type and fits and 0 not in shape):
-        raise ValueError(f"image is {dtype} {shape}, expected {expected}, not empty")
+        raise DataError(f"image is {dtype} {shape}, expected {expected}, not empty")
     if isinstance(pixels, np.ndarray):
         pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels[:, :, :3]
         # Copied: torch takes no arrays of negative strides, such as image[:, :, ::-1].
@@ -130,4 +132,4 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
     except FileNotFoundError:
         raise FileNotFoundError(f"image {path} does not exist") from None
     except _DECODE_ERRORS as error:
-        raise ValueError(f"image {path} cannot be read: {error}") from error
+        raise DataError(f"image {path} cannot be read: {error}") from error

@@ -6,6 +6,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from detector.utils.errors import DataError
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
@@ -30,12 +32,12 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
             raise FileNotFoundError(f"{path} does not exist")
         below = [path] if not path.is_dir() else _images_below(path, outside)
         if not below:
-            raise ValueError(f"no images in {path}: looked for {', '.join(IMAGE_SUFFIXES)}")
+            raise DataError(f"no images in {path}: looked for {', '.join(IMAGE_SUFFIXES)}")
         for file in below:
             name = file.relative_to(path).as_posix() if path.is_dir() else file.name
             stem = str(Path(name).with_suffix(""))
             if stem in stems:
-                raise ValueError(f"{stems[stem]} and {file} would both be called {stem}: give one at a time")
+                raise DataError(f"{stems[stem]} and {file} would both be called {stem}: give one at a time")
             found[name] = stems[stem] = file
     return found
 
@@ -68,13 +70,13 @@ def video_frames(path: Path, stride: int = 1) -> Iterator[tuple[int, np.ndarray]
             if number % stride == 0:
                 decoded, frame = video.retrieve()
                 if not decoded:
-                    raise ValueError(f"video {path}: frame {number} cannot be decoded")
+                    raise DataError(f"video {path}: frame {number} cannot be decoded")
                 yield number, cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
             number += 1
     finally:
         video.release()
     if number == 0:
-        raise ValueError(f"video {path} cannot be read: OpenCV finds no frame in it")
+        raise DataError(f"video {path} cannot be read: OpenCV finds no frame in it")
 
 
 def count_frames(path: Path, stride: int = 1) -> int:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.structures import Sample, flip_boxes, scale_boxes
+from detector.utils.errors import DataError
 
 
 def resized_size(height: int, width: int, size: int, side: str, max_size: int) -> tuple[int, int]:
@@ -21,7 +22,7 @@ def resized_size(height: int, width: int, size: int, side: str, max_size: int) -
         ValueError: `side` is neither "shortest" nor "longest".
     """
     if side not in ("shortest", "longest"):
-        raise ValueError(f"side is {side!r}, expected 'shortest' or 'longest'")
+        raise DataError(f"side is {side!r}, expected 'shortest' or 'longest'")
     reference = min(height, width) if side == "shortest" else max(height, width)
     scale = min(size / reference, max_size / max(height, width))
     return max(1, round(height * scale)), max(1, round(width * scale))

@@ -19,6 +19,7 @@ import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
 from detector.data.images import find_image, read_image_size
+from detector.utils.errors import DataError
 
 Row = tuple[float, float, float, float, int, bool]  # xmin, ymin, xmax, ymax as in the file; label; difficult
 
@@ -95,10 +96,10 @@ def _read_split(root: Path, split: str) -> tuple[str, ...]:
         raise FileNotFoundError(f"split file {path} does not exist; the splits there are: {known}")
     image_ids = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
     if not image_ids:
-        raise ValueError(f"split file {path} is empty, expected one image id a line")
+        raise DataError(f"split file {path} is empty, expected one image id a line")
     image_id, count = Counter(image_ids).most_common(1)[0]
     if count > 1:
-        raise ValueError(f"split file {path} lists image {image_id} {count} times, expected each image once")
+        raise DataError(f"split file {path} lists image {image_id} {count} times, expected each image once")
     return image_ids
 
 
@@ -120,16 +121,16 @@ def _parse(path: Path) -> ElementTree.Element:
     except FileNotFoundError:
         raise FileNotFoundError(f"annotation {path} does not exist") from None
     except ElementTree.ParseError as error:
-        raise ValueError(f"annotation {path} is not valid XML: {error}") from None
+        raise DataError(f"annotation {path} is not valid XML: {error}") from None
     if root.tag != "annotation":  # else any XML would pass for an image without objects
-        raise ValueError(f"annotation {path} has the root <{root.tag}>, expected <annotation>")
+        raise DataError(f"annotation {path} has the root <{root.tag}>, expected <annotation>")
     return root
 
 
 def _read_label(element: ElementTree.Element, path: Path, columns: dict[str, int]) -> int:
     name = (element.findtext("name") or "").strip()
     if name not in columns:
-        raise ValueError(
+        raise DataError(
             f"annotation {path} has an object of unknown class {name!r}{hint_nearest(name, columns)}; "
             f"known are {', '.join(columns)}"
         )
@@ -140,7 +141,7 @@ def _read_corners(element: ElementTree.Element, path: Path) -> tuple[float, floa
     bndbox = element.find("bndbox")
     if bndbox is None:
         name = (element.findtext("name") or "").strip()
-        raise ValueError(f"annotation {path} has an object ({name}) without a bndbox")
+        raise DataError(f"annotation {path} has an object ({name}) without a bndbox")
     xmin, ymin, xmax, ymax = (_read_number(bndbox, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
     return xmin, ymin, xmax, ymax
 
@@ -152,4 +153,4 @@ def _read_number(element: ElementTree.Element, tag: str, path: Path, default: st
         return float(text or "")  # some boxes of VOC 2011 and later are fractional
     except ValueError:
         place = f"<{tag}> of <{element.tag}>"
-        raise ValueError(f"annotation {path}: {place} is {text!r}, expected a number") from None
+        raise DataError(f"annotation {path}: {place} is {text!r}, expected a number") from None

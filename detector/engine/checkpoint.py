@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from detector import __version__
 from detector.utils.distributed import world_size
+from detector.utils.errors import UserError
 from detector.utils.files import atomic_write
 
 
@@ -91,10 +92,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         first_line = str(error).partition("\n")[0]
         raise DamagedCheckpoint(f"{path} is not a checkpoint, or a damaged one: {first_line}") from None
     if not isinstance(state, dict) or not {"model", "iteration", "train_seconds"} <= state.keys():
-        raise ValueError(f"{path} is not a checkpoint written by tools/train_net.py")
+        raise UserError(f"{path} is not a checkpoint written by tools/train_net.py")
     version = state.get("version", __version__)
     if _numbers(version) > _numbers(__version__):
-        raise ValueError(f"{path} was written by detector {version}, this is {__version__}: install that one")
+        raise UserError(f"{path} was written by detector {version}, this is {__version__}: install that one")
     return state
 
 
@@ -110,7 +111,7 @@ def restore_model(model: nn.Module, checkpoint: dict[str, Any], path: Path) -> N
     ]
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
-        raise ValueError(
+        raise UserError(
             f"checkpoint {path} is of another model: {'; '.join(differing[:3])}{more}. "
             "Use the config that it was trained with: config.yaml in its run folder"
         )
@@ -120,11 +121,11 @@ def restore_model(model: nn.Module, checkpoint: dict[str, Any], path: Path) -> N
 def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Path) -> None:
     """Load the optimiser's momenta; learning rates and decays stay those of `optimizer`, as configured."""
     if "optimizer" not in checkpoint:
-        raise ValueError(f"{path} has weights only; resuming needs a file of the checkpoints folder")
+        raise UserError(f"{path} has weights only; resuming needs a file of the checkpoints folder")
     groups = optimizer.state_dict()["param_groups"]
     saved = checkpoint["optimizer"]
     if [len(g["params"]) for g in saved["param_groups"]] != [len(g["params"]) for g in groups]:
-        raise ValueError(
+        raise UserError(
             f"checkpoint {path} was made with other parameters frozen; "
             "resume with config.yaml of its run folder"
         )

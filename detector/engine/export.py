@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from detector.modeling.exported import INPUTS, OUTPUTS
+from detector.utils.errors import MissingPackage, UserError
 
 Network = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]  # images, rois, counts -> scores, boxes
 
@@ -30,12 +31,12 @@ def save_program(program: ExportedProgram, form: str, path: Path) -> None:
             torch.export.save(program, temporary)
         elif form == "aot_inductor":
             if shutil.which("c++") is None and shutil.which("g++") is None:
-                raise ValueError("aot_inductor needs a C++ compiler, and there is none: install g++")
+                raise UserError("aot_inductor needs a C++ compiler, and there is none: install g++")
             torch._inductor.aoti_compile_and_package(program, package_path=str(temporary))
         elif form == "onnx":
             to_onnx(program, temporary)
         else:
-            raise ValueError(f"form is {form!r}, expected one of {', '.join(map(repr, SUFFIXES))}")
+            raise UserError(f"form is {form!r}, expected one of {', '.join(map(repr, SUFFIXES))}")
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -71,14 +72,14 @@ def to_onnx(program: ExportedProgram, path: Path) -> None:
     try:
         from detector.engine.onnx_ops import translations
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackage(
             f"ONNX needs onnxscript ({error}): pip install onnx onnxscript onnxruntime"
         ) from None
     known = translations()
     ops = {node.target for node in program.graph.nodes if node.op == "call_function"}
     ours = {op for op in ops if str(op).startswith("detector.")}
     if unknown := sorted(str(op) for op in ours - known.keys()):
-        raise ValueError(f"ONNX has no counterpart of {', '.join(unknown)}")
+        raise UserError(f"ONNX has no counterpart of {', '.join(unknown)}")
     try:
         exported = torch.onnx.export(
             program,
@@ -91,7 +92,7 @@ def to_onnx(program: ExportedProgram, path: Path) -> None:
         )
     except torch.onnx.OnnxExporterError as error:
         reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"the model cannot be said in ONNX: {reason}") from error
+        raise UserError(f"the model cannot be said in ONNX: {reason}") from error
     exported.save(str(path), external_data=False)
 
 
@@ -102,7 +103,7 @@ def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Ten
         for images, rois, counts in inputs:
             (scores, boxes), (others, moved) = ours(images, rois, counts), other(images, rois, counts)
             if scores.shape != others.shape or boxes.shape != moved.shape:
-                raise ValueError(f"scores {tuple(others.shape)}, expected {tuple(scores.shape)}")
+                raise UserError(f"scores {tuple(others.shape)}, expected {tuple(scores.shape)}")
             if len(scores):
                 side = max(images.shape[2:])
                 worst = max(worst, float((scores - others).abs().max()))

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from detector.utils.distributed import gather, raise_once
+from detector.utils.errors import UserError
 
 
-class NonFiniteLoss(FloatingPointError):
+class NonFiniteLoss(UserError, FloatingPointError):
     """A loss or a gradient is NaN or infinite."""
 
 

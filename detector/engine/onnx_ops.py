@@ -6,6 +6,7 @@ import torch
 from onnxscript import opset18 as op
 
 import detector.layers  # noqa: F401  torch.ops.detector
+from detector.utils.errors import UserError
 
 
 def translations() -> dict[Callable, Callable]:
@@ -39,4 +40,4 @@ def _roi_pool(input, boxes, pooled_height, pooled_width, scale, channels_last):
 
 def _check_layout(channels_last: bool) -> None:
     if channels_last:
-        raise ValueError("ONNX's pooling of regions takes no features in channels-last memory")
+        raise UserError("ONNX's pooling of regions takes no features in channels-last memory")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from detector.engine.loss_log import NonFiniteLoss
+from detector.utils.errors import UserError
 
 # The gradient of no healthy step overflows at a smaller loss scale: below, the scaler would halve for ever.
 _LEAST_SCALE = 1.0
@@ -29,7 +30,7 @@ class Precision:
     def __init__(self, name: Literal["float32", "tf32", "bf16", "fp16"], device: torch.device) -> None:
         dtypes = {"float32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
         if name not in dtypes:
-            raise ValueError(f"precision is {name!r}, expected one of {', '.join(map(repr, dtypes))}")
+            raise UserError(f"precision is {name!r}, expected one of {', '.join(map(repr, dtypes))}")
         self.name, self.dtype, self.device = name, dtypes[name], device
         # float16 ends at 6e-8: gradients are scaled up, and a step where one overflows is left out.
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")

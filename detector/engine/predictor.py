@@ -14,6 +14,7 @@ from detector.data.proposals.search import Finder
 from detector.data.transforms import TestTransform
 from detector.engine.inference import predict
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
+from detector.utils.errors import UserError
 
 
 class Predictor:
@@ -71,7 +72,7 @@ class Predictor:
         each = [None] * len(images) if proposals is None else proposals
         if not isinstance(each, (list, tuple)) or len(each) != len(images):
             found = f"a list of {len(each)}" if isinstance(each, (list, tuple)) else type(each).__name__
-            raise ValueError(f"proposals is {found}, expected a list of {len(images)}, one for each image")
+            raise UserError(f"proposals is {found}, expected a list of {len(images)}, one for each image")
         return list(self._detect(map(self.views, images, each, map(str, range(len(images))))))
 
     def views(
@@ -100,9 +101,9 @@ def _boxes(proposals: Tensor | np.ndarray) -> Tensor:
     """Proposals as a float32 tensor (R, 4) on the CPU; ValueError where they are not boxes."""
     boxes = torch.as_tensor(proposals).detach().cpu().float()
     if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise ValueError(f"proposals have the shape {tuple(boxes.shape)}, expected (R, 4)")
+        raise UserError(f"proposals have the shape {tuple(boxes.shape)}, expected (R, 4)")
     bad = ~boxes.isfinite().all(dim=1) | (boxes[:, 2:] < boxes[:, :2]).any(dim=1)
     if bad.any():
         row = int(bad.nonzero()[0, 0])
-        raise ValueError(f"proposal {row} is {boxes[row].tolist()}, expected finite x1 <= x2 and y1 <= y2")
+        raise UserError(f"proposal {row} is {boxes[row].tolist()}, expected finite x1 <= x2 and y1 <= y2")
     return boxes

@@ -16,6 +16,7 @@ from detector.engine.checkpoint import (
     restore_optimizer,
 )
 from detector.utils.distributed import world_size
+from detector.utils.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def load_newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         except DamagedCheckpoint as error:
             logger.warning("warning: %s; the one before it is used", error)
     if found:
-        raise ValueError(f"all checkpoints in {found[0].parent} are damaged; remove them to start over")
+        raise UserError(f"all checkpoints in {found[0].parent} are damaged; remove them to start over")
     return None
 
 
@@ -105,7 +106,7 @@ def check_batches(progress: Progress, accumulate: int) -> None:
         return
     if before != now:
         fitting = [n for n in range(1, before + 1) if before % n == 0]
-        raise ValueError(
+        raise UserError(
             f"the checkpoint was made with {before} batches a step, but {world_size()} processes x "
             f"{accumulate} accumulated batches are {now}; processes x SOLVER.ACCUMULATE must stay {before}, "
             f"so the number of processes can be {', '.join(map(str, fitting))}"

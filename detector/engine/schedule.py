@@ -7,6 +7,8 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from detector.utils.errors import UserError
+
 # torch's base class of batch and instance norms is private; timm's variants derive from it.
 NORM_LAYERS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
@@ -31,7 +33,7 @@ def lr_factor(
     elif schedule == "cosine":
         factor = (1 + math.cos(math.pi * iteration / max_iter)) / 2
     else:
-        raise ValueError(f"schedule is {schedule!r}, expected 'step' or 'cosine'")
+        raise UserError(f"schedule is {schedule!r}, expected 'step' or 'cosine'")
     if iteration < warmup_iters:
         factor *= warmup_factor + (1 - warmup_factor) * iteration / warmup_iters
     return factor

@@ -22,6 +22,7 @@ from detector.engine.schedule import set_lr
 from detector.engine.snapshots import Snapshots
 from detector.structures import Batch
 from detector.utils.distributed import is_main, no_sync, rank, replicate, world_size
+from detector.utils.errors import UserError
 from detector.utils.reproducibility import seed_batch
 
 logger = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ def _add_gradient(
         losses = criterion(outputs, batch)
     except ValueError as error:
         loss_log.check_own()  # scores that are not finite may be the doing of an earlier batch, not yet read
-        raise ValueError(f"images {', '.join(batch.image_ids)}: {error}") from error
+        raise UserError(f"images {', '.join(batch.image_ids)}: {error}") from error
     loss = torch.stack(list(losses.values())).sum()
     precision.scaler.scale(loss / accumulate).backward()
     loss_log.add({"loss": loss, **losses}, batch.image_ids)

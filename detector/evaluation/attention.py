@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from detector.evaluation.drawing import class_colour, outermost_pixels
+from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
 
 _PANEL = 240  # pixels of the longest side of a drawn image
@@ -61,7 +62,7 @@ def load_attention(path: Path) -> list[Attention]:
             count = len({name.partition("/")[0] for name in file.files})
             rows = [{each.name: file[f"{i}/{each.name}"] for each in fields(Attention)} for i in range(count)]
     except (EOFError, KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a snapshot that training wrote: {error}") from None
+        raise DataError(f"{path} is not a snapshot that training wrote: {error}") from None
     return [
         Attention(str(row.pop("image_id")), **{name: torch.from_numpy(row[name]) for name in row})
         for row in rows

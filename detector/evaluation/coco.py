@@ -9,6 +9,7 @@ import numpy as np
 
 from detector.evaluation.voc import in_order_of
 from detector.structures import Annotation, Detections
+from detector.utils.errors import UserError
 
 # Each figure's IoU thresholds, of 0.5, 0.55, ..., 0.95, and its range of areas, of all, small, medium, large.
 _FIGURES = {
@@ -33,7 +34,7 @@ def find_engine() -> str:
         with contextlib.suppress(ImportError):
             import_module(name)
             return name
-    raise ValueError("COCO metrics need a package that is not installed: pip install pycocotools")
+    raise UserError("COCO metrics need a package that is not installed: pip install pycocotools")
 
 
 def coco_ap(

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from detector.structures import Detections
+from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
 
 
@@ -45,5 +46,5 @@ def load_detections(path: Path) -> list[Detections]:
             ids, counts = file["image_ids"].tolist(), file["counts"].tolist()
             columns = [torch.from_numpy(file[name]).split(counts) for name in ("boxes", "scores", "labels")]
     except (EOFError, KeyError, ValueError, OSError, RuntimeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} does not hold detections that tools/test_net.py wrote: {error}") from None
+        raise DataError(f"{path} does not hold detections that tools/test_net.py wrote: {error}") from None
     return [Detections(*row) for row in zip(ids, *columns, strict=True)]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from detector.structures import apply_deltas, clip_boxes
+from detector.utils.errors import UserError
 
 INPUTS, OUTPUTS = ("images", "rois", "counts"), ("scores", "boxes")
 LEAST_SIDE = 16  # pixels; smaller images are to be padded, as detector/data/transforms.py does
@@ -96,4 +97,4 @@ def export_program(model: nn.Module) -> ExportedProgram:
             )
     except Exception as error:  # torch.export raises errors of many kinds
         reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"torch.export cannot follow this model: {reason}") from error
+        raise UserError(f"torch.export cannot follow this model: {reason}") from error

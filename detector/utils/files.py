@@ -1,27 +1,45 @@
-"""Files that appear whole or not at all."""
+"""Reading and writing files: whole or not at all, and with errors that name the file."""
 
+import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+
+from detector.utils.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_TEXT_LIMIT = 2**31  # bytes; COCO's largest annotation file has 0.5 GB
 
 
 @contextmanager
 def atomic_write(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a file to write that takes the place of `path` only once it is complete and on the disk.
+    """Open a file for writing that replaces `path` once it is complete and on the disk.
 
-    The folder's entry is on the disk too when this returns: the file outlives a loss of power.
-
-    Whatever goes wrong, Ctrl-C too, leaves a file that was at `path` before as it was, and nothing beside it.
+    The folder entry is synchronized too, so the file survives a loss of power. A file that was at `path`
+    keeps its permissions. On any failure, including Ctrl-C, an earlier file at `path` is unchanged and no
+    temporary file remains. The temporary file `.NAME.tmp` is always created anew: a symbolic link of that
+    name is removed, not followed.
 
     Raises:
-        OSError: it could not be written, as on a full disk; names the path.
+        OSError: the file could not be written, for example because the disk is full; names the path.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
+        temporary.unlink(missing_ok=True)  # left by a process that was killed
+        flags = (
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        )
+        descriptor = os.open(temporary, flags, _permissions(path))
+        with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
+            if hasattr(os, "fchmod") and path.is_file():
+                os.fchmod(descriptor, _permissions(path))  # os.open applied the umask
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -29,11 +47,107 @@ def atomic_write(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
         _sync_folder(path.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        # torch.save reports a failed write as a RuntimeError of its own, with the OSError for its context.
+        # torch.save reports a failed write as a RuntimeError whose context is the OSError.
         for cause in (error, error.__context__):
             if isinstance(cause, OSError):
                 raise OSError(f"cannot write {path}: {cause.strerror or cause}") from error
         raise
+
+
+def write_image(path: str | Path, image: "Image", form: str, **options: Any) -> None:
+    """Write a picture as "png" or "jpeg"; `options` are those of Pillow's encoder.
+
+    It is encoded in memory first, because Pillow ignores a short write to a full disk.
+
+    Raises:
+        OSError: the file could not be written; names the path.
+    """
+    buffer = BytesIO()
+    image.save(buffer, format=form, **options)
+    with atomic_write(path) as file:
+        file.write(buffer.getbuffer())
+
+
+@contextmanager
+def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
+    """Convert every exception of a reader into one that names the file.
+
+    Args:
+        path: the file that the block reads.
+        kind: what the file is for, such as "checkpoint"; it begins the message.
+
+    Raises:
+        FileNotFoundError, OSError: the file does not exist, or the system cannot read it.
+        DataError: it is not a regular file, or its content is not what the reader expects. A UserError that
+            names the file already passes unchanged.
+    """
+    check_regular(path, kind)
+    try:
+        yield
+    except UserError as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{kind} {path}: {error}") from error
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{kind} {path} does not exist") from error
+    except OSError as error:
+        raise OSError(f"{kind} {path} cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # parsers raise many kinds over damaged bytes
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DataError(f"{kind} {path} is damaged or of another format: {reason}") from error
+
+
+def check_regular(path: str | Path, kind: str = "file") -> None:
+    """Raise where `path` is missing, a folder, or a FIFO or device, which would block the reader for ever."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{kind} {path} does not exist") from error
+    except (OSError, ValueError) as error:
+        raise OSError(f"{kind} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(mode):
+        found = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+        raise DataError(f"{kind} {path} is {found}, expected a file")
+
+
+def read_text(path: str | Path, kind: str = "file", limit: int = _TEXT_LIMIT) -> str:
+    """The text of a UTF-8 file of at most `limit` bytes, without a byte order mark; errors name it."""
+    with reading(path, kind):
+        if (size := os.stat(path).st_size) > limit:
+            raise DataError(f"{kind} {path} has {size} bytes, expected at most {limit}")
+        try:
+            return Path(path).read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{kind} {path} is not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x}): "
+                "save it as UTF-8"
+            ) from None
+
+
+def read_json(path: str | Path, kind: str = "file") -> Any:
+    """The content of a JSON file; errors name it."""
+    text = read_text(path, kind)
+    with reading(path, kind):
+        return json.loads(text)
+
+
+def inside(folder: str | Path, name: str) -> Path:
+    """The path of `name` in a folder, for writing.
+
+    Raises:
+        DataError: `name` is absolute or leads out of the folder by "..".
+    """
+    pure = PurePosixPath(name.replace("\\", "/"))
+    if not pure.parts or pure.is_absolute() or ".." in pure.parts or "\0" in name or Path(name).drive:
+        raise DataError(f"{name!r} is not a path inside {folder}, so nothing is written there")
+    return Path(folder, pure)
+
+
+def _permissions(path: Path) -> int:
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return 0o666
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,6 +12,8 @@ from typing import IO
 
 import numpy as np
 
+from detector.utils.errors import UserError
+
 _LOCAL_HEADER = struct.Struct("<26x2H")  # of a zip member; the lengths of the name and of the extra field
 _HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -36,11 +38,11 @@ def map_array(path: str | Path, name: str) -> np.ndarray:
         file.seek(sum(_LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))), 1)
         version = np.lib.format.read_magic(file)
         if version not in _HEADER_READERS:
-            raise ValueError(f"{name} has the .npy version {version}")
+            raise UserError(f"{name} has the .npy version {version}")
         shape, fortran_order, dtype = _HEADER_READERS[version](file)
         offset = file.tell()
     if dtype.hasobject:
-        raise ValueError(f"{name} holds Python objects, which are not read (allow_pickle=False)")
+        raise UserError(f"{name} holds Python objects, which are not read (allow_pickle=False)")
     if 0 in shape:  # nothing can be mapped of nothing
         return np.empty(shape, dtype)
     return np.memmap(path, dtype, "r", offset, shape, "F" if fortran_order else "C")

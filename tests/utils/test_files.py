@@ -1,12 +1,15 @@
-"""detector.utils.files: whole or not at all."""
+"""detector.utils.files: whole or not at all, and errors that name the file."""
 
 import os
 import resource
 import stat
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from detector.utils.files import atomic_write
+from detector.utils.errors import DataError
+from detector.utils.files import atomic_write, inside, read_json, read_text, reading, write_image
 
 
 @pytest.fixture
@@ -67,3 +70,70 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path):
         atomic_write(tmp_path / "nowhere" / "a"),
     ):
         pass
+
+
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path):
+    victim, path = tmp_path / "victim", tmp_path / "a.txt"
+    victim.write_text("precious")
+    (tmp_path / ".a.txt.tmp").symlink_to(victim)
+    with atomic_write(path, "w") as file:
+        file.write("new")
+    assert (victim.read_text(), path.read_text()) == ("precious", "new")
+
+
+def test_a_file_that_is_written_again_keeps_its_permissions(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    path.chmod(0o600)
+    with atomic_write(path, "w") as file:
+        file.write("new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_picture_is_complete_or_an_error_on_a_full_disk(tmp_path, small_disk):
+    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
+    with pytest.raises(OSError, match=r"cannot write .*a\.jpg"):
+        write_image(tmp_path / "a.jpg", Image.fromarray(noise), "jpeg", quality=95)
+    assert not list(tmp_path.iterdir())
+    write_image(tmp_path / "b.png", Image.new("RGB", (30, 20)), "png")
+    assert Image.open(tmp_path / "b.png").size == (30, 20)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ValueError("x"), RecursionError("x"), EOFError()])
+def test_any_error_of_a_reader_names_the_file(tmp_path, error):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match=rf"^weights {path} is damaged"), reading(path, "weights"):
+        raise error
+
+
+def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
+    with pytest.raises(DataError, match="not a regular file"), reading(tmp_path / "pipe"):
+        pass
+    with pytest.raises(DataError, match="is a folder"), reading(tmp_path):
+        pass
+    with pytest.raises(FileNotFoundError, match=r"config file .*none does not exist"):
+        read_text(tmp_path / "none", "config file")
+
+
+def test_text_that_is_not_utf8_or_not_json_or_too_long_names_the_file(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match=rf"{path} is not UTF-8 text \(byte 3 is 0xe9\)"):
+        read_text(path)
+    path.write_text("{")
+    with pytest.raises(DataError, match=rf"{path} is damaged"):
+        read_json(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(DataError, match=rf"{path} is damaged"):
+        read_json(path)
+    with pytest.raises(DataError, match="expected at most 10"):
+        read_text(path, limit=10)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../../b", "..\\a", "", "a\0b"])
+def test_nothing_is_written_outside_of_a_folder(tmp_path, name):
+    with pytest.raises(DataError, match="not a path inside"):
+        inside(tmp_path, name)
+    assert inside(tmp_path, "a/b.xml") == tmp_path / "a" / "b.xml"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from detector.utils.errors import MissingPackage
+
 HEIGHT, WIDTH = 300, 400
 FOCAL = WIDTH / 2  # pixels: the view is 90 degrees wide
 DEPTH_UNIT = 7.5  # map units a step of the depth buffer, measured; a little less than the least seen
@@ -53,7 +55,7 @@ class Game:
         try:  # an optional dependency
             import vizdoom
         except ImportError:
-            raise ImportError("vizdoom is not installed: pip install vizdoom") from None
+            raise MissingPackage("vizdoom is not installed: pip install vizdoom") from None
         game = self.engine = vizdoom.DoomGame()
         game.set_doom_config_path(str(folder / f"{map_name}.ini"))
         game.set_doom_game_path(str(Path(vizdoom.__file__).parent / "freedoom2.wad"))

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from detector.utils.errors import DataError
+
 
 def clean_proposals(boxes: Tensor, *, min_size: float, stride: float, max_count: int) -> Tensor:
     """Those of the boxes (R, 4) that are worth scoring, in their order: (R', 4) with R' <= max_count.
@@ -12,7 +14,7 @@ def clean_proposals(boxes: Tensor, *, min_size: float, stride: float, max_count:
     left after the first `max_count`.
     """
     if stride <= 0:
-        raise ValueError(f"stride must be positive, not {stride}")
+        raise DataError(f"stride must be positive, not {stride}")
     sides = boxes[:, 2:] - boxes[:, :2]
     boxes = boxes[(sides > min_size).all(dim=1)]
     cells = (boxes / stride).round()

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
 from detector.utils.npz import NpzWriter, map_array
 
@@ -62,7 +63,7 @@ class Proposals(Mapping[str, Tensor]):
         if isinstance(self._boxes, tuple):
             shape, self._boxes = self._boxes, map_array(self.source, "boxes")
             if self._boxes.shape != shape:
-                raise ValueError(f"{self.source} was changed while it was in use")
+                raise DataError(f"{self.source} was changed while it was in use")
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -95,7 +96,7 @@ class Proposals(Mapping[str, Tensor]):
         image_ids = dataset.image_ids
         missing = [image_id for image_id in image_ids if image_id not in self._rows]
         if missing:
-            raise ValueError(
+            raise DataError(
                 f"{self.source} has no proposals for {len(missing)} of {len(image_ids)} images, "
                 f"the first is {missing[0]!r}; {REMEDY}"
             )
@@ -103,7 +104,7 @@ class Proposals(Mapping[str, Tensor]):
         sizes = np.array([dataset.image_size(i) for i in range(len(image_ids))], np.int64).reshape(-1, 2)
         for i in np.flatnonzero((self.sizes[rows] != sizes).any(axis=1))[:1]:
             found, size = tuple(self.sizes[rows[i]].tolist()), tuple(sizes[i].tolist())
-            raise ValueError(
+            raise DataError(
                 f"{self.source} was made for an image {image_ids[i]!r} of (height, width) {found}, "
                 f"but it is {size}; {REMEDY}"
             )
@@ -126,7 +127,7 @@ def check_boxes(boxes: np.ndarray, size: Sequence[int], image_id: str, source: s
     inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
     if not inside.all():
         found = boxes[np.flatnonzero(~inside)[0]].tolist()
-        raise ValueError(
+        raise DataError(
             f"{source}: image {image_id!r} has the box {found}, not "
             f"0 <= x1 <= x2 <= {width}, 0 <= y1 <= y2 <= {height}; {REMEDY}"
         )
@@ -142,12 +143,12 @@ def _check_arrays(
     images = len(image_ids)
     if len(counts) != images or sizes.shape != (images, 2) or boxes_shape[1:] != (4,):
         found = f"{len(counts)} counts, sizes {sizes.shape}, boxes {boxes_shape}"
-        raise ValueError(f"{source}: {images} image ids need as many counts and sizes; found {found}")
+        raise DataError(f"{source}: {images} image ids need as many counts and sizes; found {found}")
     if len(set(image_ids)) != images:
         twice = next(name for name, count in Counter(image_ids).items() if count > 1)
-        raise ValueError(f"{source}: the image {twice!r} is there more than once")
+        raise DataError(f"{source}: the image {twice!r} is there more than once")
     if (counts < 0).any() or counts.sum() != boxes_shape[0]:
-        raise ValueError(
+        raise DataError(
             f"{source}: counts must not be negative and must add up to the number of boxes, "
             f"{boxes_shape[0]}; they add up to {counts.sum()}"
         )
@@ -198,12 +199,10 @@ def load_proposals(path: str | Path) -> Proposals:
     try:
         arrays = {name: map_array(path, name) for name in FIELDS}
     except (ValueError, KeyError, OSError, NotImplementedError, struct.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a proposals file ({error}); {REMEDY}") from error
+        raise DataError(f"{path} is not a proposals file ({error}); {REMEDY}") from error
     for name, (kind, dimensions) in FIELDS.items():
         array = arrays[name]
         if array.dtype.kind != kind or array.ndim != dimensions:
             found = f"{array.dtype} {array.shape}"
-            raise ValueError(
-                f"{path}: {name} must have {dimensions} dimensions of kind {kind!r}, not {found}"
-            )
+            raise DataError(f"{path}: {name} must have {dimensions} dimensions of kind {kind!r}, not {found}")
     return Proposals(arrays.pop("image_ids").tolist(), **arrays, source=str(path))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from detector.data.proposals.foreign import ForeignProposals
+from detector.utils.errors import DataError
 
 _OUTSIDE_TOLERANCE = 1.0  # pixels that a box may reach out of its image, by rounding; it is clipped
 _LEAST_REACH = 0.75  # share of the image that the boxes of most images reach over, if they were made for it
@@ -41,7 +42,7 @@ def fit_proposals(foreign: ForeignProposals, dataset, source: str | Path) -> lis
         good = inside & (x1 <= x2) & (y1 <= y2)
         if not good.all():
             found = boxes[np.flatnonzero(~good)[0]].tolist()
-            raise ValueError(
+            raise DataError(
                 f"{source}: image {image_id!r} has the box {found}, but is {width} wide and {height} high: "
                 "are these the proposals of other images, of another order or for another size?"
             )
@@ -64,7 +65,7 @@ def _match(
     """The row of the file for each of our images."""
     if theirs is None:
         if images != len(ours):
-            raise ValueError(
+            raise DataError(
                 f"{source} has proposals of {images} images and no names, so that only their order can tell "
                 f"them apart; but there are {len(ours)} images, from {ours[0]!r} to {ours[-1]!r}"
             )
@@ -79,9 +80,9 @@ def _match(
         if not missing[-1]:
             return [rows[our_key(image_id)] for image_id in ours]
     if not missing:
-        raise ValueError(f"{source} names the image {_first_repeated(theirs)!r} more than once")
+        raise DataError(f"{source} names the image {_first_repeated(theirs)!r} more than once")
     fewest = min(missing, key=len)
-    raise ValueError(
+    raise DataError(
         f"{source} has no proposals for {len(fewest)} of {len(ours)} images, the first is {fewest[0]!r}; "
         f"it has {len(theirs)} images, such as {', '.join(map(repr, theirs[:2]))}"
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.restricted_pickle import load_pickle
+from detector.utils.errors import DataError, MissingPackage
 
 _XYXY, _XYWH = 0, 1  # detectron2's BoxMode.XYXY_ABS and XYWH_ABS
 
@@ -41,7 +42,7 @@ def read_mcg(path: Path) -> ForeignProposals:
     """MCG's downloads: a folder of ID.mat with `boxes` or `bboxes`, as in :func:`read_selective_search`."""
     files = sorted(path.rglob("*.mat"))
     if not files:
-        raise ValueError(f"{path} is not a folder of .mat files")
+        raise DataError(f"{path} is not a folder of .mat files")
     boxes = []
     for file in files:
         content = _load_mat(file)
@@ -71,7 +72,7 @@ def read_npz(path: Path) -> ForeignProposals:
             if set(file.files) != set(FIELDS):
                 return ForeignProposals([_shaped(file[name], path) for name in file.files], file.files)
     except (ValueError, OSError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is not an .npz file of boxes: {error}") from error
+        raise DataError(f"{path} is not an .npz file of boxes: {error}") from error
     proposals = load_proposals(path)
     return ForeignProposals([boxes.numpy() for boxes in proposals.values()], list(proposals))
 
@@ -103,15 +104,15 @@ def _load_mat(path: Path) -> dict:
     try:
         from scipy.io import loadmat
     except ImportError:
-        raise ImportError(f"{path} is a .mat file, which scipy reads: pip install scipy") from None
+        raise MissingPackage(f"{path} is a .mat file, which scipy reads: pip install scipy") from None
     try:
         return loadmat(path)
     except NotImplementedError:
-        raise ValueError(f"{path} was saved by Matlab as version 7.3; save it with -v7") from None
+        raise DataError(f"{path} was saved by Matlab as version 7.3; save it with -v7") from None
     except (ValueError, TypeError, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
-        raise ValueError(f"{path} is not a .mat file: {error}") from error
+        raise DataError(f"{path} is not a .mat file: {error}") from error
 
 
 def _from_mat(boxes: Any, path: Path) -> np.ndarray:
@@ -122,14 +123,14 @@ def _from_mat(boxes: Any, path: Path) -> np.ndarray:
 def _from_pickle(path: Path, convert: Callable[[np.ndarray, Any], np.ndarray]) -> ForeignProposals:
     content = load_pickle(path)
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds a {type(content).__name__}, expected a dict of boxes, ids and scores")
+        raise DataError(f"{path} holds a {type(content).__name__}, expected a dict of boxes, ids and scores")
     image_ids = [str(image_id) for image_id in _field(content, ("indexes", "ids"), path)]
     boxes = _field(content, ("boxes",), path)
     scores = content.get("scores", content.get("objectness_logits"))
     scores = [None] * len(boxes) if scores is None else scores
     if not len(image_ids) == len(boxes) == len(scores):
         found = f"{len(boxes)} boxes, {len(image_ids)} ids, {len(scores)} scores"
-        raise ValueError(f"{path} is not of one number of images: {found}")
+        raise DataError(f"{path} is not of one number of images: {found}")
     ours = [
         _best_first(convert(_shaped(each, path), content.get("bbox_mode")), score, path)
         for each, score in zip(boxes, scores, strict=True)
@@ -142,7 +143,7 @@ def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
         return boxes
     if mode == _XYWH:
         return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
-    raise ValueError(
+    raise DataError(
         f"bbox_mode is {mode}, expected {_XYXY} (x1, y1, x2, y2) or {_XYWH} (x, y, w, h) in pixels"
     )
 
@@ -157,9 +158,9 @@ def _json_lines(path: Path) -> Iterator[tuple[str, dict]]:
             try:
                 content = json.loads(line)
             except json.JSONDecodeError as error:
-                raise ValueError(f"{place}: not JSON: {error.msg}") from None
+                raise DataError(f"{place}: not JSON: {error.msg}") from None
             if not isinstance(content, dict):
-                raise ValueError(f"{place}: a {type(content).__name__}, expected an object")
+                raise DataError(f"{place}: a {type(content).__name__}, expected an object")
             yield place, content
 
 
@@ -168,7 +169,7 @@ def _field(content: dict, names: tuple[str, ...], place: Path | str) -> Any:
         if name in content:
             return content[name]
     known = ", ".join(str(name) for name in content if not str(name).startswith("__"))
-    raise ValueError(f"{place} has no {' or '.join(names)}; it has {known or 'nothing'}")
+    raise DataError(f"{place} has no {' or '.join(names)}; it has {known or 'nothing'}")
 
 
 def _shaped(boxes: Any, place: Path | str) -> np.ndarray:
@@ -176,11 +177,11 @@ def _shaped(boxes: Any, place: Path | str) -> np.ndarray:
     try:
         array = np.asarray(boxes, np.float32)
     except (TypeError, ValueError):
-        raise ValueError(f"{place} has boxes that are not numbers: {str(boxes)[:60]}") from None
+        raise DataError(f"{place} has boxes that are not numbers: {str(boxes)[:60]}") from None
     if array.size == 0:
         return array.reshape(0, 4)
     if array.ndim != 2 or array.shape[1] != 4:
-        raise ValueError(f"{place} has boxes of the shape {array.shape}, expected (R, 4)")
+        raise DataError(f"{place} has boxes of the shape {array.shape}, expected (R, 4)")
     return array
 
 
@@ -189,5 +190,5 @@ def _best_first(boxes: np.ndarray, scores: Any, place: Path | str) -> np.ndarray
         return boxes
     values = np.asarray(scores, np.float64).ravel()
     if len(values) != len(boxes):
-        raise ValueError(f"{place} has {len(boxes)} boxes of an image and {len(values)} scores")
+        raise DataError(f"{place} has {len(boxes)} boxes of an image and {len(values)} scores")
     return boxes[np.argsort(-values, kind="stable")]

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from detector.utils.errors import DataError
+
 _SIZES = tuple(2 ** (-octave / 2) for octave in range(6))  # 1, 0.71, ... 0.18
 _ASPECTS = (0.5, 1.0, 2.0)
 
@@ -32,9 +34,9 @@ def grid_boxes(
     """
     height, width = image.shape[:2]
     if height < 1 or width < 1:
-        raise ValueError(f"image must not be empty, its shape is {image.shape}")
+        raise DataError(f"image must not be empty, its shape is {image.shape}")
     if min(*sizes, *aspects, step) <= 0:
-        raise ValueError(f"sizes {sizes}, aspects {aspects} and step {step} must be more than 0")
+        raise DataError(f"sizes {sizes}, aspects {aspects} and step {step} must be more than 0")
     boxes = []
     for size in sizes:
         for aspect in aspects:

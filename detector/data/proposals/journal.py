@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from detector.utils.errors import DataError
+
 Found = tuple[tuple[int, int], np.ndarray]  # size (height, width) of an image and its boxes (R, 4) float32
 _BYTES_A_BOX = 16
 
@@ -43,7 +45,7 @@ class Journal:
         header = self._file.readline()
         if header != f"{parameters}\n".encode():
             if self._file.read(1):
-                raise ValueError(
+                raise DataError(
                     f"{self.path} was begun with other parameters: {header!r} instead of {parameters}. "
                     "Run again with those, or delete it to begin anew."
                 )

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from detector.utils.errors import DataError
+
 _KINDS = "biufSUO"  # of arrays: numbers, strings, and arrays of arrays
 
 # What the unpickler itself raises on broken files, and what the functions below raise on forged ones.
@@ -39,7 +41,7 @@ def load_pickle(path: str | Path) -> Any:
         try:
             return _finished(_Unpickler(file, encoding="latin1").load(), {})
         except _ERRORS as error:
-            raise ValueError(f"{path} is not a pickle of arrays and plain containers: {error}") from error
+            raise DataError(f"{path} is not a pickle of arrays and plain containers: {error}") from error
 
 
 class _DType:

@@ -16,6 +16,7 @@ from detector.data.images import read_image
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
 from detector.data.proposals.journal import Found, Journal, JournalBoxes
+from detector.utils.errors import DataError
 
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
 
@@ -83,7 +84,7 @@ def propose(
                     journal.add(image_id, result)
         if failures:
             lines = "".join(f"\n  {failures[image_id]}" for image_id in images if image_id in failures)
-            raise ValueError(
+            raise DataError(
                 f"{len(failures)} of {len(images)} images could not be read:{lines}\n"
                 "The others are done: mend or remove these, then run the same command again."
             )

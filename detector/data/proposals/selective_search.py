@@ -14,6 +14,8 @@ from typing import Literal
 import cv2
 import numpy as np
 
+from detector.utils.errors import DataError, MissingPackage
+
 Mode = Literal["fast", "quality"]
 
 OPENCV_PACKAGES = (
@@ -42,11 +44,11 @@ def selective_search(image: np.ndarray, *, mode: Mode = "quality", longest_side:
     """
     require_ximgproc()
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
-        raise ValueError(f"image must be uint8 (H, W, 3) and not empty, not {image.dtype} {image.shape}")
+        raise DataError(f"image must be uint8 (H, W, 3) and not empty, not {image.dtype} {image.shape}")
     if mode not in ("fast", "quality"):
-        raise ValueError(f'mode must be "fast" or "quality", not {mode!r}')
+        raise DataError(f'mode must be "fast" or "quality", not {mode!r}')
     if longest_side < 1:
-        raise ValueError(f"longest_side must be at least 1 pixel, not {longest_side}")
+        raise DataError(f"longest_side must be at least 1 pixel, not {longest_side}")
     height, width = image.shape[:2]
     shrink = min(1.0, longest_side / max(height, width))
     reduced_size = max(1, round(width * shrink)), max(1, round(height * shrink))
@@ -74,7 +76,7 @@ def require_ximgproc() -> None:
     if hasattr(cv2, "ximgproc") and hasattr(cv2.ximgproc, "segmentation"):
         return
     found = " ".join(name for name in OPENCV_PACKAGES if is_installed(name))
-    raise ImportError(
+    raise MissingPackage(
         f"OpenCV {cv2.__version__} here has no cv2.ximgproc.segmentation, which selective search needs.\n"
         f"OpenCV's packages overwrite each other's files; installed: {found or 'none that pip knows'}.\n"
         f"Mend it with:\n"

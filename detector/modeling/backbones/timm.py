@@ -7,6 +7,8 @@ from timm.models import FeatureListNet
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from detector.utils.errors import UserError
+
 
 class TimmBackbone(nn.Module):
     """Images (B, 3, H, W) to the features (B, D, H / stride, W / stride) of one stage of a timm network.
@@ -29,10 +31,10 @@ class TimmBackbone(nn.Module):
         stages = list(network.feature_info)
         strides = [stage["reduction"] for stage in stages]
         if stride not in strides:
-            raise ValueError(f"stride is {stride}, but {name} has stages of stride {strides}")
+            raise UserError(f"stride is {stride}, but {name} has stages of stride {strides}")
         index = strides.index(stride)
         if frozen_stages > index + 1:
-            raise ValueError(
+            raise UserError(
                 f"frozen_stages is {frozen_stages}, but {name} has {index + 1} stages up to stride {stride}"
             )
         nested = (
@@ -72,5 +74,5 @@ def load_timm_weights(backbone: TimmBackbone, weights: Mapping[str, Tensor]) -> 
     for i, (name, tensor) in enumerate(state.items()):
         found = f"{given[i][0]} of shape {tuple(given[i][1].shape)}" if i < len(given) else "nothing"
         if i >= len(given) or given[i][1].shape != tensor.shape:
-            raise ValueError(f"weights hold {found} where {name} of shape {tuple(tensor.shape)} is expected")
+            raise UserError(f"weights hold {found} where {name} of shape {tuple(tensor.shape)} is expected")
     backbone.body.load_state_dict({name: given[i][1] for i, name in enumerate(state)})

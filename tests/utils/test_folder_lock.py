@@ -1,0 +1,41 @@
+"""detector.utils.folder_lock: one process at a time."""
+
+import subprocess
+import sys
+
+import pytest
+
+from detector.utils.errors import UserError
+from detector.utils.folder_lock import folder_lock
+
+HOLD = """
+import sys
+from detector.utils.folder_lock import folder_lock
+with folder_lock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_told_who_holds_the_folder_and_a_kill_releases_it(tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline() == "held\n"
+    try:
+        with (
+            pytest.raises(UserError, match=rf"{tmp_path} is in use by process {holder.pid} on "),
+            folder_lock(tmp_path),
+        ):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    with folder_lock(tmp_path):
+        pass
+
+
+def test_the_lock_is_free_after_the_block(tmp_path):
+    for _ in range(2):
+        with folder_lock(tmp_path / "new"):
+            assert (tmp_path / "new" / ".lock").read_text().startswith("process ")
