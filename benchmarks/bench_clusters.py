@@ -39,7 +39,7 @@ from measure import Row, copy_bandwidth, device_parser, report, time_calls, time
 from torch import Tensor
 
 from detector.layers import ProposalClusters, pcl_loss, proposal_clusters, reference
-from detector.modeling.oicr import oicr_loss
+from detector.modeling.refinement import cross_entropy_loss
 from detector.structures import box_iou
 
 NUM_CLASSES = 20
@@ -144,7 +144,7 @@ def step(inputs: Inputs, find: Callable[..., ProposalClusters], method: str, bac
         counts = inputs.counts.repeat(len(probs))
         loss = pcl_loss(rows, labels, weights, found.clusters.flatten(), counts).sum()
     else:
-        loss = oicr_loss(rows, labels, weights).mean()
+        loss = cross_entropy_loss(probs, found, inputs.counts).mean()
     torch.autograd.grad(loss, probs)
 
 

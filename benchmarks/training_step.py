@@ -20,7 +20,7 @@ from detector.config import load_cfg
 from detector.engine.precision import set_tf32
 from detector.layers import reference
 from detector.layers.proposal_clusters import ProposalClusters
-from detector.modeling.pcl import PCL
+from detector.modeling.refinement import Refinement
 from detector.structures import Batch, boxes_to_rois
 from detector.utils.reproducibility import seed_batch, seed_everything
 
@@ -74,14 +74,14 @@ class Timeline:
 class TrainedScores:
     """A refinement that finds its clusters by given scores; those of the model stay what is learnt."""
 
-    def __init__(self, refinement: PCL, sources: Tensor) -> None:
+    def __init__(self, refinement: Refinement, sources: Tensor) -> None:
         self.refinement, self.sources = refinement, sources
 
     def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
         return self.refinement(probs, self.sources, batch)
 
 
-class StockPCL(PCL):
+class StockPCL:
     """PCL of stock parts: scikit-learn and numpy find the clusters, torch in float32 the loss."""
 
     def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:

@@ -13,17 +13,15 @@ from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.compiled import compile_model
+from detector.modeling.criterion import Criterion
 from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
 from detector.modeling.head import Head, ImageHead
-from detector.modeling.mist import MIST
-from detector.modeling.oicr import OICR
-from detector.modeling.pcl import PCL
 from detector.modeling.postprocess import postprocess
+from detector.modeling.refinement import Refinement, cluster_loss
 from detector.modeling.regression import RegressionBranch, RegressionLoss
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.modeling.weights import TORCHVISION, Preprocessing, load_tensors, load_weights
-from detector.modeling.wsddn import Criterion
 from detector.structures import Detections, Scores
 from detector.utils.errors import ConfigError
 
@@ -141,7 +139,7 @@ def build_criterion(cfg: CfgNode) -> Criterion:
     """The losses of MODEL.METHOD, and of the regression branch where there is one."""
     refinement, regression = build_refinement(cfg), None
     if cfg.MODEL.REGRESSION.ENABLED:
-        labels = build_oicr(cfg) if cfg.MODEL.REGRESSION.LABELS == "top1" else refinement
+        labels = _refinement(cfg, "oicr") if cfg.MODEL.REGRESSION.LABELS == "top1" else refinement
         regression = RegressionLoss(labels, cfg.MODEL.REGRESSION.WEIGHT)
     return Criterion(
         refinement,
@@ -151,32 +149,30 @@ def build_criterion(cfg: CfgNode) -> Criterion:
     )
 
 
-def build_refinement(cfg: CfgNode) -> OICR | PCL | MIST | None:
-    """How a refinement stream gets and learns its pseudo labels; None: there are no such streams."""
-    options = cfg.CLUSTERS
-    if cfg.MODEL.METHOD == "wsddn":
+def build_refinement(cfg: CfgNode) -> Refinement | None:
+    """How refinement streams get and learn their pseudo labels; None for WSDDN, which has none."""
+    method, options = cfg.MODEL.METHOD, cfg.CLUSTERS
+    if method == "wsddn":
         return None
-    if cfg.MODEL.METHOD == "oicr":
-        return build_oicr(cfg)
-    if cfg.MODEL.METHOD == "mist":
-        return MIST(top_share=options.TOP_SHARE, nms_iou=options.NMS_IOU, **membership(cfg))
-    return PCL(graph_iou=options.GRAPH_IOU, max_centres=options.MAX_CENTRES, **membership(cfg))
+    if method == "pcl":
+        chosen = {"graph_iou": options.GRAPH_IOU, "max_centres": options.MAX_CENTRES}
+        return _refinement(cfg, "pcl", chosen, loss=cluster_loss)
+    if method == "mist":
+        return _refinement(cfg, "mist", {"top_share": options.TOP_SHARE, "nms_iou": options.NMS_IOU})
+    return _refinement(cfg, "oicr")
 
 
-def build_oicr(cfg: CfgNode) -> OICR:
-    """Pseudo labels from the best proposal of each class."""
-    return OICR(**membership(cfg))
-
-
-def membership(cfg: CfgNode) -> dict[str, float]:
-    """What every method is told of which proposals belong to a centre, and which say nothing."""
+def _refinement(cfg: CfgNode, *rule, **loss) -> Refinement:
+    """A refinement whose proposals are assigned to its seeds as CLUSTERS says."""
     options = cfg.CLUSTERS
-    return {
-        "member_iou": options.MEMBER_IOU,
-        "ignore_iou": options.IGNORE_IOU,
-        "ignore_cover": options.IGNORE_COVER,
-        "cover_iou": options.COVER_IOU,
-    }
+    return Refinement(
+        *rule,
+        **loss,
+        member_iou=options.MEMBER_IOU,
+        ignore_iou=options.IGNORE_IOU,
+        ignore_cover=options.IGNORE_COVER,
+        cover_iou=options.COVER_IOU,
+    )
 
 
 def build_faster_rcnn(cfg: CfgNode) -> nn.Module:

@@ -9,9 +9,7 @@ import torch
 from detector import build, build_data, build_model
 from detector.config import load_cfg
 from detector.modeling.drop_block import ConcreteDropBlock
-from detector.modeling.mist import MIST
-from detector.modeling.oicr import OICR
-from detector.modeling.pcl import PCL
+from detector.modeling.refinement import Refinement, cluster_loss
 from detector.modeling.weights import TORCHVISION, Weights, save_weights
 from detector.structures import Batch
 
@@ -110,11 +108,14 @@ def test_refinements_take_the_keys_of_clusters(make_cfg):
     words = ["CLUSTERS.GRAPH_IOU", "0.3", "CLUSTERS.MAX_CENTRES", "4", "CLUSTERS.MEMBER_IOU", "0.6"]
     words += ["CLUSTERS.IGNORE_IOU", "0", "CLUSTERS.IGNORE_COVER", "0.8", "CLUSTERS.COVER_IOU", "0.3"]
     pcl = build_model.build_refinement(make_cfg(*words))
-    assert pcl == PCL(0.3, 4, 0.6, 0, 0.8, 0.3)
+    chosen = {"graph_iou": 0.3, "max_centres": 4}
+    assert pcl == Refinement("pcl", chosen, cluster_loss, 0.6, 0, 0.8, 0.3)
     oicr = build_model.build_refinement(make_cfg(*words, "MODEL.METHOD", "oicr"))
-    assert oicr == OICR(0.6, 0, 0.8, 0.3)
+    assignment = {"member_iou": 0.6, "ignore_iou": 0, "ignore_cover": 0.8, "cover_iou": 0.3}
+    assert oicr == Refinement("oicr", **assignment)
     words += ["CLUSTERS.TOP_SHARE", "0.3", "CLUSTERS.NMS_IOU", "0.1", "MODEL.METHOD", "mist"]
-    assert build_model.build_refinement(make_cfg(*words)) == MIST(0.3, 0.1, 0.6, 0, 0.8, 0.3)
+    chosen = {"top_share": 0.3, "nms_iou": 0.1}
+    assert build_model.build_refinement(make_cfg(*words)) == Refinement("mist", chosen, **assignment)
 
 
 def test_the_drop_block_takes_its_keys(make_cfg):
@@ -127,16 +128,21 @@ def test_the_drop_block_takes_its_keys(make_cfg):
 
 
 @pytest.mark.parametrize(
-    ("method", "labels", "kind"),
-    [("wsddn", "top1", OICR), ("pcl", "top1", OICR), ("pcl", "clusters", PCL), ("mist", "clusters", MIST)],
+    ("method", "labels", "rule"),
+    [
+        ("wsddn", "top1", "oicr"),
+        ("pcl", "top1", "oicr"),
+        ("pcl", "clusters", "pcl"),
+        ("mist", "clusters", "mist"),
+    ],
 )
-def test_any_method_can_have_a_regression_branch(make_cfg, method, labels, kind):
+def test_any_method_can_have_a_regression_branch(make_cfg, method, labels, rule):
     words = ["MODEL.METHOD", method, "MODEL.REGRESSION.LABELS", labels, "MODEL.REGRESSION.WEIGHT", "0.5"]
     assert build_model.build_criterion(make_cfg(*words)).regression is None
     assert build_model.build_model(make_cfg(*words)).regression is None
     words += ["MODEL.REGRESSION.ENABLED", "True", "CLUSTERS.MEMBER_IOU", "0.6"]
     loss = build_model.build_criterion(make_cfg(*words)).regression
-    assert isinstance(loss.labels, kind)
+    assert loss.labels.rule == rule
     assert (loss.labels.member_iou, loss.weight) == (0.6, 0.5)
     branch = build_model.build_model(make_cfg(*words)).regression
     assert branch.boxes.out_features == 80

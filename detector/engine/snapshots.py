@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from detector.data.loader import collate
 from detector.evaluation.attention import Attention, draw_attention, save_attention
-from detector.modeling.regression import FindsClusters
+from detector.modeling.refinement import Refinement
 from detector.structures import Views
 
 
@@ -25,7 +25,7 @@ class Snapshots:
     views: Sequence[Views]  # the images to watch, with one pass and at least one proposal each
     images: Sequence[Tensor]  # they as they are, (3, H, W) uint8 each
     class_names: Sequence[str]
-    refinement: FindsClusters | None  # None: there are no clusters
+    refinement: Refinement | None  # None: there are no clusters
     period: int  # steps
 
     def due(self, iteration: int, max_iter: int) -> bool:
@@ -45,7 +45,7 @@ class Snapshots:
 
 
 @torch.no_grad()
-def attend(model: nn.Module, views: Views, refinement: FindsClusters | None) -> Attention:
+def attend(model: nn.Module, views: Views, refinement: Refinement | None) -> Attention:
     """What the streams of a model, which is in eval mode, see in the first pass of an image."""
     device = next(model.parameters()).device
     batch = collate([views.samples[0]]).to(device)

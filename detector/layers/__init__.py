@@ -7,7 +7,7 @@ from detector.layers.depthwise_conv2d import DepthwiseConv2d, depthwise_conv2d
 from detector.layers.lltm import LLTM, LLTMSequence, lltm, lltm_sequence
 from detector.layers.nms import batched_nms, nms, nms_mask
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
-from detector.layers.proposal_clusters import ProposalClusters, proposal_clusters
+from detector.layers.proposal_clusters import ProposalClusters, assign_to_seeds, proposal_clusters
 from detector.layers.quick_gelu import QuickGELU, quick_gelu
 from detector.layers.roi_align import RoIAlign, roi_align
 from detector.layers.roi_pool import RoIPool, roi_pool
@@ -32,6 +32,7 @@ __all__ = [
     "TrilinearInterpolate",
     "UpsampleBilinear2d",
     "WinogradConv2d",
+    "assign_to_seeds",
     "batched_nms",
     "deform_conv2d",
     "depthwise_conv2d",

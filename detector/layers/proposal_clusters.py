@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from detector.layers._extension import load_extension
+from detector.structures import box_area, box_intersection, box_iou
 
 _C = load_extension()
 
@@ -101,6 +102,51 @@ def proposal_clusters(
         cover_iou,
     )
     return ProposalClusters(*((output[0] for output in outputs) if scores.dim() == 2 else outputs))
+
+
+@torch.no_grad()
+def assign_to_seeds(
+    boxes: Tensor,
+    rows: Tensor,
+    classes: Tensor,
+    weights: Tensor,
+    *,
+    member_iou: float = 0.5,
+    ignore_iou: float = 0.1,
+    ignore_cover: float = 0.0,
+    cover_iou: float = 0.0,
+) -> ProposalClusters:
+    """Pseudo labels of the proposals of one image from its seeds, as :func:`proposal_clusters` gives them.
+
+    In plain PyTorch: for seeds that another rule has chosen. It takes R x S memory.
+
+    Args:
+        boxes (Tensor[R, 4]): the proposals, xyxy.
+        rows (Tensor[S]): int64, the proposals that are seeds, the centres of clusters 0..S-1; each once.
+        classes (Tensor[S]): int64, the class of each seed, 0..C-1.
+        weights (Tensor[S]): floating point, the weight of each seed.
+        member_iou, ignore_iou, ignore_cover, cover_iou: of :func:`proposal_clusters`.
+    """
+    nothing = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
+    if len(rows) == 0:
+        labels = torch.zeros_like(nothing)
+        return ProposalClusters(labels, labels.to(weights.dtype), nothing, nothing)
+    seeds = boxes[rows]
+    overlaps = box_iou(boxes, seeds)  # (R, S)
+    overlap = overlaps.amax(dim=1)
+    nearest = (overlaps == overlap[:, None]).int().argmax(dim=1)  # (R,), the first maximum
+    member = overlap >= member_iou
+    ignored = overlap < ignore_iou
+    if ignore_cover > 0:
+        area = box_area(seeds)  # (S,)
+        covering = (box_intersection(boxes, seeds) >= ignore_cover * area) & (area > 0)
+        ignored |= ~member & (covering & (overlaps >= cover_iou)).any(dim=1)
+    return ProposalClusters(
+        labels=torch.where(member, classes[nearest] + 1, 0),
+        weights=torch.where(ignored, 0, weights[nearest]),
+        clusters=torch.where(member, nearest, -1),
+        centres=nothing.index_put((rows,), torch.arange(len(rows), device=boxes.device)),
+    )
 
 
 @torch.library.register_fake("detector::proposal_clusters")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from detector.layers.proposal_clusters import ProposalClusters
-from detector.structures import box_area, box_intersection, box_iou
+from detector.layers.proposal_clusters import ProposalClusters, assign_to_seeds
+from detector.structures import box_iou
 
 Centres = tuple[list[int], list[float]]  # rows and weights
 FindCentres = Callable[[Tensor, Tensor, tuple[float, float]], Centres]
@@ -65,7 +65,6 @@ def cluster_image(
     cover_iou: float,
 ) -> ProposalClusters:
     """The clusters of one image: boxes (R, 4), scores (R, C), labels (C,)."""
-    nothing = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
     rows: list[int] = []
     classes: list[int] = []
     values: list[float] = []
@@ -80,32 +79,16 @@ def cluster_image(
         classes += [c] * len(chosen)
         values += weights
         pool = pool[~torch.isin(pool, chosen)]
-    if not rows:
-        zero = torch.zeros_like(nothing)
-        return ProposalClusters(zero, zero.to(scores.dtype), nothing, nothing)
-    index = torch.tensor(rows, device=boxes.device)  # (N,)
-    overlaps = box_iou(boxes, boxes[index])  # (R, N)
-    overlap = overlaps.amax(dim=1)
-    nearest = (overlaps == overlap[:, None]).int().argmax(dim=1)  # the first maximum
-    member = overlap >= member_iou
-    ignored = overlap < ignore_iou
-    if ignore_cover > 0:
-        covering = covers(boxes, boxes[index], ignore_cover) & (overlaps >= cover_iou)
-        ignored |= ~member & covering.any(dim=1)
-    label = torch.tensor(classes, device=boxes.device)[nearest] + 1
-    weight = torch.tensor(values, dtype=scores.dtype, device=boxes.device)[nearest]
-    return ProposalClusters(
-        labels=torch.where(member, label, 0),
-        weights=torch.where(ignored, 0, weight),
-        clusters=torch.where(member, nearest, -1),
-        centres=nothing.index_put((index,), torch.arange(len(index), device=boxes.device)),
+    return assign_to_seeds(
+        boxes,
+        torch.tensor(rows, dtype=torch.int64, device=boxes.device),
+        torch.tensor(classes, dtype=torch.int64, device=boxes.device),
+        torch.tensor(values, dtype=scores.dtype, device=boxes.device),
+        member_iou=member_iou,
+        ignore_iou=ignore_iou,
+        ignore_cover=ignore_cover,
+        cover_iou=cover_iou,
     )
-
-
-def covers(boxes: Tensor, centres: Tensor, share: float) -> Tensor:
-    """Which boxes (R, 4) cover at least that share of which centres (N, 4) that have an area: (R, N)."""
-    area = box_area(centres)  # (N,)
-    return (box_intersection(boxes, centres) >= share * area) & (area > 0)
 
 
 def pcl_centres(

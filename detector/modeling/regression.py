@@ -5,7 +5,6 @@ and by Yang et al. (arXiv 1911.12148); the losses are those of Fast R-CNN (Girsh
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from torch.nn.functional import cross_entropy, smooth_l1_loss
 
 from detector.layers.proposal_clusters import ProposalClusters
 from detector.modeling.per_image import mean_per_image, sum_per_image
+from detector.modeling.refinement import Refinement
 from detector.structures import Batch, box_deltas
 
 
@@ -53,12 +53,6 @@ class RegressionBranch(nn.Module):
         return RegressionOutputs(self.classes(features).float(), deltas)
 
 
-class FindsClusters(Protocol):
-    """What the loss asks of a refinement (OICR, PCL, MIST)."""
-
-    def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters: ...
-
-
 @dataclass(frozen=True)
 class RegressionLoss:
     """Losses of the branch by name: "regress_classes" and "regress_boxes".
@@ -68,7 +62,7 @@ class RegressionLoss:
     and divided by the count of w > 0. Both are means over images.
     """
 
-    labels: FindsClusters
+    labels: Refinement  # only its pseudo labels are used
     weight: float = 1.0
 
     def __call__(self, outputs: RegressionOutputs, sources: Tensor, batch: Batch) -> dict[str, Tensor]:

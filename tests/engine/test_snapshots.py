@@ -10,7 +10,7 @@ from detector.evaluation.attention import load_attention
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.head import Head
-from detector.modeling.pcl import PCL
+from detector.modeling.refinement import Refinement
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.structures import Sample, Views
 
@@ -37,7 +37,13 @@ def views(image_id="a"):
 
 def snapshots(**changes):
     image = torch.full((3, 40, 40), 100, dtype=torch.uint8)
-    values = {"views": [views()], "images": [image], "class_names": "abc", "refinement": PCL(), "period": 3}
+    values = {
+        "views": [views()],
+        "images": [image],
+        "class_names": "abc",
+        "refinement": Refinement("pcl"),
+        "period": 3,
+    }
     return Snapshots(**{**values, **changes})
 
 

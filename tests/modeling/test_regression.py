@@ -5,9 +5,7 @@ import torch
 from torch.nn.functional import log_softmax, smooth_l1_loss
 
 from detector.layers import proposal_clusters
-from detector.modeling.mist import MIST
-from detector.modeling.oicr import OICR
-from detector.modeling.pcl import PCL
+from detector.modeling.refinement import Refinement
 from detector.modeling.regression import RegressionBranch, RegressionLoss, RegressionOutputs, centre_boxes
 from detector.structures import apply_deltas, box_deltas
 
@@ -28,18 +26,13 @@ def test_shapes_and_initial_weights(class_agnostic):
     assert branch.boxes.weight.std().item() == pytest.approx(0.001, rel=0.05)
 
 
-@pytest.mark.parametrize("labels", [OICR(), PCL(), MIST()])
+@pytest.mark.parametrize("labels", [Refinement("oicr"), Refinement("pcl"), Refinement("mist")])
 @pytest.mark.parametrize("boxes", [3, 1])
 def test_the_losses_are_those_of_loops_over_proposals(labels, boxes, make_batch):
     batch, sources = make_batch([[1, 0, 1], [0, 1, 0], [1, 1, 1]], [20, 30, 0]), torch.rand(50, 3)
     outputs = outputs_of(50, boxes=boxes)
-    found = proposal_clusters(
-        batch.rois[:, 1:],
-        sources,
-        batch.labels,
-        batch.counts,
-        method=type(labels).__name__.lower(),
-    )
+    boxes_and_labels = batch.rois[:, 1:], sources, batch.labels, batch.counts
+    found = proposal_clusters(*boxes_and_labels, method=labels.rule)
     classes, moves = [], []
     for rows in (range(20), range(20, 50)):
         entropy = box_loss = counted = 0.0
@@ -63,7 +56,7 @@ def test_no_positive_class_no_loss_and_a_zero_gradient(make_batch):
     batch, outputs = make_batch([[0, 0, 0]], [20]), outputs_of(20)
     outputs.logits.requires_grad_()
     outputs.deltas.requires_grad_()
-    losses = RegressionLoss(OICR())(outputs, torch.rand(20, 3), batch)
+    losses = RegressionLoss(Refinement("oicr"))(outputs, torch.rand(20, 3), batch)
     sum(losses.values()).backward()
     assert [loss.item() for loss in losses.values()] == [0, 0]
     assert (outputs.logits.grad == 0).all()
@@ -74,14 +67,14 @@ def test_boxes_without_area_keep_the_loss_finite(make_batch):
     batch, outputs = make_batch([[1, 0, 1]], [20]), outputs_of(20)
     batch.rois[3:6, 3:] = batch.rois[3:6, 1:3]
     outputs.deltas.requires_grad_()
-    losses = RegressionLoss(OICR())(outputs, torch.rand(20, 3), batch)
+    losses = RegressionLoss(Refinement("oicr"))(outputs, torch.rand(20, 3), batch)
     losses["regress_boxes"].backward()
     assert torch.isfinite(outputs.deltas.grad).all()
 
 
 def test_descent_moves_members_onto_their_centre(make_batch):
     batch, sources = make_batch([[1, 0, 1]], [40]), torch.rand(40, 3)
-    labels = OICR(member_iou=0.3)
+    labels = Refinement("oicr", member_iou=0.3)
     found = labels.clusters(sources, batch)
     members = found.labels > 0
     assert members.sum() > 2

@@ -3,13 +3,13 @@ import torch
 
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.box_features import BoxFeatures
+from detector.modeling.criterion import Criterion
 from detector.modeling.head import Head, ImageHead
-from detector.modeling.mist import MIST
-from detector.modeling.oicr import OICR
-from detector.modeling.pcl import PCL
+from detector.modeling.refinement import Refinement, cluster_loss
 from detector.modeling.regression import RegressionBranch, RegressionLoss
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.modeling.wsddn import Criterion
+
+OICR, MIST, PCL = Refinement("oicr"), Refinement("mist"), Refinement("pcl", loss=cluster_loss)
 
 
 def make_model() -> WeakRCNN:
@@ -28,7 +28,7 @@ def test_training_and_testing_return_the_same_type(make_batch):
 def test_a_batch_can_be_learnt(make_batch):
     torch.manual_seed(0)
     model, batch = make_model(), make_batch([[1, 0], [0, 1]], [30, 40])
-    criterion, optimizer = Criterion(PCL()), torch.optim.Adam(model.parameters(), lr=3e-3)
+    criterion, optimizer = Criterion(PCL), torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(40):
         optimizer.zero_grad()
@@ -41,11 +41,11 @@ def test_a_batch_can_be_learnt(make_batch):
 
 def test_the_image_head_classifies_the_whole_image(make_batch):
     model, batch = make_model(), make_batch([[1, 0], [0, 1]], [5, 7])
-    assert "image" not in Criterion(PCL())(model(batch.images, batch.rois, batch.counts), batch)
+    assert "image" not in Criterion(PCL)(model(batch.images, batch.rois, batch.counts), batch)
     model.image_head = ImageHead(16, 2)
     outputs = model(batch.images, batch.rois, batch.counts)
     assert outputs.image_logits.shape == (2, 2)
-    loss = Criterion(PCL())(outputs, batch)["image"]
+    loss = Criterion(PCL)(outputs, batch)["image"]
     scores = outputs.image_logits.sigmoid()
     expected = -torch.where(batch.labels == 1, scores, 1 - scores).log().mean()
     torch.testing.assert_close(loss, expected)
@@ -55,18 +55,18 @@ def test_the_image_head_classifies_the_whole_image(make_batch):
 
 def test_every_parameter_gets_a_gradient(make_batch):
     model, batch = make_model(), make_batch([[1, 1]], [30])
-    sum(Criterion(PCL())(model(batch.images, batch.rois, batch.counts), batch).values()).backward()
+    sum(Criterion(PCL)(model(batch.images, batch.rois, batch.counts), batch).values()).backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
 def test_an_image_without_proposals_beside_one_with(make_batch):
     model, batch = make_model(), make_batch([[1, 0], [0, 1]], [0, 7])
-    losses = Criterion(PCL())(model(batch.images, batch.rois, batch.counts), batch)
+    losses = Criterion(PCL)(model(batch.images, batch.rois, batch.counts), batch)
     sum(losses.values()).backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-@pytest.mark.parametrize("refinement", [None, OICR(), PCL(), MIST()])
+@pytest.mark.parametrize("refinement", [None, OICR, PCL, MIST])
 def test_one_class_can_be_learnt(refinement, make_batch):
     torch.manual_seed(0)
     batch = make_batch([[1], [0]], [30, 40])
@@ -75,7 +75,7 @@ def test_one_class_can_be_learnt(refinement, make_batch):
     streams = 0 if refinement is None else 2
     head = Head(20, 1, streams, init_std=0.1)
     model = WeakRCNN(backbone, box_features, head, regression=RegressionBranch(20, 1))
-    criterion = Criterion(refinement, stream_weights=(3, 1), regression=RegressionLoss(OICR()))
+    criterion = Criterion(refinement, stream_weights=(3, 1), regression=RegressionLoss(OICR))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(60):
         optimizer.zero_grad()
@@ -98,7 +98,7 @@ def test_the_regression_branch_joins_the_mean_of_the_streams(make_batch):
     assert outputs.deltas.shape == (12, 2, 4)
     probs = [*outputs.refinements, outputs.regression.logits.softmax(dim=1)]
     torch.testing.assert_close(outputs.scores(), sum(probs)[:, 1:] / 4)
-    losses = Criterion(PCL(), regression=RegressionLoss(PCL()))(outputs, batch)
+    losses = Criterion(PCL, regression=RegressionLoss(PCL))(outputs, batch)
     assert list(losses) == ["mil", "refine_1", "refine_2", "refine_3", "regress_classes", "regress_boxes"]
 
 
@@ -115,7 +115,7 @@ def test_a_backbone_that_is_computed_anew_gives_the_same_gradients(make_batch):
     gradients = []
     for recompute in (False, True):
         model.recompute_backbone = recompute
-        sum(Criterion(PCL())(model(*batch.inputs), batch).values()).backward()
+        sum(Criterion(PCL)(model(*batch.inputs), batch).values()).backward()
         gradients.append([p.grad.clone() for p in model.parameters()])
         model.zero_grad()
     assert all(kept.equal(anew) for kept, anew in zip(*gradients, strict=True))

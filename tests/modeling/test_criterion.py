@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
+from detector.modeling.criterion import Criterion, mil_loss
 from detector.modeling.head import HeadOutputs
-from detector.modeling.wsddn import Criterion, mil_loss
 
 
 def test_mil_loss_by_hand():

@@ -1,6 +1,6 @@
-"""WSDDN: multiple-instance learning, and the criterion that adds refinement streams to it."""
+"""The losses of a weakly supervised detector: the MIL loss of WSDDN, and what is trained beside it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -9,12 +9,9 @@ from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_
 
 from detector.modeling.head import HeadOutputs
 from detector.modeling.per_image import sum_per_image
+from detector.modeling.refinement import Refinement
 from detector.modeling.regression import RegressionLoss
 from detector.structures import Batch
-
-# Probabilities (K, sum R, C + 1) of the streams, their detached source scores (K, sum R, C), the batch ->
-# losses (K,).
-Refinement = Callable[[Tensor, Tensor, Batch], Tensor]
 
 
 def mil_loss(
@@ -23,7 +20,7 @@ def mil_loss(
     """Binary cross-entropy of image scores, mean over images (Bilen and Vedaldi, arXiv 1511.02853, eq. 2).
 
     The score of an image is the sum of mil (sum R, C) over its proposals, clamped to [1e-6, 1 - 1e-6]. An
-    image without proposals says nothing and adds 0.
+    image without proposals contributes zero loss.
 
     Args:
         labels (Tensor[B, C]): 1 where the image shows the class, else 0.
@@ -37,13 +34,13 @@ def mil_loss(
 
 
 class Criterion:
-    """Losses of a batch by name: "mil"; "refine_1" to "refine_K" when a refinement is given;
-    "regress_classes" and "regress_boxes" when the loss of a regression branch is; "image" when the model
-    classifies the image as a whole.
+    """All losses of a batch by name; they are already weighted, so the total is their plain sum.
 
-    Stream k learns from pseudo labels made of the scores of stream k - 1, the first from those of the MIL
-    scores; the regression branch learns from those of the last stream, without streams from the MIL scores.
-    The losses are already weighted: the total is their plain sum.
+    "mil" is always there; "refine_1" to "refine_K" with a refinement, "regress_classes" and "regress_boxes"
+    with the loss of a regression branch, "image" where the model classifies the image as a whole.
+
+    Stream k learns pseudo labels made of the scores of stream k - 1, the first stream those of the MIL
+    scores. The regression branch learns those of the last stream, or of the MIL scores without streams.
     """
 
     def __init__(

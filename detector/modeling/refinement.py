@@ -1,0 +1,105 @@
+"""Refinement streams: pseudo labels from the scores of one stream, and the losses of the next one.
+
+A pseudo-label rule looks at one image and picks seeds, proposals that are taken for objects. The rest is the
+same for every rule: each proposal gets the class of its nearest seed, or background, and a loss compares that
+with the probabilities of the stream. OICR, PCL and MIST have a compiled op for a whole batch; any other rule
+is a plain PyTorch function (docs/adding_a_method.md adds one).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from detector.layers import assign_to_seeds, pcl_loss, proposal_clusters
+from detector.layers.proposal_clusters import ProposalClusters
+from detector.modeling.per_image import mean_per_image
+from detector.structures import Batch
+
+
+class Seeds(NamedTuple):
+    """The S proposals of one image that a rule takes for objects."""
+
+    rows: Tensor  # (S,) int64, each proposal at most once
+    classes: Tensor  # (S,) int64, 0..C-1
+    weights: Tensor  # (S,) float, the weight of a proposal whose nearest seed this is
+
+
+# Boxes (R, 4), detached scores (R, C) and image labels (C,) of one image with any R to its seeds.
+Rule = Callable[[Tensor, Tensor, Tensor], Seeds]
+# Probabilities (K, sum R, C + 1) of the streams, their pseudo labels (K, sum R) and the proposals per image
+# (B,) to losses (K,).
+Loss = Callable[[Tensor, ProposalClusters, Tensor], Tensor]
+
+
+def cross_entropy_loss(probs: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:
+    """-w_r log(phi_{r, label} + 1e-6), mean over the proposals of an image and over images.
+
+    The loss of OICR (Tang et al., arXiv 1704.00138) and MIST (Ren et al., arXiv 2004.04725); for its
+    arguments see `Loss`.
+    """
+    chosen = probs.gather(-1, found.labels[..., None])[..., 0]  # (K, sum R)
+    return mean_per_image(-found.weights * (chosen + 1e-6).log(), counts)
+
+
+def cluster_loss(probs: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:
+    """:func:`detector.layers.pcl_loss`, mean over images: a cluster is one bag (arXiv 1807.03342).
+
+    For its arguments see `Loss`.
+    """
+    rows = (tensor.flatten(0, 1) for tensor in (probs, found.labels, found.weights, found.clusters))
+    losses = pcl_loss(*rows, counts.repeat(len(probs)))  # (K * B,): the images of one stream after another's
+    return losses.view(len(probs), -1).mean(dim=1)
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """How refinement streams get their pseudo labels, and how they learn them.
+
+    Args:
+        rule: "oicr", "pcl" or "mist", see :func:`detector.layers.proposal_clusters`; or a function.
+        options: keyword arguments of one of the three, such as `graph_iou`.
+        loss: of the streams.
+        member_iou, ignore_iou, ignore_cover, cover_iou: of :func:`detector.layers.assign_to_seeds`.
+    """
+
+    rule: Literal["oicr", "pcl", "mist"] | Rule
+    options: Mapping[str, float] = field(default_factory=dict)
+    loss: Loss = cross_entropy_loss
+    member_iou: float = 0.5
+    ignore_iou: float = 0.1
+    ignore_cover: float = 0.0
+    cover_iou: float = 0.0
+
+    def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:
+        """Pseudo labels of the proposals from scores (sum R, C), or of each stream from (K, sum R, C)."""
+        assignment = {
+            "member_iou": self.member_iou,
+            "ignore_iou": self.ignore_iou,
+            "ignore_cover": self.ignore_cover,
+            "cover_iou": self.cover_iou,
+        }
+        boxes = batch.rois[:, 1:]
+        if isinstance(self.rule, str):
+            options = {**self.options, **assignment}
+            return proposal_clusters(boxes, sources, batch.labels, batch.counts, method=self.rule, **options)
+        sizes = batch.counts.tolist()
+        streams = []
+        for scores in sources.view(-1, *sources.shape[-2:]):  # (sum R, C) each
+            images = zip(boxes.split(sizes), scores.split(sizes), batch.labels, strict=True)
+            found = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
+            streams.append(ProposalClusters(*map(torch.cat, zip(*found, strict=True))))
+        if sources.dim() == 2:
+            return streams[0]
+        return ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
+
+    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
+        """Losses (K,) of the streams.
+
+        Args:
+            probs (Tensor[K, sum R, C + 1]): probabilities of each stream, background in column 0.
+            sources (Tensor[K, sum R, C]): the detached scores that the pseudo labels of each are made of.
+        """
+        return self.loss(probs, self.clusters(sources, batch), batch.counts)
