@@ -1,7 +1,7 @@
 """PCL held to its authors' code: data/pcl_authors.npz has what their PyTorch code (branch 0.4.0) gives.
 
-The clusters of 36 random images come from their Python, with its k-means replaced by the exact optimum and its
-sorts by stable ones; the loss, divided by the number of proposals, and its gradient from their compiled C.
+The clusters of 36 random images come from their Python, with its k-means replaced by the exact optimum and
+its sorts by stable ones; the loss, divided by the number of proposals, and gradient come from their C code.
 """
 
 from pathlib import Path
