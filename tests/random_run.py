@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from detector.build_model import build_model
-from detector.config import load_cfg
+from detector.config import dump_cfg, load_cfg
 from detector.engine.checkpoint import save_checkpoint
 
 CONFIG = Path(__file__).parents[1] / "configs" / "toybox_pcl.yaml"
@@ -29,7 +29,7 @@ def make_run(folder: Path, *words: object, classes: tuple[str, ...] = CLASSES) -
     }
     cfg = load_cfg(CONFIG, [*(word for pair in quick.items() for word in pair), *words])
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(cfg.dump())
+    (folder / "config.yaml").write_text(dump_cfg(cfg))
     torch.manual_seed(0)
     save_checkpoint(folder / "model_final.pt", build_model(cfg), None, iteration=1, train_seconds=0.0)
     return folder

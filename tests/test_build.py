@@ -18,7 +18,7 @@ from detector.structures import Batch
 def make_cfg(tmp_path):
     """A config of the defaults with the small backbone, changed by KEY VALUE words."""
     path = tmp_path / "c.yaml"
-    path.write_text("MODEL: {BACKBONE: {NAME: small}, BOX_FEATURES: {WIDTHS: [16, 8]}}")
+    path.write_text("MODEL: {BACKBONE: {NAME: small, FROZEN_STAGES: 0}, BOX_FEATURES: {WIDTHS: [16, 8]}}")
     return lambda *words: load_cfg(path, words)
 
 
@@ -216,13 +216,15 @@ def test_backbones_take_stride_and_frozen_stages(make_cfg, name, stride):
     backbone = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
     assert backbone.stride == stride
     assert all(p.requires_grad for p in backbone.parameters())
-    assert not all(p.requires_grad for p in build_model.build_backbone(make_cfg(*words)).parameters())
+    frozen = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "2"))
+    assert not all(p.requires_grad for p in frozen.parameters())
 
 
 def test_timm_takes_name_stride_and_frozen_stages(make_cfg):
     pytest.importorskip("timm")
     words = ["MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t"]
-    backbone = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.STRIDE", "8"))
+    frozen = ["MODEL.BACKBONE.FROZEN_STAGES", "2"]
+    backbone = build_model.build_backbone(make_cfg(*words, *frozen, "MODEL.BACKBONE.STRIDE", "8"))
     assert backbone.stride == 8
     assert any(not p.requires_grad for p in backbone.parameters())
     free = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))

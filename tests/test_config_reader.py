@@ -1,11 +1,14 @@
-"""detector.config_reader: files that build on one another."""
+"""detector.config_reader: files that build on one another, damaged and hostile files, and lists of words."""
 
+import os
 import re
+from itertools import pairwise
 
 import pytest
 
 from detector.config import load_cfg
-from detector.config_reader import read_yaml_chain
+from detector.config_reader import convert, parse_yaml, read_yaml_chain
+from detector.utils.errors import ConfigError, UserError
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def test_a_file_says_only_what_differs(write):
     assert (cfg.SOLVER.MAX_ITER, cfg.SOLVER.BASE_LR, cfg.SEED, cfg.DEVICE) == (7, 0.01, 2, "cpu")
     assert cfg.DATASETS.CLASSES == ("a", "b")
     assert load_cfg(path, ["SOLVER.MAX_ITER", "8"]).SOLVER.MAX_ITER == 8
-    assert [file.stem for file, _ in read_yaml_chain(path)] == ["bottom", "middle", "mine"]
+    assert [file.path.stem for file in read_yaml_chain(path)] == ["bottom", "middle", "mine"]
     assert "_BASE_" not in cfg.dump()
 
 
@@ -47,7 +50,7 @@ def test_a_circle_is_refused_and_named(write, base):
 def test_a_missing_base_is_named_with_who_asks_for_it(write):
     path = write(mine="_BASE_: gone.yaml\n")
     with pytest.raises(
-        FileNotFoundError, match=r"file .*gone\.yaml, the _BASE_ of .*mine\.yaml, does not exist"
+        FileNotFoundError, match=r"_BASE_ of config file .*mine\.yaml: .*gone\.yaml does not exist"
     ):
         load_cfg(path)
 
@@ -63,3 +66,88 @@ def test_what_is_wrong_in_a_base_is_said_of_the_base(write):
     message = f"config file {re.escape(str(path.with_name('base.yaml')))}: there is no key MODEL.METOD"
     with pytest.raises(ValueError, match=message):
         load_cfg(path)
+
+
+def test_a_file_may_hold_only_its_base(write):
+    assert load_cfg(write(mine="_BASE_: base.yaml\n", base="SEED: 2\n")).SEED == 2
+
+
+def test_a_long_chain_is_refused(write):
+    names = [f"f{i}" for i in range(22)]
+    files = {name: f"_BASE_: {base}.yaml\n" for name, base in pairwise(names)}
+    assert len(read_yaml_chain(write(**dict([*files.items()][2:]), f21="SEED: 2\n"))) == 20
+    with pytest.raises(ConfigError, match=r"f0\.yaml builds on more than 20 files"):
+        load_cfg(write(**files, f21="SEED: 2\n"))
+
+
+@pytest.mark.parametrize("as_base", [False, True])
+def test_a_fifo_is_refused_rather_than_waited_for(write, tmp_path, as_base):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    path = write(mine="_BASE_: pipe.yaml\n") if as_base else tmp_path / "pipe.yaml"
+    with pytest.raises(UserError, match=r"pipe\.yaml is not a regular file"):
+        load_cfg(path)
+
+
+def test_a_folder_is_named(tmp_path):
+    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))} is a folder"):
+        load_cfg(tmp_path)
+
+
+def test_bytes_that_are_not_utf8_are_named(tmp_path):
+    (tmp_path / "c.yaml").write_bytes(b"OUTPUT_DIR: caf\xe9\n")
+    with pytest.raises(UserError, match=r"c\.yaml is not UTF-8 .*0xe9"):
+        load_cfg(tmp_path / "c.yaml")
+
+
+LAUGHS = "a: &a [x, x]\n" + "".join(
+    f"{n}: &{n} [{9 * f'*{m}, '}]\n" for m, n in zip("abcdef", "bcdefg", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "c is not yaml"),
+        ("- 1\n- 2\n", "c holds a list"),
+        ("words", "c holds a str"),
+        ("a: \x00", "c is not yaml"),
+        ("a: 2001-99-99", "c is not yaml"),
+        ("a: " + 5000 * "9", "c is not yaml"),
+        ("!!python/object/apply:os.system ['true']", "c is not yaml"),
+        ("a: " + 5000 * "[", "more than 20 deep"),
+        (5000 * "{a: ", "more than 20 deep"),
+        ("a: [" + 50_000 * "1," + "]", "more than 50000 values"),
+        (LAUGHS, "alias"),
+        ("a: &a {b: 1}\nc: *a\n", "alias"),
+        ("a: &a {b: *a}\n", "alias"),
+        ("SEED: 1\nSEED: 2\n", "SEED is set twice"),
+        ("SOLVER: {STEPS: [1], STEPS: [2]}", "STEPS is set twice"),
+    ],
+    ids=range(15),
+)
+def test_a_text_that_is_no_config_is_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_yaml(text, "c")
+
+
+def test_an_alias_of_a_plain_list_is_read():
+    # yaml writes one where two keys hold the same tuple, as INPUT.TRAIN_SIZES and TEST_SIZES do by default.
+    assert parse_yaml("{a: &sizes [1, 2], b: *sizes}", "c") == {"a": [1, 2], "b": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "word", ["[RBC,WBC]", "RBC,WBC", "(RBC, WBC)", "['RBC', 'WBC']", "'RBC', 'WBC'", "RBC,WBC,"]
+)
+def test_names_need_no_quotes(word):
+    assert convert(word, ("a",)) == ("RBC", "WBC")
+
+
+def test_names_that_python_would_read_as_something_else_stay_names():
+    assert convert("[1, True, traffic light]", ("a",)) == ("1", "True", "traffic light")
+    assert convert("[1]", ("a",)) == ("1",)
+
+
+@pytest.mark.parametrize("word", ["cat", "[a,,b]", "['a', b]", "[[a]]", "", "[a"])
+def test_what_is_no_list_of_names(word):
+    with pytest.raises(TypeError):
+        convert(word, ("a",))

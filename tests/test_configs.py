@@ -143,10 +143,10 @@ def test_the_name_says_what_is_built(path):
 
 
 def test_a_file_says_only_what_differs_from_the_one_it_builds_on(path):
-    (*_, (base, _), (_, content)) = [(None, None), *read_yaml_chain(path)]
-    if base is not None:
-        inherited = dict(flatten(load_cfg(base)))
-        repeated = [key for key, value in flatten(content) if inherited[key] == _as_config(value)]
+    *bases, file = read_yaml_chain(path)
+    if bases:
+        inherited = dict(flatten(load_cfg(bases[-1].path)))
+        repeated = [key for key, value in flatten(file.content) if inherited[key] == _as_config(value)]
         assert set(repeated) <= {"MODEL.METHOD"}  # which the default may be: said where one looks for it
 
 

@@ -30,7 +30,7 @@ from detector.build import (
 )
 from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
 from detector.build_model import build_faster_rcnn, build_model
-from detector.config import load_cfg
+from detector.config import dump_cfg, load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set
 from detector.data.voc import VOCDataset
@@ -133,7 +133,7 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
     precision = build_precision(cfg, device)
     progress = restore_newest(folder, model, optimizer, precision.scaler)
     with atomic_write(folder / "config.yaml", "w") as file:
-        file.write(cfg.dump())
+        file.write(dump_cfg(cfg))
     write_json(folder / "run.json", run_info(device, cfg.SEED))
     build_training(cfg)(
         model,

@@ -83,9 +83,6 @@ def read_run(
             )
     checkpoint = load_checkpoint(file)
     cfg = _config(checkpoint, file, [word for pair in (overrides or {}).items() for word in pair])
-    name = cfg.MODEL.BACKBONE.TIMM_NAME
-    if ":" in name:  # such as hf-hub:..., for which timm would go online
-        raise UserError(f"{file}: MODEL.BACKBONE.TIMM_NAME is {name!r}, expected the plain name of a network")
     if not cfg.DATASETS.CLASSES:
         raise UserError(f"{file}: its config names no classes (DATASETS.CLASSES)")
     return file, checkpoint, cfg

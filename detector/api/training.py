@@ -22,7 +22,7 @@ from detector.build import (
 )
 from detector.build_data import build_dataset, build_train_loader, name_classes
 from detector.build_model import build_criterion, build_model, load_pretrained
-from detector.config import check_resumable, load_cfg
+from detector.config import check_resumable, dump_cfg, load_cfg, schedule_warnings
 from detector.data.annotated import AnnotatedImages
 from detector.engine.resuming import check_batches, list_checkpoints, restore_newest
 from detector.evaluation.report import write_json
@@ -107,7 +107,7 @@ def prepare(cfg: CfgNode, folder: Path, resume: bool) -> partial[float]:
     loader = build_train_loader(cfg, dataset, stride=model.backbone.stride, start=position)
     if is_main():
         with atomic_write(folder / "config.yaml", "w") as file:
-            file.write(cfg.dump())
+            file.write(dump_cfg(cfg))
         write_json(folder / "run.json", run_info(device, cfg.SEED))
     describe(cfg, dataset, model, device)
     return partial(
@@ -172,3 +172,5 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
         *(device, cfg.PRECISION, torch.get_num_threads(), cfg.SEED),
     )
     logger.info("run folder  %s", cfg.OUTPUT_DIR)
+    for line in schedule_warnings(cfg):
+        logger.warning("warning: %s", line)
