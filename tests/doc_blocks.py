@@ -60,18 +60,15 @@ def read_blocks(page: Path) -> list[Block]:
 
 
 def commands_of(text: str) -> list[list[str]]:
-    """The words of each command of a block, as a shell splits them; variables set above are filled in."""
-    variables: dict[str, str] = {}
-    commands = []
-    for line in text.replace("\\\n", " ").splitlines():
-        for name, value in variables.items():
-            line = line.replace(f"${name}", value)
-        words = shlex.split(line, comments=True)
-        if len(words) == 1 and (assignment := re.fullmatch(r"([A-Z]+)=(.*)", words[0])):
-            variables[assignment[1]] = assignment[2]
-        elif words:
-            commands.append(words)
-    return commands
+    """The words of each command of a block, as a shell splits them."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def shell_expansions(text: str) -> list[str]:
+    """What bash and zsh would expand in a block, and not in the same way: variables, brackets, wildcards."""
+    unquoted = re.sub(r"'[^']*'|\"[^\"$]*\"|#.*", "", text)
+    return re.findall(r"[$\[\]*?()~]", unquoted)
 
 
 class _Parsed(Exception):

@@ -43,12 +43,17 @@ def made_up_batch(num_classes):
     )
 
 
+def named_classes(path):
+    """Classes for a config that takes those of its data set."""
+    return [] if load_cfg(path).DATASETS.CLASSES else ["DATASETS.CLASSES", "cat,dog"]
+
+
 def test_there_are_configs():
     assert len(CONFIGS) >= 20
 
 
 def test_it_takes_a_step_and_a_test_pass(path):
-    cfg = load_cfg(path, SMALL)
+    cfg = load_cfg(path, [*SMALL, *named_classes(path)])
     torch.manual_seed(0)
     model = build_model(cfg).train()
     optimizer = build_optimizer(cfg, model)
@@ -138,7 +143,7 @@ def test_the_name_says_what_is_built(path):
     cfg, words = load_cfg(path), path.stem.split("_")
     assert cfg.MODEL.METHOD in words
     assert ("reg" in words) == cfg.MODEL.REGRESSION.ENABLED
-    if words[0] not in ("toybox", "photos", "doom"):
+    if words[0] not in ("toybox", "photos", "doom", "own"):
         assert words[-1] == cfg.MODEL.BACKBONE.NAME
 
 

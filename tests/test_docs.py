@@ -27,6 +27,7 @@ from doc_blocks import (
     commands_of,
     read_blocks,
     run_script,
+    shell_expansions,
 )
 
 from detector.config import get_cfg
@@ -113,7 +114,7 @@ def with_what_is_given(blocks: list[Block]) -> list[Block]:
     demo = DEMO if "runs/demo" in text else []
     made = "make_proposals.py --config-file configs/toybox" in text
     commands = [PROPOSALS, *demo] if demo or ("configs/toybox" in text and not made) else []
-    given = [PICTURES] if "datasets/mine" in text and PICTURES not in blocks else []
+    given = [PICTURES] if re.search("datasets/mine|configs/own_", text) and PICTURES not in blocks else []
     return [*given, PICTURES._replace(language="bash", text="\n".join(commands)), *blocks]
 
 
@@ -136,6 +137,14 @@ def test_a_block_that_does_not_run_says_why_and_is_right(block: Block) -> None:
         check_command(words)
         if block.mark == "by CI itself":
             assert shlex.join(words) in (ROOT / ".ci/run").read_text()
+
+
+def test_commands_mean_the_same_in_bash_and_zsh() -> None:
+    for block in BLOCKS:
+        if block.language == "bash":
+            assert not shell_expansions(block.text), f"{block}: quote it, or put the keys into a config file"
+    assert shell_expansions("python a.py $OWN") == ["$"]
+    assert shell_expansions("python a.py [] '[]' \"(1,)\"") == ["[", "]"]
 
 
 def test_every_block_says_what_it_is() -> None:

@@ -19,7 +19,7 @@ def config_parser(description: str) -> argparse.ArgumentParser:
         "overrides",
         nargs="*",
         metavar="KEY VALUE",
-        help="keys of the config to change, see detector/config.py",
+        help="keys of the config to change, see docs/config.md; KEY=VALUE is the same",
     )
     return parser
 
