@@ -380,7 +380,7 @@ def load_cfg(path: str | Path, overrides: Sequence[object] = ()) -> CfgNode:
             pairs = _known(pairs)
         _change(values, pairs.items(), f"{source}: ")
     _change(values, read_overrides(overrides), "")
-    return _finish(values)
+    return _finish(values, f"config file {path}{' and the overrides' if overrides else ''}: ")
 
 
 def parse_cfg(text: str, source: str, overrides: Sequence[object] = ()) -> CfgNode:
@@ -399,7 +399,7 @@ def parse_cfg(text: str, source: str, overrides: Sequence[object] = ()) -> CfgNo
     _warn(*_differences(pairs), source)
     _change(values, _known(pairs).items(), f"{source}: ")
     _change(values, read_overrides(overrides), "")
-    return _finish(values)
+    return _finish(values, f"{source}{' and the overrides' if overrides else ''}: ")
 
 
 def check_resumable(text: str, cfg: CfgNode) -> list[str]:
@@ -474,6 +474,7 @@ def _change(values: dict[str, Any], pairs: Iterable[tuple[str, Any]], source: st
             raise ConfigError(f"{source}{unknown_key(key, KEYS)}")
         try:
             values[key] = KEYS[key].read(value)
+            KEYS[key].check(values[key])
         except ConfigError as error:
             raise ConfigError(f"{source}{error}") from None
 
@@ -499,11 +500,12 @@ def _some(keys: Sequence[str]) -> str:
     return ", ".join(key[:100] for key in keys[:10]) + more
 
 
-def _finish(values: Mapping[str, Any]) -> CfgNode:
-    for key in KEYS.values():
-        key.check(values[key.name])
+def _finish(values: Mapping[str, Any], source: str) -> CfgNode:
     cfg = _nest(values)
-    _check_together(cfg)
+    try:
+        _check_together(cfg)
+    except ConfigError as error:
+        raise ConfigError(f"{source}{error}") from None
     cfg.freeze()
     return cfg
 

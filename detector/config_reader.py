@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from detector.utils.errors import ConfigError
-from detector.utils.files import read_text
+from detector.utils.files import check_regular, read_text
 
 BASE_KEY = "_BASE_"
 _MAX_FILES = 20  # in a chain of _BASE_
@@ -55,12 +55,13 @@ def read_yaml_chain(path: str | Path) -> list[YamlFile]:
     while base is not None:
         file = folder / base
         known = [earlier.path for earlier in chain]
+        kind = f"{BASE_KEY} of config file {known[-1]}:" if known else "config file"
+        check_regular(file, kind)
         if file.resolve() in [earlier.resolve() for earlier in known]:
             circle = " -> ".join(map(str, [*known, file]))
             raise ConfigError(f"config file {path} builds on itself by {BASE_KEY}: {circle}")
         if len(chain) == _MAX_FILES:
             raise ConfigError(f"config file {path} builds on more than {_MAX_FILES} files by {BASE_KEY}")
-        kind = f"{BASE_KEY} of config file {known[-1]}:" if known else "config file"
         text = read_text(file, kind, limit=_MAX_BYTES)
         content = parse_yaml(text, f"config file {file}")
         base = content.pop(BASE_KEY, None)
@@ -95,10 +96,10 @@ def parse_yaml(text: str, source: str) -> dict:
         raise ConfigError(f"{source} holds a {type(content).__name__}, expected keys and values")
     if header := _HEADER_PATTERN.match(text):
         count = sum(1 for _ in flatten(content))
-        if count < int(header[1]):
+        if count < int(header[1]) or not text.endswith("\n"):
             raise ConfigError(
-                f"{source} has {count} keys of the {header[1]} that its first line promises: it was cut off. "
-                "Restore it, or delete that line if you removed keys on purpose"
+                f"{source} was cut off: it has {count} keys, and its first line says {header[1]}. Restore it, "
+                "or delete that line if you removed keys on purpose"
             )
     return content
 

@@ -19,7 +19,7 @@ from detector.config import (
     schedule_warnings,
 )
 from detector.config_reader import flatten
-from detector.utils.errors import ConfigError, UserError
+from detector.utils.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,6 +44,8 @@ def load(write):
 
 def test_the_defaults_are_allowed(load):
     assert load() == get_cfg()
+    for key in KEYS.values():
+        key.check(key.default)
 
 
 def test_every_key_is_declared_once_with_a_meaning():
@@ -118,10 +120,13 @@ def test_what_a_run_writes_reads_back_equal(write):
 
 
 def test_the_config_of_a_run_that_was_cut_off_is_refused(write):
-    lines = dump_cfg(get_cfg()).splitlines(keepends=True)
+    text = dump_cfg(get_cfg())
+    lines = text.splitlines(keepends=True)
     for count in (1, len(lines) // 2, len(lines) - 1):
-        with pytest.raises(UserError, match=r"c\.yaml (is empty|has \d+ keys .*cut off)"):
+        with pytest.raises(ConfigError, match=r"c\.yaml (is empty|was cut off)"):
             load_cfg(write("".join(lines[:count])))
+    with pytest.raises(ConfigError, match=r"c\.yaml was cut off"):
+        load_cfg(write(text[:-1]))
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n", "null"])
@@ -251,6 +256,14 @@ def test_an_unknown_key_of_a_file_names_the_file_too(write):
 def test_bad_values_are_refused_naming_the_key(load, key, value, message):
     with pytest.raises(ConfigError, match=message):
         load(key, value)
+
+
+@pytest.mark.parametrize("text", ["TEST: {NMS: 2}", "MODEL: {STREAMS: 2}", "SEED: a"])
+def test_bad_values_of_a_file_name_the_file(write, text):
+    with pytest.raises(ConfigError, match=r"config file .*c\.yaml: (TEST|MODEL|SEED)"):
+        load_cfg(write(text))
+    with pytest.raises(ConfigError, match=r"a\.pt: (TEST|MODEL|SEED)"):
+        parse_cfg(text, "a.pt")
 
 
 def test_the_small_backbone_has_no_pretrained_weights(load):

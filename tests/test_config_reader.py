@@ -88,6 +88,13 @@ def test_a_fifo_is_refused_rather_than_waited_for(write, tmp_path, as_base):
         load_cfg(path)
 
 
+def test_a_link_to_itself_and_a_name_that_no_file_has(write, tmp_path):
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    for base in ("loop.yaml", '"a\\0b"'):
+        with pytest.raises(OSError, match=r"_BASE_ of config file .*mine\.yaml: .* cannot be read"):
+            load_cfg(write(mine=f"_BASE_: {base}\n"))
+
+
 def test_a_folder_is_named(tmp_path):
     with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))} is a folder"):
         load_cfg(tmp_path)
