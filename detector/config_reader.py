@@ -98,7 +98,7 @@ def parse_yaml(text: str, source: str) -> dict:
         count = sum(1 for _ in flatten(content))
         if count < int(header[1]) or not text.endswith("\n"):
             raise ConfigError(
-                f"{source} was cut off: it has {count} keys, and its first line says {header[1]}. Restore it, "
+                f"{source} was cut off: it has {count} keys, its first line says {header[1]}. Restore it, "
                 "or delete that line if you removed keys on purpose"
             )
     return content
