@@ -26,7 +26,7 @@ REASONS = {
     "needs files from elsewhere",  # VOC, COCO, published weights
     "takes minutes",
 }
-RUN, READ = {"bash", "python"}, {"text", "csv", "json", "yaml", "html", "xml"}
+RUN, READ = {"bash", "python"}, {"text", "csv", "json", "yaml", "html", "xml", "diff"}
 
 _BLOCK = re.compile(r"^(?:<!-- (?P<mark>.*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 
