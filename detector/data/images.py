@@ -2,55 +2,104 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from detector.utils.errors import DataError
+from detector.utils.files import reading
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
-# What Pillow raises on files that are not, or only partly, images.
-_DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
+# Pillow knows more formats, but some of them start another program: EPS starts Ghostscript.
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 
 ImageSource = str | Path | Image.Image | np.ndarray | Tensor
 
 _TURNED = (5, 6, 7, 8)  # the orientation tags that exchange height and width
 
+# An image of 16 bits without any larger value fits in 12 bits. With 8 bits its brightest pixel would be 15.
+_NEARLY_BLACK = 4095
+_CONVERT = "scale its values to 0 to 255 and save it with 8 bits"
+
 
 def read_image(path: str | Path, *, apply_orientation: bool = False) -> Tensor:
     """Image (3, H, W), uint8 RGB, of a file in any mode.
 
-    Grey, palette, CMYK and 16-bit images are converted; an alpha channel is dropped, as everywhere in the
-    field.
+    Grayscale, palette, CMYK, 16-bit and floating-point images are converted, see :func:`from_pillow`; an
+    alpha channel is dropped.
 
     Args:
-        apply_orientation: turn the image as its EXIF orientation tag says, as a viewer does. False: the
-            pixels as they are stored, which is what the boxes of VOC and COCO files are given on.
+        apply_orientation: rotate the image by its EXIF orientation tag, as a viewer does. False: the pixels
+            as they are stored, to which the boxes of VOC and COCO files refer.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it cannot be decoded, as when it is truncated.
+        FileNotFoundError: the file does not exist.
+        DataError: it cannot be decoded, because it is truncated, for example, or is in none of the formats
+            JPEG, PNG, WebP, GIF, BMP, TIFF, PPM, JPEG 2000 and AVIF; or it would be nearly black with 8 bits.
     """
     with _opened(path) as image:
         return from_pillow(image, apply_orientation=apply_orientation)
 
 
 def from_pillow(image: Image.Image, *, apply_orientation: bool = False) -> Tensor:
-    """Image (3, H, W), uint8 RGB, of a Pillow image in any mode; see :func:`read_image`."""
+    """Image (3, H, W), uint8 RGB, of a Pillow image in any mode; see :func:`read_image`.
+
+    16-bit values keep their upper 8 bits, as do the values of a 12-bit TIFF. Floating-point values are
+    multiplied by 255 if they are all in [0, 1], and rounded if they are all in [0, 255].
+
+    Raises:
+        DataError: the image has no pixel; values outside of these ranges; or 16-bit values that are all less
+            than 4096, as those of a 12-bit camera are: the image would be nearly black.
+    """
+    raw_mode = str(
+        getattr(image, "tile", "")
+    )  # holds "I;12" or "RGB;16B", for example, until pixels are read
+    if 0 in image.size:
+        raise DataError("the image has no pixel")
     if apply_orientation:
         image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would clip at 255
-        grey = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)  # (H, W)
-        pixels = np.stack([grey] * 3, axis=2)
+    if image.mode == "F":
+        pixels = np.stack([_from_floats(np.asarray(image))] * 3, axis=2)
+    elif image.mode.startswith("I"):  # grayscale with more than 8 bits, which Pillow would clip at 255
+        white = 4095 if "I;12" in raw_mode else 65535
+        pixels = np.stack([_from_integers(np.asarray(image), white)] * 3, axis=2)
     elif image.mode == "P":  # by way of RGBA: Pillow warns of palettes with transparency otherwise
         pixels = np.array(image.convert("RGBA").convert("RGB"))
     else:
         pixels = np.array(image.convert("RGB"))  # (H, W, 3)
+        if ";16" in raw_mode and pixels.max() <= _NEARLY_BLACK >> 8:  # Pillow has dropped the lower bits
+            raise _nearly_black()
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()  # (3, H, W)
+
+
+def _from_integers(values: np.ndarray, white: int) -> np.ndarray:
+    """(H, W) uint8 of whole numbers (H, W) from 0 to `white`."""
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > white:
+        raise DataError(f"its values are {low} to {high}, expected 0 to {white}: {_CONVERT}")
+    if white > _NEARLY_BLACK >= high > 0:
+        raise _nearly_black()
+    return (values.astype(np.int64) * 256 // (white + 1)).astype(np.uint8)
+
+
+def _from_floats(values: np.ndarray) -> np.ndarray:
+    """(H, W) uint8 of numbers (H, W) that are all in [0, 1] or all in [0, 255]."""
+    low, high = float(values.min()), float(values.max())  # nan if any value is
+    if not (low >= 0 and high <= 255):
+        raise DataError(f"its values are {low:g} to {high:g}, expected 0 to 1 or 0 to 255: {_CONVERT}")
+    return (values * (255 if high <= 1 else 1)).round().astype(np.uint8)
+
+
+def _nearly_black() -> DataError:
+    return DataError(
+        f"it has 16 bits, but no value is larger than {_NEARLY_BLACK} of 65535, so it would be nearly black "
+        f"(do its values have 12 bits?): {_CONVERT}"
+    )
 
 
 def open_image(source: ImageSource) -> Tensor:
@@ -99,7 +148,7 @@ def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tup
     """(height, width) of :func:`read_image`'s image, from the file's header alone: 0.05 ms.
 
     Raises:
-        FileNotFoundError, ValueError: as :func:`read_image`, where the header shows it.
+        FileNotFoundError, DataError: as :func:`read_image`, where the header shows it.
     """
     with _opened(path) as image:
         width, height = image.size
@@ -125,11 +174,20 @@ def find_image(folder: str | Path, image_id: str) -> Path:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[Image.Image]:
-    """An image whose header has been read; whatever goes wrong with it names the file."""
-    try:
-        with Image.open(path) as image:
-            yield image
-    except FileNotFoundError:
-        raise FileNotFoundError(f"image {path} does not exist") from None
-    except _DECODE_ERRORS as error:
-        raise DataError(f"image {path} cannot be read: {error}") from error
+    """An image whose header has been read; every error, also of the block, names the file."""
+    with reading(path, "image"):
+        try:
+            with Image.open(path, formats=_formats()) as image:
+                yield image
+        except UnidentifiedImageError:
+            known = ", ".join(_formats())
+            raise DataError(f"image {path} cannot be read: it is in none of the formats {known}") from None
+        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            raise DataError(f"image {path} cannot be read: {error}") from error
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """Those of the formats that the installed Pillow knows; AVIF came with Pillow 11.3."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)

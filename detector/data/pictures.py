@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 
 from detector.utils.errors import DataError
+from detector.utils.files import check_regular
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
@@ -61,8 +62,10 @@ def video_frames(path: Path, stride: int = 1) -> Iterator[tuple[int, np.ndarray]
     """Every `stride`-th frame of a video, (H, W, 3) uint8 RGB, with its number; the first has the number 0.
 
     Raises:
-        ValueError: OpenCV cannot read a single frame.
+        FileNotFoundError: the file does not exist.
+        DataError: it is not a regular file, a frame cannot be decoded, or OpenCV finds no frame at all.
     """
+    check_regular(path, "video")
     video = cv2.VideoCapture(str(path))
     number = 0
     try:
@@ -80,7 +83,8 @@ def video_frames(path: Path, stride: int = 1) -> Iterator[tuple[int, np.ndarray]
 
 
 def count_frames(path: Path, stride: int = 1) -> int:
-    """How many frames :func:`video_frames` will give, as the video's header says; 0: it does not say."""
+    """How many frames :func:`video_frames` will give, by the video's header; 0: it does not say."""
+    check_regular(path, "video")
     video = cv2.VideoCapture(str(path))
     frames = video.get(cv2.CAP_PROP_FRAME_COUNT)
     video.release()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from detector.utils.errors import DataError, UserError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+_DRIVE = re.compile("[A-Za-z]:")  # of Windows
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and halves of others
 _TEXT_LIMIT = 2**31  # bytes; COCO's largest annotation file has 0.5 GB
 
 
@@ -118,9 +121,10 @@ def read_text(path: str | Path, kind: str = "file", limit: int = _TEXT_LIMIT) ->
         try:
             return Path(path).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
             raise DataError(
-                f"{kind} {path} is not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x}): "
-                "save it as UTF-8"
+                f"{kind} {path} is not UTF-8 text (line {line}, byte {error.start} is "
+                f"{error.object[error.start]:#04x}): save it as UTF-8"
             ) from None
 
 
@@ -131,16 +135,39 @@ def read_json(path: str | Path, kind: str = "file") -> Any:
         return json.loads(text)
 
 
+def relative_name(name: str) -> str:
+    """A name of a file below a folder, without redundant parts: "./a//b" becomes "a/b".
+
+    Raises:
+        DataError: `name` is empty or absolute, leads out of its folder by "..", or has control characters,
+            which would break lists with one name a line.
+    """
+    slashes = name.replace("\\", "/")  # on Windows, where the file may be read, both separate
+    parts = PurePosixPath(slashes).parts
+    if not parts or slashes.startswith("/") or ".." in parts or _DRIVE.match(name):
+        raise DataError(
+            f"{name!r} is not a name inside its folder, expected one without '..' that is not absolute"
+        )
+    check_printable(name)
+    return PurePosixPath(name).as_posix()
+
+
+def check_printable(text: str) -> None:
+    """Raise DataError where a name has a control character, such as a line break, or half a character."""
+    if found := _CONTROL.search(text):
+        raise DataError(f"{text!r} has the character {found[0]!r}, which is not allowed in a name")
+
+
 def inside(folder: str | Path, name: str) -> Path:
     """The path of `name` in a folder, for writing.
 
     Raises:
-        DataError: `name` is absolute or leads out of the folder by "..".
+        DataError: `name` is absolute or leads out of the folder by "..", see :func:`relative_name`.
     """
-    pure = PurePosixPath(name.replace("\\", "/"))
-    if not pure.parts or pure.is_absolute() or ".." in pure.parts or "\0" in name or Path(name).drive:
-        raise DataError(f"{name!r} is not a path inside {folder}, so nothing is written there")
-    return Path(folder, pure)
+    try:
+        return Path(folder, relative_name(name))
+    except DataError as error:
+        raise DataError(f"nothing is written outside of {folder}: {error}") from None
 
 
 def _permissions(path: Path) -> int:

@@ -1,13 +1,17 @@
 """Image files as they come: any mode, any orientation tag, broken or not there."""
 
+import os
+import struct
 import warnings
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from PIL import ExifTags, Image
 
 from detector.data.images import find_image, read_image, read_image_size
+from detector.utils.errors import DataError
 
 RAMP = np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6)
 
@@ -106,3 +110,82 @@ def test_finding_an_image_by_its_id(tmp_path):
         assert find_image(tmp_path, image_id) == tmp_path / name
     with pytest.raises(FileNotFoundError, match=r"b does not exist, as any of \.jpg"):
         find_image(tmp_path, "b")
+
+
+@pytest.mark.parametrize("suffix", [".eps", ".pdf"])
+def test_no_other_program_is_started_for_a_file_named_jpg(tmp_path, suffix):
+    Image.new("RGB", (6, 4)).save(tmp_path / f"cat{suffix}")
+    path = (tmp_path / f"cat{suffix}").rename(tmp_path / "cat.jpg")
+    for read in (read_image, read_image_size):
+        with pytest.raises(DataError, match=r"cat\.jpg cannot be read: .*none of the formats JPEG, PNG"):
+            read(path)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000"])
+def test_formats(tmp_path, form):
+    Image.new("RGB", (6, 4), "white").save(tmp_path / "image", format=form)
+    assert read_image(tmp_path / "image").min() >= 250
+
+
+def test_a_pipe_is_refused_before_it_is_opened(tmp_path):
+    os.mkfifo(tmp_path / "cat.jpg")  # opening it would wait for ever
+    with pytest.raises(DataError, match=r"image .*cat\.jpg is not a regular file"):
+        read_image_size(tmp_path / "cat.jpg")
+
+
+def test_decompression_bombs_are_refused(tmp_path, monkeypatch):
+    Image.new("1", (300, 300)).save(tmp_path / "bomb.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30_000)
+    with pytest.raises(DataError, match=r"bomb\.png cannot be read: .*exceeds limit"):
+        read_image_size(tmp_path / "bomb.png")
+
+
+def tiff_12_bits(values):
+    """A TIFF of one row of four pixels, which Pillow cannot write."""
+    data = int("".join(f"{value:012b}" for value in values), 2).to_bytes(6, "big")
+    tags = {256: 4, 257: 1, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 6}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return b"II*\0" + struct.pack("<I", 14) + data + struct.pack("<H", len(tags)) + entries + bytes(4)
+
+
+def test_a_tiff_of_12_bits_keeps_its_upper_bits(tmp_path):
+    (tmp_path / "image.tif").write_bytes(tiff_12_bits([0, 16, 2048, 4095]))
+    assert read_image(tmp_path / "image.tif").tolist() == [[[0, 1, 128, 255]]] * 3
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+@pytest.mark.parametrize("shape", [(4, 6), (4, 6, 3)])
+def test_12_bit_values_in_a_file_of_16_bits_do_not_turn_black(tmp_path, suffix, shape):
+    path = tmp_path / f"image{suffix}"
+    cv2.imwrite(str(path), np.full(shape, 4095, dtype=np.uint16))
+    with pytest.raises(DataError, match=rf"image{suffix}: .*nearly black.* save it with 8 bits"):
+        read_image(path, apply_orientation=True)
+    cv2.imwrite(str(path), np.full(shape, 4096, dtype=np.uint16))
+    assert read_image(path).unique().tolist() == [16]
+
+
+def test_an_image_of_16_bits_may_be_black(tmp_path):
+    Image.fromarray(np.zeros((4, 6), dtype=np.uint16)).save(tmp_path / "image.png")
+    assert read_image(tmp_path / "image.png").max() == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [([0, 0.5, 1], [0, 128, 255]), ([0, 0.5, 254.7], [0, 0, 255])]
+)
+def test_floats_are_those_of_0_to_1_or_of_0_to_255(tmp_path, values, expected):
+    Image.fromarray(np.array([values], dtype=np.float32)).save(tmp_path / "image.tif")
+    assert read_image(tmp_path / "image.tif")[0].tolist() == [expected]
+
+
+@pytest.mark.parametrize("values", [[-1.0, 1], [0, 300.0], [0, np.nan]])
+def test_other_floats_are_refused(tmp_path, values):
+    Image.fromarray(np.array([values], dtype=np.float32)).save(tmp_path / "image.tif")
+    with pytest.raises(DataError, match=r"image\.tif: .* expected 0 to 1 or 0 to 255"):
+        read_image(tmp_path / "image.tif")
+
+
+@pytest.mark.parametrize("value", [-1, 70_000])
+def test_integers_of_32_bits_are_those_of_16(tmp_path, value):
+    Image.fromarray(np.array([[9000, value]], dtype=np.int32)).save(tmp_path / "image.tif")
+    with pytest.raises(DataError, match=rf"image\.tif: .*{value}.* expected 0 to 65535"):
+        read_image(tmp_path / "image.tif")

@@ -9,7 +9,15 @@ import pytest
 from PIL import Image
 
 from detector.utils.errors import DataError
-from detector.utils.files import atomic_write, inside, read_json, read_text, reading, write_image
+from detector.utils.files import (
+    atomic_write,
+    inside,
+    read_json,
+    read_text,
+    reading,
+    relative_name,
+    write_image,
+)
 
 
 @pytest.fixture
@@ -120,7 +128,7 @@ def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path):
 def test_text_that_is_not_utf8_or_not_json_or_too_long_names_the_file(tmp_path):
     path = tmp_path / "a.json"
     path.write_bytes(b"caf\xe9")
-    with pytest.raises(DataError, match=rf"{path} is not UTF-8 text \(byte 3 is 0xe9\)"):
+    with pytest.raises(DataError, match=rf"{path} is not UTF-8 text \(line 1, byte 3 is 0xe9\)"):
         read_text(path)
     path.write_text("{")
     with pytest.raises(DataError, match=rf"{path} is damaged"):
@@ -132,8 +140,31 @@ def test_text_that_is_not_utf8_or_not_json_or_too_long_names_the_file(tmp_path):
         read_text(path, limit=10)
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../../b", "..\\a", "", "a\0b"])
+OUTSIDE = [
+    "/etc/passwd",
+    "../a",
+    "a/../../b",
+    "..",
+    "..\\a",
+    "\\a",
+    "C:\\a",
+    "c:a",
+    "",
+    ".",
+    "a\0b",
+    "a\nb",
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
 def test_nothing_is_written_outside_of_a_folder(tmp_path, name):
-    with pytest.raises(DataError, match="not a path inside"):
+    with pytest.raises(DataError, match=f"outside of {tmp_path}: "):
         inside(tmp_path, name)
+    with pytest.raises(DataError):
+        relative_name(name)
+
+
+def test_names_inside_of_a_folder(tmp_path):
+    assert relative_name("./a//b c..d/é.jpg") == "a/b c..d/é.jpg"
     assert inside(tmp_path, "a/b.xml") == tmp_path / "a" / "b.xml"
