@@ -1,7 +1,7 @@
 """Reader of a folder of pictures with a table of image labels, such as one's own.
 
-    ROOT/SPLIT.csv or ROOT/SPLIT.jsonl    a line a picture: its file, from ROOT, and its labels
-    ROOT/...                              the pictures
+    ROOT/SPLIT.csv or ROOT/SPLIT.jsonl    a line a picture: its file, relative to ROOT, and its labels
+    ROOT/...                              the pictures; absolute paths in the table name others
 
 `image_table.py` says what a table may hold. Boxes, where JSON lines have them, are for evaluation.
 """
@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
-from detector.data.image_table import Mistakes, Row, find_table, list_labels, read_table
+from detector.data.image_table import Mistakes, Row, find_table, list_labels, picture_name, read_table
 from detector.data.images import read_image_size
 from detector.utils.errors import DataError
 
@@ -20,9 +20,10 @@ from detector.utils.errors import DataError
 class ImageLabels(AnnotatedImages):
     """The pictures that a table lists, their labels and, where the table has them, their true boxes.
 
-    The id of a picture is its file without the suffix. Pictures are turned as their EXIF orientation says, so
-    boxes are those that one sees in a viewer. A label given twice counts once; a picture may have none. What
-    becomes of odd boxes, :class:`AnnotatedImages` says.
+    The id of a picture is its file without the suffix; of an absolute path, also without the root: the id of
+    /pictures/a.jpg is pictures/a. Pictures are rotated by their EXIF orientation tag, so boxes are those that
+    one sees in a viewer. A label given twice counts once; a picture may have none. :class:`AnnotatedImages`
+    says what becomes of odd boxes.
 
     Args:
         root: folder that holds the table.
@@ -32,8 +33,9 @@ class ImageLabels(AnnotatedImages):
 
     Raises:
         FileNotFoundError: there is no such table.
-        ValueError: a table that cannot be read; a picture that is missing, unreadable or listed twice; an
-            unknown label; a bad box. Names the table and the line, of the first ten mistakes.
+        DataError: a table that cannot be read; a picture that is missing, unreadable or listed twice, or
+            whose path has a part ".."; an unknown label; a bad box. Names the table and the line of each of
+            the first ten mistakes.
     """
 
     def __init__(self, root: str | Path, split: str, class_names: Sequence[str] = ()):
@@ -78,7 +80,7 @@ class ImageLabels(AnnotatedImages):
 
 
 def _image_id(row: Row) -> str:
-    return PurePosixPath(row.file).with_suffix("").as_posix()
+    return PurePosixPath(picture_name(row.file)).with_suffix("").as_posix()
 
 
 def _read_sizes(root: Path, rows: Sequence[Row], mistakes: Mistakes) -> np.ndarray:

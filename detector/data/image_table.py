@@ -1,4 +1,4 @@
-"""Tables of image labels: CSV, or JSON lines, which may hold boxes as well. Mistakes are told by line.
+"""Tables of image labels: CSV, or JSON lines, which may hold boxes as well. Errors name the line.
 
 CSV, in UTF-8, with or without a byte-order mark and the header `file,labels`:
 
@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detector.utils.errors import DataError
+from detector.utils.files import check_printable, read_text, relative_name
 
 _MOST_SHOWN = 10  # mistakes
 _HEADERS = (["file", "labels"], ["file", "label"])
 _KEYS = ("file", "labels", "boxes")
+_OTHER_SEPARATORS = (";", "\t", "|")  # of columns, where spreadsheets and other tools write no comma
 
 
 class LabelledBox(NamedTuple):
@@ -37,7 +39,7 @@ class Row(NamedTuple):
     """What a table says of one picture."""
 
     line: int
-    file: str
+    file: str  # as in the table; picture_name accepts it
     labels: tuple[str, ...]
     boxes: tuple[LabelledBox, ...] | None  # None: nobody drew any
 
@@ -84,19 +86,24 @@ def read_table(path: Path) -> tuple[list[Row], Mistakes]:
     """The rows of a table that can be read, and what is wrong with the others; see the top of this file.
 
     Raises:
-        ValueError: it is not UTF-8, or has no row.
+        DataError: it is not UTF-8, has no row, or its columns are separated by something else than a comma.
     """
-    data = path.read_bytes()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}, line {line}: not UTF-8; save the table with that encoding") from None
+    text = read_text(path, "table")
     mistakes = Mistakes(path)
     rows = list((_read_csv if path.suffix == ".csv" else _read_json_lines)(text, mistakes))
     if not rows and not mistakes.found:
         raise DataError(f"{path} lists no picture")
     return rows, mistakes
+
+
+def picture_name(file: str) -> str:
+    """The name of a picture, which is a path inside any folder: of an absolute path, what follows its root.
+
+    Raises:
+        DataError: the path has a part "..", or control characters.
+    """
+    path = Path(file)
+    return relative_name(path.relative_to(path.anchor).as_posix() if path.is_absolute() else file)
 
 
 def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
@@ -123,13 +130,16 @@ def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
 
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
-    line = 1
+    line, is_first = 1, True
     try:
         for cells in reader:
             cells = [cell.strip() for cell in cells]
             while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
                 cells.pop()
             if any(cells) and not (line == 1 and [cell.lower() for cell in cells] in _HEADERS):
+                if is_first:
+                    _check_separator(cells, mistakes.path, line)
+                is_first = False
                 try:
                     yield _csv_row(line, cells)
                 except ValueError as error:
@@ -137,6 +147,16 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
             line = reader.line_num + 1
     except csv.Error as error:
         mistakes.add(line, f"not CSV: {error}")
+
+
+def _check_separator(cells: list[str], path: Path, line: int) -> None:
+    """One error for the whole table where its first row is not separated by a comma, not one for each row."""
+    found = [separator for separator in _OTHER_SEPARATORS if separator in cells[0]]
+    if len(cells) == 1 and found:
+        raise DataError(
+            f"{path}, line {line}: the columns are separated by {found[0]!r}, expected ',': write "
+            "file,label;label on each line, or export the table anew with ',' between the columns"
+        )
 
 
 def _csv_row(line: int, cells: list[str]) -> Row:
@@ -205,16 +225,26 @@ def _list(content: object, key: str) -> list:
 
 
 def _split_labels(text: str) -> tuple[str, ...]:
-    return tuple(_label(part) for part in text.split(";")) if text.strip() else ()
+    labels = tuple(_label(part) for part in text.split(";")) if text.strip() else ()
+    for label in labels:
+        for separator in ("|", ","):
+            if separator in label:
+                raise DataError(
+                    f"label {label!r} holds {separator!r}: several labels are separated by ';' (JSON lines "
+                    f"with a list of labels allow {separator!r} in a label)"
+                )
+    return labels
 
 
 def _label(text: object) -> str:
     if not isinstance(text, str) or not text.strip():
         raise DataError(f"an empty label, or none: {text!r}")
+    check_printable(text.strip())
     return text.strip()
 
 
 def _file(text: object) -> str:
     if not isinstance(text, str) or not text.strip():
         raise DataError(f"no file name: {text!r}")
+    picture_name(text.strip())
     return text.strip()

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.data.image_table import LabelledBox, find_table, list_labels, read_table
+from detector.data.image_table import LabelledBox, find_table, list_labels, picture_name, read_table
+from detector.utils.errors import DataError
 
 BOX = '{"file": "a.jpg", "boxes": [{"label": "cat", "box": [1, 2, 3, %s]}]}'
 
@@ -79,6 +80,12 @@ def test_json_lines(table):
         ("a.jpg,;cat", "an empty label"),
         ("a.jpg,cat; ;dog", "an empty label"),
         (",cat", "no file name"),
+        ("../a.jpg,cat", r"'\.\./a\.jpg' is not a name inside its folder"),
+        ("/b/../a.jpg,cat", r"'b/\.\./a\.jpg' is not a name inside its folder"),
+        ('"a\nb.jpg",cat', r"'a\\nb\.jpg' has the character '\\n'"),
+        ('a.jpg,"cat\ndog"', r"'cat\\ndog' has the character '\\n'"),
+        ("a.jpg,cat|dog", r"label 'cat\|dog' holds '\|': several labels are separated by ';'"),
+        ('a.jpg,"cat,dog"', "label 'cat,dog' holds ',': several labels are separated by ';'"),
         ('"a".jpg,cat', "not CSV"),
         ('"a.jpg,cat\nb.jpg,cat\n', "not CSV: unexpected end of data"),
     ],
@@ -100,6 +107,9 @@ def test_a_row_that_cannot_be_read_is_named_by_its_line(table, row, message):
         ('{"file": "a.jpg"}', "no labels"),
         ('{"labels": ["cat"]}', "no file name"),
         ('{"file": 3, "labels": ["cat"]}', "no file name: 3"),
+        ('{"file": "../a.jpg", "labels": ["cat"]}', "is not a name inside its folder"),
+        (r'{"file": "\ud800.jpg", "labels": ["cat"]}', r"has the character '\\ud800'"),
+        ('{"file": "a.jpg", "labels": "cat|dog"}', "separated by ';'"),
         ('{"file": "a.jpg", "labels": 3}', "labels is 3, expected a list"),
         ('{"file": "a.jpg", "labels": ["cat", ""]}', "an empty label"),
         ('{"file": "a.jpg", "labels": [1]}', "an empty label, or none: 1"),
@@ -122,6 +132,30 @@ def test_a_line_of_json_that_cannot_be_read(table, line, message):
     assert re.search(message, text)
 
 
+def test_a_label_in_a_list_may_hold_a_comma(table):
+    content = '{"file": "a.jpg", "labels": ["tench, Tinca tinca"]}'
+    assert rows_of(table(content, ".jsonl")) == [("a.jpg", ("tench, Tinca tinca",), None)]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+@pytest.mark.parametrize("header", ["", "file{}labels\n", "file,labels\n"])
+def test_columns_that_no_comma_separates_are_one_error(table, separator, header):
+    rows = [f"{name}.jpg{separator}cat" for name in "abc"]
+    with pytest.raises(DataError, match="the columns are separated by") as caught:
+        read_table(table(header.format(separator) + "\n".join(rows)))
+    assert len(str(caught.value).splitlines()) == 1
+    assert repr(separator) in str(caught.value)
+    assert "expected ','" in str(caught.value)
+
+
+def test_the_name_of_a_picture_is_a_path_inside_any_folder():
+    assert picture_name("./b//a.jpg") == "b/a.jpg"
+    assert picture_name("/data/b/a.jpg") == "data/b/a.jpg"
+    for file in ("..", "/", "/../a.jpg", "b/../../a.jpg", "C:\\a.jpg"):
+        with pytest.raises(DataError, match="not a name inside"):
+            picture_name(file)
+
+
 def test_ten_mistakes_are_told_at_once(table):
     text = refused(table("\n".join(["a.jpg"] * 12)))
     assert text.count("columns") == 10
@@ -131,7 +165,7 @@ def test_ten_mistakes_are_told_at_once(table):
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_another_encoding(table, encoding):
     path = table("a.jpg,cat\nü.jpg,cat\n".encode(encoding))
-    with pytest.raises(ValueError, match=r"train\.csv, line [12]: not UTF-8; save the table"):
+    with pytest.raises(ValueError, match=r"train\.csv is not UTF-8 text \(line [12], .*save it as UTF-8"):
         read_table(path)
 
 
