@@ -23,10 +23,15 @@ import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
 from detector.utils.errors import DataError
+from detector.utils.files import check_printable, reading, relative_name
 
 # Polygons are most of a COCO file, and nobody here reads them. Emptied before the JSON is decoded, a file of
 # 737 MB took 6.9 s and 1.2 GB, not 13.2 s and 5.2 GB. Strings are safe: quotes in them have a backslash.
 _POLYGONS = re.compile(rb'"segmentation"\s*:\s*\[[^"{}]*\]')
+
+
+_LONGEST_SIDE = 1_000_000  # pixels of an image: more is a mistake
+_LARGEST_ID = 2**63 - 1  # of int64
 
 
 @contextmanager
@@ -60,8 +65,8 @@ class COCODataset(AnnotatedImages):
 
     Raises:
         FileNotFoundError: the JSON file or an image is missing.
-        ValueError: what the file says is not COCO's format or contradicts itself. Each error names the file
-            and the id.
+        DataError: what the file says is not COCO's format, contradicts itself or names an image outside of
+            its folder. Each error names the file and the id.
     """
 
     @_no_collection()
@@ -82,7 +87,7 @@ class COCODataset(AnnotatedImages):
         class_names = tuple(class_names) or tuple(categories.values())
         columns = _match_classes(categories, class_names, path)
         entries = _read_images(content["images"], path)
-        file_names = [entry["file_name"] for entry in entries]
+        file_names = _read_file_names(entries, path)
         image_ids = [os.path.splitext(file_name)[0] for file_name in file_names]
         _require_unique(image_ids, f"{path}: the file_name (without suffix)", "images")
         paths = _find_images(root / images.replace("{split}", split), file_names, path)
@@ -110,20 +115,20 @@ def _describe(objects: Objects, ids: np.ndarray, file_names: Sequence[str], path
 
 def _read_json(path: Path) -> dict[str, list[dict]]:
     """The lists "images", "annotations" and "categories" of the file, whose entries have unique ids."""
-    try:
-        content = json.loads(_POLYGONS.sub(b'"segmentation":[]', path.read_bytes()))
-    except FileNotFoundError:
+    if not path.exists():
         known = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
-        raise FileNotFoundError(f"{path} does not exist; the JSON files there are: {known}") from None
-    except ValueError as error:  # of decoding bytes, too
-        raise DataError(f"{path} is not valid JSON: {error}") from None
+        raise FileNotFoundError(f"{path} does not exist; the JSON files there are: {known}")
+    with reading(path, "annotation file"):
+        content = json.loads(_POLYGONS.sub(b'"segmentation":[]', path.read_bytes()))
     for key in ("images", "annotations", "categories"):
         rows = content.get(key) if isinstance(content, dict) else None
         if not isinstance(rows, list) or not set(map(type, rows)) <= {dict}:
             raise DataError(f"{path} has no list of {key}, expected an instances file in COCO's format")
         ids = [row.get("id") for row in rows]
-        if not set(map(type, ids)) <= {int}:
-            wrong = next(row for row in rows if type(row.get("id")) is not int)
+        if not set(map(type, ids)) <= {int} or max(map(abs, ids), default=0) > _LARGEST_ID:
+            wrong = next(
+                row for row in rows if type(row.get("id")) is not int or abs(row["id"]) > _LARGEST_ID
+            )
             raise DataError(f"{path} has among its {key} one without a whole id: {shorten(str(wrong), 200)}")
         _require_unique(ids, f"{path}: the id", key)
     return content
@@ -136,6 +141,8 @@ def _read_categories(categories: Sequence[dict], path: Path) -> dict[int, str]:
             raise DataError(
                 f"{path}: category {category['id']} has the name {category.get('name')!r}, expected a string"
             )
+        with reading(path, "annotation file"):
+            check_printable(category["name"])
     names = {category["id"]: category["name"] for category in sorted(categories, key=itemgetter("id"))}
     _require_unique(list(names.values()), f"{path}: the name", "categories")
     return names
@@ -156,22 +163,38 @@ def _read_images(images: Sequence[dict], path: Path) -> list[dict]:
     """The entries of images, in the order of their ids."""
     if not images:
         raise DataError(f"{path} has no images")
-    for image in images:
-        if not isinstance(image.get("file_name"), str):
-            found = f"image {image['id']} has the file_name {image.get('file_name')!r}"
-            raise DataError(f"{path}: {found}, expected a string")
     return sorted(images, key=itemgetter("id"))
+
+
+def _read_file_names(images: Sequence[dict], path: Path) -> list[str]:
+    """The names of the images, each a path inside the folder of images."""
+    names = []
+    for image in images:
+        name = image.get("file_name")
+        if not isinstance(name, str):
+            raise DataError(f"{path}: image {image['id']} has the file_name {name!r}, expected a string")
+        try:
+            names.append(relative_name(name))
+        except DataError as error:
+            raise DataError(
+                f"{path}: image {image['id']} has a file_name that cannot be used: {error}; "
+                "DATASETS.COCO_IMAGES names the folder that holds all images"
+            ) from None
+    return names
 
 
 def _read_sizes(images: Sequence[dict], path: Path) -> np.ndarray:
     """(N, 2) int64, (height, width)."""
     sizes = np.stack([_numbers(images, key, path, "image") for key in ("height", "width")], axis=1)
-    good = (sizes >= 1).all(axis=1)  # false of nan, so where one is missing
+    good = (
+        (sizes >= 1) & (sizes <= _LONGEST_SIDE) & (sizes == np.floor(sizes))
+    )  # false of nan: one is missing
     if not good.all():
-        wrong = int(np.argmin(good))
+        wrong = int(np.argmin(good.all(axis=1)))
         height, width = images[wrong].get("height"), images[wrong].get("width")
         raise DataError(
-            f"{path}: image {images[wrong]['id']} has the height {height!r} and the width {width!r}"
+            f"{path}: image {images[wrong]['id']} has the height {height!r} and the width {width!r}, "
+            f"expected whole numbers of pixels from 1 to {_LONGEST_SIDE}"
         )
     return sizes.astype(np.int64)
 
@@ -211,6 +234,11 @@ def _read_objects(
         )
     crowd = _numbers(annotations, "iscrowd", path, "annotation") == 1  # false of nan, so where it is missing
     areas = _numbers(annotations, "area", path, "annotation")
+    if np.isinf(areas).any():
+        wrong = annotations[int(np.argmax(np.isinf(areas)))]
+        raise DataError(
+            f"{path}: annotation {wrong['id']} has the area {wrong['area']!r}, expected a finite one"
+        )
     ids = np.array([row["id"] for row in annotations], dtype=np.int64)
     objects = Objects(images, boxes, labels, np.zeros(len(labels), dtype=bool), crowd, areas)
     return objects[order], ids[order]
@@ -236,12 +264,12 @@ def _numbers(
 ) -> np.ndarray:
     """What stands under `key`, float64 (M, *shape); nan where nothing does."""
     values = [row.get(key) for row in rows]
-    with suppress(TypeError, ValueError):
+    with suppress(TypeError, ValueError, OverflowError):
         numbers = np.array(values, dtype=np.float64)
         if numbers.shape == (len(rows), *shape):
             return numbers
     for row, value in zip(rows, values, strict=True):
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
             if np.array(value, dtype=np.float64).shape == shape:
                 continue
         expected = f"{shape[0]} numbers" if shape else "a number"

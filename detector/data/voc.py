@@ -20,6 +20,7 @@ import numpy as np
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
 from detector.data.images import find_image, read_image_size
 from detector.utils.errors import DataError
+from detector.utils.files import check_printable, read_text, reading, relative_name
 
 Row = tuple[float, float, float, float, int, bool]  # xmin, ymin, xmax, ymax as in the file; label; difficult
 
@@ -36,25 +37,34 @@ class VOCDataset(AnnotatedImages):
     Args:
         root: folder that holds JPEGImages, Annotations and ImageSets.
         split: name of a list in ImageSets/Main, without ".txt".
-        class_names: the C foreground classes; their order is the order of the labels.
+        class_names: the C foreground classes; their order is the order of the labels. None given: those of
+            the objects of this split, in the order of the alphabet.
         difficult_labels: whether a difficult object gives its image the label of its class.
 
     Raises:
         FileNotFoundError: the folder, the split, an image or an annotation is missing.
-        ValueError: an empty split, a repeated image id, an unreadable image, a bad annotation.
-            Each error names the file.
+        DataError: an empty split, an image id that is repeated or leads out of the folder, an unreadable
+            image, a bad annotation. Each error names the file.
     """
 
     def __init__(
-        self, root: str | Path, split: str, class_names: Sequence[str], *, difficult_labels: bool = True
+        self,
+        root: str | Path,
+        split: str,
+        class_names: Sequence[str] = (),
+        *,
+        difficult_labels: bool = True,
     ):
         root = Path(root)
         image_ids = _read_split(root, split)
         paths = [str(find_image(root / "JPEGImages", image_id)) for image_id in image_ids]
         sizes = np.array([read_image_size(path) for path in paths], dtype=np.int64)  # (N, 2)
         xml_paths = [root / "Annotations" / f"{image_id}.xml" for image_id in image_ids]
+        elements = [_parse(path).findall("object") for path in xml_paths]
+        class_names = tuple(class_names) or _list_classes(elements, xml_paths, root, split)
         columns = {name: column for column, name in enumerate(class_names)}
-        objects = _gather([_read_objects(path, columns) for path in xml_paths])
+        files = zip(elements, xml_paths, strict=True)
+        objects = _gather([_read_objects(found, path, columns) for found, path in files])
         super().__init__(
             f"{root.name}_{split}",
             class_names,
@@ -94,7 +104,9 @@ def _read_split(root: Path, split: str) -> tuple[str, ...]:
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in folder.glob("*.txt"))) or "none"
         raise FileNotFoundError(f"split file {path} does not exist; the splits there are: {known}")
-    image_ids = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    lines = (line.strip() for line in read_text(path, "split file").split("\n"))
+    with reading(path, "split file"):
+        image_ids = tuple(relative_name(line) for line in lines if line)
     if not image_ids:
         raise DataError(f"split file {path} is empty, expected one image id a line")
     image_id, count = Counter(image_ids).most_common(1)[0]
@@ -103,7 +115,25 @@ def _read_split(root: Path, split: str) -> tuple[str, ...]:
     return image_ids
 
 
-def _read_objects(path: Path, columns: dict[str, int]) -> list[Row]:
+def _list_classes(
+    elements: Sequence[list[ElementTree.Element]], xml_paths: Sequence[Path], root: Path, split: str
+) -> tuple[str, ...]:
+    """The class names of all objects, in the order of the alphabet."""
+    names = set()
+    for file, path in zip(elements, xml_paths, strict=True):
+        for element in file:
+            name = _class_name(element)
+            if not name:
+                raise DataError(f"annotation {path} has an object without a class name")
+            with reading(path, "annotation"):
+                check_printable(name)
+            names.add(name)
+    if not names:
+        raise DataError(f"no annotation of the split {split} of {root} has an object: there are no classes")
+    return tuple(sorted(names))
+
+
+def _read_objects(elements: Sequence[ElementTree.Element], path: Path, columns: dict[str, int]) -> list[Row]:
     """The objects of an XML file; `columns` has the label of each class."""
     return [
         (
@@ -111,24 +141,27 @@ def _read_objects(path: Path, columns: dict[str, int]) -> list[Row]:
             _read_label(element, path, columns),
             _read_number(element, "difficult", path, default="0") != 0,
         )
-        for element in _parse(path).findall("object")
+        for element in elements
     ]
 
 
 def _parse(path: Path) -> ElementTree.Element:
-    try:
-        root = ElementTree.parse(path).getroot()
-    except FileNotFoundError:
-        raise FileNotFoundError(f"annotation {path} does not exist") from None
-    except ElementTree.ParseError as error:
-        raise DataError(f"annotation {path} is not valid XML: {error}") from None
+    with reading(path, "annotation"):
+        try:
+            root = ElementTree.parse(path).getroot()
+        except ElementTree.ParseError as error:
+            raise DataError(f"annotation {path} is not valid XML: {error}") from None
     if root.tag != "annotation":  # else any XML would pass for an image without objects
         raise DataError(f"annotation {path} has the root <{root.tag}>, expected <annotation>")
     return root
 
 
+def _class_name(element: ElementTree.Element) -> str:
+    return (element.findtext("name") or "").strip()
+
+
 def _read_label(element: ElementTree.Element, path: Path, columns: dict[str, int]) -> int:
-    name = (element.findtext("name") or "").strip()
+    name = _class_name(element)
     if name not in columns:
         raise DataError(
             f"annotation {path} has an object of unknown class {name!r}{hint_nearest(name, columns)}; "
@@ -140,7 +173,7 @@ def _read_label(element: ElementTree.Element, path: Path, columns: dict[str, int
 def _read_corners(element: ElementTree.Element, path: Path) -> tuple[float, float, float, float]:
     bndbox = element.find("bndbox")
     if bndbox is None:
-        name = (element.findtext("name") or "").strip()
+        name = _class_name(element)
         raise DataError(f"annotation {path} has an object ({name}) without a bndbox")
     xmin, ymin, xmax, ymax = (_read_number(bndbox, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
     return xmin, ymin, xmax, ymax

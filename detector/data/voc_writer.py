@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from detector.structures import Detections
+from detector.utils.files import atomic_write, inside
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,20 @@ def new_voc_folder(root: str | Path) -> Iterator[Path]:
 
 
 def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:
-    """ImageSets/Main/SPLIT.txt: an image id a line."""
-    text = "".join(f"{image_id}\n" for image_id in image_ids)
-    (root / "ImageSets" / "Main" / f"{split}.txt").write_text(text, encoding="utf-8")
+    """Write ImageSets/Main/SPLIT.txt: one image id a line."""
+    with atomic_write(inside(root / "ImageSets" / "Main", f"{split}.txt"), "w") as file:
+        file.writelines(f"{image_id}\n" for image_id in image_ids)
 
 
 def write_annotation(
     root: Path, image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], *, folder: str
 ) -> None:
-    """Annotations/ID.xml of an RGB image, ID being its name without suffix; see :func:`annotation_tree`."""
-    path = (root / "Annotations" / image_name).with_suffix(".xml")
+    """Write Annotations/ID.xml of an RGB image; ID is its name without suffix. See :func:`annotation_tree`.
+
+    Raises:
+        DataError: the name leads out of the folder.
+    """
+    path = inside(root / "Annotations", image_name).with_suffix(".xml")
     path.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
     annotation_tree(image_name, size, objects, folder=folder).write(path)
 

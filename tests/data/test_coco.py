@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from detector.data.coco import COCODataset
+from detector.utils.errors import DataError
 
 
 class COCOFolder:
@@ -290,10 +291,48 @@ def test_names_must_be_strings(folder):
     assert "image 20 has the file_name None, expected a string" in folder.refused()
 
 
-@pytest.mark.parametrize("height", [0, -5, None])
-def test_sizes_must_be_positive(folder, height):
+@pytest.mark.parametrize("height", [0, -5, None, 30.5, float("inf"), 10**400, 2_000_000])
+def test_sizes_must_be_positive_whole_and_possible(folder, height):
     folder.content["images"][1]["height"] = height
-    assert f"image 7 has the height {height!r} and the width 50" in folder.refused()
+    assert f"image 7 has the height {height!r}" in folder.refused()
+
+
+def test_sizes_may_be_written_as_fractions(folder):
+    folder.content["images"][1]["height"] = 30.0
+    assert folder.read().image_size(0) == (30, 50)
+
+
+def test_an_area_that_is_not_finite(folder):
+    folder.content["annotations"][1]["area"] = float("inf")
+    assert "annotation 3 has the area inf" in folder.refused()
+
+
+@pytest.mark.parametrize("kind", ["images", "annotations", "categories"])
+def test_ids_beyond_64_bits(folder, kind):
+    folder.content[kind][0]["id"] = 2**63
+    assert f"has among its {kind} one without a whole id" in folder.refused()
+
+
+@pytest.mark.parametrize("file_name", ["../train/b.jpg", "{root}/b.jpg", "..\\b.jpg", "", "b\n.jpg"])
+def test_file_names_stay_inside_the_folder_of_images(folder, file_name):
+    folder.content["images"][0]["file_name"] = file_name.replace("{root}", str(folder.root / "train"))
+    message = folder.refused()
+    assert "image 20 has a file_name that cannot be used" in message
+    assert "DATASETS.COCO_IMAGES" in message
+
+
+def test_file_names_are_known_by_their_plain_form(folder):
+    folder.content["images"][0]["file_name"] = "./b.jpg"
+    assert folder.read().image_ids == ("below/a", "b")
+
+
+def test_deep_json_names_the_file(folder):
+    folder.write()
+    (folder.root / "annotations" / "instances_train.json").write_text("[" * 100_000)
+    with pytest.raises(
+        DataError, match=r"instances_train\.json is damaged or of another format: .*recursion"
+    ):
+        COCODataset(folder.root, "train")
 
 
 def test_a_size_that_is_no_number(folder):
@@ -324,7 +363,7 @@ def test_files_that_are_something_else(folder, text):
     folder.write()
     path = folder.root / "annotations" / "instances_train.json"
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ValueError, match=r"instances_train\.json (is not valid JSON|has no list of images)"):
+    with pytest.raises(ValueError, match=r"instances_train\.json (is damaged|has no list of images)"):
         COCODataset(folder.root, "train")
 
 

@@ -1,3 +1,4 @@
+import os
 import pickle
 import warnings
 
@@ -6,6 +7,8 @@ import torch
 from PIL import ExifTags, Image
 
 from detector.data.voc import VOCDataset
+from detector.data.voc_writer import write_annotation, write_split
+from detector.utils.errors import DataError
 
 CLASSES = ("bird", "cat", "dog")
 
@@ -94,6 +97,14 @@ def test_png_images_are_found(folder):
     assert VOCDataset(folder.root, "train", CLASSES).image_path(0).suffix == ".png"
 
 
+def test_the_classes_may_be_those_of_the_annotations(folder):
+    one_image(folder, [("WBC", (1, 1, 5, 5)), ("RBC", (1, 1, 9, 9)), ("WBC", (2, 2, 5, 5))])
+    for classes in ((), []):
+        dataset = VOCDataset(folder.root, "train", classes)
+        assert dataset.class_names == ("RBC", "WBC")
+        assert dataset.annotation(0).labels.tolist() == [1, 0, 1]
+
+
 # ---- Bad input: each error names the file and what is wrong with it
 
 
@@ -126,6 +137,43 @@ def test_an_empty_split(folder, content):
 def test_a_split_that_repeats_an_image(small_voc):
     small_voc.split("train", ["a", "b", "a"])
     assert "train.txt lists image a 2 times" in refused(small_voc)
+
+
+@pytest.mark.parametrize("image_id", ["../JPEGImages/a", "/a", "b/../../a", "..\\a"])
+def test_ids_stay_inside_the_folder(folder, image_id):
+    one_image(folder, [])
+    folder.split("train", ["a", image_id])
+    message = refused(folder, DataError)
+    assert "train.txt: " in message
+    assert f"{image_id!r} is not a name inside its folder" in message
+
+
+def test_a_split_of_another_encoding(folder):
+    folder.split("train", []).write_bytes("a\nü\n".encode("latin-1"))
+    assert "train.txt is not UTF-8 text (line 2" in refused(folder, DataError)
+
+
+def test_annotations_to_take_the_classes_from(folder):
+    path = one_image(folder, [])
+    with pytest.raises(DataError, match=r"split train of .*VOC has an object"):
+        VOCDataset(folder.root, "train")
+    for name, told in ((" ", "without a class name"), ("cat\ndog", "not allowed in a name")):
+        folder.xml("a", [(name, (1, 1, 5, 5))])
+        with pytest.raises(DataError, match=rf"{path}.* {told}"):
+            VOCDataset(folder.root, "train")
+
+
+@pytest.mark.parametrize("content", [b"<?xml version='1.0' encoding='no-such'?><annotation/>", b"\xff\xfe"])
+def test_annotations_of_unknown_encodings_are_named(folder, content):
+    one_image(folder, []).write_bytes(content)
+    assert "a.xml" in refused(folder, DataError)
+
+
+def test_an_annotation_that_is_a_pipe(folder):
+    path = one_image(folder, [])
+    path.unlink()
+    os.mkfifo(path)  # opening it would wait for ever
+    assert "a.xml is not a regular file" in refused(folder, DataError)
 
 
 def test_a_missing_image(folder):
@@ -285,3 +333,15 @@ def test_an_unknown_class_names_the_known_and_the_nearest(folder):
 def test_an_unknown_class_like_no_other(folder):
     one_image(folder, [("xyzzy", (1, 1, 5, 5))])
     assert "unknown class 'xyzzy'; known are" in refused(folder)
+
+
+# ---- Writing
+
+
+@pytest.mark.parametrize("name", ["../a.jpg", "/a.jpg", "b/../../../a.jpg"])
+def test_nothing_is_written_outside_of_the_folder(folder, name):
+    with pytest.raises(DataError, match="nothing is written outside of"):
+        write_annotation(folder.root, name, (40, 60), [], folder="VOC")
+    with pytest.raises(DataError, match="nothing is written outside of"):
+        write_split(folder.root, name, ["a"])
+    assert not list(folder.root.parent.rglob("a.*"))
