@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from detector.data.batch_order import SeededBatches
-from detector.data.loader import process_options
+from detector.data.loader import WorkerLoader
 from detector.structures import Annotation, flip_boxes
 
 
@@ -87,12 +87,12 @@ def box_loader(
         start: number of batches already consumed; the first one given is the one after them.
         workers: processes that read images; 0: this process reads.
     """
-    return DataLoader(
+    return WorkerLoader(
         dataset,
+        workers=workers,
         batch_sampler=SeededBatches(len(dataset), images_per_batch, seed, start),
         collate_fn=collate_boxes,
         pin_memory=torch.cuda.is_available(),
-        **process_options(workers),
     )
 
 
@@ -109,10 +109,10 @@ class _Images(Dataset):
 
 def image_loader(source: BoxSource, *, images_per_batch: int, workers: int = 0) -> DataLoader:
     """Lists of the images (3, H, W) of a data set, uint8, in its order, each once."""
-    return DataLoader(
+    return WorkerLoader(
         _Images(source),
+        workers=workers,
         batch_size=images_per_batch,
         collate_fn=list,
         pin_memory=torch.cuda.is_available(),
-        **process_options(workers),
     )

@@ -4,11 +4,11 @@ A training batch is a function of (seed, position) alone: not of the number of w
 read before, or of the global random state. So a run resumed at batch n sees what an unbroken one sees.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +18,12 @@ from detector.data.batch_order import SeededBatches
 from detector.data.proposals import clean_proposals
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
 from detector.structures import Batch, Sample, Views, boxes_to_rois
+from detector.utils.errors import UserError
+from detector.utils.workers import TIMED_OUT, worker_failure
 
+# Seconds without a batch after which worker processes count as hung, twice in a row. A batch takes about a
+# second, but a network drive may pause for minutes.
+_WORKER_TIMEOUT = 300
 _LEAST_SIDE = 16  # VGG16 halves an image up to four times, and fails where nothing is left
 
 
@@ -168,18 +173,18 @@ def train_loader(
         window=sort_window,
         shape=dataset.shape,
     )
-    return DataLoader(
+    return WorkerLoader(
         dataset,
+        workers=workers,
         batch_sampler=batches,
         collate_fn=partial(collate, multiple=pad_multiple),
         pin_memory=torch.cuda.is_available(),  # so that Batch.to(..., non_blocking=True) does not block
-        **process_options(workers),
     )
 
 
 def test_loader(dataset: Dataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)
     """The items of a :class:`TestDataset` or of a part of one, one image at a time, in order."""
-    return DataLoader(dataset, batch_size=None, collate_fn=_as_is, **process_options(workers))
+    return WorkerLoader(dataset, workers=workers, batch_size=None, collate_fn=_as_is)
 
 
 test_loader.__test__ = False  # type: ignore[attr-defined]  # not a test case, whatever pytest thinks
@@ -193,15 +198,69 @@ def _read_sample(
     return Sample(source.read_image(index), boxes, source.labels(index), image_id)
 
 
-def process_options(workers: int) -> dict:
-    """What a DataLoader takes for this number of processes that read images; 0: this process reads."""
-    return {
-        "num_workers": workers,
-        "persistent_workers": workers > 0,
-        # A loader draws a seed for its workers. Drawn from the global generator, it would shift the random
-        # numbers of the model (dropout) after a resume.
-        "generator": torch.Generator(),
-    }
+class WorkerLoader(DataLoader):
+    """A DataLoader whose iterator raises a UserError where a worker process has died or does not answer.
+
+    Args:
+        workers: processes that read images; 0: this process reads.
+        options: those of DataLoader.
+    """
+
+    def __init__(self, dataset: Dataset, *, workers: int, **options: Any):
+        super().__init__(
+            dataset,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            timeout=_WORKER_TIMEOUT if workers else 0,
+            # A loader draws a seed for its workers. Drawn from the global generator, it would shift the
+            # random numbers of the model (dropout) after a resume.
+            generator=torch.Generator(),
+            **options,
+        )
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return _explain_errors(super().__iter__())
+
+
+def _explain_errors(batches: Any) -> Iterator[Any]:
+    """The items of a DataLoader's iterator, with the errors of its workers in the user's terms."""
+    may_wait = True
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except (UserError, OSError) as error:
+            if "DataLoader worker process" not in str(error).partition("\n")[0]:
+                raise
+            raise _without_traceback(error) from error
+        except RuntimeError as error:
+            timed_out = str(error).startswith(TIMED_OUT)
+            if timed_out and may_wait:  # if this process was stopped, too, the time has passed for nothing
+                may_wait = False
+                continue
+            if timed_out:
+                _kill_workers(batches)
+            if failure := worker_failure(error):
+                raise failure from error
+            raise
+        may_wait = True
+        yield batch
+
+
+def _kill_workers(batches: Any) -> None:
+    """End the workers of a DataLoader's iterator, also stopped ones, for which Python would wait at exit."""
+    batches._shutdown_workers()  # first, so that torch does not raise an error for those that are killed
+    for worker in batches._workers:
+        worker.kill()
+        worker.join()
+
+
+def _without_traceback(error: Exception) -> Exception:
+    """The error as a worker raised it: DataLoader puts the worker's traceback into its message."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return kind(str(error).rpartition(f"\n{name}: ")[2].strip())
 
 
 def _as_is(item):

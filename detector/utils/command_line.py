@@ -7,6 +7,7 @@ from collections.abc import Callable
 from detector.utils.distributed import is_lost_process, is_main, leave_to_another
 from detector.utils.errors import UserError
 from detector.utils.logging import setup_logging
+from detector.utils.workers import worker_failure
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +28,9 @@ def config_parser(description: str) -> argparse.ArgumentParser:
 def run_command(command: Callable[[], None]) -> int:
     """Run a command and return its exit status.
 
-    0: success. 2: a :class:`UserError` or an `OSError`, which the user can correct; it is printed as one
-    line, and its traceback goes to the log file. 130: Ctrl-C. 1: another process of the same torchrun has
-    stopped, or there is a bug, whose traceback is printed and logged.
+    0: success. 2: a :class:`UserError` or an `OSError`, which the user can correct, or a worker process of a
+    DataLoader has died; one line is printed, and the traceback goes to the log file. 130: Ctrl-C. 1: another
+    process of the same torchrun has stopped, or there is a bug, whose traceback is printed and logged.
     """
     setup_logging()  # for errors before the command opens its log file
     try:
@@ -49,6 +50,10 @@ def run_command(command: Callable[[], None]) -> int:
             first_sentence = str(error).partition(". ")[0]
             logger.error("error: another process has stopped or does not answer: %s", first_sentence)
             return 1
+        if failure := worker_failure(error):
+            logger.debug("traceback of the error:", exc_info=True)
+            logger.error("error: %s", failure)
+            return 2
         logger.exception("internal error, please report it with this traceback:")
         return 1
     return 0

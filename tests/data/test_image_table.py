@@ -178,7 +178,8 @@ def test_a_table_of_nothing(table, content):
 @given(st.lists(st.tuples(st.text(min_size=1), st.lists(st.text('ab;," \n', min_size=1), max_size=3))))
 def test_any_table_gives_rows_or_mistakes(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("table") / "train.csv"
-    text = "\n".join(f"{file},{';'.join(labels)}" for file, labels in content) + "\nz.jpg,cat"
+    lines = (f"{file},{';'.join(labels)}" for file, labels in content)
+    text = "\n".join(["y.jpg,cat", *lines, "z.jpg,cat"])
     path.write_text(text, encoding="utf-8", errors="replace")
     rows, mistakes = read_table(path)
     assert rows or mistakes.found

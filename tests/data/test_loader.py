@@ -1,3 +1,6 @@
+import multiprocessing
+import os
+import signal
 from dataclasses import replace
 from itertools import islice
 
@@ -5,10 +8,12 @@ import pytest
 import torch
 
 from detector.data.batch_order import SeededBatches
-from detector.data.loader import TestDataset, WeakDataset, collate, test_loader, train_loader
+from detector.data.loader import TestDataset, WeakDataset, _explain_errors, collate, test_loader, train_loader
 from detector.data.transforms import TestTransform, TrainTransform, normalization
 from detector.data.voc import VOCDataset
 from detector.structures import Sample
+from detector.utils.errors import DataError, UserError
+from detector.utils.workers import worker_failure
 
 NORMAL = {"mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
 CLASSES = ("bird", "cat", "dog")
@@ -177,8 +182,65 @@ def test_a_shape_is_known_before_the_image_is_read(dataset):
 def test_an_error_in_a_worker_names_the_file(dataset, source):
     for index in range(5):
         source.image_path(index).write_bytes(b"")
-    with pytest.raises(ValueError, match=r"\.jpg cannot be read"):
+    with pytest.raises(DataError, match=r"^image [^\n]*\.jpg cannot be read[^\n]*$"):
         next(iter(train_loader(dataset, images_per_batch=2, seed=4, workers=1)))
+    source.image_path(0).unlink()
+    with pytest.raises(FileNotFoundError, match=r"^image [^\n]*a\.jpg does not exist$"):
+        list(test_loader(TestDataset(source, dataset.proposals, (), min_size=1, max_count=1), workers=1))
+
+
+class Slow(torch.utils.data.Dataset):
+    """Its worker stops or kills itself while it reads the second item."""
+
+    def __init__(self, deed):
+        self.deed = deed
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        if index == 1:
+            os.kill(os.getpid(), self.deed)
+        return index
+
+
+def read_until_failure(loader):
+    """Read until the worker fails; torch's signal handler may raise before the loader's iterator does."""
+    try:
+        return list(loader)
+    except RuntimeError as error:
+        if failure := worker_failure(error):
+            raise failure from error
+        raise
+
+
+def test_a_killed_worker_is_an_error_of_the_user():
+    with pytest.raises(UserError, match=r"has died .*memory.*DATASETS\.WORKERS") as caught:
+        read_until_failure(test_loader(Slow(signal.SIGKILL), workers=1))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_stopped_worker_is_an_error_after_a_time(monkeypatch):
+    monkeypatch.setattr("detector.data.loader._WORKER_TIMEOUT", 1)
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    with pytest.raises(UserError, match=r"timed out after 1 seconds.*DATASETS\.WORKERS 0"):
+        list(test_loader(Slow(signal.SIGSTOP), workers=1))
+    assert not multiprocessing.active_children()  # else Python would wait for them at its end
+
+
+def test_one_time_out_is_forgiven():
+    """Where this process was stopped with its workers, the time has passed for nothing."""
+
+    class Paused:
+        answers = iter([RuntimeError("DataLoader timed out after 1 seconds"), 1, StopIteration()])
+
+        def __next__(self):
+            answer = next(self.answers)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    assert list(_explain_errors(Paused())) == [1]
 
 
 # ---- Test passes

@@ -66,3 +66,13 @@ def test_a_bug_keeps_its_traceback(capsys, error):
     printed = capsys.readouterr().err
     assert "Traceback" in printed
     assert f"{type(error).__name__}: {error}" in printed
+
+
+@pytest.mark.parametrize(
+    "reason", ["(pid 5) is killed by signal: Killed. ", "(pid(s) 5, 6) exited unexpectedly"]
+)
+def test_a_worker_that_died_is_one_line_wherever_torch_says_so(capsys, reason):
+    assert run_command(fail_with(RuntimeError(f"DataLoader worker {reason}"))) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert reason.strip(". ") in line
+    assert "DATASETS.WORKERS" in line
