@@ -1,5 +1,6 @@
 """From a config to data sets and batches; detector/build.py makes all else."""
 
+import logging
 from collections.abc import Sequence
 
 from torch.utils.data import DataLoader, Subset
@@ -7,6 +8,7 @@ from yacs.config import CfgNode
 
 from detector.data.annotated import AnnotatedImages
 from detector.data.box_loader import BoxDataset, box_loader
+from detector.data.class_balance import doubtful_classes
 from detector.data.coco import COCODataset
 from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
@@ -15,6 +17,8 @@ from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.structures import Views
 from detector.utils.distributed import rank, world_size
+
+logger = logging.getLogger(__name__)
 
 
 def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
@@ -55,8 +59,11 @@ def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
 def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
     """Endless training batches of this process; the first is the one after `start` batches of all processes.
 
-    `stride` is the backbone's.
+    Classes that cannot be learned and labels that are probably misspelt are logged as warnings. `stride` is
+    the backbone's.
     """
+    for line in doubtful_classes(dataset.name, dataset.images_per_class(), len(dataset)):
+        logger.warning("warning: %s", line)
     inputs = cfg.INPUT
     transform = TrainTransform(
         sizes=inputs.TRAIN_SIZES,

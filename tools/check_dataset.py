@@ -3,7 +3,8 @@
     python tools/check_dataset.py --config-file configs/toybox_pcl.yaml [KEY VALUE ...]
 
 Prints a report of both splits and draws a sheet of samples of each, OUTPUT_DIR/check/SPLIT.png. Every image
-is read. The exit status is 2 where something would stop a run: an unreadable image, other proposals.
+is read. Warnings name classes that cannot be learned and labels that are probably misspelt. The exit status
+is 2 where something would stop a run: an unreadable image, or proposals that were made for other images.
 """
 
 import statistics
@@ -22,6 +23,7 @@ from detector.build_data import build_dataset, build_proposals, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import odd_boxes, read_all
+from detector.data.class_balance import doubtful_classes
 from detector.data.proposals import Proposals, clean_proposals
 from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.samples import choose_samples, write_samples
@@ -54,6 +56,9 @@ def run(config_file: str, overrides: Sequence[str]) -> None:
         counts, overlaps = measure_proposals(cfg, dataset, proposals, problems)
         check_truth(dataset, cfg.PROPOSALS.MIN_SIZE)
         print(f"\n{class_table(dataset, overlaps)}\n")
+        if dataset is train_set:
+            for line in doubtful_classes(dataset.name, dataset.images_per_class(), len(dataset)):
+                print(f"warning    {line}")
         if counts:
             low, median, high = min(counts), statistics.median(counts), max(counts)
             print(f"proposals  {low}/{median:.0f}/{high} an image (min/median/max), as a detector gets them")

@@ -129,6 +129,10 @@ class AnnotatedImages:
         """Image-level labels (C,), float32: 1 where the image shows the class, else 0."""
         return torch.from_numpy(self._labels[index]).float()
 
+    def images_per_class(self) -> dict[str, int]:
+        """How many images show each class."""
+        return dict(zip(self.class_names, self._labels.sum(axis=0).tolist(), strict=True))
+
     def annotation(self, index: int) -> Annotation | None:
         """The true boxes, or None where nobody drew any."""
         if self._boxed is not None and not self._boxed[index]:

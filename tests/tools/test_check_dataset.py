@@ -71,3 +71,20 @@ def test_own_pictures_without_boxes(check, toybox, tmp_path, capsys):
     assert "0 images have true boxes: AP and CorLoc can be measured on those alone" in told
     assert re.search(r"class +images +share\nbig +8 +66\.7 %\nsmall +4 +33\.3 %\nall +12\n", told)
     assert told.count("mine_all: 12 images") == 1
+
+
+def test_labels_that_cannot_be_learned_or_are_misspelt(check, toybox, tmp_path, capsys):
+    root = tmp_path / "mine"
+    shutil.copytree(toybox / "JPEGImages", root)
+    files = sorted(path.name for path in root.iterdir())
+    rows = [f"{file},thing;{'small' if index else 'smal'}" for index, file in enumerate(files)]
+    (root / "train.csv").write_text("\n".join(rows))
+    (root / "val.csv").write_text("\n".join(rows[1:]))
+    splits = ("DATASETS.TRAIN_SPLIT", "train", "DATASETS.TEST_SPLIT", "val")
+    keys = ("DATASETS.FORMAT", "image_labels", "DATASETS.ROOT", root, "DATASETS.CLASSES", "()", *splits)
+    assert check(*keys, "DATASETS.PROPOSALS", tmp_path / "none.npz") == 0
+    warnings = re.findall(r"^warning +mine_train: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert len(warnings) == 2
+    assert "all 12 images show 'thing'" in warnings[0]
+    assert "'smal', in 1 of 12 images" in warnings[1]
+    assert "did you mean 'small'?" in warnings[1]

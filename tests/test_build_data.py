@@ -1,0 +1,46 @@
+"""From a config to data sets and batches."""
+
+import logging
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from detector.build_data import build_dataset, build_train_loader
+from detector.config import get_cfg
+from detector.data.proposals import save_proposals
+
+
+@pytest.fixture
+def cfg(tmp_path):
+    """Five pictures of cells; the second has a misspelt label."""
+    names = "abcde"
+    for name in names:
+        Image.new("RGB", (60, 40)).save(tmp_path / f"{name}.png")
+    boxes = [np.array([[0.0, 0, 30, 30]], dtype=np.float32)] * 5
+    save_proposals(tmp_path / "proposals.npz", list(names), boxes, [(40, 60)] * 5)
+    rows = (f"{name}.png,cell;{'nucleuss' if name == 'b' else 'nucleus'}" for name in names)
+    (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
+    cfg = get_cfg()
+    cfg.DATASETS.FORMAT = "image_labels"
+    cfg.DATASETS.ROOT = str(tmp_path)
+    cfg.DATASETS.CLASSES = ()
+    cfg.DATASETS.PROPOSALS = str(tmp_path / "proposals.npz")
+    cfg.DATASETS.WORKERS = 0
+    return cfg
+
+
+def test_training_warns_of_labels_that_cannot_be_learned_or_are_misspelt(cfg, caplog):
+    with caplog.at_level(logging.WARNING):
+        build_train_loader(cfg, build_dataset(cfg, "train"), stride=8)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert "all 5 images show 'cell'" in caplog.text
+    assert "did you mean 'nucleus'?" in caplog.text
+
+
+def test_an_unknown_label_is_an_error_in_training_too(cfg):
+    cfg.DATASETS.CLASSES = ("cell", "nucleus")
+    with pytest.raises(
+        ValueError, match=r"train\.csv, line 2: unknown label 'nucleuss' \(did you mean nucleus"
+    ):
+        build_dataset(cfg, "train")
