@@ -58,7 +58,7 @@ class AnnotatedImages:
         describe: what messages call object m.
 
     Raises:
-        ValueError: a box that is not finite or is turned inside out.
+        DataError: a box that is not finite or is turned inside out.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class AnnotatedImages:
         """Image (3, H, W), uint8 RGB.
 
         Raises:
-            FileNotFoundError, ValueError: it cannot be read, or is not of the size that it should have.
+            FileNotFoundError, DataError: it cannot be read, or is not of the size that it should have.
         """
         image = read_image(self._paths[index], apply_orientation=self.apply_orientation)
         found, expected = tuple(image.shape[1:]), self.image_size(index)

@@ -137,7 +137,7 @@ def _read_json(path: Path) -> dict[str, list[dict]]:
 def _read_categories(categories: Sequence[dict], path: Path) -> dict[int, str]:
     """Name of each category id, in the order of the ids."""
     for category in categories:
-        if not isinstance(category.get("name"), str):
+        if not isinstance(category.get("name"), str) or not category["name"].strip():
             raise DataError(
                 f"{path}: category {category['id']} has the name {category.get('name')!r}, expected a string"
             )

@@ -55,7 +55,7 @@ class Mistakes:
         self.found.append((line, str(what)))
 
     def check(self) -> None:
-        """ValueError with the first mistakes, if there are any."""
+        """Raise a DataError with the first mistakes, if there are any."""
         if not self.found:
             return
         lines = [f"{self.path}, line {line}: {what}" for line, what in sorted(self.found)]
@@ -68,7 +68,7 @@ def find_table(root: str | Path, split: str) -> Path:
 
     Raises:
         FileNotFoundError: there is neither.
-        ValueError: there are both.
+        DataError: there are both.
     """
     paths = [Path(root, f"{split}{suffix}") for suffix in (".csv", ".jsonl")]
     there = [path for path in paths if path.is_file()]
@@ -110,7 +110,7 @@ def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
     """The labels that occur, in the order of the alphabet; those that differ only in capitals are mistakes.
 
     Raises:
-        ValueError: there is none.
+        DataError: there is none.
     """
     lines: dict[str, int] = {}
     for row in rows:

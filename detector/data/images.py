@@ -113,7 +113,7 @@ def open_image(source: ImageSource) -> Tensor:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it cannot be decoded, has more pixels than Pillow lets files have, or an array is of
+        DataError: it cannot be decoded, has more pixels than Pillow lets files have, or an array is of
             another type or shape, or empty.
         TypeError: it is none of these.
     """

@@ -24,7 +24,7 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
 
     Raises:
         FileNotFoundError: a path does not exist.
-        ValueError: a folder holds no image, or two files have the same name but for the suffix.
+        DataError: a folder holds no image, or two files have the same name but for the suffix.
     """
     found: dict[str, Path] = {}
     stems: dict[str, Path] = {}

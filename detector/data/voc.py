@@ -9,6 +9,7 @@ and not hours later. Pixels are read on demand. Of an XML file only its objects 
 images, and an image is found by its id, whatever <size> and <filename> say.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from detector.data.images import find_image, read_image_size
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, reading, relative_name
 
-Row = tuple[float, float, float, float, int, bool]  # xmin, ymin, xmax, ymax as in the file; label; difficult
+Row = tuple[float, float, float, float, str, bool]  # xmin, ymin, xmax, ymax as in the file; class; difficult
 
 # The file's inclusive 1-based (xmin, ymin, xmax, ymax) less this is half-open.
 _TO_HALF_OPEN = np.array([1.0, 1.0, 0.0, 0.0])
@@ -60,11 +61,9 @@ class VOCDataset(AnnotatedImages):
         paths = [str(find_image(root / "JPEGImages", image_id)) for image_id in image_ids]
         sizes = np.array([read_image_size(path) for path in paths], dtype=np.int64)  # (N, 2)
         xml_paths = [root / "Annotations" / f"{image_id}.xml" for image_id in image_ids]
-        elements = [_parse(path).findall("object") for path in xml_paths]
-        class_names = tuple(class_names) or _list_classes(elements, xml_paths, root, split)
-        columns = {name: column for column, name in enumerate(class_names)}
-        files = zip(elements, xml_paths, strict=True)
-        objects = _gather([_read_objects(found, path, columns) for found, path in files])
+        files = [_read_objects(path) for path in xml_paths]
+        class_names = tuple(class_names) or _list_classes(files, root, split)
+        objects = _gather(files, xml_paths, class_names)
         super().__init__(
             f"{root.name}_{split}",
             class_names,
@@ -77,13 +76,29 @@ class VOCDataset(AnnotatedImages):
         )
 
 
-def _gather(files: Sequence[list[Row]]) -> Objects:
-    rows = np.array([row for file in files for row in file], dtype=np.float64).reshape(-1, 6)
+def _list_classes(files: Sequence[list[Row]], root: Path, split: str) -> tuple[str, ...]:
+    """The class names of all objects, in the order of the alphabet."""
+    names = {name for rows in files for *_, name, _ in rows}
+    if not names:
+        raise DataError(f"no annotation of the split {split} of {root} has an object: there are no classes")
+    return tuple(sorted(names))
+
+
+def _gather(files: Sequence[list[Row]], xml_paths: Sequence[Path], class_names: Sequence[str]) -> Objects:
+    columns = {name: column for column, name in enumerate(class_names)}
+    for rows, path in zip(files, xml_paths, strict=True):
+        for *_, name, _ in rows:
+            if name not in columns:
+                raise DataError(
+                    f"annotation {path} has an object of unknown class {name!r}"
+                    f"{hint_nearest(name, columns)}; known are {', '.join(columns)}"
+                )
+    rows = [row for file in files for row in file]
     return Objects(
         images=np.repeat(np.arange(len(files)), [len(file) for file in files]),
-        boxes=rows[:, :4] - _TO_HALF_OPEN,
-        labels=rows[:, 4].astype(np.int64),
-        difficult=rows[:, 5] != 0,
+        boxes=np.array([row[:4] for row in rows], dtype=np.float64).reshape(-1, 4) - _TO_HALF_OPEN,
+        labels=np.array([columns[row[4]] for row in rows], dtype=np.int64),
+        difficult=np.array([row[5] for row in rows], dtype=bool),
         crowd=np.zeros(len(rows), dtype=bool),
         areas=np.full(len(rows), np.nan),
     )
@@ -115,33 +130,15 @@ def _read_split(root: Path, split: str) -> tuple[str, ...]:
     return image_ids
 
 
-def _list_classes(
-    elements: Sequence[list[ElementTree.Element]], xml_paths: Sequence[Path], root: Path, split: str
-) -> tuple[str, ...]:
-    """The class names of all objects, in the order of the alphabet."""
-    names = set()
-    for file, path in zip(elements, xml_paths, strict=True):
-        for element in file:
-            name = _class_name(element)
-            if not name:
-                raise DataError(f"annotation {path} has an object without a class name")
-            with reading(path, "annotation"):
-                check_printable(name)
-            names.add(name)
-    if not names:
-        raise DataError(f"no annotation of the split {split} of {root} has an object: there are no classes")
-    return tuple(sorted(names))
-
-
-def _read_objects(elements: Sequence[ElementTree.Element], path: Path, columns: dict[str, int]) -> list[Row]:
-    """The objects of an XML file; `columns` has the label of each class."""
+def _read_objects(path: Path) -> list[Row]:
+    """The objects of an XML file."""
     return [
         (
             *_read_corners(element, path),
-            _read_label(element, path, columns),
+            _read_class(element, path),
             _read_number(element, "difficult", path, default="0") != 0,
         )
-        for element in elements
+        for element in _parse(path).findall("object")
     ]
 
 
@@ -156,24 +153,21 @@ def _parse(path: Path) -> ElementTree.Element:
     return root
 
 
-def _class_name(element: ElementTree.Element) -> str:
-    return (element.findtext("name") or "").strip()
-
-
-def _read_label(element: ElementTree.Element, path: Path, columns: dict[str, int]) -> int:
-    name = _class_name(element)
-    if name not in columns:
-        raise DataError(
-            f"annotation {path} has an object of unknown class {name!r}{hint_nearest(name, columns)}; "
-            f"known are {', '.join(columns)}"
-        )
-    return columns[name]
+def _read_class(element: ElementTree.Element, path: Path) -> str:
+    name = (element.findtext("name") or "").strip()
+    if not name:
+        raise DataError(f"annotation {path} has an object without a class name")
+    try:
+        check_printable(name)
+    except DataError as error:
+        raise DataError(f"annotation {path} has an object whose class name {error}") from None
+    return sys.intern(name)  # a large set has millions of objects and few names
 
 
 def _read_corners(element: ElementTree.Element, path: Path) -> tuple[float, float, float, float]:
     bndbox = element.find("bndbox")
     if bndbox is None:
-        name = _class_name(element)
+        name = (element.findtext("name") or "").strip()
         raise DataError(f"annotation {path} has an object ({name}) without a bndbox")
     xmin, ymin, xmax, ymax = (_read_number(bndbox, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
     return xmin, ymin, xmax, ymax

@@ -286,6 +286,8 @@ def test_two_categories_of_one_name(folder):
 def test_names_must_be_strings(folder):
     folder.content["categories"][0]["name"] = 3
     assert "category 90 has the name 3, expected a string" in folder.refused()
+    folder.content["categories"][0]["name"] = " "
+    assert "category 90 has the name ' '" in folder.refused()
     del folder.content["images"][0]["file_name"]
     folder.content["categories"][0]["name"] = "bear"
     assert "image 20 has the file_name None, expected a string" in folder.refused()
