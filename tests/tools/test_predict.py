@@ -106,7 +106,7 @@ def test_a_bad_file_does_not_stop_the_others(predict, tmp_path, capsys):
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("not done: ")]
     assert len(errors) == 4
     for name, reason in [
-        ("text.jpg", "cannot be read: cannot identify image file"),
+        ("text.jpg", "cannot be read: it is in none of the formats JPEG, PNG"),
         ("cut.png", "cannot be read"),
         ("bomb.png", "exceeds limit of"),
         ("clip.mp4", "OpenCV finds no frame"),
