@@ -1,5 +1,5 @@
-# Every target sets up .venv first when it is missing or stale; it needs Python >= 3.10 and g++. nvcc, if there, builds
-# the CUDA kernels too. PYTHON names the interpreter; VENV= (empty) uses it as it is, with no set-up.
+# Every target sets up .venv first when it is missing or stale; that needs Python >= 3.10 and g++, and nvcc where torch
+# finds a GPU (FORCE_CUDA=0: never; FORCE_CUDA=1: always). PYTHON names the interpreter; VENV= (empty) uses it as it is.
 PYTHON ?= python3
 VENV ?= .venv
 # Keys of the config that the demo is to change: make demo KEYS="SEED 1".
@@ -19,7 +19,10 @@ WITHIN := PATH="$(abspath $(VENV))/bin:$$PATH"
 RUN := $(WITHIN) python
 endif
 
-.PHONY: help demo test test-gpu bench-cpu bench-gpu lint format docs wheel sdist clean
+# Exact versions with their hashes, as CI installs them, in place of those that pip finds: make LOCK=1.
+LOCK ?=
+
+.PHONY: help demo test test-all test-gpu bench-cpu bench-gpu lint format docs wheel sdist lock clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -36,7 +39,10 @@ datasets/toybox: | $(SETUP)
 datasets/toybox/proposals.npz: | datasets/toybox
 	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --longest-side 160 --output $@
 
-test: $(SETUP)  ## all tests, on every core; those for a GPU are skipped without one
+test: $(SETUP)  ## the tests but the slow ones, on every core; those for a GPU are skipped without one
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto -m "not slow"
+
+test-all: $(SETUP)  ## all tests, those that compile too
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto
 
 test-gpu: $(SETUP)  ## the tests that need a GPU
@@ -45,10 +51,10 @@ test-gpu: $(SETUP)  ## the tests that need a GPU
 bench-cpu bench-gpu: bench-%: $(SETUP)  ## time the ops beside their peers: see benchmarks/results
 	set -e; for script in benchmarks/bench_*.py; do $(RUN) $$script --device $(subst gpu,cuda,$*); done
 
-lint: $(SETUP)  ## formatting, style, types of the layers
+lint: $(SETUP)  ## formatting, style, types
 	$(WITHIN) ruff format --check .
 	$(WITHIN) ruff check .
-	$(WITHIN) mypy detector/layers
+	$(WITHIN) mypy
 	$(WITHIN) clang-format --dry-run -Werror $(CXX_FILES)
 
 format: $(SETUP)  ## put the sources in the form that lint wants
@@ -56,8 +62,9 @@ format: $(SETUP)  ## put the sources in the form that lint wants
 	$(WITHIN) ruff check --fix .
 	$(WITHIN) clang-format -i $(CXX_FILES)
 
+# Not --quiet: mkdocs counts no warnings then.
 docs: $(SETUP)  ## the site, into build/site; a warning is an error
-	$(WITHIN) NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+	$(WITHIN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 wheel: $(SETUP)  ## one wheel for every Python >= 3.10 and torch >= 2.11, into dist; the build's objects are used again
 	rm -rf build/lib.* build/bdist.* dist/*.whl
@@ -67,17 +74,27 @@ sdist: $(SETUP)  ## the sources of a wheel, into dist
 	rm -f dist/*.tar.gz
 	$(RUN) -c 'from setuptools import build_meta; build_meta.build_sdist("dist")'
 
+lock:  ## renew requirements/ci.lock; needs uv
+	uv pip compile pyproject.toml --extra test --extra dev --extra docs --python-version 3.11 \
+	  --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate --upgrade \
+	  --custom-compile-command "make lock" --output-file requirements/ci.lock
+
 clean:  ## remove what the build made; .venv, datasets and runs stay
 	rm -rf build dist *.egg-info detector/_C*.so $(VENV)/.stamp .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # torch comes first, because the extension is compiled against it: hence --no-build-isolation.
-$(VENV)/.stamp: setup.py pyproject.toml detector/layers/_extension.py $(CXX_FILES)
+$(VENV)/.stamp: setup.py pyproject.toml $(if $(LOCK),requirements/ci.lock) detector/layers/_extension.py $(CXX_FILES)
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed; PYTHON=... names another" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed, but $(PYTHON) is " + sys.version.split()[0] + "; PYTHON=... names another")'
 	@command -v $${CXX:-c++} >/dev/null || { echo "a C++ compiler is needed: install g++" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: install its package venv (Debian and Ubuntu: apt install python3-venv), or use VENV= with the packages of pyproject.toml installed" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install "setuptools>=77" ninja "torch>=2.11" "torchvision>=0.26"
+ifeq ($(LOCK),)
+	$(RUN) -m pip install "setuptools>=78.1.1" ninja "torch>=2.11" "torchvision>=0.26"
+else
+	$(RUN) -m pip install --quiet --require-hashes -r requirements/ci.lock
+endif
 	$(RUN) -c 'import runpy; print("detector._C:", runpy.run_path("detector/layers/_extension.py")["recipe"]().note)'
-	$(RUN) -m pip install --quiet --no-build-isolation -e '.[test,dev,docs,timm]'
+	$(RUN) -m pip install --quiet --no-build-isolation $(if $(LOCK),--no-deps -e .,-e '.[test,dev,docs]')
 	@touch $@

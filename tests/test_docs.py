@@ -193,3 +193,12 @@ def test_what_a_text_names_is_there(page: Path) -> None:
             assert exists or page.name == FOLLOWED_ELSEWHERE or "OP" in file, f"{page.name}: no `{file}`"
         if target := re.fullmatch(r"make ([a-z-]+)", span):
             check_command(["make", target[1]])
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_links_of_the_pages_outside_the_site_lead_to_files(page: str) -> None:
+    """tests/test_site.py follows those of docs/."""
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", (ROOT / page).read_text())
+    for target in filter(None, (link or attribute for link, attribute in links)):
+        if not re.match(r"[a-z]+:|#", target):
+            assert (ROOT / target.split("#")[0]).exists(), f"{page}: no {target}"

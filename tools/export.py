@@ -7,7 +7,7 @@
 The network takes images, rois and counts and gives scores and boxes; numbers of images and proposals and the
 sizes of images stay open. The file goes to RUN/export, beside a .json with what goes before and after it. It
 is kept only if scores and boxes are those of the model to 1e-5, on images of the test split or of --images.
-docs/predict.md says how to run it and what cannot be exported.
+docs/export.md says how to run the file and what cannot be exported.
 """
 
 import argparse

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import torch
 
 CSRC = Path(__file__).resolve().parents[1] / "csrc"
-STABLE_ABI = (
-    "-DTORCH_TARGET_VERSION=0x020b000000000000"  # libtorch's stable ABI of 2.11, the oldest torch we run on
-)
+# libtorch's stable ABI of 2.11, the oldest torch that is supported
+STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"
 
 
 class Recipe(NamedTuple):
@@ -34,7 +33,15 @@ class Recipe(NamedTuple):
 
 
 def recipe() -> Recipe:
-    """How to compile `detector._C` here. FORCE_CUDA=1 insists on CUDA kernels, FORCE_CUDA=0 omits them."""
+    """How to compile `detector._C` here.
+
+    The CUDA kernels are built where torch finds a GPU. The environment variable FORCE_CUDA=1 builds them
+    elsewhere too, and FORCE_CUDA=0 never does.
+
+    Raises:
+        RuntimeError: if the CUDA kernels are to be built and there is no CUDA toolkit that fits the installed
+            torch.
+    """
     cuda_home, note = _find_cuda()
     sources = [CSRC / "vision.cpp", *sorted((CSRC / "cpu").rglob("*.cpp"))]
     if cuda_home:
@@ -44,28 +51,41 @@ def recipe() -> Recipe:
             os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
             note += f" for {os.environ['TORCH_CUDA_ARCH_LIST']}"
     flags = ["-O3", "-std=c++20", STABLE_ABI]
-    cxx_flags = [*flags, "-g0"]  # Python's own flags say -g: a third of g++'s time
+    cxx_flags = [*flags, "-g0"]  # Python's own flags contain -g, which takes a third of g++'s time
     nvcc_flags = [*flags, "-DUSE_CUDA"]
     return Recipe([str(s) for s in sources], str(CSRC), cxx_flags, nvcc_flags, cuda_home, note)
 
 
 def _find_cuda() -> tuple[str | None, str]:
-    """The root of a CUDA toolkit that fits the installed torch, or None; and a line that says why."""
+    """The root of the CUDA toolkit to build with, or None for a CPU build; and a line that says why."""
     forced = os.environ.get("FORCE_CUDA", "")
+    if forced not in ("", "0", "1"):
+        raise RuntimeError(f"FORCE_CUDA is {forced!r}, expected 0 (CPU only) or 1 (CPU and CUDA)")
     if forced == "0":
-        return None, "CPU only, as FORCE_CUDA=0 asks"
+        return None, "CPU only, because FORCE_CUDA=0"
+    if not forced and not torch.cuda.is_available():
+        return (
+            None,
+            "CPU only, because torch finds no GPU (FORCE_CUDA=1 builds the CUDA kernels all the same)",
+        )
+    why = "FORCE_CUDA=1" if forced else "torch finds a GPU"
+    remedy = "or build for the CPU only: FORCE_CUDA=0"
+    if torch.version.cuda is None:
+        raise RuntimeError(f"{why}, but the installed torch has no CUDA. Install a torch with CUDA, {remedy}")
     home = next((root for root in _cuda_roots() if _is_toolkit(root)), None)
+    major = torch.version.cuda.split(".")[0]
+    install = f"Install the CUDA {major} toolkit, name its folder by CUDA_HOME, {remedy}"
     if home is None:
-        reason = "no CUDA toolkit (bin/nvcc, include, lib64/libcudart) was found; CUDA_HOME can name one"
-    elif torch.version.cuda is None:
-        reason = "the installed torch has no CUDA"
-    elif (version := _nvcc_version(home)).split(".")[0] != torch.version.cuda.split(".")[0]:
-        reason = f"nvcc in {home} is CUDA {version}, but torch was built with CUDA {torch.version.cuda}"
-    else:
-        return str(home), f"CPU and CUDA ({home})"
-    if forced == "1":
-        raise RuntimeError(f"FORCE_CUDA=1, but {reason}")
-    return None, f"CPU only: {reason}"
+        raise RuntimeError(
+            f"{why}, but no CUDA toolkit (bin/nvcc, include, lib64/libcudart) was found. {install}"
+        )
+    version = _nvcc_version(home)
+    if version.split(".")[0] != major:
+        raise RuntimeError(
+            f"{why}, but nvcc in {home} is of CUDA {version} and torch was built with CUDA"
+            f" {torch.version.cuda}. {install}"
+        )
+    return str(home), f"CPU and CUDA ({home})"
 
 
 def _cuda_roots() -> list[Path]:

@@ -42,7 +42,9 @@ def depthwise_conv2d(
             gives a channels-last output, without a copy; any other gives a contiguous one.
         weight (Tensor[C * m, 1, kh, kw]): the m filters of channel 0, then those of channel 1, ...
         bias (Tensor[C * m], optional): added to the output.
-        stride, padding, dilation: one number, or (rows, columns).
+        stride (int or tuple[int, int]): one number, or (rows, columns).
+        padding (int or tuple[int, int]): as stride.
+        dilation (int or tuple[int, int]): as stride.
 
     Returns:
         Tensor[N, C * m, OH, OW]

@@ -32,7 +32,8 @@ def winograd_conv2d(
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16; what is not contiguous is copied.
         weight (Tensor[K, C, 3, 3]): in the dtype of `input`.
         bias (Tensor[K], optional): added to the output.
-        padding, dilation: one number, or (rows, columns).
+        padding (int or tuple[int, int]): one number, or (rows, columns).
+        dilation (int or tuple[int, int]): as padding.
 
     Returns:
         Tensor[N, K, H + 2 padding - 2 dilation, W + 2 padding - 2 dilation]: contiguous.
