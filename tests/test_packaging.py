@@ -1,4 +1,4 @@
-"""What the package imports is declared, CI's lock file meets the bounds, and `make` says what a machine lacks."""
+"""Every import is declared, CI's lock file meets the bounds, and `make` says what a machine lacks."""
 
 import ast
 import re
