@@ -1,7 +1,7 @@
 """docs/writing_an_op.md, followed to the letter in a copy of the checkout.
 
-The copy leaves out the kernels of all ops but the template: to compile them again would show nothing and take
-a minute. They stay in the list of vision.h, so nothing is edited but what the document says.
+The copy lacks the kernels of all ops but one: compiling them again would show nothing and take a minute. They
+stay in the list of vision.h, so that nothing is edited but what the document says.
 """
 
 import os
@@ -18,7 +18,8 @@ from detector.layers import _extension
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/writing_an_op.md"
-TEMPLATE, NEW = "pcl_loss", "squared_relu"
+TEMPLATE = "pcl_loss"
+CHECKS = ("layers/test_support_table.py", "layers/test_extension.py")  # what `make test` asks of any op
 # `FILE`:   `FILE`, below `LINE`:   `FILE`, at the end:
 HEADING = re.compile(r"`(?P<file>[^`]+)`(, below `(?P<below>[^`]+)`|(?P<end>, at the end))?:")
 BLOCK = re.compile(r"(?:^(?P<heading>[^\n]+)\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -59,8 +60,10 @@ def copy_checkout(target: Path) -> None:
     (target / "tests/layers").mkdir(parents=True)
     for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, target / file)
-    for file in ("conftest.py", "op_contract.py"):
+    for file in ("conftest.py", "op_contract.py", *CHECKS):
         shutil.copy(ROOT / "tests" / file, target / "tests" / file)
+    (target / "docs").mkdir()
+    shutil.copy(ROOT / "docs/layers_support.md", target / "docs/layers_support.md")
 
 
 def write(step: Step, root: Path) -> None:
@@ -79,25 +82,29 @@ def write(step: Step, root: Path) -> None:
     path.write_text("".join([*lines[:position], step.text, *lines[position:]]))
 
 
-def follow(root: Path, **environment: str) -> list[tuple[str, str]]:
-    """Takes the steps in order; each command with what it printed."""
-    copy_checkout(root)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # this Python is `python`
+def run(command: str, root: Path, **environment: str) -> subprocess.CompletedProcess:
+    """Runs a command of the shell in the copy, where `python` is this Python."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     folders = {"TORCH_EXTENSIONS_DIR": str(root / "extensions"), "PYTHONPATH": str(root), "PATH": path}
     environment = {**os.environ, **folders, **environment}
+    return subprocess.run(command, shell=True, cwd=root, env=environment, capture_output=True, text=True)
+
+
+def follow(root: Path, **environment: str) -> list[tuple[str, str]]:
+    """Takes the steps in order; returns each command with what it printed."""
+    copy_checkout(root)
     printed = []
     for step in read_steps():
         if step.command is None:
             write(step, root)
             continue
-        result = subprocess.run(
-            step.command, shell=True, cwd=root, env=environment, capture_output=True, text=True
-        )
+        result = run(step.command, root, **environment)
         assert result.returncode == 0, f"{step.command}\n{result.stdout}\n{result.stderr}"
         printed.append((step.command, result.stdout))
     return printed
 
 
+@pytest.mark.slow
 def test_the_recipe_works(tmp_path: Path) -> None:
     printed = follow(tmp_path, FORCE_CUDA="0")
     tests, build, benchmark = (text for _, text in printed)
@@ -105,13 +112,21 @@ def test_the_recipe_works(tmp_path: Path) -> None:
     assert (tmp_path / "extensions/detector_C/detector_C.so").exists()
     assert "CPU only" in build
     assert (tmp_path / "detector/_C.abi3.so").exists()
-    assert re.search(r"^squared_relu 1048576 +forward", benchmark, re.M)
+    assert re.search(r"^swish 1048576 +forward", benchmark, re.M)
+    checks = [f"tests/{file}" for file in CHECKS]
+    result = run(f"python -m pytest {' '.join(checks)} -k 'row or stub or swish'", tmp_path)
+    assert result.returncode == 0, result.stdout
+    assert "4 passed" in result.stdout  # a row of the table, the stub, and both ops in the library
 
 
+@pytest.mark.slow
 @pytest.mark.cuda
-def test_cuda_the_recipe_works_with_nvcc(tmp_path: Path) -> None:
-    if _extension.recipe().cuda_home is None:
-        pytest.skip(_extension.recipe().note)
+def test_cuda_the_recipe_works_with_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_CUDA", "")
+    try:
+        _extension.recipe()
+    except RuntimeError as error:  # no toolkit, or one of another version
+        pytest.skip(str(error))
     printed = follow(tmp_path, FORCE_CUDA="1")
     assert "skipped" not in printed[0][1]  # the tests of the new op ran on the GPU too
 
