@@ -133,3 +133,23 @@ def test_cuda_the_recipe_works_with_nvcc(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_guide_points_here() -> None:
     assert "docs/writing_an_op.md" in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_the_blocks_pass_lint_after_make_format(tmp_path: Path) -> None:
+    if not (shutil.which("ruff") and shutil.which("clang-format")):
+        pytest.skip("needs ruff and clang-format")
+    copy_checkout(tmp_path)
+    shutil.copy(ROOT / ".clang-format", tmp_path)
+    for step in read_steps():
+        if step.command is None:
+            write(step, tmp_path)
+    sources = " ".join(f"detector/csrc/{file}" for file in ("swish.h", "cpu/swish.cpp", "cuda/swish.cu"))
+    changed = "detector/layers/swish.py detector/layers/__init__.py tests/layers/test_swish.py benchmarks"
+    for command in (
+        f"clang-format --dry-run -Werror {sources}",
+        f"ruff format --quiet {changed}",
+        f"ruff check --fix {changed}",
+        f"ruff format --check {changed}",
+    ):
+        result = run(command, tmp_path)
+        assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
