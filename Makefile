@@ -40,10 +40,10 @@ datasets/toybox/proposals.npz: | datasets/toybox
 	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --longest-side 160 --output $@
 
 test: $(SETUP)  ## the tests but the slow ones, on every core; those for a GPU are skipped without one
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto -m "not slow"
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal -m "not slow"
 
 test-all: $(SETUP)  ## all tests, those that compile too
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal
 
 test-gpu: $(SETUP)  ## the tests that need a GPU
 	$(RUN) -m pytest -m cuda

@@ -115,7 +115,7 @@ torch.save((scores, boxes), {outputs!r})
     ("form", "load"),
     [
         ("torch_export", "torch.export.load({path!r}).module()"),
-        ("aot_inductor", "torch._inductor.aoti_load_package({path!r})"),
+        pytest.param("aot_inductor", "torch._inductor.aoti_load_package({path!r})", marks=pytest.mark.slow),
     ],
 )
 def test_a_file_runs_in_a_process_without_the_models_code(tmp_path, inputs, form, load):
