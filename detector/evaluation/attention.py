@@ -1,6 +1,5 @@
 """What the MIL stream and each refinement stream look at in one training image, kept in a file and drawn."""
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,10 +11,21 @@ from torch import Tensor
 
 from detector.evaluation.drawing import class_colour, outermost_pixels
 from detector.utils.errors import DataError
-from detector.utils.files import atomic_write
+from detector.utils.files import atomic_write, reading
+from detector.utils.npz import NpzReader
 
 _PANEL = 240  # pixels of the longest side of a drawn image
 _COLOURS = np.array([(20, 12, 60), (114, 31, 129), (222, 73, 104), (254, 159, 109), (252, 253, 191)])
+
+# Of the arrays of an image in the file: the kind of dtype and the number of dimensions.
+_FIELDS = {
+    "image_id": ("U", 0),
+    "labels": ("i", 1),
+    "boxes": ("f", 2),
+    "scores": ("f", 3),
+    "clusters": ("i", 2),
+    "centres": ("i", 2),
+}
 
 
 @dataclass(frozen=True)
@@ -55,18 +65,31 @@ def load_attention(path: Path) -> list[Attention]:
     """What :func:`save_attention` wrote.
 
     Raises:
-        ValueError: it is no such file.
+        FileNotFoundError: there is no such file.
+        DataError: it is damaged or another file.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            count = len({name.partition("/")[0] for name in file.files})
-            rows = [{each.name: file[f"{i}/{each.name}"] for each in fields(Attention)} for i in range(count)]
-    except (EOFError, KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is not a snapshot that training wrote: {error}") from None
-    return [
-        Attention(str(row.pop("image_id")), **{name: torch.from_numpy(row[name]) for name in row})
-        for row in rows
-    ]
+    with reading(path, "snapshot"), NpzReader(path) as file:
+        count = len({name.partition("/")[0] for name in file.names})
+        return [
+            _attention({name: file.read(f"{i}/{name}", *expected) for name, expected in _FIELDS.items()})
+            for i in range(count)
+        ]
+
+
+def _attention(arrays: dict[str, np.ndarray]) -> Attention:
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if name != "image_id"}
+    image = Attention(str(arrays["image_id"]), **tensors)
+    streams, proposals, labels = len(image.scores), len(image.boxes), len(image.labels)
+    expected = {
+        "boxes": (proposals, 4),
+        "scores": (streams, proposals, labels),
+        "clusters": (streams, proposals),
+        "centres": (streams, proposals),
+    }
+    for name, shape in expected.items():
+        if tensors[name].shape != shape:
+            raise DataError(f"{name} has the shape {tuple(tensors[name].shape)}, expected {shape}")
+    return image
 
 
 def heat_map(boxes: Tensor, scores: Tensor, size: tuple[int, int], scale: float = 1.0) -> np.ndarray:

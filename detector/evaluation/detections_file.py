@@ -5,7 +5,6 @@ counts (N,) int64, detections of each image
 boxes (sum counts, 4) float32 xyxy in pixels, scores (sum counts,) float32, labels (sum counts,) int64
 """
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,16 @@ import torch
 from detector.structures import Detections
 from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
+from detector.utils.npz import read_npz
+
+_COLUMNS = ("boxes", "scores", "labels")
+_FIELDS = {  # kind of dtype, dimensions
+    "image_ids": ("U", 1),
+    "counts": ("i", 1),
+    "boxes": ("f", 2),
+    "scores": ("f", 1),
+    "labels": ("i", 1),
+}
 
 
 def save_detections(path: Path, detections: Sequence[Detections]) -> None:
@@ -37,14 +46,17 @@ def load_detections(path: Path) -> list[Detections]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is another file, or a damaged one.
+        DataError: it is another file, or a damaged one.
     """
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: run tools/test_net.py first")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            ids, counts = file["image_ids"].tolist(), file["counts"].tolist()
-            columns = [torch.from_numpy(file[name]).split(counts) for name in ("boxes", "scores", "labels")]
-    except (EOFError, KeyError, ValueError, OSError, RuntimeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} does not hold detections that tools/test_net.py wrote: {error}") from None
+    arrays = read_npz(path, "file of detections", _FIELDS)
+    ids, counts = arrays["image_ids"].tolist(), arrays["counts"]
+    rows = len(arrays["boxes"])
+    # Each count is compared as well as their sum, which may overflow.
+    fits = ((counts >= 0) & (counts <= rows)).all() and counts.sum() == rows and len(ids) == len(counts)
+    if not fits or any(len(arrays[name]) != rows for name in _COLUMNS) or arrays["boxes"].shape[1:] != (4,):
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise DataError(f"{path} does not hold detections that tools/test_net.py wrote: found {shapes}")
+    columns = [torch.from_numpy(arrays[name]).split(counts.tolist()) for name in _COLUMNS]
     return [Detections(*row) for row in zip(ids, *columns, strict=True)]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _DRIVE = re.compile("[A-Za-z]:")  # of Windows
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and halves of others
 _TEXT_LIMIT = 2**31  # bytes; COCO's largest annotation file has 0.5 GB
+_EXPANSION = 32  # boxes of selective search are compressed by 3 to 10
+_EXPANSION_FREE = 2**28  # bytes that even a small file may expand to
 
 
 @contextmanager
@@ -156,6 +158,14 @@ def check_printable(text: str) -> None:
     """Raise DataError where a name has a control character, such as a line break, or half a character."""
     if found := _CONTROL.search(text):
         raise DataError(f"{text!r} has the character {found[0]!r}, which is not allowed in a name")
+
+
+def expansion_limit(size: int) -> int:
+    """The bytes that a file of `size` bytes may hold once decompressed: a reader refuses a file of more.
+
+    zlib compresses zeros by 1000, so that a file of 8 MB could otherwise fill 8 GB of memory.
+    """
+    return max(_EXPANSION_FREE, _EXPANSION * size)
 
 
 def inside(folder: str | Path, name: str) -> Path:

@@ -1,18 +1,19 @@
 """The proposals of a data set: one .npz file, checked before anything is trained on it.
 
-The file holds no pickles but four arrays, stored without compression:
+The file holds no pickles but these arrays, stored without compression:
     image_ids (N,) unicode
     counts (N,) int64, proposals of each image
     boxes (sum counts, 4) float32, half-open xyxy in pixels, image after image
     sizes (N, 2) int64, (height, width) of each image
+    checksums (N,) uint32, CRC-32 of the boxes of each image
 
-The boxes, gigabytes for a large data set, are mapped into memory and not read: loading takes no longer for
-more of them, and worker processes share one copy.
+The boxes, gigabytes for a large data set, are read and verified an image at a time, when they are asked for:
+loading takes no longer for more of them. The other arrays are verified on load, by the checksums of the zip
+archive. In a file without `checksums` (of numpy.savez, or of an earlier version) the boxes are, too.
 """
 
-import struct
 import warnings
-import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,11 +23,12 @@ import torch
 from torch import Tensor
 
 from detector.utils.errors import DataError
-from detector.utils.files import atomic_write
-from detector.utils.npz import NpzWriter, map_array
+from detector.utils.files import atomic_write, reading
+from detector.utils.npz import NpzReader, NpzWriter, StoredRows
 
 REMEDY = "make the file anew with tools/make_proposals.py"
 FIELDS = {"image_ids": ("U", 1), "counts": ("i", 1), "boxes": ("f", 2), "sizes": ("i", 2)}  # kind, dimensions
+CHECKSUMS = "checksums"  # may be missing
 _SAMPLE = 1000  # images whose boxes are looked at before a run starts
 
 
@@ -34,36 +36,33 @@ class Proposals(Mapping[str, Tensor]):
     """The proposals of many images: `proposals[image_id]` is (R, 4) float32 xyxy in pixels of that image.
 
     Args:
-        image_ids, counts, boxes, sizes: the arrays of the file, see above; boxes may be mapped.
+        image_ids, counts, boxes, sizes: the arrays of the file, see above.
         source: what errors call it, the path of the file.
+        checksums: those of the file; None: the boxes are not verified when they are read.
 
     Raises:
-        ValueError: the arrays contradict each other.
+        DataError: the arrays contradict each other.
     """
 
     def __init__(
-        self, image_ids: Sequence[str], counts: np.ndarray, boxes: np.ndarray, sizes: np.ndarray, source: str
+        self,
+        image_ids: Sequence[str],
+        counts: np.ndarray,
+        boxes: np.ndarray | StoredRows,
+        sizes: np.ndarray,
+        source: str,
+        checksums: np.ndarray | None = None,
     ):
         self.source = source
         self.image_ids = tuple(image_ids)
-        counts, self.sizes = np.array(counts), np.array(sizes, np.int64)  # copies: small, and not mapped
-        self._boxes = boxes
+        counts, self.sizes = np.array(counts), np.array(sizes, np.int64)
+        self._boxes, self._checksums = boxes, checksums
         _check_arrays(self.image_ids, counts, boxes.shape, self.sizes, source)
+        if checksums is not None and len(checksums) != len(counts):
+            raise DataError(f"{source}: {len(counts)} images have {len(checksums)} checksums; {REMEDY}")
         self._rows = {name: row for row, name in enumerate(self.image_ids)}
         self._ends = np.cumsum(counts, dtype=np.int64)
         self._starts = self._ends - counts
-
-    def __getstate__(self) -> dict:
-        """A mapped array would be pickled box by box: the worker process maps the file itself."""
-        mapped = isinstance(self._boxes, np.memmap)
-        return {**self.__dict__, "_boxes": self._boxes.shape if mapped else self._boxes}
-
-    def __setstate__(self, state: dict) -> None:
-        self.__dict__.update(state)
-        if isinstance(self._boxes, tuple):
-            shape, self._boxes = self._boxes, map_array(self.source, "boxes")
-            if self._boxes.shape != shape:
-                raise DataError(f"{self.source} was changed while it was in use")
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -75,10 +74,16 @@ class Proposals(Mapping[str, Tensor]):
         """Boxes (R, 4) float32 of an image, xyxy in its pixels; a copy.
 
         Raises:
-            ValueError: a box is not finite, is inside out or leaves the image.
+            DataError: the file was damaged or changed; a box is not finite, is inside out or leaves the
+                image.
         """
         row = self._rows[image_id]
         boxes = np.array(self._boxes[self._starts[row] : self._ends[row]], dtype=np.float32)
+        if self._checksums is not None and _checksum(boxes) != self._checksums[row]:
+            raise DataError(
+                f"{self.source}: the boxes of image {image_id!r} do not match their checksum, so the file is "
+                f"damaged; {REMEDY}"
+            )
         check_boxes(boxes, self.sizes[row], image_id, self.source)
         return torch.from_numpy(boxes)
 
@@ -91,7 +96,7 @@ class Proposals(Mapping[str, Tensor]):
             dataset: has `image_ids` and `image_size(index) -> (height, width)`, such as :class:`VOCDataset`.
 
         Raises:
-            ValueError: an image is missing or has another size; a box as in :meth:`__getitem__`.
+            DataError: an image is missing or has another size; a box as in :meth:`__getitem__`.
         """
         image_ids = dataset.image_ids
         missing = [image_id for image_id in image_ids if image_id not in self._rows]
@@ -121,7 +126,7 @@ class Proposals(Mapping[str, Tensor]):
 
 
 def check_boxes(boxes: np.ndarray, size: Sequence[int], image_id: str, source: str) -> None:
-    """ValueError where one of boxes (R, 4) xyxy is not in its image of `size` (height, width)."""
+    """DataError where one of boxes (R, 4) xyxy is not in its image of `size` (height, width)."""
     (height, width), (x1, y1, x2, y2) = size, boxes.T  # (R,) each
     # Comparisons with NaN are false, so a box that holds one is not inside.
     inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
@@ -147,11 +152,17 @@ def _check_arrays(
     if len(set(image_ids)) != images:
         twice = next(name for name, count in Counter(image_ids).items() if count > 1)
         raise DataError(f"{source}: the image {twice!r} is there more than once")
-    if (counts < 0).any() or counts.sum() != boxes_shape[0]:
+    # Each is compared as well as their sum, which may overflow.
+    if ((counts < 0) | (counts > boxes_shape[0])).any() or counts.sum() != boxes_shape[0]:
         raise DataError(
             f"{source}: counts must not be negative and must add up to the number of boxes, "
             f"{boxes_shape[0]}; they add up to {counts.sum()}"
         )
+
+
+def _checksum(boxes: np.ndarray) -> int:
+    """Of the bytes of boxes (R, 4), as they are stored."""
+    return zlib.crc32(np.ascontiguousarray(boxes, "<f4").tobytes())
 
 
 def save_proposals(
@@ -166,24 +177,28 @@ def save_proposals(
         boxes: read an image at a time, twice; so it may be a sequence that reads them from a disk.
 
     Raises:
-        ValueError: :func:`load_proposals` would not accept them.
+        DataError: :func:`load_proposals` would not accept them.
     """
     counts = np.array([len(each) for each in boxes], np.int64)
     size_rows = np.array(sizes, np.int64).reshape(-1, 2)
     shape = (int(counts.sum()), 4)
     _check_arrays(image_ids, counts, shape, size_rows, str(path))
 
+    checksums = np.zeros(len(image_ids), np.uint32)
+
     def checked() -> Iterator[np.ndarray]:
-        for image_id, each, size in zip(image_ids, boxes, size_rows, strict=True):
-            rows = np.asarray(each, np.float32).reshape(-1, 4)
-            check_boxes(rows, size, image_id, str(path))
-            yield rows
+        for row, (image_id, each, size) in enumerate(zip(image_ids, boxes, size_rows, strict=True)):
+            own = np.asarray(each, np.float32).reshape(-1, 4)
+            check_boxes(own, size, image_id, str(path))
+            checksums[row] = _checksum(own)
+            yield own
 
     with atomic_write(path) as file, NpzWriter(file) as writer:
         writer.add("image_ids", np.array(image_ids, np.str_))
         writer.add("counts", counts)
         writer.add_pieces("boxes", checked(), shape, "<f4")
         writer.add("sizes", size_rows)
+        writer.add(CHECKSUMS, checksums)
 
 
 def load_proposals(path: str | Path) -> Proposals:
@@ -191,18 +206,20 @@ def load_proposals(path: str | Path) -> Proposals:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is something else, or contradicts itself; see :class:`Proposals`.
+        DataError: it is damaged or something else, or contradicts itself; see :class:`Proposals`.
     """
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"no proposals at {path}: make them with tools/make_proposals.py")
     try:
-        arrays = {name: map_array(path, name) for name in FIELDS}
-    except (ValueError, KeyError, OSError, NotImplementedError, struct.error, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is not a proposals file ({error}); {REMEDY}") from error
-    for name, (kind, dimensions) in FIELDS.items():
-        array = arrays[name]
-        if array.dtype.kind != kind or array.ndim != dimensions:
-            found = f"{array.dtype} {array.shape}"
-            raise DataError(f"{path}: {name} must have {dimensions} dimensions of kind {kind!r}, not {found}")
-    return Proposals(arrays.pop("image_ids").tolist(), **arrays, source=str(path))
+        with reading(path, "proposals file"), NpzReader(path) as file:
+            boxes = file.rows("boxes", *FIELDS["boxes"])
+            image_ids, counts, sizes = (
+                file.read(name, *FIELDS[name]) for name in ("image_ids", "counts", "sizes")
+            )
+            checksums = file.read(CHECKSUMS, "u", 1) if CHECKSUMS in file.names else None
+            if checksums is None and isinstance(boxes, StoredRows):
+                file.verify("boxes")
+    except DataError as error:
+        raise DataError(f"{error}; {REMEDY}") from error
+    return Proposals(image_ids.tolist(), counts, boxes, sizes, str(path), checksums)

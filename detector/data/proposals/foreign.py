@@ -14,6 +14,8 @@ import numpy as np
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.restricted_pickle import load_pickle
 from detector.utils.errors import DataError, MissingPackage
+from detector.utils.files import reading
+from detector.utils.npz import NpzReader
 
 _XYXY, _XYWH = 0, 1  # detectron2's BoxMode.XYXY_ABS and XYWH_ABS
 
@@ -67,12 +69,10 @@ def read_detectron2(path: Path) -> ForeignProposals:
 
 def read_npz(path: Path) -> ForeignProposals:
     """An .npz file with an array (R, 4) of half-open boxes under each image id; or one of ours."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if set(file.files) != set(FIELDS):
-                return ForeignProposals([_shaped(file[name], path) for name in file.files], file.files)
-    except (ValueError, OSError, AttributeError, TypeError) as error:
-        raise DataError(f"{path} is not an .npz file of boxes: {error}") from error
+    with reading(path, "proposals file"), NpzReader(path) as file:
+        if not set(FIELDS) <= set(file.names):
+            boxes = [_shaped(file.read(name), f"{path}: {name}") for name in file.names]
+            return ForeignProposals(boxes, file.names)
     proposals = load_proposals(path)
     return ForeignProposals([boxes.numpy() for boxes in proposals.values()], list(proposals))
 

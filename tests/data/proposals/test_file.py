@@ -1,3 +1,4 @@
+import os
 import pickle
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 import torch
 
 from detector.data.proposals import Proposals, load_proposals, save_proposals
+from detector.utils.errors import DataError
 
 BOXES = [np.array([[0, 0, 6, 4], [1.5, 1, 3, 2]], np.float32), np.zeros((0, 4), np.float32), [[2, 3, 2, 9]]]
 SIZES = [(4, 6), (5, 5), (9, 8)]  # height, width
@@ -29,9 +31,9 @@ def path(tmp_path):
 
 
 def respoil(path, **changes):
-    """Rewrites the file with some arrays replaced, or left out where None."""
+    """Rewrites the file with some arrays replaced, or left out where None, as the checksums are."""
     with np.load(path) as file:
-        arrays = {**file, **changes}
+        arrays = {**file, "checksums": None, **changes}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
 
 
@@ -47,7 +49,7 @@ def test_what_is_saved_is_loaded(path):
     assert proposals.sizes.tolist() == [list(size) for size in SIZES]
 
 
-def test_the_file_holds_four_plain_arrays_of_the_documented_types(path):
+def test_the_file_holds_plain_arrays_of_the_documented_types(path):
     with np.load(path, allow_pickle=False) as file:
         kinds = {name: (file[name].dtype.kind, file[name].dtype.itemsize, file[name].shape) for name in file}
     kinds["image_ids"] = kinds["image_ids"][::2]
@@ -56,6 +58,7 @@ def test_the_file_holds_four_plain_arrays_of_the_documented_types(path):
         "counts": ("i", 8, (3,)),
         "boxes": ("f", 4, (3, 4)),
         "sizes": ("i", 8, (3, 2)),
+        "checksums": ("u", 4, (3,)),
     }
 
 
@@ -74,7 +77,7 @@ def test_the_proposals_survive_a_worker_process(path):
     assert torch.equal(proposals["a"], torch.as_tensor(BOXES[0]))
 
 
-def test_boxes_are_mapped_and_a_worker_maps_them_itself(tmp_path):
+def test_boxes_stay_in_the_file_and_a_worker_opens_it_itself(tmp_path):
     path = tmp_path / "many.npz"
     boxes = np.tile(np.array([[0, 0, 6, 4]], np.float32), (10_000, 1))
     save_proposals(path, ["a", "b"], [boxes, boxes[:5]], [(4, 6), (4, 6)])
@@ -95,6 +98,60 @@ def test_files_of_numpy_itself_are_read(path, save):
         arrays = dict(file)
     save(path, **arrays)
     assert torch.equal(load_proposals(path)["a"], torch.as_tensor(BOXES[0]))
+
+
+def find(path, array):
+    """Where the bytes of an array begin in a file."""
+    return path.read_bytes().index(np.asarray(array).tobytes())
+
+
+def flip(path, place, bit=0):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def test_damaged_boxes_are_an_error_of_their_image_alone(tmp_path):
+    path = tmp_path / "many.npz"
+    boxes = np.tile(np.array([[0, 0, 6, 4]], np.float32), (10_000, 1))
+    save_proposals(path, ["a", "b"], [boxes, boxes], [(4, 6), (4, 6)])
+    flip(path, find(path, boxes) + 16 * 10_000 + 8)  # the lowest bit of a coordinate of the second image
+    proposals = load_proposals(path)
+    assert len(proposals["a"]) == 10_000
+    with pytest.raises(DataError, match=r"many\.npz: the boxes of image 'b' .*checksum.*make_proposals"):
+        proposals["b"]
+
+
+@pytest.mark.parametrize("array", [np.array([2, 0, 1]), np.array(SIZES), np.array(IDS)])
+def test_damage_to_the_small_arrays_is_an_error_on_load(path, array):
+    flip(path, find(path, array), 2)
+    with pytest.raises(DataError, match=r"proposals\.npz is damaged.*make_proposals"):
+        load_proposals(path)
+
+
+def test_a_file_of_an_earlier_version_is_verified_whole_on_load(path):
+    respoil(path)  # without checksums
+    assert torch.equal(load_proposals(path)["a"], torch.as_tensor(BOXES[0]))
+    flip(path, find(path, np.asarray(BOXES[0], np.float32)) + 8)
+    with pytest.raises(DataError, match=r"proposals\.npz is damaged.*boxes"):
+        load_proposals(path)
+
+
+def test_a_file_that_is_truncated_while_it_is_read_is_an_error(tmp_path):
+    path = tmp_path / "many.npz"
+    boxes = np.tile(np.array([[0, 0, 6, 4]], np.float32), (10_000, 1))
+    save_proposals(path, ["a", "b"], [boxes, boxes], [(4, 6), (4, 6)])
+    proposals = load_proposals(path)
+    os.truncate(path, 200_000)
+    assert len(proposals["a"]) == 10_000
+    with pytest.raises(DataError, match=r"many\.npz was truncated while it was in use"):
+        proposals["b"]
+
+
+def test_counts_that_overflow_are_an_error(path):
+    respoil(path, counts=np.array([2**63 - 1, 2**63 - 1, 5]))  # adds up to 3
+    with pytest.raises(DataError, match=r"proposals\.npz: counts"):
+        load_proposals(path)
 
 
 def test_a_bad_save_leaves_the_earlier_file(path):
@@ -167,8 +224,11 @@ def test_a_bad_box_is_named_with_its_image(path, box, why):
         ({"boxes": np.zeros(12, np.float32)}, r"boxes must have 2 dimensions.*float32 \(12,\)"),
         ({"counts": np.array([2.0, 0.0, 1.0])}, "counts must have 1 dimensions of kind 'i', not float64"),
         ({"image_ids": np.array(["a", "b", "a"])}, "the image 'a' is there more than once"),
-        ({"sizes": None}, "not a proposals file.*make_proposals"),
-        ({"image_ids": np.array(["a", "b", "c"], object)}, "not a proposals file.*allow_pickle=False"),
+        ({"sizes": None}, "no array sizes; it has image_ids.*make_proposals"),
+        (
+            {"image_ids": np.array(["a", "b", "c"], object)},
+            "image_ids holds Python objects.*allow_pickle=False",
+        ),
     ],
 )
 def test_arrays_that_contradict_each_other(path, changes, message):
@@ -184,7 +244,7 @@ def test_a_pickle_is_not_run(tmp_path):
 
     path = tmp_path / "proposals.npz"
     path.write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(ValueError, match="not a proposals file"):
+    with pytest.raises(ValueError, match="is damaged or of another format"):
         load_proposals(path)
     assert not (tmp_path / "ran").exists()
 
@@ -193,19 +253,19 @@ def test_a_pickle_is_not_run(tmp_path):
 def test_a_file_of_another_kind(tmp_path, content):
     path = tmp_path / "proposals.npz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"proposals\.npz is not a proposals file"):
+    with pytest.raises(ValueError, match=r"proposals\.npz is damaged or of another format.*make_proposals"):
         load_proposals(path)
 
 
 def test_a_single_array_is_not_a_proposals_file(tmp_path):
     np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(ValueError, match="not a proposals file"):
+    with pytest.raises(ValueError, match="is damaged or of another format"):
         load_proposals(tmp_path / "array.npy")
 
 
 def test_a_truncated_file(path):
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ValueError, match="not a proposals file"):
+    with pytest.raises(ValueError, match="is damaged or of another format"):
         load_proposals(path)
 
 

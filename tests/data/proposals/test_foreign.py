@@ -152,7 +152,7 @@ def test_bad_json_lines_are_named_by_number(tmp_path, line, message):
 def test_files_of_another_kind(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_bytes(b"neither one nor the other" * 20)
-    with pytest.raises(ValueError, match=r"file is not an \.npz file of boxes"):
+    with pytest.raises(ValueError, match=r"file is damaged or of another format"):
         READERS["npz"](path)
     with pytest.raises(ValueError, match=r"file is not a folder of \.mat files"):
         READERS["mcg"](path)
