@@ -19,6 +19,7 @@ from detector.data.proposals import save_proposals
 from detector.data.proposals.fit import fit_proposals
 from detector.data.proposals.foreign import READERS
 from detector.utils.command_line import config_parser, run_command
+from detector.utils.folder_lock import file_lock
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +49,10 @@ def run(config_file: str, overrides: Sequence[str], form: str, train: Path | Non
             boxes |= dict(zip(dataset.image_ids, fitted, strict=True))
             sizes |= {image_id: dataset.image_size(i) for i, image_id in enumerate(dataset.image_ids)}
     output.parent.mkdir(parents=True, exist_ok=True)
-    save_proposals(output, list(boxes), list(boxes.values()), list(sizes.values()))
+    with file_lock(output):
+        if output.exists():  # another process may have made it since
+            raise FileExistsError(f"{output} exists: delete it to make it anew")
+        save_proposals(output, list(boxes), list(boxes.values()), list(sizes.values()))
     print(f"{output}: {len(boxes)} images, {sum(map(len, boxes.values()))} boxes")
 
 

@@ -83,7 +83,7 @@ def main() -> None:
     started = time.perf_counter()
     try:
         counts = run(arguments)
-    except (OSError, ValueError, ImportError) as error:
+    except (UserError, OSError) as error:
         sys.exit(f"make_proposals: {error}")
     except KeyboardInterrupt:
         sys.exit("make_proposals: interrupted; the same command goes on from here")

@@ -1,10 +1,10 @@
-"""One process at a time writes to a folder."""
+"""One process at a time writes to a folder or a file."""
 
 import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from detector.utils.distributed import is_main
@@ -12,7 +12,7 @@ from detector.utils.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where folders are not locked
+except ImportError:  # not on Windows, where nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 
@@ -28,20 +28,48 @@ def folder_lock(folder: str | Path) -> Iterator[None]:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    with _lock(folder / ".lock", f"{folder} is in use by", "folder"):
+        yield
+
+
+@contextmanager
+def file_lock(path: str | Path) -> Iterator[None]:
+    """Hold the file `.NAME.lock` beside a file that is to be written, while the block runs.
+
+    As :func:`folder_lock`; but the lock file is removed after the block.
+
+    Raises:
+        UserError: as of :func:`folder_lock`.
+        OSError: the lock file cannot be made, for example because its folder does not exist.
+    """
+    path = Path(path)
+    lock = path.with_name(f".{path.name}.lock")
+    with _lock(lock, f"{path} is being made by", "file"):
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                lock.unlink()  # while it is held: a process that waits for this very file takes a new one
+
+
+@contextmanager
+def _lock(lock: Path, in_use: str, kind: str) -> Iterator[None]:
     if fcntl is None or not is_main():
         yield
         return
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(descriptor, 1000).decode(errors="replace").strip() or "another process"
             raise UserError(
-                f"{folder} is in use by {holder}: wait until it has ended, stop it, or name another folder"
+                f"{in_use} {holder}: wait until it has ended, stop it, or name another {kind}"
             ) from None
         except OSError:
             pass  # this file system has no locks
+        if not _is_same(lock, descriptor):  # its holder has removed it since it was opened
+            raise UserError(f"{in_use} another process, which has just ended: run the command again")
         os.ftruncate(descriptor, 0)
         command = " ".join(sys.argv)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode(), 0)
@@ -49,3 +77,10 @@ def folder_lock(folder: str | Path) -> Iterator[None]:
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
+
+
+def _is_same(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

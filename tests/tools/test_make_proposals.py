@@ -1,3 +1,5 @@
+import contextlib
+import json
 import os
 import shutil
 import signal
@@ -6,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
@@ -131,17 +134,18 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(make_proposals, pictures, 
     assert not journal.exists()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_ctrl_c_stops_the_workers_and_the_bytes_do_not_hang_on_their_number(make_proposals, toybox, tmp_path):
+@pytest.fixture
+def started(toybox, tmp_path):
+    """The tool with two workers on 48 images, in a process group of its own, when one image is done."""
     images = tmp_path / "images"
     images.mkdir()
     for copy in range(4):
         for path in (toybox / "JPEGImages").iterdir():
             shutil.copy(path, images / f"{copy}{path.name}")
     tool = Path(__file__).parents[2] / "tools" / "make_proposals.py"
-    arguments = ["--images", images, "--output", tmp_path / "out.npz"]
+    arguments = ["--images", images, "--output", tmp_path / "out.npz", *SEARCH, "--workers", 2]
     process = subprocess.Popen(
-        [str(word) for word in (sys.executable, tool, *arguments, *SEARCH, "--workers", 2)],
+        [str(word) for word in (sys.executable, tool, *arguments)],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -150,19 +154,49 @@ def test_ctrl_c_stops_the_workers_and_the_bytes_do_not_hang_on_their_number(make
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     journal = tmp_path / "out.npz.partial"
-    wait_until(lambda: journal.exists() and journal.stat().st_size > 500)  # one image is in it
-    os.killpg(process.pid, signal.SIGINT)  # to parent and workers, as a terminal does
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
+    try:
+        wait_until(lambda: journal.exists() and journal.stat().st_size > 500)
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_stops_the_workers_and_the_bytes_do_not_hang_on_their_number(
+    started, make_proposals, tmp_path
+):
+    os.killpg(started.pid, signal.SIGINT)  # to parent and workers, as a terminal does
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 1
     assert "Traceback" not in errors
     assert "interrupted; the same command goes on from here" in errors
     assert not (tmp_path / "out.npz").exists()
-    wait_until(lambda: not is_alive(process.pid))
+    wait_until(lambda: not is_alive(started.pid))
 
-    assert journal.exists()
-    make_proposals(*arguments)
-    make_proposals("--images", images, "--output", tmp_path / "unbroken.npz")
+    assert (tmp_path / "out.npz.partial").exists()
+    make_proposals("--images", tmp_path / "images", "--output", tmp_path / "out.npz")
+    make_proposals("--images", tmp_path / "images", "--output", tmp_path / "unbroken.npz")
     assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "unbroken.npz").read_bytes()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("deadly", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_a_parent_that_is_killed_and_its_lock_is_free(
+    started, make_proposals, tmp_path, deadly
+):
+    arguments = ("--images", tmp_path / "images", "--output", tmp_path / "out.npz")
+    with pytest.raises(
+        SystemExit, match=rf"out\.npz is being made by process {started.pid} on .*make_proposals"
+    ):
+        make_proposals(*arguments)
+    os.kill(started.pid, deadly)  # the parent alone
+    started.wait(timeout=60)
+    wait_until(lambda: not is_alive(started.pid), seconds=20)
+    make_proposals(*arguments)
+    assert len(load_proposals(tmp_path / "out.npz")) == 48
+    assert sorted(os.listdir(tmp_path)) == ["images", "out.npz"]
 
 
 def wait_until(condition, seconds=60):
@@ -198,12 +232,47 @@ def test_an_unreadable_image_is_named_after_the_others_are_done(
     assert load_proposals(tmp_path / "out.npz").image_ids == IDS
 
 
+def test_a_damaged_record_is_searched_again_and_no_other(
+    make_proposals, pictures, tmp_path, monkeypatch, caplog
+):
+    make_proposals("--images", pictures, "--output", tmp_path / "unbroken.npz")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_proposals", lambda *_: sys.exit("killed"))
+        with pytest.raises(SystemExit, match="killed"):
+            make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+    journal = tmp_path / "out.npz.partial"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for row, place in (
+        (2, 40),
+        (4, -20),
+        (5, -1),
+    ):  # its size, its boxes, its end: the line after is lost too
+        damaged = bytearray(lines[row])
+        damaged[place] ^= 1
+        lines[row] = bytes(damaged)
+    journal.write_bytes(b"".join(lines))
+    search, searched = module.search, []
+    monkeypatch.setattr(module, "search", lambda name, *rest: (searched.append(name), search(name, *rest))[1])
+    make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+    assert searched == [IDS[1], IDS[3], IDS[4], IDS[5]]
+    assert "out.npz.partial has 3 damaged records" in caplog.text
+    assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "unbroken.npz").read_bytes()
+
+
 def test_a_journal_of_other_parameters_is_not_continued(make_proposals, pictures, tmp_path):
     journal = tmp_path / "out.npz.partial"
     journal.write_text('{"mode": "fast", "longest_side": 200, "opencv": "4.0"}\n["b", 40, 60, 0]\n')
-    with pytest.raises(SystemExit, match=r"begun with other parameters.*delete it to begin anew"):
+    with pytest.raises(SystemExit, match=r"begun with other parameters.*Delete it to begin anew"):
         make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
     assert journal.exists()
+    current = {"mode": "fast", "longest_side": 100, "opencv": cv2.__version__, "apply_orientation": True}
+    journal.write_text(json.dumps(current) + '\n["b", 40, 60, 0]\n')  # of a version without checksums
+    with pytest.raises(SystemExit, match=r"out\.npz\.partial was begun by an earlier version.*Delete it"):
+        make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+    journal.write_text("somebody's notes")
+    with pytest.raises(SystemExit, match=r"out\.npz\.partial was begun with other"):
+        make_proposals("--images", pictures, "--output", tmp_path / "out.npz")
+    assert journal.read_text() == "somebody's notes"
 
 
 def test_a_journal_without_images_is_begun_anew(make_proposals, pictures, tmp_path):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from detector.utils.errors import UserError
-from detector.utils.folder_lock import folder_lock
+from detector.utils.folder_lock import file_lock, folder_lock
 
 HOLD = """
 import sys
@@ -39,3 +39,15 @@ def test_the_lock_is_free_after_the_block(tmp_path):
     for _ in range(2):
         with folder_lock(tmp_path / "new"):
             assert (tmp_path / "new" / ".lock").read_text().startswith("process ")
+
+
+def test_a_file_is_locked_apart_from_its_folder_and_nothing_is_left_behind(tmp_path):
+    path = tmp_path / "out.npz"
+    with file_lock(path), file_lock(tmp_path / "other.npz"):
+        with pytest.raises(UserError, match=r"out\.npz is being made by process \d+ on "), file_lock(path):
+            pass
+        with pytest.raises(UserError), file_lock(path):  # the one that was refused did not remove the lock
+            pass
+    assert list(tmp_path.iterdir()) == []
+    with file_lock(path):
+        pass

@@ -1,12 +1,16 @@
 """Proposals of many images: found in worker processes, resumed where that was interrupted."""
 
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from functools import partial
-from multiprocessing import get_context
+from itertools import islice
+from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +20,8 @@ from detector.data.images import read_image
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
 from detector.data.proposals.journal import Found, Journal, JournalBoxes
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, UserError
+from detector.utils.folder_lock import file_lock
 
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
 
@@ -58,17 +63,33 @@ def propose(
 
     Args:
         images: file of each image id.
-        output: the .npz file to write.
+        output: the .npz file to write; its folder must exist, and the file must not.
         find: the search; a function that can be sent to another process.
         parameters: all that decides what `find` finds, as plain values; written to the journal.
         workers: processes.
         apply_orientation: of :func:`read_image`.
 
     Raises:
-        ValueError: the journal was begun with other parameters; or some images could not be read, in which
+        FileExistsError: `output` exists.
+        DataError: the journal was begun with other parameters; or some images could not be read, in which
             case all others have been done and are in the journal.
+        UserError: another process is making the same file, or a worker process was killed.
     """
     output = Path(output)
+    with file_lock(output):
+        if output.exists():
+            raise FileExistsError(f"{output} exists: delete it to make it anew")
+        return _propose(images, output, find, parameters, workers, apply_orientation)
+
+
+def _propose(
+    images: Mapping[str, Path],
+    output: Path,
+    find: Finder,
+    parameters: Mapping[str, object],
+    workers: int,
+    apply_orientation: bool,
+) -> list[int]:
     failures: dict[str, str] = {}
     begun = {**parameters, "apply_orientation": apply_orientation}
     with Journal(output.with_name(f"{output.name}.partial"), begun) as journal:
@@ -98,37 +119,65 @@ def propose(
 def search_all(
     images: Mapping[str, Path], find: Finder, apply_orientation: bool, workers: int
 ) -> Generator[tuple[str, Found | str], None, None]:
-    """What was found in each image, or why it could not be read, as they get done."""
+    """What was found in each image, or why it could not be read, as they get done.
+
+    At most two images a worker are searched or wait for the caller: the results of all would fill the memory.
+
+    Raises:
+        UserError: a worker process was killed.
+    """
     if workers <= 1:
         for image_id, path in images.items():
             yield search(image_id, path, find, apply_orientation)
         return
     # Spawned, not forked: a fork of a process with threads (OpenCV's, torch's) may hang.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=use_one_thread, initargs=(find,))
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin_worker, initargs=(find,))
+    waiting = iter(images.items())
+    pending: set[Future[tuple[str, Found | str]]] = set()
     try:
-        # Ctrl-C is for this process, which stops its workers: they start here, with the signal blocked.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            tasks = [
-                pool.submit(search, name, path, find, apply_orientation) for name, path in images.items()
-            ]
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-        for task in as_completed(tasks):
-            yield task.result()
+        while True:
+            # Ctrl-C is for this process, which stops its workers: they start here, with the signal blocked.
+            unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                for name, path in islice(waiting, 2 * workers - len(pending)):
+                    pending.add(pool.submit(search, name, path, find, apply_orientation))
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+            if not pending:
+                return
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            while done:
+                yield done.pop().result()
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a worker process was killed, perhaps because the memory was full: run the same command with "
+            f"fewer --workers than {workers}, and it goes on from here"
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def use_one_thread(find: Finder) -> None:
-    """Keeps OpenCV, where receiving `find` has imported it, to one core: the processes use them all."""
+def begin_worker(find: Finder) -> None:
+    """In a new worker process: ends it with its parent, and keeps OpenCV, where receiving `find` has imported
+    it, to one core, as the processes use them all.
+    """
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(1)
 
 
+def _exit_with_parent() -> None:
+    """A parent that is killed cannot stop its workers, which would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])  # ready once the parent has ended, however it ended
+        os._exit(1)
+
+
 def search(image_id: str, path: Path, find: Finder, apply_orientation: bool) -> tuple[str, Found | str]:
+    """The image's id with what was found in it, or why it could not be read."""
     try:
         image = read_image(path, apply_orientation=apply_orientation).permute(1, 2, 0).numpy()  # (H, W, 3)
-    except (FileNotFoundError, ValueError) as error:
+    except (OSError, UserError) as error:
         return image_id, str(error)
     return image_id, (image.shape[:2], find(image))
