@@ -1,5 +1,6 @@
 """Reading and writing files: whole or not at all, and with errors that name the file."""
 
+import errno
 import json
 import os
 import re
@@ -96,6 +97,8 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{kind} {path} does not exist") from error
     except OSError as error:
+        if error.errno == errno.EINVAL:  # of a seek to a place before the file, where damaged content led
+            raise DataError(f"{kind} {path} is damaged: it refers to a place outside the file") from error
         raise OSError(f"{kind} {path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # parsers raise many kinds over damaged bytes
         reason = str(error).strip().partition("\n")[0] or type(error).__name__

@@ -23,6 +23,7 @@ Fields = Mapping[
 ]  # of each array: the kind of its dtype, such as "f", and its dimensions
 
 _CHUNK = 2**20  # bytes
+_GAP = 150  # bytes; the header of a zip member has 30 to 60, an .npy file at least 128 more with its own
 _LOCAL_HEADER = struct.Struct("<26x2H")  # of a zip member; the lengths of the name and of the extra field
 _HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -72,6 +73,16 @@ class NpzReader:
                 raise DataError(
                     f"{member.filename} is compressed by {method}, expected what numpy.savez writes"
                 )
+
+        # A damaged length makes zipfile skip entries of the directory without a word. Arrays lie one after
+        # the other, less than _GAP bytes of headers apart; a skipped one leaves a larger gap.
+        end = 0
+        for member in sorted(members, key=lambda member: member.header_offset):
+            if member.header_offset - end > _GAP:
+                raise DataError(f"its directory lacks what lies before {member.filename}: it is damaged")
+            end = member.header_offset + len(member.orig_filename.encode()) + member.compress_size
+        if self._archive.start_dir - end > _GAP:
+            raise DataError("its directory lacks what lies at its end: it is damaged")
 
     def read(self, name: str, kind: str | None = None, dimensions: int | None = None) -> np.ndarray:
         """A whole array; its checksum is verified.

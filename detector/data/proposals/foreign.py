@@ -6,14 +6,16 @@ it has scores, the boxes leave best first.
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from detector.data.proposals.file import FIELDS, load_proposals
+from detector.data.proposals.matlab import load_mat
 from detector.data.proposals.restricted_pickle import load_pickle
-from detector.utils.errors import DataError, MissingPackage
+from detector.utils.errors import DataError
 from detector.utils.files import reading
 from detector.utils.npz import NpzReader
 
@@ -33,10 +35,13 @@ def read_selective_search(path: Path) -> ForeignProposals:
     One .mat file with the cells `boxes`, of (R, 4) ymin, xmin, ymax, xmax, 1-based and inclusive, and, in
     most, `images`, the names.
     """
-    content = _load_mat(path)
-    cells = _field(content, ("boxes",), path).ravel()
-    names = content.get("images")
-    image_ids = None if names is None else [str(np.ravel(cell)[0]) for cell in names.ravel()]
+    content = load_mat(path, ("boxes", "images"))
+    cells, names = _cells(_field(content, ("boxes",), path), path), content.get("images")
+    if names is None:
+        return ForeignProposals([_from_mat(cell, path) for cell in cells], None)
+    image_ids = [_text(cell, path) for cell in _cells(names, path)]
+    if len(image_ids) != len(cells):
+        raise DataError(f"{path} has boxes of {len(cells)} images and {len(image_ids)} names")
     return ForeignProposals([_from_mat(cell, path) for cell in cells], image_ids)
 
 
@@ -47,7 +52,7 @@ def read_mcg(path: Path) -> ForeignProposals:
         raise DataError(f"{path} is not a folder of .mat files")
     boxes = []
     for file in files:
-        content = _load_mat(file)
+        content = load_mat(file, ("boxes", "bboxes", "scores", "bboxes_scores"))
         found = _from_mat(_field(content, ("boxes", "bboxes"), file), file)
         scores = content.get("scores", content.get("bboxes_scores"))
         boxes.append(_best_first(found, scores, file))
@@ -84,7 +89,7 @@ def read_json_lines(path: Path) -> ForeignProposals:
     """
     boxes, image_ids = [], []
     for place, content in _json_lines(path):
-        image_ids.append(str(_field(content, ("image",), place)))
+        image_ids.append(_image_id(_field(content, ("image",), place), place))
         found = _shaped(_field(content, ("boxes",), place), place)
         boxes.append(_best_first(found, content.get("scores"), place))
     return ForeignProposals(boxes, image_ids)
@@ -100,19 +105,20 @@ READERS: dict[str, Callable[[Path], ForeignProposals]] = {
 }
 
 
-def _load_mat(path: Path) -> dict:
-    try:
-        from scipy.io import loadmat
-    except ImportError:
-        raise MissingPackage(f"{path} is a .mat file, which scipy reads: pip install scipy") from None
-    try:
-        return loadmat(path)
-    except NotImplementedError:
-        raise DataError(f"{path} was saved by Matlab as version 7.3; save it with -v7") from None
-    except (ValueError, TypeError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise DataError(f"{path} is not a .mat file: {error}") from error
+def _cells(array: Any, path: Path) -> np.ndarray:
+    """The cells of an array of Matlab's, one after the other."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "O":
+        raise DataError(f"{path} has no cells of boxes and names: is it of another format?")
+    return array.ravel()
+
+
+def _text(cell: Any, path: Path) -> str:
+    """A name in a cell, which some files keep in a cell of its own."""
+    while isinstance(cell, np.ndarray) and cell.dtype.kind == "O" and cell.size == 1:
+        cell = cell.ravel()[0]
+    if not isinstance(cell, str):
+        raise DataError(f"{path} has an image whose name is no text")
+    return cell
 
 
 def _from_mat(boxes: Any, path: Path) -> np.ndarray:
@@ -124,13 +130,17 @@ def _from_pickle(path: Path, convert: Callable[[np.ndarray, Any], np.ndarray]) -
     content = load_pickle(path)
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a {type(content).__name__}, expected a dict of boxes, ids and scores")
-    image_ids = [str(image_id) for image_id in _field(content, ("indexes", "ids"), path)]
-    boxes = _field(content, ("boxes",), path)
+    image_ids = [_image_id(each, path) for each in _rows(_field(content, ("indexes", "ids"), path), path)]
+    boxes = _rows(_field(content, ("boxes",), path), path)
     scores = content.get("scores", content.get("objectness_logits"))
-    scores = [None] * len(boxes) if scores is None else scores
+    scores = [None] * len(boxes) if scores is None else _rows(scores, path)
     if not len(image_ids) == len(boxes) == len(scores):
         found = f"{len(boxes)} boxes, {len(image_ids)} ids, {len(scores)} scores"
         raise DataError(f"{path} is not of one number of images: {found}")
+    # Each box takes four bytes at least, unless images share theirs: many times what the file holds.
+    size = path.stat().st_size
+    if sum(len(_rows(each, path)) for each in boxes) > size / 4:
+        raise DataError(f"{path} has more boxes than its {size} bytes can hold")
     ours = [
         _best_first(convert(_shaped(each, path), content.get("bbox_mode")), score, path)
         for each, score in zip(boxes, scores, strict=True)
@@ -150,15 +160,15 @@ def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
 
 def _json_lines(path: Path) -> Iterator[tuple[str, dict]]:
     """The objects of a file with what errors call their place."""
-    with open(path, encoding="utf-8-sig") as file:
+    with reading(path, "proposals file"), open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             place = f"{path}, line {number}"
             try:
                 content = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{place}: not JSON: {error.msg}") from None
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{place}: not JSON: {error}") from None
             if not isinstance(content, dict):
                 raise DataError(f"{place}: a {type(content).__name__}, expected an object")
             yield place, content
@@ -172,12 +182,47 @@ def _field(content: dict, names: tuple[str, ...], place: Path | str) -> Any:
     raise DataError(f"{place} has no {' or '.join(names)}; it has {known or 'nothing'}")
 
 
+def _rows(content: Any, place: Path | str) -> Any:
+    """Content that is a list or an array: an element for each image, or for each box."""
+    if not isinstance(content, (list, tuple, np.ndarray)) or getattr(content, "ndim", 1) == 0:
+        raise DataError(f"{place} has a {type(content).__name__}, expected a list or an array")
+    return content
+
+
+def _image_id(image_id: Any, place: Path | str) -> str:
+    if not isinstance(image_id, (str, int, float, np.generic)):
+        raise DataError(
+            f"{place} has a {type(image_id).__name__} as the id of an image, expected text or a number"
+        )
+    return str(image_id)
+
+
+def _numbers(values: Any, kind: type, place: Path | str) -> np.ndarray:
+    """An array of the numbers in an array, a list, or a list of lists.
+
+    Longer or deeper lists are refused before numpy sees them: in a pickle the parts of a list may be the
+    same, so that one of 30 lists has 2**30 elements.
+    """
+    is_flat = isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+    if isinstance(values, (list, tuple)):
+        rows = [row if isinstance(row, (list, tuple)) else (row,) for row in values]
+        is_flat = all(len(row) <= 4 and all(map(_is_number, row)) for row in rows)
+    if is_flat:
+        with suppress(ValueError, OverflowError), np.errstate(over="ignore"):
+            return np.asarray(values, kind)
+    raise DataError(f"{place} has boxes or scores that are not numbers")
+
+
+def _is_number(value: Any) -> bool:
+    """Or a row of at most four numbers."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biuf" and value.size <= 4
+    return isinstance(value, (int, float))
+
+
 def _shaped(boxes: Any, place: Path | str) -> np.ndarray:
     """Boxes (R, 4) float32."""
-    try:
-        array = np.asarray(boxes, np.float32)
-    except (TypeError, ValueError):
-        raise DataError(f"{place} has boxes that are not numbers: {str(boxes)[:60]}") from None
+    array = _numbers(boxes, np.float32, place)
     if array.size == 0:
         return array.reshape(0, 4)
     if array.ndim != 2 or array.shape[1] != 4:
@@ -188,7 +233,7 @@ def _shaped(boxes: Any, place: Path | str) -> np.ndarray:
 def _best_first(boxes: np.ndarray, scores: Any, place: Path | str) -> np.ndarray:
     if scores is None:
         return boxes
-    values = np.asarray(scores, np.float64).ravel()
+    values = _numbers(scores, np.float64, place).ravel()
     if len(values) != len(boxes):
         raise DataError(f"{place} has {len(boxes)} boxes of an image and {len(values)} scores")
     return boxes[np.argsort(-values, kind="stable")]
