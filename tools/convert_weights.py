@@ -10,8 +10,10 @@ less the mean colour: --caffe-vgg16 changes the first convolution so that the ou
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from detector.modeling.weights import (
     TORCHVISION,
@@ -22,6 +24,7 @@ from detector.modeling.weights import (
     save_weights,
 )
 from detector.utils.command_line import run_command
+from detector.utils.errors import UserError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,6 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> None:
+    if Path(options.output).exists():  # it may be the input
+        raise FileExistsError(f"{options.output} exists: delete it to make it anew, or name another file")
+    if not all(map(math.isfinite, options.mean)) or not all(0 < each < math.inf for each in options.std):
+        raise UserError(f"--mean {options.mean} must be finite, and --std {options.std} more than 0")
     content = load_tensors(options.input)
     if options.caffe_vgg16:
         weights = convert_caffe_vgg16(content)

@@ -45,3 +45,19 @@ def test_what_is_no_state_dict_is_one_line_and_leaves_no_file(convert, capsys, t
     assert convert({"a": torch.zeros(1)}, "--caffe-vgg16")[0] == 2
     assert "no VGG16 of Caffe: it lacks features.0.bias" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.pth"]
+
+
+def test_an_existing_file_is_left_alone_be_it_the_input(load_tool, capsys, tmp_path):
+    path = tmp_path / "in.pth"
+    torch.save({"a": torch.zeros(1)}, path)
+    before = path.read_bytes()
+    assert load_tool("convert_weights").main([str(path), str(path)]) == 2
+    assert "in.pth exists" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [("--std", "0", "1", "1"), ("--mean", "nan", "0", "0")])
+def test_preprocessing_that_no_image_survives(convert, capsys, tmp_path, words):
+    assert convert({"a": torch.zeros(1)}, *words)[0] == 2
+    assert words[0] in capsys.readouterr().err
+    assert not (tmp_path / "out.pth").exists()

@@ -129,7 +129,7 @@ def test_what_is_missing_or_damaged_is_named(report, run_folder, tmp_path, capsy
     save_detections(run_folder / "detections.npz", saved[:-1])
     assert "run tools/test_net.py again" in error(run_folder)
     (run_folder / "detections.npz").write_bytes(b"PK\3\4 not one")
-    assert "does not hold detections" in error(run_folder)
+    assert "damaged or of another format" in error(run_folder)
     (run_folder / "detections.npz").unlink()
     assert "run tools/test_net.py first" in error(run_folder)
     (run_folder / "metrics.json").unlink()

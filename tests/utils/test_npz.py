@@ -120,7 +120,7 @@ def test_a_bomb_is_refused_before_it_is_read(tmp_path):
 def test_other_compression_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("a.npy", member())
-    with pytest.raises(DataError, match="compressed by lzma"):
+    with pytest.raises(DataError, match="compressed by method 14"):
         read_npz(tmp_path / "a.npz", "test")
 
 
