@@ -69,8 +69,9 @@ class NpzReader:
             )
         for member in members:
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                method = member.compress_type
                 raise DataError(
-                    f"{member.filename} is compressed by method {member.compress_type}, expected what numpy.savez writes"
+                    f"{member.filename} is compressed by method {method}, expected what numpy.savez writes"
                 )
 
         # A damaged length makes zipfile skip entries of the directory without a word. Arrays lie one after
