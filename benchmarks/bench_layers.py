@@ -9,7 +9,6 @@ from cases import (
     quick_gelu,
     trilinear_interpolate,
     upsample_bilinear2d,
-    winograd_conv2d,
 )
 from measure import run_cases
 
@@ -19,7 +18,6 @@ CASES = [
     quick_gelu,
     trilinear_interpolate,
     upsample_bilinear2d,
-    winograd_conv2d,
 ]
 
 if __name__ == "__main__":

@@ -23,9 +23,7 @@ PRECISIONS = {
     "tf32": ["PRECISION", "tf32"],
     "float32": [],
 }
-WINOGRAD = ["MODEL.BACKBONE.WINOGRAD", "True"]
 FLOAT32_OPTIONS = {
-    "float32, WINOGRAD": WINOGRAD,
     "float32, DETERMINISTIC False": ["DETERMINISTIC", "False"],
     "float32, CHANNELS_LAST": ["CHANNELS_LAST", "True"],
     "float32, CUDNN_BENCHMARK": ["CUDNN_BENCHMARK", "True"],
@@ -149,8 +147,6 @@ class Bench:
         for words in ([], PRECISIONS["tf32"]):
             for shape, scores in ((self.shape, "untrained scores"), (trained, "trained scores")):
                 self.speed(f"ours, {scores}", words, shape)
-                if not words:
-                    self.speed(f"ours, WINOGRAD, {scores}", WINOGRAD, shape)
                 self.speed(f"stock, {scores}", words, shape, stock=True)
         self.timeline("stock, float32, trained scores", [], trained, stock=True)
 

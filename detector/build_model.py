@@ -65,8 +65,7 @@ def build_backbone(cfg: CfgNode) -> nn.Module:
         return VGG16(
             stride=options.STRIDE,
             frozen_stages=options.FROZEN_STAGES,
-            image_by_image=cfg.PRECISION == "float32" and not options.WINOGRAD,
-            winograd=options.WINOGRAD,
+            image_by_image=cfg.PRECISION == "float32",
         )
     if options.NAME != "timm":
         return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)

@@ -74,18 +74,5 @@
   /* (N, C, H, W), (N, C m, OH, OW), (kh, kw) -> gradient of weight (C m, 1, kh, kw) */ \
   OP(depthwise_conv2d_grad_weight, \
      "(Tensor input, Tensor grad, SymInt[] kernel, SymInt[] stride, SymInt[] padding, SymInt[] dilation) " \
-     "-> Tensor") \
-  /* Winograd's maps and their transposes; P tiles of N images. (N, C, H, W) -> (16, C, P) */ \
-  OP(winograd_conv2d_input_forward, "(Tensor input, SymInt[] padding, SymInt[] dilation) -> Tensor") \
-  /* (16, C, P), (N, H, W) -> (N, C, H, W) */ \
-  OP(winograd_conv2d_input_backward, \
-     "(Tensor grad, SymInt[] size, SymInt[] padding, SymInt[] dilation) -> Tensor") \
-  /* (16, K, P), (N, OH, OW) -> (N, K, OH, OW) */ \
-  OP(winograd_conv2d_output_forward, "(Tensor products, SymInt[] size, SymInt[] dilation) -> Tensor") \
-  /* (N, K, OH, OW) -> (16, K, P) */ \
-  OP(winograd_conv2d_output_backward, "(Tensor grad, SymInt[] dilation) -> Tensor") \
-  /* (K, C, 3, 3) -> (16, K, C) */ \
-  OP(winograd_conv2d_weight_forward, "(Tensor weight) -> Tensor") \
-  /* (16, K, C) -> (K, C, 3, 3) */ \
-  OP(winograd_conv2d_weight_backward, "(Tensor grad) -> Tensor")
+     "-> Tensor")
 // clang-format on

@@ -13,7 +13,6 @@ from detector.layers.roi_align import RoIAlign, roi_align
 from detector.layers.roi_pool import RoIPool, roi_pool
 from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
 from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
-from detector.layers.winograd_conv2d import WinogradConv2d, winograd_conv2d
 
 ROIAlign = RoIAlign
 ROIPool = RoIPool
@@ -31,7 +30,6 @@ __all__ = [
     "RoIPool",
     "TrilinearInterpolate",
     "UpsampleBilinear2d",
-    "WinogradConv2d",
     "assign_to_seeds",
     "batched_nms",
     "deform_conv2d",
@@ -50,5 +48,4 @@ __all__ = [
     "smooth_l1_loss",
     "trilinear_interpolate",
     "upsample_bilinear2d",
-    "winograd_conv2d",
 ]

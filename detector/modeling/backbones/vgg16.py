@@ -7,13 +7,10 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.vgg import cfgs, make_layers
 
-from detector.layers import WinogradConv2d
-
 # Positions in torchvision's vgg16().features.
 POOL4, POOL5 = 23, 30
 CONV5 = (24, 26, 28)
 STAGE_ENDS = (5, 10, 17)  # first layer after conv1, conv2, conv3
-LEAST_CHANNELS = 128  # of the input of a layer that gains by Winograd's way
 
 
 class VGG16(nn.Module):
@@ -25,8 +22,6 @@ class VGG16(nn.Module):
         frozen_stages: how many of conv1 to conv3 keep their weights (2 in the published recipes).
         image_by_image: run each image of a batch by itself. In float32 without TF32 cuDNN 9 takes 150 times
             as long for one layer of conv3 of two images as of one (docs/performance.md).
-        winograd: make the convolutions from conv2's second on by :func:`detector.layers.winograd_conv2d`,
-            which is faster in float32 without TF32 on a GPU and slower on a CPU.
     """
 
     out_channels = 512
@@ -37,18 +32,11 @@ class VGG16(nn.Module):
         stride: Literal[8, 16] = 8,
         frozen_stages: int = 2,
         image_by_image: bool = False,
-        winograd: bool = False,
     ) -> None:
         super().__init__()
         self.stride, self.image_by_image = stride, image_by_image
         # The names of torchvision's layers are kept, so that its state dict loads: pool4 becomes an identity.
         self.features = make_layers(cfgs["D"], batch_norm=False)[:POOL5]
-        if winograd:
-            for position, layer in enumerate(self.features):
-                if isinstance(layer, nn.Conv2d) and layer.in_channels >= LEAST_CHANNELS:
-                    faster = WinogradConv2d(layer.in_channels, layer.out_channels, padding=1, device="meta")
-                    faster.weight, faster.bias = layer.weight, layer.bias  # nothing is drawn anew
-                    self.features[position] = faster
         for layer in self.features:
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

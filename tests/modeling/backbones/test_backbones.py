@@ -2,7 +2,6 @@ import pytest
 import torch
 from torchvision.models import vgg16
 
-from detector.layers import WinogradConv2d
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
@@ -59,19 +58,6 @@ def test_vgg16_takes_torchvisions_weights():
     del weights["features.28.weight"]
     with pytest.raises(RuntimeError, match=r"features\.28\.weight"):
         load_vgg16_weights(backbone, box_features.layers, weights)
-
-
-def test_vgg16_by_winograds_way():
-    torch.manual_seed(0)
-    plain = VGG16().double()
-    torch.manual_seed(0)
-    winograd = VGG16(winograd=True).double()
-    weights = (dict(model.state_dict()) for model in (winograd, plain))
-    torch.testing.assert_close(*weights, rtol=0, atol=0)  # the same names, and the same draws
-    assert sum(isinstance(layer, WinogradConv2d) for layer in winograd.features) == 10
-    images = torch.randn(2, 3, 40, 56, dtype=torch.float64)
-    torch.testing.assert_close(winograd(images), plain(images))
-    assert [w.requires_grad for w in winograd.parameters()] == [w.requires_grad for w in plain.parameters()]
 
 
 def test_vgg16_image_by_image():
