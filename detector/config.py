@@ -203,9 +203,6 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("MODEL.BACKBONE.RECOMPUTE", False,
             "Recompute activations in the backward pass (activation checkpointing): less memory, more time.",
             may_change=True),
-        Key("MODEL.BACKBONE.WINOGRAD", False,
-            "Winograd convolutions for vgg16 in float32: fewer multiplications, faster on a GPU.",
-            may_change=True),
         Key("MODEL.BACKBONE.TIMM_NAME", "", "Name of the network in timm, such as tf_efficientnet_lite0."),
         Key("MODEL.BOX_FEATURES.POOL", "roi_pool", "RoI pooling.", choices=("roi_pool", "roi_align")),
         Key("MODEL.BOX_FEATURES.OUTPUT_SIZE", 7, "Height and width of the pooled grid, in cells.", over=0),
@@ -531,9 +528,6 @@ def _check_together(cfg: CfgNode) -> None:
 
 def _check_backbone(cfg: CfgNode) -> None:
     backbone, because = cfg.MODEL.BACKBONE, f"because MODEL.BACKBONE.NAME is {cfg.MODEL.BACKBONE.NAME!r}"
-    plain = f"False, because MODEL.BACKBONE.NAME is {backbone.NAME!r} and PRECISION {cfg.PRECISION!r}"
-    fits = backbone.NAME == "vgg16" and cfg.PRECISION == "float32"
-    _require(fits or not backbone.WINOGRAD, "MODEL.BACKBONE.WINOGRAD", backbone.WINOGRAD, plain)
     key, name = "MODEL.BACKBONE.TIMM_NAME", backbone.TIMM_NAME
     # For a name such as hf-hub:USER/NAME timm would download code and weights.
     _require(":" not in name, key, name, "the plain name of a network in timm, without ':'")

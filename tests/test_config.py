@@ -273,13 +273,6 @@ def test_the_small_backbone_has_no_pretrained_weights(load):
         load(*words, "MODEL.WEIGHTS", "a.pth")
 
 
-@pytest.mark.parametrize("words", [["PRECISION", "tf32"], ["MODEL.BACKBONE.NAME", "resnet50"]])
-def test_winograd_is_for_vgg16_in_float32(load, words):
-    load("MODEL.BACKBONE.WINOGRAD", "True")
-    with pytest.raises(ConfigError, match=r"WINOGRAD is True, expected False, because MODEL\.BACKBONE\.NAME"):
-        load("MODEL.BACKBONE.WINOGRAD", "True", *words)
-
-
 def test_clusters_to_regress_to_need_a_method_that_makes_them(load):
     words = ["MODEL.REGRESSION.LABELS", "clusters", "MODEL.METHOD"]
     load(*words, "mist")
