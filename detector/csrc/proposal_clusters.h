@@ -8,6 +8,7 @@
 // - A box's area is a rounded product (`product`) before it is added.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 #include <vector>
@@ -227,6 +228,34 @@ struct Streams {
 };
 
 // ---- arguments ----
+
+// Refuses options outside their range, also NaN: the greedy choice would take no node and never end.
+inline Options checked_options(int64_t method, double edge_iou, int64_t max_centres, double top_share,
+                               double member_iou, double ignore_iou, double ignore_cover, double cover_iou) {
+  constexpr const char* op = "proposal_clusters";
+  if (method < 0 || method > int64_t(Method::mist)) {
+    fail(op, ": method is ", method, ", expected 0 to ", int64_t(Method::mist));
+  }
+  if (max_centres < 1) {
+    fail(op, ": max_centres is ", max_centres, ", expected at least 1");
+  }
+  if (!(top_share > 0 && top_share <= 1)) {
+    fail(op, ": top_share is ", top_share, ", expected more than 0 and at most 1");
+  }
+  const auto check_fraction = [&](const char* name, double value) {
+    if (!(value >= 0 && value <= 1)) {
+      fail(op, ": ", name, " is ", value, ", expected 0 to 1");
+    }
+  };
+  check_fraction("edge_iou", edge_iou);
+  check_fraction("member_iou", member_iou);
+  check_fraction("ignore_iou", ignore_iou);
+  check_fraction("ignore_cover", ignore_cover);
+  check_fraction("cover_iou", cover_iou);
+  // An image has no more centres than rows, so the smaller number has the same effect and fits 32 bits.
+  return {Method(method), edge_iou, std::min(max_centres, kMaxRows), top_share, member_iou, ignore_iou,
+          ignore_cover,   cover_iou};
+}
 
 // Shapes, dtypes and devices; costs nothing, so it is done on every call.
 inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,

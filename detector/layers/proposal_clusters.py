@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 from detector.structures import box_area, box_intersection, box_iou
 
 _C = load_extension()
@@ -81,12 +82,26 @@ def proposal_clusters(
             variable DETECTOR_VALIDATE=1, also on scores that are not finite, boxes with x2 < x1 or y2 < y1,
             labels other than 0 and 1, and counts that do not fit. Else a GPU gives their rows weights of NaN,
             which the loss shows.
-        ValueError: on an unknown method, and on a `max_centres` below 1.
+        ValueError: on an unknown method, a `max_centres` below 1, a `top_share` that is not above 0 and at
+            most 1, and an IoU or `ignore_cover` outside [0, 1].
     """
     if method not in METHODS:
         raise ValueError(f"proposal_clusters: method is {method!r}, expected one of {', '.join(METHODS)}")
-    if max_centres < 1:
+    if not max_centres >= 1:
         raise ValueError(f"proposal_clusters: max_centres is {max_centres}, expected at least 1")
+    if not 0 < top_share <= 1:
+        raise ValueError(f"proposal_clusters: top_share is {top_share}, expected more than 0 and at most 1")
+    fractions = {
+        "graph_iou": graph_iou,
+        "nms_iou": nms_iou,
+        "member_iou": member_iou,
+        "ignore_iou": ignore_iou,
+        "ignore_cover": ignore_cover,
+        "cover_iou": cover_iou,
+    }
+    for name, value in fractions.items():
+        if not 0 <= value <= 1:  # so written, NaN is refused too
+            raise ValueError(f"proposal_clusters: {name} is {value}, expected 0 to 1")
     outputs = _C.proposal_clusters(
         boxes,
         scores[None] if scores.dim() == 2 else scores,
@@ -149,7 +164,7 @@ def assign_to_seeds(
     )
 
 
-@torch.library.register_fake("detector::proposal_clusters")
+@register_fake("proposal_clusters", on_cpu=frozenset({"counts"}))
 def _fake(boxes, scores, image_labels, counts, *options):
     rows = scores.shape[:2]  # (S, sum R)
     labels, clusters, centres = (scores.new_empty(rows, dtype=torch.int64) for _ in range(3))

@@ -10,7 +10,7 @@ from cluster_cases import METHODS, Case, assert_same, broken, make_case, several
 from op_contract import DTYPES
 from torch import Tensor
 
-from detector.layers import proposal_clusters
+from detector.layers import proposal_clusters, reference
 
 OP = torch.ops.detector.proposal_clusters.default
 
@@ -131,3 +131,50 @@ def test_bad_options() -> None:
         proposal_clusters(*case, method="wsddn")
     with pytest.raises(ValueError, match="max_centres is 0, expected at least 1"):
         proposal_clusters(*case, method="pcl", max_centres=0)
+
+
+FRACTIONS = ["graph_iou", "nms_iou", "member_iou", "ignore_iou", "ignore_cover", "cover_iou", "top_share"]
+
+
+@pytest.mark.parametrize("value", [2.0, -0.1, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", FRACTIONS)
+def test_fractions_out_of_range(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {value}, expected .*1"):
+        proposal_clusters(*make_case([6, 4], 3), method="pcl", **{name: value})
+
+
+# method, edge_iou, max_centres, top_share, member_iou, ignore_iou, ignore_cover, cover_iou
+GOOD_OPTIONS = {
+    "method": 0, "edge_iou": 0.4, "max_centres": 5, "top_share": 0.15, "member_iou": 0.5, "ignore_iou": 0.1,
+    "ignore_cover": 0.9, "cover_iou": 0.2,
+}  # fmt: skip
+BAD_OPTIONS = [("method", 3), ("method", -1), ("max_centres", 0), ("top_share", 0.0)]
+BAD_OPTIONS += [
+    (name, value)
+    for name in GOOD_OPTIONS
+    if name not in ("method", "max_centres")
+    for value in (2.0, -0.1, math.nan, math.inf)
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_OPTIONS)
+def test_the_op_itself_refuses_bad_options(name: str, value: float, device: torch.device) -> None:
+    case = make_case([6, 4], 3).to(device)
+    case = case._replace(scores=case.scores[None])
+    with pytest.raises(RuntimeError, match=f"^proposal_clusters: {name} is {value:g}, expected"):
+        OP(*case, *(GOOD_OPTIONS | {name: value}).values())
+
+
+def test_any_number_of_centres(device: torch.device) -> None:
+    case = make_case([60, 40], 3, positive=1).to(device)
+    most, more = (proposal_clusters(*case, method="pcl", max_centres=n) for n in (100, 2**40))
+    assert_same(more, most)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_ends_of_the_ranges(method: str, value: float, device: torch.device) -> None:
+    case = make_case([60, 40], 3, positive=1).to(device)
+    options = dict.fromkeys(FRACTIONS, value) | {"top_share": 1.0}
+    expected = reference.proposal_clusters(*case, method=method, **options)
+    assert_same(proposal_clusters(*case, method=method, **options), expected)

@@ -40,10 +40,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cpu(const Tensor& boxes, con
                                                         double top_share, double member_iou,
                                                         double ignore_iou, double ignore_cover,
                                                         double cover_iou) {
+  const Options options = checked_options(method, edge_iou, max_centres, top_share, member_iou, ignore_iou,
+                                          ignore_cover, cover_iou);
   check_arguments(boxes, scores, image_labels, counts);
   check_values(boxes, scores, image_labels, counts);
-  const Options options{Method(method), edge_iou,   max_centres,  top_share,
-                        member_iou,     ignore_iou, ignore_cover, cover_iou};
   const auto starts = image_starts(counts, boxes.size(0));
   const Results results(scores);
   dispatch_floating("proposal_clusters", "scores", scores.scalar_type(), [&](auto zero) {

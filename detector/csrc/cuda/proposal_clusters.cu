@@ -172,6 +172,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, co
                                                          double top_share, double member_iou,
                                                          double ignore_iou, double ignore_cover,
                                                          double cover_iou) {
+  const Options options = checked_options(method, edge_iou, max_centres, top_share, member_iou, ignore_iou,
+                                          ignore_cover, cover_iou);
   check_arguments(boxes, scores, image_labels, counts);
   if (counts.is_cpu()) {
     image_starts(counts, boxes.size(0));  // refuses wrong counts; costs nothing here
@@ -180,8 +182,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, co
     refuse_bad_values(boxes, scores, image_labels, counts);
   }
   const auto guard = device_guard(boxes);
-  const Options options{Method(method), edge_iou,   max_centres,  top_share,
-                        member_iou,     ignore_iou, ignore_cover, cover_iou};
   const Results results(scores);
   if (scores.size(0) * scores.size(1) == 0) {
     return results.tuple();
