@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 
 _C = load_extension()
 
@@ -20,9 +21,11 @@ def quick_gelu(input: Tensor) -> Tensor:
     Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", https://arxiv.org/abs/1606.08415, section 2;
     CLIP's models use it.
 
-    In float32 the exponential is within 2 ulp. The gradient has a derivative too, in plain PyTorch. Equal
-    inputs give equal bits. One pass over memory and nothing saved but the input; on a GPU the host never
-    waits, and the call can be captured in a CUDA graph.
+    In float32 the exponential is within 2 ulp. The gradient is finite for every finite input; at infinity it
+    is 1 and at minus infinity 0, which are its limits, while the value at minus infinity is NaN, as the
+    formula says. The gradient has a derivative too, in plain PyTorch. Equal inputs give equal bits. One pass
+    over memory and nothing saved but the input; on a GPU the host never waits, and the call can be captured
+    in a CUDA graph.
 
     Args:
         input (Tensor): any shape; float64, float32, float16 or bfloat16 (half types compute in float32). Any
@@ -62,17 +65,19 @@ def _second_backward(ctx, grad_grad: Tensor) -> tuple[Tensor | None, Tensor | No
         wide = torch.promote_types(input.dtype, torch.float32)
         z = SCALE * input.to(wide)
         s = z.sigmoid()
-        curve = SCALE * s * (1 - s) * (2 + z * (1 - 2 * s))  # the second derivative of y
+        largest = torch.finfo(wide).max
+        # The second derivative of y. Where z overflows, s * (1 - s) is 0, and 0 times infinity would be NaN.
+        curve = SCALE * s * (1 - s) * (2 + z.clamp(-largest, largest) * (1 - 2 * s))
         for_input = (grad_grad * grad * curve).to(input.dtype)
     return for_grad, for_input
 
 
-@torch.library.register_fake("detector::quick_gelu_forward")
+@register_fake("quick_gelu_forward")
 def _fake_forward(input):
     return torch.empty_like(input)
 
 
-@torch.library.register_fake("detector::quick_gelu_backward")
+@register_fake("quick_gelu_backward")
 def _fake_backward(grad, input):
     return torch.empty_like(input)
 
