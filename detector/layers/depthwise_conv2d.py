@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 
 _C = load_extension()
 
@@ -175,7 +176,7 @@ def _empty_in_format_of(tensor: Tensor, shape: tuple) -> Tensor:
     return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, memory_format=_memory_format(tensor))
 
 
-@torch.library.register_fake("detector::depthwise_conv2d_forward")
+@register_fake("depthwise_conv2d_forward")
 def _fake_forward(input, weight, bias, stride, padding, dilation):
     out = [
         (input.shape[2 + i] + 2 * padding[i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1
@@ -184,12 +185,12 @@ def _fake_forward(input, weight, bias, stride, padding, dilation):
     return _empty_in_format_of(input, (input.shape[0], weight.shape[0], *out))
 
 
-@torch.library.register_fake("detector::depthwise_conv2d_grad_input")
+@register_fake("depthwise_conv2d_grad_input")
 def _fake_grad_input(grad, weight, channels, size, stride, padding, dilation):
     return _empty_in_format_of(grad, (grad.shape[0], channels, *size))
 
 
-@torch.library.register_fake("detector::depthwise_conv2d_grad_weight")
+@register_fake("depthwise_conv2d_grad_weight")
 def _fake_grad_weight(input, grad, kernel, stride, padding, dilation):
     return input.new_empty((grad.shape[1], 1, *kernel))
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable, refuse_tangents
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 
 _C = load_extension()
 
@@ -138,14 +139,14 @@ def _no_second_derivative(ctx, *grads: Tensor) -> None:
     raise NotImplementedError("lltm has no second derivative; differentiate it once only")
 
 
-@torch.library.register_fake("detector::lltm_forward")
+@register_fake("lltm_forward")
 def _fake_forward(input, weight, bias, h, c):
     state = h.shape[1]
     columns = (state, state, 3 * state, state + input.shape[-1])
     return tuple(input.new_empty((*input.shape[:-1], number)) for number in columns)
 
 
-@torch.library.register_fake("detector::lltm_backward")
+@register_fake("lltm_backward")
 def _fake_backward(
     grad_h, grad_c, weight, bias, cs, gates, xh, needs_input, needs_weight, needs_bias, needs_h
 ):

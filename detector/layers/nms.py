@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 
 _C = load_extension()
 
@@ -76,13 +77,13 @@ def _as_int64(idxs: Tensor) -> Tensor:
     return idxs if idxs.is_floating_point() or idxs.is_complex() else idxs.long()
 
 
-@torch.library.register_fake("detector::nms")
+@register_fake("nms")
 def _fake_nms(boxes, scores, idxs, iou_threshold):
     num_kept = torch.library.get_ctx().new_dynamic_size()
     return boxes.new_empty(num_kept, dtype=torch.int64)
 
 
-@torch.library.register_fake("detector::nms_mask")
+@register_fake("nms_mask")
 def _fake_nms_mask(boxes, scores, idxs, iou_threshold):
     return boxes.new_empty(scores.shape, dtype=torch.bool), boxes.new_empty((), dtype=torch.int64)
 

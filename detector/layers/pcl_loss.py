@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 
 _C = load_extension()
 
@@ -118,7 +119,7 @@ def _no_second_derivative(ctx, grad: Tensor) -> None:
     raise NotImplementedError("pcl_loss has no second derivative; differentiate it once only")
 
 
-@torch.library.register_fake("detector::pcl_loss_forward")
+@register_fake("pcl_loss_forward")
 def _fake_forward(probs, labels, weights, clusters, counts):
     slopes_dtype = torch.float64 if probs.dtype == torch.float64 else torch.float32
     losses = probs.new_empty(() if counts is None else counts.shape)
@@ -127,7 +128,7 @@ def _fake_forward(probs, labels, weights, clusters, counts):
 
 # The backward op reads only the shape of probs; it takes probs so that autograd sees the gradient depend on
 # it and a second derivative is refused, where it would else be taken for zero.
-@torch.library.register_fake("detector::pcl_loss_backward")
+@register_fake("pcl_loss_backward")
 def _fake_backward(grad, probs, labels, slopes, counts):
     return probs.new_empty(probs.shape)
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 from detector.layers.roi_boxes import (
     channels_second,
     is_channels_last,
@@ -123,14 +123,14 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     return _forward(input, *ctx.saved_tensors, *ctx.output_size, *ctx.options), *(None,) * 8
 
 
-@torch.library.register_fake("detector::roi_align_forward")
+@register_fake("roi_align_forward")
 def _fake_forward(
     input, boxes, pooled_height, pooled_width, spatial_scale, sampling_ratio, aligned, channels_last
 ):
     return new_pooled(input, boxes, pooled_height, pooled_width, channels_last)
 
 
-@torch.library.register_fake("detector::roi_align_backward")
+@register_fake("roi_align_backward")
 def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_ratio, aligned, channels_last):
     return new_features(grad, images, height, width, channels_last)
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 from detector.layers.roi_boxes import (
     channels_second,
     is_channels_last,
@@ -117,13 +118,13 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     return values.where(found, 0), *(None,) * 7
 
 
-@torch.library.register_fake("detector::roi_pool_forward")
+@register_fake("roi_pool_forward")
 def _fake_forward(input, boxes, pooled_height, pooled_width, spatial_scale, channels_last):
     pooled = new_pooled(input, boxes, pooled_height, pooled_width, channels_last)
     return pooled, torch.empty_like(pooled, dtype=torch.int32)
 
 
-@torch.library.register_fake("detector::roi_pool_backward")
+@register_fake("roi_pool_backward")
 def _fake_backward(grad, argmax, boxes, images, height, width, spatial_scale, channels_last):
     return new_features(grad, images, height, width, channels_last)
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 
 _C = load_extension()
 
@@ -102,12 +103,12 @@ def _weights(points: Tensor, *axes: int) -> Tensor:
     return (x[:, :, None, None] * y[:, None, :, None] * z[:, None, None, :]).flatten(1)
 
 
-@torch.library.register_fake("detector::trilinear_interpolate_forward")
+@register_fake("trilinear_interpolate_forward")
 def _fake_forward(feats, points):
     return feats.new_empty(feats.shape[0], feats.shape[2])
 
 
-@torch.library.register_fake("detector::trilinear_interpolate_backward")
+@register_fake("trilinear_interpolate_backward")
 def _fake_backward(grad, points, feats, needs_feats):
     of_feats = (grad.shape[0], 8, grad.shape[1]) if needs_feats else (0,)
     return grad.new_empty(of_feats), points.new_empty((0,) if feats is None else points.shape)

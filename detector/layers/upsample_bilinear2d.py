@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
+from detector.layers._fake import register_fake
 
 _C = load_extension()
 
@@ -149,8 +150,8 @@ def _second_backward(ctx, grad_grad: Tensor) -> tuple[Tensor | None, ...]:
     return grad, None, None, None, None, None
 
 
-@torch.library.register_fake("detector::upsample_bilinear2d_forward")
-@torch.library.register_fake("detector::upsample_bilinear2d_backward")
+@register_fake("upsample_bilinear2d_forward")
+@register_fake("upsample_bilinear2d_backward")
 def _fake(tensor, height, width, mode, scale_height, scale_width):
     channels_last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
     memory_format = torch.channels_last if channels_last else torch.contiguous_format

@@ -1,0 +1,46 @@
+"""What torch asks of an op in place of running it, by shapes and dtypes alone."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Formula = Callable[..., Any]
+
+
+def register_fake(name: str, *, on_cpu: frozenset[str] = frozenset()) -> Callable[[Formula], Formula]:
+    """torch.library.register_fake, for a formula that only sees tensors of one device.
+
+    torch calls the formula whenever one of the tensors is a meta tensor, wherever the others are. Without
+    this check the result would be uninitialized memory on their device. The kernels compare all other
+    devices.
+
+    Args:
+        name: of an op of the library `detector`.
+        on_cpu: arguments that may be on the CPU whatever the device of the others.
+    """
+    names = [argument.name for argument in getattr(torch.ops.detector, name).default._schema.arguments]
+
+    def register(formula: Formula) -> Formula:
+        @functools.wraps(formula)
+        def checked(*arguments: Any) -> Any:
+            _check_devices(name, dict(zip(names, arguments, strict=False)), on_cpu)
+            return formula(*arguments)
+
+        torch.library.register_fake(f"detector::{name}", checked)
+        return formula
+
+    return register
+
+
+def _check_devices(name: str, arguments: dict[str, Any], on_cpu: frozenset[str]) -> None:
+    tensors = {key: tensor for key, tensor in arguments.items() if isinstance(tensor, Tensor)}
+    (first_name, first), *others = tensors.items()
+    for other_name, other in others:
+        if other.device != first.device and not (other_name in on_cpu and other.device.type == "cpu"):
+            raise RuntimeError(
+                f"{name.removesuffix('_forward')}: {other_name} is on {other.device},"
+                f" but {first_name} is on {first.device}"
+            )
