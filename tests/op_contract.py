@@ -5,8 +5,12 @@ example with functools.partial. An output may be one tensor or a tuple of them. 
 gradients if it requires one.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -117,6 +121,27 @@ def assert_any_layout(function: Function, inputs: Inputs, **tolerance: float) ->
     actual = outputs_and_gradients(function, inputs, expanded)
     expected = outputs_and_gradients(function, inputs, [one.contiguous() for one in expanded])
     assert_equal(actual, expected, "expanded gradient", **tolerance)
+
+
+@contextmanager
+def peak_memory(most: float) -> Iterator[None]:
+    """Fails if what runs within it takes more bytes at a time than `most`, of the host or of a GPU."""
+    status, on_gpu = Path("/proc/self/status"), torch.cuda.is_available() and torch.cuda.is_initialized()
+
+    def resident(key: str) -> float:
+        return 1024 * int(re.search(rf"{key}:\s*(\d+) kB", status.read_text())[1])
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is forgotten
+    except OSError:
+        pytest.skip("the peak of this process's memory cannot be read here")
+    before, allocated = resident("VmRSS"), torch.cuda.memory_allocated() if on_gpu else 0
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    yield
+    assert resident("VmHWM") - before <= most + (500e6 if on_gpu else 0)  # a GPU's libraries are loaded late
+    if on_gpu:
+        assert torch.cuda.max_memory_allocated() - allocated <= most
 
 
 def assert_compiles(function: Function, *all_inputs: Inputs) -> None:

@@ -33,7 +33,7 @@ using Sizes = std::vector<int64_t>;  // (height, width) of something
 inline void check_pair(const char* op, const char* name, const Sizes& pair, int64_t least) {
   const auto fits = [least](int64_t n) { return least <= n && n < (int64_t(1) << 31); };
   if (pair.size() != 2 || !fits(pair[0]) || !fits(pair[1])) {
-    fail(op, ": ", name, " is ", tuple_text(pair), ", expected two numbers of at least ", least);
+    fail(op, ": ", name, " is ", tuple_text(pair), ", expected two numbers from ", least, " to 2^31 - 1");
   }
 }
 
@@ -44,18 +44,19 @@ inline Problem make_problem(const char* op, const Sizes& input, int64_t out_chan
   check_pair(op, "stride", stride, 1);
   check_pair(op, "padding", padding, 0);
   check_pair(op, "dilation", dilation, 1);
-  int64_t out[2];
+  int64_t out[2], step[2];
   for (int i = 0; i < 2; ++i) {
     const int64_t padded = input[2 + i] + 2 * padding[i], reach = (kernel[i] - 1) * dilation[i] + 1;
     if (reach > padded) {
       fail(op, ": the kernel spans ", reach, (i ? " columns" : " rows"), ", expected at most the ", padded,
            " of the padded input");
     }
-    out[i] = (padded - reach) / stride[i] + 1;
+    step[i] = std::min(stride[i], padded);  // any larger one has a single output too, but more phases
+    out[i] = (padded - reach) / step[i] + 1;
   }
   const int64_t multiplier = input[1] > 0 ? out_channels / input[1] : 1;
-  return {input[0],  input[1],   multiplier, input[2],    input[3],    kernel[0], kernel[1], stride[0],
-          stride[1], padding[0], padding[1], dilation[0], dilation[1], out[0],    out[1]};
+  return {input[0], input[1],   multiplier, input[2],    input[3],    kernel[0], kernel[1], step[0],
+          step[1],  padding[0], padding[1], dilation[0], dilation[1], out[0],    out[1]};
 }
 
 // `other` must be like `first`, the argument that chose the kernel.

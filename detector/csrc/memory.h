@@ -29,20 +29,33 @@ inline Tensor allocate_strided(const Tensor& like, Lengths shape, Lengths stride
   return Tensor(tensor);
 }
 
+// The number of elements of a block of memory; an error where int64 does not hold it.
+inline int64_t checked_product(int64_t a, int64_t b) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) {
+    fail("detector: a tensor of ", a, " times ", b, " elements is wanted, expected fewer than 2^63");
+  }
+  return product;
+}
+
 // The same, contiguous.
 inline Tensor allocate(const Tensor& like, Lengths shape, std::optional<ScalarType> type = std::nullopt) {
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t i = shape.size(); i > 1; --i) {
-    strides[i - 2] = strides[i - 1] * std::max<int64_t>(shape[i - 1], 1);
+    strides[i - 2] = checked_product(strides[i - 1], std::max<int64_t>(shape[i - 1], 1));
   }
   return allocate_strided(like, shape, strides, type);
 }
 
 // A new tensor (N, C, H, W), which lies in memory as (N, H, W, C) with `channels_last`.
 inline Tensor allocate_images(const Tensor& like, const std::array<int64_t, 4>& shape, bool channels_last) {
+  if (!channels_last) {
+    return allocate(like, shape);
+  }
   const auto& [images, channels, height, width] = shape;
-  const std::array<int64_t, 4> strides{height * width * channels, 1, width * channels, channels};
-  return channels_last ? allocate_strided(like, shape, strides) : allocate(like, shape);
+  const int64_t row = checked_product(width, channels);
+  return allocate_strided(like, shape,
+                          std::array<int64_t, 4>{checked_product(height, row), 1, row, channels});
 }
 
 // A part of the memory of a tensor, `offset` elements behind its first.

@@ -30,7 +30,7 @@ C10_HOST_DEVICE inline bool is_valid(const A* box, int64_t images) {
 }
 
 inline void check_sizes(const char* op, int64_t height, int64_t width, int64_t pooled_height,
-                        int64_t pooled_width, double spatial_scale) {
+                        int64_t pooled_width) {
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
   if (height < 1 || width < 1 || height > most / width) {
     fail(op, ": input is ", height, " x ", width, ", expected from 1 to 2^31 - 1 cells an image");
@@ -38,8 +38,14 @@ inline void check_sizes(const char* op, int64_t height, int64_t width, int64_t p
   if (pooled_height < 1 || pooled_width < 1 || pooled_height > most / pooled_width) {
     fail(op, ": output_size is (", pooled_height, ", ", pooled_width, "), expected positive numbers");
   }
-  if (!(spatial_scale > 0 && std::isfinite(spatial_scale))) {
-    fail(op, ": spatial_scale is ", spatial_scale, ", expected a positive number");
+}
+
+// `type` is that of the coordinates. A scale that it holds as infinite would make NaN of a coordinate of 0.
+inline void check_scale(const char* op, double spatial_scale, ScalarType type) {
+  const double most =
+      type == ScalarType::Double ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  if (!(spatial_scale > 0 && spatial_scale <= most)) {
+    fail(op, ": spatial_scale is ", spatial_scale, ", expected a positive number up to ", most);
   }
 }
 
@@ -58,7 +64,8 @@ inline Sizes check_forward(const char* op, const Tensor& input, const Tensor& bo
   check_rank(op, "input", input, 4);
   dispatch_floating(op, "input", input.scalar_type(), [](auto) {});
   check_boxes(op, boxes, "input", input);
-  check_sizes(op, input.size(2), input.size(3), pooled_height, pooled_width, spatial_scale);
+  check_sizes(op, input.size(2), input.size(3), pooled_height, pooled_width);
+  check_scale(op, spatial_scale, boxes.scalar_type());
   return {input.size(0), input.size(1),      input.size(2),    input.size(3),
           boxes.size(0), int(pooled_height), int(pooled_width)};
 }
@@ -66,7 +73,7 @@ inline Sizes check_forward(const char* op, const Tensor& input, const Tensor& bo
 // grad: (R, C, PH, PW), or (R, PH, PW, C) with channels_last. The features had `images` x C x `height` x
 // `width`.
 inline Sizes check_backward(const char* op, const Tensor& grad, const Tensor& boxes, int64_t images,
-                            int64_t height, int64_t width, bool channels_last) {
+                            int64_t height, int64_t width, double spatial_scale, bool channels_last) {
   check_rank(op, "grad", grad, 4);
   dispatch_floating(op, "grad", grad.scalar_type(), [](auto) {});
   check_boxes(op, boxes, "grad", grad);
@@ -74,7 +81,11 @@ inline Sizes check_backward(const char* op, const Tensor& grad, const Tensor& bo
     fail(op, ": boxes has shape ", shape_text(boxes), ", expected (", grad.size(0), ", 5)");
   }
   const int first = channels_last ? 1 : 2;  // of the dimensions of a box's grid
-  check_sizes(op, height, width, grad.size(first), grad.size(first + 1), 1.0);
+  if (images < 0) {
+    fail(op, ": images is ", images, ", expected 0 or more");
+  }
+  check_sizes(op, height, width, grad.size(first), grad.size(first + 1));
+  check_scale(op, spatial_scale, boxes.scalar_type());
   return {images,
           grad.size(channels_last ? 3 : 1),
           height,

@@ -30,11 +30,12 @@ struct PooledBox {
   C10_HOST_DEVICE Span columns(int bin, int width) const { return span(bin, bin_width, start_x, width); }
 
  private:
-  // Bounded so that differences fit an int.
+  // Bounded so that differences fit an int. A NaN, which only a GPU lets through, becomes the lower bound:
+  // the cast of a NaN to an int is undefined.
   C10_HOST_DEVICE static int cell(A coordinate) {
     const A bound = 1e9;
     const A rounded = std::round(coordinate);
-    return int(rounded < -bound ? -bound : rounded > bound ? bound : rounded);
+    return int(rounded >= -bound ? (rounded <= bound ? rounded : bound) : -bound);
   }
 
   C10_HOST_DEVICE static Span span(int bin, A size, int start, int limit) {

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import op_contract
 import pytest
 import torch
-from op_contract import DTYPES, random
+from op_contract import DTYPES, outputs_and_gradients, peak_memory, random
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
@@ -304,6 +304,45 @@ def test_module_is_conv2d(device: torch.device) -> None:
     )
 
 
+# ---- sizes out of all proportion ----
+
+FAR = 2**30
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation"),
+    [
+        (2**31 - 1, 0, 1),  # a single output
+        (FAR, FAR, 1),
+        (1, FAR, FAR),  # of the padded input only the middle is not zero
+        ((1, FAR), (1, FAR), 1),
+    ],
+)
+def test_time_and_memory_do_not_grow_with_stride_padding_and_dilation(
+    stride: int | tuple[int, int],
+    padding: int | tuple[int, int],
+    dilation: int,
+    channels_last: bool,
+    device: torch.device,
+) -> None:
+    input, weight = random(2, 3, 4, 5, device=device), random(6, 1, 3, 3, device=device)
+    if channels_last:
+        input = input.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+
+    def pair(option: int | tuple[int, int]) -> tuple[int, int]:
+        return option if isinstance(option, tuple) else (option, option)
+
+    # Taps and outputs meet the input where they do with numbers a billion times smaller.
+    near = [tuple(9 if n >= FAR else n for n in pair(option)) for option in (stride, padding, dilation)]
+    far = [pair(option) for option in (stride, padding, dilation)]
+    with peak_memory(most=100e6):
+        outputs = outputs_and_gradients(lambda i, w: depthwise_conv2d(i, w, None, *far), [input, weight])
+    expected = outputs_and_gradients(lambda i, w: depthwise_conv2d(i, w, None, *near), [input, weight])
+    for ours, same in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(ours, same)
+
+
 # ---- bad input ----
 
 CPU_INT = torch.zeros(1, 2, 5, 5, dtype=torch.int32)
@@ -321,11 +360,11 @@ BAD_ARGUMENTS = [
     ({"bias": torch.zeros(2).half()}, "bias is Half, expected Float"),
     ({"input": CPU_INT, "weight": torch.zeros(2, 1, 3, 3).int(), "bias": torch.zeros(2).int()},
      "input is Int, expected Double, Float, Half or BFloat16"),
-    ({"stride": 0}, r"stride is \(0, 0\), expected two numbers of at least 1"),
-    ({"stride": (1, -2)}, r"stride is \(1, -2\), expected two numbers of at least 1"),
+    ({"stride": 0}, r"stride is \(0, 0\), expected two numbers from 1 to"),
+    ({"stride": (1, -2)}, r"stride is \(1, -2\), expected two numbers from 1 to"),
     ({"stride": 2**31}, r"stride is \(2147483648, 2147483648\), expected two numbers"),
-    ({"padding": (-1, 0)}, r"padding is \(-1, 0\), expected two numbers of at least 0"),
-    ({"dilation": (1, 0)}, r"dilation is \(1, 0\), expected two numbers of at least 1"),
+    ({"padding": (-1, 0)}, r"padding is \(-1, 0\), expected two numbers from 0 to"),
+    ({"dilation": (1, 0)}, r"dilation is \(1, 0\), expected two numbers from 1 to"),
     ({"weight": torch.zeros(2, 1, 6, 3)}, "the kernel spans 6 rows, expected at most the 5 of the padded"),
     ({"dilation": (1, 4), "padding": (0, 1)}, "the kernel spans 9 columns, expected at most the 7 of"),
     ({"input": torch.zeros(1, 2, 0, 5)}, "the kernel spans 3 rows, expected at most the 0 of the padded"),
@@ -362,7 +401,7 @@ def test_bad_gradient_arguments(device: torch.device) -> None:
         ((grad, weight, 2, (6, 5), *sizes), r"grad has shape \(1, 2, 3, 3\), expected \(1, 2, 4, 3\)"),
         ((grad, weight.double(), 2, (5, 5), *sizes), "weight is Double, expected Float"),
         ((grad, weight, 3, (5, 5), *sizes), "weight has shape .* multiple of the 3 channels"),
-        ((grad, weight, 2, (5,), *sizes), r"size is \(5,\), expected two numbers of at least 0"),
+        ((grad, weight, 2, (5,), *sizes), r"size is \(5,\), expected two numbers from 0 to"),
         ((grad.int(), weight.int(), 2, (5, 5), *sizes), "grad is Int, expected Double"),
     ]:
         with pytest.raises(RuntimeError, match=f"^depthwise_conv2d_grad_input: {message}"):
@@ -372,7 +411,7 @@ def test_bad_gradient_arguments(device: torch.device) -> None:
         ((input, grad[0], (3, 3), *sizes), r"grad has shape \(2, 3, 3\), expected 4 dimensions"),
         ((input, grad.double(), (3, 3), *sizes), "grad is Double, expected Float"),
         ((input, zeros(1, 3, 3, 3), (3, 3), *sizes), "grad has shape .* multiple of the 2 channels"),
-        ((input, grad, (0, 3), *sizes), r"kernel is \(0, 3\), expected two numbers of at least 1"),
+        ((input, grad, (0, 3), *sizes), r"kernel is \(0, 3\), expected two numbers from 1 to"),
         ((input, grad, (3, 2), *sizes), r"grad has shape \(1, 2, 3, 3\), expected \(1, 2, 3, 4\)"),
         ((input.int(), grad.int(), (3, 3), *sizes), "input is Int, expected Double"),
     ]:

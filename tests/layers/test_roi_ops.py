@@ -128,6 +128,41 @@ def test_gradcheck(op: Op, channels_last: bool, device: torch.device) -> None:
     assert torch.autograd.gradgradcheck(function, input, nondet_tol=0.0)
 
 
+def test_more_bins_and_channels_than_are_worked_on_together(op: Op, device: torch.device) -> None:
+    boxes = make_boxes(3, device=device)
+    for channels_last in (False, True):
+        input = features(2, 70, 9, 13, channels_last=channels_last, device=device)
+        ours, twin = with_boxes(op.function, boxes, (33, 40)), with_boxes(op.twin, boxes, (33, 40))
+        op_contract.assert_matches_twin(ours, twin, [input])
+
+
+def test_scratch_memory_does_not_grow_with_the_bins(op: Op, device: torch.device) -> None:
+    input = features(2, 1, 9, 13, dtype=torch.float32, device=device).detach()
+    boxes = make_boxes(1, dtype=torch.float32, device=device)
+    size = 1500
+    written = 8 * size**2  # values and, of roi_pool, cells
+    with op_contract.peak_memory(most=written + 60e6):
+        op.function(input, boxes, size)
+
+
+def test_boxes_far_outside(op: Op, device: torch.device) -> None:
+    input = features(2, 3, 9, 13, dtype=torch.float32, device=device)
+    far = [[-1e30, -1e30, -1e29, -1e29], [1e29, 1e29, 1e30, 1e30], [3e38, 3e38, -3e38, -3e38]]
+    boxes = torch.tensor([[1, *corners] for corners in far], device=device)
+    pooled, grad = op_contract.outputs_and_gradients(with_boxes(op.function, boxes), [input])
+    assert not pooled.any()
+    assert not grad.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_scale_that_the_coordinates_cannot_hold(op: Op, dtype: torch.dtype, device: torch.device) -> None:
+    input, boxes = features(2, 3, 9, 13, dtype=dtype, device=device), make_boxes(6, dtype=torch.float32)
+    with pytest.raises(
+        RuntimeError, match=r"spatial_scale is 1e\+300, expected a positive number up to 3\.4"
+    ):
+        op.function(input, boxes.to(device), 2, spatial_scale=1e300)
+
+
 def test_features_may_change_after_the_call(op: Op, device: torch.device) -> None:
     input = features(2, 3, 9, 13, device=device)
     boxes = make_boxes(6, device=device)

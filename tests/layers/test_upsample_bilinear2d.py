@@ -20,6 +20,7 @@ from op_contract import (
     assert_repeats_bitwise,
     assert_runs_on_a_second_stream,
     outputs_and_gradients,
+    peak_memory,
     random,
     upstreams_of,
 )
@@ -264,6 +265,16 @@ def test_export(device: torch.device) -> None:
 def test_autocast_keeps_dtype(device: torch.device) -> None:
     function = partial(upsample_bilinear2d, size=(7, 9))
     assert_autocast_keeps_dtype(function, [random(2, 3, 4, 5, device=device)], device)
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 3, 4), (0, 1, 3, 4)])
+def test_an_empty_tensor_of_any_size_takes_no_memory(shape: tuple[int, ...], device: torch.device) -> None:
+    input = random(*shape, device=device)
+    function = partial(upsample_bilinear2d, size=(2**31 - 1, 2**31 - 1))
+    with peak_memory(most=50e6):
+        output, grad = outputs_and_gradients(function, [input])
+    assert output.shape == (*shape[:2], 2**31 - 1, 2**31 - 1)
+    assert grad.shape == shape
 
 
 # ---- bad input ----

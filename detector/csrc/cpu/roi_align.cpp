@@ -14,7 +14,6 @@
 namespace detector::roi_align {
 namespace {
 
-using roi::kChannels;
 using roi::Sizes;
 
 struct Options {
@@ -83,24 +82,24 @@ struct BoxWeights {
 
 template <typename A>
 DETECTOR_MULTIVERSION void gather_box(const A* cells, int64_t row_stride, int64_t column_stride,
-                                      const BoxWeights<A>& box, int64_t count, A* values) {
+                                      const BoxWeights<A>& box, roi::Stretch bins, int64_t count, A* values) {
   A* __restrict sum = values;
-  for (size_t ph = 0; ph + 1 < box.y.starts.size(); ++ph) {
-    for (size_t pw = 0; pw + 1 < box.x.starts.size(); ++pw, sum += count) {
-      std::fill(sum, sum + count, A(0));
-      for (int64_t i = box.y.starts[ph]; i < box.y.starts[ph + 1]; ++i) {
-        const A* row = cells + box.y.weights[i].at * row_stride;
-        for (int64_t j = box.x.starts[pw]; j < box.x.starts[pw + 1]; ++j) {
-          const A* __restrict cell = row + box.x.weights[j].at * column_stride;
-          const A weight = box.y.weights[i].weight * box.x.weights[j].weight;
-          for (int64_t c = 0; c < count; ++c) {
-            sum[c] += weight * cell[c];
-          }
+  const int64_t pooled_width = box.x.starts.size() - 1;
+  for (int64_t bin = bins.begin; bin < bins.end; ++bin, sum += count) {
+    const int64_t ph = bin / pooled_width, pw = bin % pooled_width;
+    std::fill(sum, sum + count, A(0));
+    for (int64_t i = box.y.starts[ph]; i < box.y.starts[ph + 1]; ++i) {
+      const A* row = cells + box.y.weights[i].at * row_stride;
+      for (int64_t j = box.x.starts[pw]; j < box.x.starts[pw + 1]; ++j) {
+        const A* __restrict cell = row + box.x.weights[j].at * column_stride;
+        const A weight = box.y.weights[i].weight * box.x.weights[j].weight;
+        for (int64_t c = 0; c < count; ++c) {
+          sum[c] += weight * cell[c];
         }
       }
-      for (int64_t c = 0; c < count; ++c) {
-        sum[c] /= box.count;
-      }
+    }
+    for (int64_t c = 0; c < count; ++c) {
+      sum[c] /= box.count;
     }
   }
 }
@@ -141,18 +140,17 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
     const auto* box = static_cast<const A*>(rows.const_data_ptr());
     auto* to = static_cast<T*>(output.mutable_data_ptr());
     parallel_for(sizes.boxes, 1, [&](int64_t first_box, int64_t end_box) {
-      std::vector<A> values(bins * kChannels);
+      std::vector<A> values(roi::stretch_values(sizes));
       BoxWeights<A> weights;
       for (int64_t r = first_box; r < end_box; ++r) {
         weights.fill(options.box(box + 5 * r, sizes), sizes);
         const A* image = cells.image(int64_t(box[5 * r]));
-        for (int64_t first = 0; first < channels; first += kChannels) {
-          const int64_t end = std::min(first + kChannels, channels);
-          gather_box(image + first, cells.row_stride, cells.column_stride, weights, end - first,
-                     values.data());
-          roi::store_channels(values.data(), bins, first, end, channels, channels_last,
+        roi::for_each_stretch(sizes, [&](roi::Stretch some_bins, roi::Stretch some_channels) {
+          gather_box(image + some_channels.begin, cells.row_stride, cells.column_stride, weights, some_bins,
+                     some_channels.size(), values.data());
+          roi::store_channels(values.data(), some_bins, bins, some_channels, channels, channels_last,
                               to + r * bins * channels);
-        }
+        });
       }
     });
   });
@@ -172,7 +170,8 @@ void backward_channels(const roi::Gradient<T>& grad, const A* boxes, const Optio
     scatter_box(values.data(), weights, sizes.width, count, sums.data() + int64_t(boxes[5 * r]) * places);
   }
   for (int64_t n = 0; n < sizes.images; ++n) {
-    roi::store_channels(sums.data() + n * places, sizes.cells(), first, end, sizes.channels, channels_last,
+    roi::store_channels(sums.data() + n * places, roi::Stretch{0, sizes.cells()}, sizes.cells(),
+                        roi::Stretch{first, end}, sizes.channels, channels_last,
                         output + n * sizes.cells() * sizes.channels);
   }
 }
@@ -180,7 +179,8 @@ void backward_channels(const roi::Gradient<T>& grad, const A* boxes, const Optio
 Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t height, int64_t width,
                 double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
   constexpr const char* op = "roi_align_backward";
-  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
+  const Sizes sizes =
+      roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
   const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
   roi::check_values(op, boxes, sizes);
   const Tensor rows = as_contiguous(boxes);

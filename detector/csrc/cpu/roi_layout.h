@@ -10,6 +10,7 @@
 namespace detector::roi {
 
 constexpr int64_t kChannels = 64;  // worked on at a time, so that they stay in the first-level cache
+constexpr int64_t kBins = 1024;    // of a box; more are done in turns, so that scratch memory stays small
 
 // Features with the channels of a cell side by side, in the type to compute in.
 template <typename A>
@@ -53,24 +54,47 @@ Cells<Accumulate<T>> cells_of(const Tensor& input, const Sizes& sizes) {
   return {to, sizes.cells() * channels, width * channels, channels, copy};
 }
 
-// Channels first..end of one box or image from (places, end - first) to its place in such a tensor.
+// A stretch of 0..size: the bins of a box or the channels of a cell that are worked on together.
+struct Stretch {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// Values (places of the stretch, channels of the stretch) of one box or image to where they belong in the
+// output, (C, places) or, with channels_last, (places, C).
 template <typename T, typename A>
-void store_channels(const A* values, int64_t places, int64_t first, int64_t end, int64_t channels,
+void store_channels(const A* values, Stretch place, int64_t places, Stretch channel, int64_t channels,
                     bool channels_last, T* output) {
-  const int64_t count = end - first;
+  const int64_t count = channel.size();
   if (channels_last) {
-    for (int64_t i = 0; i < places; ++i) {
-      std::transform(values + i * count, values + (i + 1) * count, output + i * channels + first,
-                     [](A value) { return T(value); });
+    for (int64_t i = 0; i < place.size(); ++i) {
+      std::transform(values + i * count, values + (i + 1) * count,
+                     output + (place.begin + i) * channels + channel.begin, [](A value) { return T(value); });
     }
     return;
   }
   for (int64_t c = 0; c < count; ++c) {
-    T* plane = output + (first + c) * places;
-    for (int64_t i = 0; i < places; ++i) {
+    T* plane = output + (channel.begin + c) * places + place.begin;
+    for (int64_t i = 0; i < place.size(); ++i) {
       plane[i] = T(values[i * count + c]);
     }
   }
+}
+
+// Calls body(bins, channels) with stretches that together cover a box.
+template <typename Body>
+void for_each_stretch(const Sizes& sizes, const Body& body) {
+  for (int64_t channel = 0; channel < sizes.channels; channel += kChannels) {
+    for (int64_t bin = 0; bin < sizes.bins(); bin += kBins) {
+      body(Stretch{bin, std::min(bin + kBins, sizes.bins())},
+           Stretch{channel, std::min(channel + kChannels, sizes.channels)});
+    }
+  }
+}
+
+// Elements of scratch memory that hold the values of any such stretches.
+inline int64_t stretch_values(const Sizes& sizes) {
+  return std::min(kBins, sizes.bins()) * std::min(kChannels, sizes.channels);
 }
 
 // The gradient of the pooled values, (R, C, PH, PW) or (R, PH, PW, C) in any strides.

@@ -14,7 +14,6 @@
 namespace detector::roi_pool {
 namespace {
 
-using roi::kChannels;
 using roi::Sizes;
 
 // The cells of a bin, by the first channel of the image.
@@ -96,24 +95,26 @@ template <typename T, typename A>
 void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes& sizes, bool channels_last,
                 int64_t first_box, int64_t end_box, T* output, int32_t* argmax) {
   const int64_t bins = sizes.bins(), channels = sizes.channels;
-  std::vector<A> best(bins * kChannels);
-  std::vector<int32_t> where(bins * kChannels);
+  std::vector<A> best(roi::stretch_values(sizes));
+  std::vector<int32_t> where(roi::stretch_values(sizes));
   for (int64_t r = first_box; r < end_box; ++r) {
     const PooledBox<A> box(boxes + 5 * r, scale, sizes.pooled_height, sizes.pooled_width);
     const A* image = cells.image(int64_t(boxes[5 * r]));
-    for (int64_t first = 0; first < channels; first += kChannels) {
-      const int64_t end = std::min(first + kChannels, channels), count = end - first;
-      for (int64_t bin = 0; bin < bins; ++bin) {
+    roi::for_each_stretch(sizes, [&](roi::Stretch some_bins, roi::Stretch some_channels) {
+      const int64_t count = some_channels.size();
+      for (int64_t bin = some_bins.begin; bin < some_bins.end; ++bin) {
         const Span rows = box.rows(bin / sizes.pooled_width, sizes.height);
         const Span columns = box.columns(bin % sizes.pooled_width, sizes.width);
-        pool_bin(Bin<A>{image + first, cells.row_stride, cells.column_stride, sizes.width, rows, columns},
-                 count, best.data() + bin * count, where.data() + bin * count);
+        const int64_t at = (bin - some_bins.begin) * count;
+        pool_bin(Bin<A>{image + some_channels.begin, cells.row_stride, cells.column_stride, sizes.width, rows,
+                        columns},
+                 count, best.data() + at, where.data() + at);
       }
-      roi::store_channels(best.data(), bins, first, end, channels, channels_last,
+      roi::store_channels(best.data(), some_bins, bins, some_channels, channels, channels_last,
                           output + r * bins * channels);
-      roi::store_channels(where.data(), bins, first, end, channels, channels_last,
+      roi::store_channels(where.data(), some_bins, bins, some_channels, channels, channels_last,
                           argmax + r * bins * channels);
-    }
+    });
   }
 }
 
@@ -170,9 +171,10 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
 }
 
 Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, int64_t images, int64_t height,
-                int64_t width, double /*spatial_scale*/, bool channels_last) {
+                int64_t width, double spatial_scale, bool channels_last) {
   constexpr const char* op = "roi_pool_backward";
-  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
+  const Sizes sizes =
+      roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
   check_argmax(op, argmax, grad);
   roi::check_values(op, boxes, sizes);
   const Tensor rows = as_contiguous(boxes), where = as_contiguous(argmax), dense = as_contiguous(grad);

@@ -256,6 +256,9 @@ Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t m
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulate<T>;
+    if (output.numel() == 0) {  // tables of its rows and columns could still be large
+      return;
+    }
     const Taps<A> vertical(sizes.vertical<A>()), horizontal(sizes.horizontal<A>());
     const Rows in = rows_of(input), out{in.planes, height, width, in.channels};
     const auto* from = static_cast<const T*>(input.const_data_ptr());
@@ -279,6 +282,9 @@ Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t m
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulate<T>;
+    if (grad_input.numel() == 0) {
+      return;
+    }
     const Axis<A> axis = sizes.horizontal<A>();
     const Windows<A> vertical(sizes.vertical<A>()), horizontal(axis);
     const Layers<A> layers(axis, horizontal);

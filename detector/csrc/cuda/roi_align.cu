@@ -40,7 +40,8 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
 Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t height, int64_t width,
                 double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
   constexpr const char* op = "roi_align_backward";
-  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
+  const Sizes sizes =
+      roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
   const int ratio = checked_ratio(op, sampling_ratio);
   if (validate_values()) {
     roi::check_values(op, on_host(boxes), sizes);

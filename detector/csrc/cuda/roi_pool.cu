@@ -41,7 +41,8 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
 Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, int64_t images, int64_t height,
                 int64_t width, double spatial_scale, bool channels_last) {
   constexpr const char* op = "roi_pool_backward";
-  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, channels_last);
+  const Sizes sizes =
+      roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
   check_argmax(op, argmax, grad);
   if (validate_values()) {
     roi::check_values(op, on_host(boxes), sizes);

@@ -61,7 +61,7 @@ struct Segment {
 template <typename MeetingAt>
 std::vector<Segment> make_segments(int64_t size, int64_t step, const MeetingAt& meeting_at) {
   std::vector<Segment> segments;
-  for (int64_t phase = 0; phase < step; ++phase) {
+  for (int64_t phase = 0; phase < std::min(step, size); ++phase) {
     for (int64_t o = phase; o < size; o += step) {
       Meeting met = meeting_at(o);
       if (o != phase && segments.back().met.taps == met.taps) {
