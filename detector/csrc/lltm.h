@@ -236,8 +236,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
       if (!grad_h) {
         return Matrix<T>{};
       }
-      const auto of_step = grad_h->dim() == 3 ? torch::stable::select(*grad_h, 0, t) : *grad_h;
-      return matrix_view<T>(of_step);
+      const auto step_grad = grad_h->dim() == 3 ? torch::stable::select(*grad_h, 0, t) : *grad_h;
+      return matrix_view<T>(step_grad);
     };
     Matrix<T> carried_h{}, carried_c = grad_c ? matrix_view<T>(*grad_c) : Matrix<T>{};
     for (int64_t t = sizes.steps - 1; t >= 0; --t) {

@@ -1,8 +1,8 @@
 // Proposal clusters (PCL, arXiv 1807.03342; OICR, arXiv 1704.00138; MIST, arXiv 2004.04725): the arithmetic
 // of both devices.
 //
-// CPU, GPU and the plain twin must choose the same rows, so nothing here may hang on an order of summation
-// or on a fused multiply-add:
+// CPU, GPU and the plain PyTorch reference must choose the same rows, so nothing here may hang on an order of
+// summation or on a fused multiply-add:
 // - Scores enter the 3-means as whole numbers (FixedPoint), so that their sums are exact in any order.
 // - What a cluster contributes is one product and one division; no product is ever added to anything.
 // - A box's area is a rounded product (`product`) before it is added.
@@ -22,7 +22,7 @@ enum class Method : int64_t { pcl, oicr, mist };  // numbered as in layers/propo
 
 struct Options {
   Method method;
-  double edge_iou;      // PCL: neighbours in the graph; MIST: non-maximum suppression
+  double edge_iou;      // PCL: neighbors in the graph; MIST: non-maximum suppression
   int64_t max_centres;  // PCL, of a class
   double top_share;     // MIST: share of the pool that competes
   double member_iou;
@@ -154,7 +154,7 @@ C10_HOST_DEVICE inline Split each_value_alone(const Sorted& sorted) { return {-1
 // Which thresholds `high` can go with the threshold `low` in an optimum: those from the first on where the
 // mean of [low, high) is at least `first`, up to where it is at least `last`.
 //
-// In an optimum no value is nearer to the neighbouring cluster's mean, so the midpoint of the two lower means
+// In an optimum no value is nearer to the neighboring cluster's mean, so the midpoint of the two lower means
 // lies between value[low - 1] and value[low]. The mean of [low, high) grows with high, which bounds high on
 // both sides. The slack, 2^-32 of the range, is far above rounding: every split as good as the best is among
 // the candidates, and there are few others.

@@ -5,7 +5,7 @@
 
 namespace detector::roi_align {
 
-// A sample between two neighbouring cells of one axis; none where it is more than a cell outside.
+// A sample between two neighboring cells of one axis; none where it is more than a cell outside.
 template <typename A>
 struct Sample {
   bool inside;

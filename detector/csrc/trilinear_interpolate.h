@@ -107,8 +107,8 @@ struct Gradients {
 inline Gradients new_gradients(const Tensor& grad, const Tensor& points, const std::optional<Tensor>& feats,
                                bool needs_feats) {
   using Shape = std::vector<int64_t>;
-  const Shape none{0}, of_feats{grad.size(0), kCorners, grad.size(1)}, of_points{points.size(0), 3};
-  return {allocate(grad, needs_feats ? of_feats : none), allocate(points, feats ? of_points : none)};
+  const Shape none{0}, feats_shape{grad.size(0), kCorners, grad.size(1)}, points_shape{points.size(0), 3};
+  return {allocate(grad, needs_feats ? feats_shape : none), allocate(points, feats ? points_shape : none)};
 }
 
 }  // namespace detector::trilinear_interpolate

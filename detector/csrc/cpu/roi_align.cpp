@@ -55,7 +55,7 @@ struct AxisWeights {
   }
 
  private:
-  // Neighbouring samples share cells, which are among the last two.
+  // Neighboring samples share cells, which are among the last two.
   void add(int64_t at, A weight) {
     const int64_t end = weights.size();
     for (int64_t i = end - 1; i >= std::max(starts.back(), end - 2); --i) {

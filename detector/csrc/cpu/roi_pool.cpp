@@ -24,7 +24,7 @@ struct Bin {
   Span rows, columns;
 };
 
-// The maxima of neighbouring channels, and where each was found first: `Vectors` times 16 bytes, which every
+// The maxima of neighboring channels, and where each was found first: `Vectors` times 16 bytes, which every
 // processor has; the compiler does not turn the plain loop into vectors, and longer ones into no vectors.
 template <int Vectors, typename A>
 inline __attribute__((always_inline)) void pool_vectors(const Bin<A>& bin, A* best, int32_t* where) {

@@ -137,15 +137,16 @@ DETECTOR_MULTIVERSION_WIDE void blend_pixels(const T* __restrict lower, const T*
                                              int64_t channels, T* __restrict output) {
   for (int64_t p = 0; p < width; ++p) {
     const int64_t a = left[p] * channels, b = right[p] * channels;
-    const A of_b = right_weight[p], of_a = 1 - of_b, of_upper = weight, of_lower = 1 - weight;
-    const A of_la = of_lower * of_a, of_lb = of_lower * of_b, of_ua = of_upper * of_a,
-            of_ub = of_upper * of_b;
+    const A right_share = right_weight[p], left_share = 1 - right_share, upper_share = weight,
+            lower_share = 1 - weight;
+    const A lower_left = lower_share * left_share, lower_right = lower_share * right_share,
+            upper_left = upper_share * left_share, upper_right = upper_share * right_share;
     for (int64_t c = 0; c < channels; c += 64 / sizeof(T)) {
       __builtin_prefetch(output + (p + 2) * channels + c, 1);
     }
     for (int64_t c = 0; c < channels; ++c) {
-      output[p * channels + c] = T(of_la * A(lower[a + c]) + of_lb * A(lower[b + c]) +
-                                   of_ua * A(upper[a + c]) + of_ub * A(upper[b + c]));
+      output[p * channels + c] = T(lower_left * A(lower[a + c]) + lower_right * A(lower[b + c]) +
+                                   upper_left * A(upper[a + c]) + upper_right * A(upper[b + c]));
     }
   }
 }

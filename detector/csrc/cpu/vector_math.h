@@ -1,4 +1,4 @@
-// sigmoid, tanh and elu in operations that the compiler vectorises, which it does to no call of std::exp.
+// sigmoid, tanh and elu in operations that the compiler vectorizes, which it does to no call of std::exp.
 #pragma once
 
 #include <bit>

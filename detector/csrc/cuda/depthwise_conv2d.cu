@@ -1,5 +1,5 @@
-// Depthwise convolution on a GPU: for each pass the fast kernels of the memory format are asked first, and
-// the generic ones do what those decline.
+// Depthwise convolution on a GPU: for each pass the fast kernels of the memory format are tried first; the
+// generic kernel handles the remaining cases.
 #include <torch/csrc/stable/library.h>
 
 #include "../depthwise_conv2d.h"

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(Sizes sizes, const T* in
 // sums[s] = the sum of column s, in a fixed order: by so many threads as fit, each some rows.
 template <typename T, typename A = Accumulate<T>>
 __device__ void add_rows(const T* __restrict__ matrix, int64_t rows, int64_t columns, T* __restrict__ sums) {
-  __shared__ A of_row[kSumRows][kSumColumns];
+  __shared__ A row_sums[kSumRows][kSumColumns];
   const int thread = threadIdx.y * blockDim.x + threadIdx.x;
   const int row = thread / kSumColumns, column = thread % kSumColumns;
   for (int64_t first = int64_t(blockIdx.x) * kSumColumns; first < columns;
@@ -128,12 +128,12 @@ __device__ void add_rows(const T* __restrict__ matrix, int64_t rows, int64_t col
         sum += A(matrix[n * columns + first + column]);
       }
     }
-    of_row[row][column] = sum;
+    row_sums[row][column] = sum;
     __syncthreads();
     if (row == 0 && first + column < columns) {
 #pragma unroll
       for (int other = 1; other < kSumRows; ++other) {
-        sum += of_row[other][column];
+        sum += row_sums[other][column];
       }
       sums[first + column] = T(sum);
     }

@@ -189,7 +189,7 @@ class CountOnHost {
     STD_CUDA_CHECK(cudaHostGetDevicePointer(&pointer, data<uint64_t>(tensor_), 0));
     return static_cast<unsigned long long*>(pointer);
   }
-  // The stream is asked now and then, lest the wait be endless after an error.
+  // Queries the stream periodically, to avoid a deadlock after an error.
   int64_t wait(cudaStream_t stream) const {
     const std::atomic_ref<uint64_t> count(*data<uint64_t>(tensor_));
     for (int64_t turn = 1; count == kNone; ++turn) {

@@ -1,4 +1,4 @@
-// The PCL loss on a GPU: one launch each way, no host synchronisation, no float atomics.
+// The PCL loss on a GPU: one launch each way, no host synchronization, no float atomics.
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>

@@ -36,14 +36,14 @@ __device__ T warp_reduce(T value, Op op) {
 // Every thread of a block of kWarp full warps (1024 threads) gets the result.
 template <typename Op, typename T>
 __device__ T block_reduce(T value, Op op) {
-  __shared__ T of_warp[kWarp];
+  __shared__ T warp_results[kWarp];
   value = warp_reduce(value, op);
   if (lane_of_thread() == 0) {
-    of_warp[warp_of_thread()] = value;
+    warp_results[warp_of_thread()] = value;
   }
   __syncthreads();
-  const T result = warp_reduce(of_warp[lane_of_thread()], op);
-  __syncthreads();  // of_warp is free again
+  const T result = warp_reduce(warp_results[lane_of_thread()], op);
+  __syncthreads();  // warp_results is free again
   return result;
 }
 

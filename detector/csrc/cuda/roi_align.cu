@@ -1,4 +1,4 @@
-// RoI align on a GPU, without float atomics or host synchronisation.
+// RoI align on a GPU, without float atomics or host synchronization.
 #include <torch/csrc/stable/library.h>
 
 #include "../roi_align.h"

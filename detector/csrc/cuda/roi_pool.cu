@@ -1,4 +1,4 @@
-// RoI pooling on a GPU, without float atomics or host synchronisation.
+// RoI pooling on a GPU, without float atomics or host synchronization.
 #include <torch/csrc/stable/library.h>
 
 #include "../roi_pool.h"

@@ -60,7 +60,7 @@ inline std::vector<Scored> top_ranking(const std::vector<Scored>& pool, const Fi
   return top;
 }
 
-// A bit for each pair of boxes: whether their IoU is greater than `edge_iou`. Each box is its own neighbour.
+// A bit for each pair of boxes: whether their IoU is greater than `edge_iou`. Each box is its own neighbor.
 class Graph {
  public:
   template <typename B>
@@ -77,14 +77,14 @@ class Graph {
   }
 
   int64_t words() const { return words_; }
-  const uint64_t* neighbours(int64_t node) const { return &bits_[node * words_]; }
+  const uint64_t* neighbors(int64_t node) const { return &bits_[node * words_]; }
 
  private:
   int64_t words_;
   std::vector<uint64_t> bits_;
 };
 
-// Greedy: the node of the most remaining neighbours (ties: the first) becomes a centre and takes them with
+// Greedy: the node of the most remaining neighbors (ties: the first) becomes a centre and takes them with
 // it, until `max_centres` nodes or fewer remain. Its weight is the best score among them.
 inline std::vector<Scored> graph_centres(const std::vector<Scored>& top, const Graph& graph,
                                          int64_t max_centres) {
@@ -96,7 +96,7 @@ inline std::vector<Scored> graph_centres(const std::vector<Scored>& top, const G
   const auto degree = [&](int64_t node) {
     int64_t count = 0;
     for (int64_t w = 0; w < words; ++w) {
-      count += std::popcount(graph.neighbours(node)[w] & remaining[w]);
+      count += std::popcount(graph.neighbors(node)[w] & remaining[w]);
     }
     return count;
   };
@@ -119,10 +119,10 @@ inline std::vector<Scored> graph_centres(const std::vector<Scored>& top, const G
     }
     double best = 0;
     for (int64_t w = 0; w < words; ++w) {
-      for (uint64_t group = graph.neighbours(node)[w] & remaining[w]; group != 0; group &= group - 1) {
+      for (uint64_t group = graph.neighbors(node)[w] & remaining[w]; group != 0; group &= group - 1) {
         best = std::max(best, top[w * 64 + std::countr_zero(group)].score);
       }
-      remaining[w] &= ~graph.neighbours(node)[w];
+      remaining[w] &= ~graph.neighbors(node)[w];
     }
     found.push_back({top[node].row, best});
     left -= bound;

@@ -83,20 +83,22 @@ template <int K, int S, typename T>
 void launch_contiguous_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias,
                                T* output, cudaStream_t stream) {
   const Strips strips(p.out_height, p.out_width, kForwardRows);
-  const unsigned num_strips = unsigned(p.batch * p.out_channels()) * strips.of_plane();
-  const int of_input = int(p.height * p.width), of_output = int(p.out_height * p.out_width);
+  const unsigned num_strips = unsigned(p.batch * p.out_channels()) * strips.strips_per_plane();
+  const int input_plane_size = int(p.height * p.width), output_plane_size = int(p.out_height * p.out_width);
   const bool vector = p.pad_w == K / 2 && p.width % kColumns == 0 && p.out_width % kColumns == 0 &&
                       aligned(input) && aligned(output);
-  const int planes = vector ? 0 : staged_planes(strips, kForwardThreads, of_input + of_output, sizeof(T));
-  const ForwardSizes sizes{{strips, num_strips, unsigned(p.multiplier), of_input, of_output, planes},
-                           unsigned(p.out_channels()),
-                           int(p.height),
-                           int(p.width),
-                           int(p.out_height),
-                           int(p.out_width),
-                           int(p.pad_h),
-                           int(p.pad_w),
-                           turned};
+  const int planes =
+      vector ? 0 : staged_planes(strips, kForwardThreads, input_plane_size + output_plane_size, sizeof(T));
+  const ForwardSizes sizes{
+      {strips, num_strips, unsigned(p.multiplier), input_plane_size, output_plane_size, planes},
+      unsigned(p.out_channels()),
+      int(p.height),
+      int(p.width),
+      int(p.out_height),
+      int(p.out_width),
+      int(p.pad_h),
+      int(p.pad_w),
+      turned};
   const auto kernel =
       vector ? contiguous_forward_kernel<T, K, S, true> : contiguous_forward_kernel<T, K, S, false>;
   const StagedLaunch launch = launch_of(sizes.staging, kForwardThreads, sizeof(T));

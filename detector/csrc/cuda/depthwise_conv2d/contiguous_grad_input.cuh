@@ -76,11 +76,12 @@ template <int K, typename T>
 void launch_contiguous_grad_input(const Problem& p, const T* grad, const T* weight, T* result,
                                   cudaStream_t stream) {
   const Strips strips(p.height, p.width, kGradInputRows);
-  const unsigned num_strips = unsigned(p.batch * p.channels) * strips.of_plane();
-  const int of_grad = int(p.out_height * p.out_width), of_result = int(p.height * p.width);
+  const unsigned num_strips = unsigned(p.batch * p.channels) * strips.strips_per_plane();
+  const int grad_plane_size = int(p.out_height * p.out_width), result_plane_size = int(p.height * p.width);
   const bool vector = p.width % kColumns == 0 && p.out_width % 2 == 0 && aligned(grad) && aligned(result);
-  const int planes = vector ? 0 : staged_planes(strips, kGradInputThreads, of_grad + of_result, sizeof(T));
-  const GradInputSizes sizes{{strips, num_strips, 1, of_grad, of_result, planes},
+  const int planes =
+      vector ? 0 : staged_planes(strips, kGradInputThreads, grad_plane_size + result_plane_size, sizeof(T));
+  const GradInputSizes sizes{{strips, num_strips, 1, grad_plane_size, result_plane_size, planes},
                              unsigned(p.channels),
                              int(p.height),
                              int(p.width),

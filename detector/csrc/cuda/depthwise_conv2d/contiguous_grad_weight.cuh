@@ -56,41 +56,41 @@ __device__ void add_strip(const GradWeightSizes& p, const Plane<T>& input, const
   }
 }
 
-// totals[i] = the sum of all threads' sums[i]; of_warp is (warps, N) of shared memory that nobody reads any
+// totals[i] = the sum of all threads' sums[i]; warp_sums is (warps, N) of shared memory that nobody reads any
 // more.
 template <int N, typename A>
-__device__ void add_threads(const A (&sums)[N], A* of_warp, A* totals) {
+__device__ void add_threads(const A (&sums)[N], A* warp_sums, A* totals) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const A sum = warp_reduce(sums[i], Sum{});
     if (lane_of_thread() == 0) {
-      of_warp[warp_of_thread() * N + i] = sum;
+      warp_sums[warp_of_thread() * N + i] = sum;
     }
   }
   __syncthreads();
   for (int i = threadIdx.x; i < N; i += blockDim.x) {
     A sum = 0;
     for (int warp = 0; warp < blockDim.x / kWarp; ++warp) {
-      sum += of_warp[warp * N + i];
+      sum += warp_sums[warp * N + i];
     }
     totals[i] = sum;
   }
 }
 
-// totals[plane * K * K + t] = the sum of sums[t] over the threads of each plane, `strips` of them; of_thread
-// is (K * K, threads) of shared memory that nobody reads any more.
+// totals[plane * K * K + t] = the sum of sums[t] over the threads of each plane, `strips` of them;
+// thread_sums is (K * K, threads) of shared memory that nobody reads any more.
 template <int N, typename A>
-__device__ void add_threads_of_planes(const A (&sums)[N], int planes, int strips, A* of_thread, A* totals) {
+__device__ void add_threads_of_planes(const A (&sums)[N], int planes, int strips, A* thread_sums, A* totals) {
 #pragma unroll
   for (int t = 0; t < N; ++t) {
-    of_thread[t * blockDim.x + threadIdx.x] = sums[t];
+    thread_sums[t * blockDim.x + threadIdx.x] = sums[t];
   }
   __syncthreads();
   for (int i = threadIdx.x; i < planes * N; i += blockDim.x) {
-    const A* of_plane = of_thread + i % N * blockDim.x + i / N * strips;
+    const A* plane_sums = thread_sums + i % N * blockDim.x + i / N * strips;
     A sum = 0;
     for (int strip = 0; strip < strips; ++strip) {
-      sum += of_plane[strip];
+      sum += plane_sums[strip];
     }
     totals[i] = sum;
   }
@@ -104,31 +104,32 @@ __global__ void __launch_bounds__(kGradWeightThreads)
                                   A* __restrict__ partial) {
   extern __shared__ uint4 shared[];
   const bool staged = !kVector && p.planes > 0;
-  const unsigned out_channels = p.channels * p.multiplier, of_plane = p.strips.of_plane();
+  const unsigned out_channels = p.channels * p.multiplier, strips_per_plane = p.strips.strips_per_plane();
   const unsigned first = blockIdx.x * (staged ? p.planes : 1), in_first = first / p.multiplier;
   const unsigned planes = staged ? min(unsigned(p.planes), out_channels - first) : 1;
   const unsigned in_planes = (first + planes - 1) / p.multiplier - in_first + 1;
-  const unsigned own = staged ? threadIdx.x / of_plane : 0, k = first + own;  // channel of the thread
-  const int of_input = p.height * p.width, of_grad = p.out_height * p.out_width;
+  const unsigned own = staged ? threadIdx.x / strips_per_plane : 0, k = first + own;  // channel of the thread
+  const int input_plane_size = p.height * p.width, grad_plane_size = p.out_height * p.out_width;
   const unsigned begin = blockIdx.y * p.strips_of_block, end = min(begin + p.strips_of_block, p.num_strips);
   A sums[K * K] = {};
   for (unsigned i = begin + (staged ? 0 : threadIdx.x); i < end; i += staged ? 1 : kGradWeightThreads) {
-    const auto at =
-        p.strips.place(staged ? i * of_plane + threadIdx.x % of_plane : i);  // the plane is the image
-    const T* in_plane = input + (int64_t(at.plane) * p.channels + k / p.multiplier) * of_input;
-    const T* out_plane = grad + (int64_t(at.plane) * out_channels + k) * of_grad;
+    const auto at = p.strips.place(staged ? i * strips_per_plane + threadIdx.x % strips_per_plane
+                                          : i);  // the plane is the image
+    const T* in_plane = input + (int64_t(at.plane) * p.channels + k / p.multiplier) * input_plane_size;
+    const T* out_plane = grad + (int64_t(at.plane) * out_channels + k) * grad_plane_size;
     if (staged) {
-      const T* const from = input + (int64_t(i) * p.channels + in_first) * of_input;
-      const T* const grads_from = grad + (int64_t(i) * out_channels + first) * of_grad;
+      const T* const from = input + (int64_t(i) * p.channels + in_first) * input_plane_size;
+      const T* const grads_from = grad + (int64_t(i) * out_channels + first) * grad_plane_size;
       T* const copy = reinterpret_cast<T*>(shared) + misalignment(from);
-      T* const behind = reinterpret_cast<T*>(shared + (p.planes * of_input * int(sizeof(T)) + 31) / 16);
+      T* const behind =
+          reinterpret_cast<T*>(shared + (p.planes * input_plane_size * int(sizeof(T)) + 31) / 16);
       T* const grads_copy = behind + misalignment(grads_from);
       __syncthreads();  // the image before has been read
-      copy_stretch(from, in_planes * of_input, copy);
-      copy_stretch(grads_from, planes * of_grad, grads_copy);
+      copy_stretch(from, in_planes * input_plane_size, copy);
+      copy_stretch(grads_from, planes * grad_plane_size, grads_copy);
       __syncthreads();
-      in_plane = copy + (k / p.multiplier - in_first) * of_input;
-      out_plane = grads_copy + own * of_grad;
+      in_plane = copy + (k / p.multiplier - in_first) * input_plane_size;
+      out_plane = grads_copy + own * grad_plane_size;
     }
     if (own < planes) {
       add_strip<K, S, kVector>(p, Plane<T>{in_plane, p.height, p.width},
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kGradWeightThreads)
   A* const totals = partial + (int64_t(blockIdx.y) * out_channels + first) * (K * K);
   if (staged) {
     __syncthreads();
-    add_threads_of_planes<K * K>(sums, planes, of_plane, reinterpret_cast<A*>(shared), totals);
+    add_threads_of_planes<K * K>(sums, planes, strips_per_plane, reinterpret_cast<A*>(shared), totals);
   } else {
     add_threads<K * K>(sums, reinterpret_cast<A*>(shared), totals);
   }
@@ -197,12 +198,12 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
   const int64_t elements = p.height * p.width + p.out_height * p.out_width;
   const int planes = vector ? 0 : staged_planes(strips, kGradWeightThreads, elements, sizeof(T));
   const int64_t groups = ceil_div(p.out_channels(), std::max(planes, 1));  // of channels
-  const int64_t num_strips = planes > 0 ? p.batch : p.batch * strips.of_plane();
+  const int64_t num_strips = planes > 0 ? p.batch : p.batch * strips.strips_per_plane();
   const int64_t weights = p.out_channels() * K * K;
   const auto kernel = vector ? contiguous_grad_weight_kernel<T, A, K, S, true>
                              : contiguous_grad_weight_kernel<T, A, K, S, false>;
-  const int of_threads = (planes > 0 ? kGradWeightThreads : kGradWeightWarps) * K * K * int(sizeof(A));
-  const int bytes = std::max(staged_bytes(planes, elements, sizeof(T)), of_threads);
+  const int sums_bytes = (planes > 0 ? kGradWeightThreads : kGradWeightWarps) * K * K * int(sizeof(A));
+  const int bytes = std::max(staged_bytes(planes, elements, sizeof(T)), sums_bytes);
   const int64_t most = std::min(ceil_div(num_strips, 2), int64_t(65535));  // two images a block at least
   const int64_t stretches = planes > 0 ? std::clamp(kStagedBlocks / groups, int64_t(1), most)
                                        : best_stretches(kernel, bytes, num_strips, groups);

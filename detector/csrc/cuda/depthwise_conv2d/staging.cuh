@@ -35,7 +35,7 @@ __device__ void copy_stretch(const T* from, int count, T* to) {
 // How many whole planes a block of `threads` takes, in strips of their own and with so many elements at once
 // in shared memory; 0 where the strips read global memory.
 inline int staged_planes(const Strips& strips, int threads, int64_t elements, size_t size) {
-  const int planes = threads / int(std::min<int64_t>(strips.of_plane(), threads + 1));
+  const int planes = threads / int(std::min<int64_t>(strips.strips_per_plane(), threads + 1));
   return planes * elements * int64_t(size) + 64 <= kMostStaged ? planes : 0;
 }
 
@@ -48,42 +48,43 @@ inline int staged_bytes(int planes, int64_t elements, size_t size) {
 struct Staging {
   Strips strips;
   unsigned num_strips, multiplier;
-  int of_source, of_target;  // elements of a plane
-  int planes;                // of a block, or 0
+  int source_plane_size, target_plane_size;  // elements of a plane
+  int planes;                                // of a block, or 0
 };
 
 // Calls body(place, its plane of the source, its plane of the target) for the strip of the thread.
 template <bool kStaged, typename T, typename Body>
 __device__ void with_strip(const Staging& s, const T* source, T* target, const Body& body) {
   const bool staged = kStaged && s.planes > 0;
-  const unsigned of_block = staged ? s.planes * s.strips.of_plane() : blockDim.x;
-  const unsigned strip = blockIdx.x * of_block + threadIdx.x;
+  const unsigned strips_per_block = staged ? s.planes * s.strips.strips_per_plane() : blockDim.x;
+  const unsigned strip = blockIdx.x * strips_per_block + threadIdx.x;
   const auto at = s.strips.place(strip);
-  const bool mine = threadIdx.x < of_block && strip < s.num_strips;
-  const T* from = source + int64_t(at.plane / s.multiplier) * s.of_source;
-  T* to = target + int64_t(at.plane) * s.of_target;
+  const bool has_strip = threadIdx.x < strips_per_block && strip < s.num_strips;
+  const T* from = source + int64_t(at.plane / s.multiplier) * s.source_plane_size;
+  T* to = target + int64_t(at.plane) * s.target_plane_size;
   const unsigned first = blockIdx.x * s.planes;
-  const int planes = min(s.planes, int(s.num_strips / s.strips.of_plane() - first));
+  const int planes = min(s.planes, int(s.num_strips / s.strips.strips_per_plane() - first));
   T* staged_target = nullptr;
   if (staged) {
     extern __shared__ uint4 shared[];
     const unsigned first_source = first / s.multiplier;
-    const int count = int((first + planes - 1) / s.multiplier - first_source + 1) * s.of_source;
-    const T* const global = source + int64_t(first_source) * s.of_source;
+    const int count = int((first + planes - 1) / s.multiplier - first_source + 1) * s.source_plane_size;
+    const T* const global = source + int64_t(first_source) * s.source_plane_size;
     T* const copy = reinterpret_cast<T*>(shared) + misalignment(global);
     copy_stretch(global, count, copy);
-    T* const behind = reinterpret_cast<T*>(shared + (s.planes * s.of_source * int(sizeof(T)) + 31) / 16);
-    staged_target = behind + misalignment(target + int64_t(first) * s.of_target);
-    from = copy + int(at.plane / s.multiplier - first_source) * s.of_source;
-    to = staged_target + int(at.plane - first) * s.of_target;
+    T* const behind =
+        reinterpret_cast<T*>(shared + (s.planes * s.source_plane_size * int(sizeof(T)) + 31) / 16);
+    staged_target = behind + misalignment(target + int64_t(first) * s.target_plane_size);
+    from = copy + int(at.plane / s.multiplier - first_source) * s.source_plane_size;
+    to = staged_target + int(at.plane - first) * s.target_plane_size;
     __syncthreads();
   }
-  if (mine) {
+  if (has_strip) {
     body(at, from, to);
   }
   if (staged) {
     __syncthreads();
-    copy_stretch(staged_target, planes * s.of_target, target + int64_t(first) * s.of_target);
+    copy_stretch(staged_target, planes * s.target_plane_size, target + int64_t(first) * s.target_plane_size);
   }
 }
 
@@ -94,8 +95,9 @@ struct StagedLaunch {
 };
 
 inline StagedLaunch launch_of(const Staging& s, int threads, size_t size) {
-  const int64_t of_block = s.planes > 0 ? s.planes * s.strips.of_plane() : threads;
-  return {blocks_for(s.num_strips, of_block), staged_bytes(s.planes, s.of_source + s.of_target, size)};
+  const int64_t strips_per_block = s.planes > 0 ? s.planes * s.strips.strips_per_plane() : threads;
+  return {blocks_for(s.num_strips, strips_per_block),
+          staged_bytes(s.planes, s.source_plane_size + s.target_plane_size, size)};
 }
 
 }  // namespace detector::depthwise_conv2d

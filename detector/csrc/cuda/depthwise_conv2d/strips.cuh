@@ -1,6 +1,6 @@
 // How the fast kernels for contiguous planes share out their work: a thread owns a strip, kColumns columns
 // wide and a compile-time number of rows high, of one plane. It reads the rows that the strip touches from
-// global memory, where its neighbours' overlapping reads hit the L1 cache, and keeps all sums in registers.
+// global memory, where its neighbors' overlapping reads hit the L1 cache, and keeps all sums in registers.
 #pragma once
 
 #include "../../depthwise_conv2d.h"
@@ -81,7 +81,7 @@ struct Strips {
   Strips(int64_t height, int64_t width, int rows_of_strip)
       : across(ceil_div(width, kColumns)), down(ceil_div(height, rows_of_strip)), rows(rows_of_strip) {}
 
-  C10_HOST_DEVICE unsigned of_plane() const { return across * down; }
+  C10_HOST_DEVICE unsigned strips_per_plane() const { return across * down; }
 
   struct Place {
     unsigned plane;

@@ -10,7 +10,7 @@ namespace detector::depthwise_conv2d {
 
 constexpr int kMargin = kVector / 2;  // columns from the first of two octets to their outputs
 
-// For an even octet with the next one, and for the next, which comes after its right neighbour.
+// For an even octet with the next one, and for the next, which comes after its right neighbor.
 template <int K, typename T>
 __device__ void load_bands(const T* weight, bool turned, uint32_t (&bands)[2][K][2]) {
   const int n = lane_of_thread() / 4, k = lane_of_thread() % 4 * 2;
@@ -67,7 +67,7 @@ __device__ bool convolve_octets(const T* tile, int pitch, int octets, const uint
   for (int x = 0; x < octets; x += 2, target += 2 * kVector) {
     const T* const even = rows + min(x + 2, octets) * kVector;
     const T* const odd = rows + min(x + 3, octets) * kVector;
-    float of_even[4], of_odd[4];
+    float even_product[4], odd_product[4];
     const auto multiply = [&](float (&sums)[4], int i, const uint32_t (&band)[K][2]) {
       const float (&last)[4] = sums;
       multiply_add<T>(sums, i == 0 ? starts : last, pixels[i][0], pixels[i][1], pixels[i][2], pixels[i][3],
@@ -76,17 +76,17 @@ __device__ bool convolve_octets(const T* tile, int pitch, int octets, const uint
 #pragma unroll
     for (int i = 0; i < K + kLag; ++i) {
       if (i < K) {
-        multiply(of_even, i, bands[0]);
+        multiply(even_product, i, bands[0]);
         load_matrices<false>(pixels[i][0], pixels[i][1], even + i * pitch);
       }
       if (i >= kLag) {
-        multiply(of_odd, i - kLag, bands[1]);
+        multiply(odd_product, i - kLag, bands[1]);
         load_matrices<false>(pixels[i - kLag][2], pixels[i - kLag][3], odd + (i - kLag) * pitch);
       }
     }
-    store(of_even, target);
+    store(even_product, target);
     if (x + 1 < octets) {
-      store(of_odd, target + kVector);
+      store(odd_product, target + kVector);
     }
   }
   return (zeros & 0x7fff7fff) == 0;
@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
                   s.input_pitch};
   T* const tiles = reinterpret_cast<T*>(shared);
   const int tile_size = tile.rows * tile.pitch;
-  const int of_warp = warp_of_thread() * kTileRows * s.input_pitch;
-  T* const out = tiles + 2 * tile_size + of_warp + kVector;
+  const int warp_offset = warp_of_thread() * kTileRows * s.input_pitch;
+  T* const out = tiles + 2 * tile_size + warp_offset + kVector;
   const T* taps = weight + int64_t(k) * (K * K);
   const auto fetch = [&](int n, int slot) {
     if (n < s.batch) {
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
     channels_last::wait_for_copies<1>();
     __syncthreads();
     const int own_row = row + warp_of_thread() * kTileRows;
-    const T* const own = tiles + slot * tile_size + of_warp;
+    const T* const own = tiles + slot * tile_size + warp_offset;
     const bool finite = convolve_octets<K>(own, s.input_pitch, columns / kVector + 1, bands, start, out);
     __syncwarp();  // the outputs are written before they are read
     if (!__all_sync(0xffffffffu, finite)) {

@@ -84,12 +84,12 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
     __syncthreads();  // the tiles are free again
   }
   channels_last::wait_for_copies<0>();
-  float* of_warp = reinterpret_cast<float*>(shared);  // (warps, pairs, 3, 16, 8)
+  float* warp_sums = reinterpret_cast<float*>(shared);  // (warps, pairs, 3, 16, 8)
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
 #pragma unroll
     for (int q = 0; q < 3; ++q) {
-      float* d = of_warp + ((warp_of_thread() * kPairs + i) * 3 + q) * 128 + lane_of_thread() / 4 * 8 +
+      float* d = warp_sums + ((warp_of_thread() * kPairs + i) * 3 + q) * 128 + lane_of_thread() / 4 * 8 +
                  lane_of_thread() % 4 * 2;
       d[0] = sums[i][q][0], d[1] = sums[i][q][1], d[64] = sums[i][q][2], d[65] = sums[i][q][3];
     }
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
     for (int warp = 0; warp < s.warps; ++warp) {
       for (int n = 0; n < 8; ++n) {
         const int a = j + n - K / 2, q = a < 0 ? 2 : a < 8 ? 1 : 0;  // grad's octet after, at, before
-        sum += of_warp[((warp * kPairs + i / 2) * 3 + q) * 128 + i % 2 * 64 + (a & 7) * 8 + n];
+        sum += warp_sums[((warp * kPairs + i / 2) * 3 + q) * 128 + i % 2 * 64 + (a & 7) * 8 + n];
       }
     }
     const int64_t block = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
@@ -117,8 +117,8 @@ bool launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* g
   }
   const TileSizes sizes = tile_sizes(p);
   const int rows = sizes.warps * kTileRows;
-  const int of_tiles = 2 * ((rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
-  const int bytes = std::max(of_tiles, sizes.warps * (K + 1) / 2 * 3 * 128 * int(sizeof(float)));
+  const int tiles_bytes = 2 * ((rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
+  const int bytes = std::max(tiles_bytes, sizes.warps * (K + 1) / 2 * 3 * 128 * int(sizeof(float)));
   const auto kernel = tensor_core_grad_weight_kernel<T, K>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   const int64_t tiles = sizes.bands * ceil_div(sizes.width, sizes.columns);

@@ -45,14 +45,14 @@ __device__ inline T warp_best(T value) {
 
 template <typename T>
 __device__ inline T block_best(T value) {
-  __shared__ T of_warp[kWarps];
+  __shared__ T warp_values[kWarps];
   value = warp_best(value);
   if (lane_of_thread() == 0) {
-    of_warp[warp_of_thread()] = value;
+    warp_values[warp_of_thread()] = value;
   }
   __syncthreads();
-  value = warp_best(of_warp[lane_of_thread() % kWarps]);
-  __syncthreads();  // of_warp is free again
+  value = warp_best(warp_values[lane_of_thread() % kWarps]);
+  __syncthreads();  // warp_values is free again
   return value;
 }
 
@@ -70,17 +70,17 @@ struct Scan {
 };
 
 __device__ inline Scan block_scan(int64_t value) {
-  __shared__ int64_t of_warp[kWarps];
+  __shared__ int64_t warp_values[kWarps];
   const int64_t inclusive = warp_scan(value);
   if (lane_of_thread() == kWarp - 1) {
-    of_warp[warp_of_thread()] = inclusive;
+    warp_values[warp_of_thread()] = inclusive;
   }
   __syncthreads();
-  const int64_t warps = warp_scan(lane_of_thread() < kWarps ? of_warp[lane_of_thread()] : int64_t(0));
+  const int64_t warps = warp_scan(lane_of_thread() < kWarps ? warp_values[lane_of_thread()] : int64_t(0));
   const int64_t through_this_warp = __shfl_sync(kAllLanes, warps, warp_of_thread());
   const int64_t all = __shfl_sync(kAllLanes, warps, kWarp - 1);
   const int64_t this_warp = __shfl_sync(kAllLanes, inclusive, kWarp - 1);
-  __syncthreads();  // of_warp is free again
+  __syncthreads();  // warp_values is free again
   return {through_this_warp - this_warp + inclusive - value, all};
 }
 

@@ -1,4 +1,4 @@
-// Which nodes are neighbours: a bit for each pair whose IoU is greater than a threshold. Each node is its
+// Which nodes are neighbors: a bit for each pair whose IoU is greater than a threshold. Each node is its
 // own.
 #pragma once
 
@@ -42,15 +42,15 @@ struct Graph {
 
   __device__ int32_t num_own() const { return (nodes.size - team.rank + team.size - 1) / team.size; }
 
-  // Calls body(word, found) with the neighbours of the block's node k among those that `mask` has, word by
+  // Calls body(word, found) with the neighbors of the block's node k among those that `mask` has, word by
   // word of nodes 32 * word + 0..31; the lanes of a node share the words.
   template <typename Body>
-  __device__ void for_neighbours(int32_t k, const uint32_t* mask, const Body& body) const {
+  __device__ void for_neighbors(int32_t k, const uint32_t* mask, const Body& body) const {
     constexpr int32_t at_once = 4;  // words of a lane; a read takes long
     const int32_t words = num_words(nodes.size), lane = threadIdx.x % kNodeLanes;
     if (bits == nullptr) {
       for (int32_t word = lane; word < words; word += kNodeLanes) {
-        body(word, find_neighbours(k, word, mask[word]));
+        body(word, find_neighbors(k, word, mask[word]));
       }
       return;
     }
@@ -69,15 +69,15 @@ struct Graph {
     }
   }
 
-  __device__ __noinline__ uint32_t find_neighbours(int32_t k, int32_t word, uint32_t mask) const {
+  __device__ __noinline__ uint32_t find_neighbors(int32_t k, int32_t word, uint32_t mask) const {
     const int32_t node = k * team.size + team.rank;
-    const Box<B> mine = nodes.box()[node];
-    const B mine_area = area(mine);
+    const Box<B> node_box = nodes.box()[node];
+    const B node_area = area(node_box);
     uint32_t found = 0;
     for (; mask != 0; mask &= mask - 1) {
       const int32_t other = word * 32 + __ffs(mask) - 1;
       const Box<B> box = nodes.box()[other];
-      found |= other == node || overlaps(mine, mine_area, box, area(box)) ? mask & -mask : 0;
+      found |= other == node || overlaps(node_box, node_area, box, area(box)) ? mask & -mask : 0;
     }
     return found;
   }
@@ -95,17 +95,17 @@ __device__ __noinline__ void connect(Graph<B> graph) {
     const int32_t first = tile / words * height, word = tile % words, j = word * kWarp + lane;
     const Box<B> other = nodes.box()[min(j, nodes.size - 1)];
     const B other_area = area(other);
-    uint32_t of_lane = 0;  // the word of the block's node first + lane
+    uint32_t lane_word = 0;  // the word of the block's node first + lane
 #pragma unroll
     for (int32_t k = 0; k < height; ++k) {
       const int32_t node = min((first + k) * team.size + team.rank, nodes.size - 1);
-      const Box<B> mine = nodes.box()[node];
-      const bool joined = graph.overlaps(mine, area(mine), other, other_area) || node == j;
+      const Box<B> node_box = nodes.box()[node];
+      const bool joined = graph.overlaps(node_box, area(node_box), other, other_area) || node == j;
       const uint32_t found = __ballot_sync(kAllLanes, joined && j < nodes.size);
-      of_lane = lane == k ? found : of_lane;
+      lane_word = lane == k ? found : lane_word;
     }
     if (lane < height && first + lane < own) {
-      graph.bits[int64_t(first + lane) * words_of_node(nodes.size) + word] = of_lane;
+      graph.bits[int64_t(first + lane) * words_of_node(nodes.size) + word] = lane_word;
     }
   }
 }

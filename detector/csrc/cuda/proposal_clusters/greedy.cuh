@@ -9,9 +9,9 @@ namespace detector::proposal_clusters {
 // Calls body(k, node, remains) for each of the block's nodes, by all lanes of the warps that look after them.
 template <typename B, typename Body>
 __device__ void for_each_node(const Graph<B>& graph, const uint32_t* remaining, const Body& body) {
-  constexpr int32_t at_once = kThreads / kNodeLanes, of_warp = kWarp / kNodeLanes;
+  constexpr int32_t nodes_per_block = kThreads / kNodeLanes, nodes_per_warp = kWarp / kNodeLanes;
   const int32_t own = graph.num_own();
-  for (int32_t first = warp_of_thread() * of_warp; first < own; first += at_once) {
+  for (int32_t first = warp_of_thread() * nodes_per_warp; first < own; first += nodes_per_block) {
     const int32_t k = first + lane_of_thread() / kNodeLanes;
     const int32_t node = k * graph.team.size + graph.team.rank;
     body(k, node, k < own && has_bit(remaining, node));
@@ -33,7 +33,7 @@ __device__ T highest_near(const Graph<B>& graph, int32_t k, bool wanted, const u
                           const T* values) {
   T highest = 0;
   if (wanted) {
-    graph.for_neighbours(k, mask, [&](int32_t word, uint32_t near) {
+    graph.for_neighbors(k, mask, [&](int32_t word, uint32_t near) {
       for (; near != 0; near &= near - 1) {
         highest = max(highest, values[word * 32 + __ffs(near) - 1]);
       }
@@ -82,10 +82,10 @@ __device__ inline bool drop_going(const Team& team, const Sets& sets, int32_t nu
 
 __device__ inline int32_t node_of_key(uint32_t key) { return 65535 - (key & 0xffff); }
 
-// One after another the node of the highest key wins, and its neighbours go with it, until no nodes remain.
+// One after another the node of the highest key wins, and its neighbors go with it, until no nodes remain.
 // Here they win in rounds: a node wins if its key is the highest among the nodes whose win could change its
-// key or its neighbours, since it will win whatever happens elsewhere. For MIST those are its neighbours; for
-// PCL, where keys hold degrees, their neighbours too. As degrees only fall, the order of the keys is that of
+// key or its neighbors, since it will win whatever happens elsewhere. For MIST those are its neighbors; for
+// PCL, where keys hold degrees, their neighbors too. As degrees only fall, the order of the keys is that of
 // the wins.
 //
 // All nodes remain, none goes or is found, and for MIST the keys are set. The first block gets the key of a
@@ -102,7 +102,7 @@ __device__ __noinline__ void find_winners(Graph<B> graph, Sets sets, bool pcl) {
       for_each_node(graph, remaining, [&](int32_t k, int32_t node, bool remains) {
         uint32_t degree = 0;
         if (remains) {
-          graph.for_neighbours(k, remaining, [&](int32_t, uint32_t near) { degree += __popc(near); });
+          graph.for_neighbors(k, remaining, [&](int32_t, uint32_t near) { degree += __popc(near); });
         }
         degree = node_reduce(degree, Sum{});
         if (remains) {
@@ -124,7 +124,7 @@ __device__ __noinline__ void find_winners(Graph<B> graph, Sets sets, bool pcl) {
       const uint32_t highest = highest_near(graph, k, leads, remaining, best);
       const bool wins = leads && highest == best[node];
       if (wins) {
-        graph.for_neighbours(k, remaining, [&](int32_t word, uint32_t near) {
+        graph.for_neighbors(k, remaining, [&](int32_t word, uint32_t near) {
           if (near != 0) {
             atomicOr(sets.going(team.rank) + word, near);
           }

@@ -39,16 +39,16 @@ struct Team {
 // The best of the values of all blocks, for all threads; better(a, b) picks one of two by a total order.
 template <typename T>
 __device__ inline T team_best(const Team& team, T value) {
-  __shared__ T of_block[kMostBlocks];
+  __shared__ T block_values[kMostBlocks];
   value = block_best(value);
   if (threadIdx.x < team.size) {
-    *team.in_block(threadIdx.x, of_block + team.rank) = value;
+    *team.in_block(threadIdx.x, block_values + team.rank) = value;
   }
   team.sync();
   for (int32_t other = 0; other < team.size; ++other) {
-    value = better(value, of_block[other]);
+    value = better(value, block_values[other]);
   }
-  return value;  // of_block is free again when the team has met once more
+  return value;  // block_values is free again when the team has met once more
 }
 
 }  // namespace detector::proposal_clusters

@@ -70,7 +70,7 @@ struct Means {
 // scores, best first. Each block of a team has all, and writes what it finds to the others' too; if they do
 // not fit into shared memory there is one copy in global memory.
 //
-// The node of the highest key wins and its neighbours go with it, and so on. A key is
+// The node of the highest key wins and its neighbors go with it, and so on. A key is
 // degree << 16 | 65535 - node, for MIST without the degree.
 template <typename B>
 struct Nodes {

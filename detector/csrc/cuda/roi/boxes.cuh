@@ -19,29 +19,29 @@ struct BoxesByImage {
 
 constexpr int kOrderThreads = kWarp * kWarp;
 
-// Where the `mine` items of a thread go among those of its block of kOrderThreads, in the order of the
-// threads.
+// The position of the `count` items of a thread among all items of its block of kOrderThreads, in the order
+// of the threads.
 struct Place {
   int before, total;
 };
 
-__device__ inline Place place_of(int mine) {
-  __shared__ int of_warp[kWarp];
-  int before = mine;  // of this thread and those before it
+__device__ inline Place place_of(int count) {
+  __shared__ int warp_totals[kWarp];
+  int before = count;  // of this thread and those before it
   for (int offset = 1; offset < kWarp; offset *= 2) {
     const int lower = __shfl_up_sync(0xffffffffu, before, offset);
     before += lane_of_thread() >= offset ? lower : 0;
   }
   if (lane_of_thread() == kWarp - 1) {
-    of_warp[warp_of_thread()] = before;
+    warp_totals[warp_of_thread()] = before;
   }
   __syncthreads();
-  Place place{before - mine, 0};
+  Place place{before - count, 0};
   for (int warp = 0; warp < kWarp; ++warp) {
-    place.before += warp < warp_of_thread() ? of_warp[warp] : 0;
-    place.total += of_warp[warp];
+    place.before += warp < warp_of_thread() ? warp_totals[warp] : 0;
+    place.total += warp_totals[warp];
   }
-  __syncthreads();  // of_warp is free again
+  __syncthreads();  // warp_totals is free again
   return place;
 }
 
@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(kOrderThreads)
   const int group = blockIdx.x;
   const int stretch = (num_boxes + kOrderThreads - 1) / kOrderThreads;
   const int first = min(int(threadIdx.x) * stretch, num_boxes), end = min(first + stretch, num_boxes);
-  int earlier = 0, mine = 0;
+  int earlier = 0, count = 0;
   for (int r = first; r < end; ++r) {
-    const int of_box = group_of(r);
-    earlier += of_box < group;
-    mine += of_box == group;
+    const int box_group = group_of(r);
+    earlier += box_group < group;
+    count += box_group == group;
   }
   const int start = block_reduce(earlier, Sum{});
-  int position = start + place_of(mine).before;
+  int position = start + place_of(count).before;
   for (int r = first; r < end; ++r) {
     if (group_of(r) == group) {
       order[position++] = r;

@@ -187,10 +187,11 @@ void launch_gather(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes
                    const Op& op, const Output<T>& output) {
   const int64_t shared = kStaged ? sizes.cells() * sizeof(Pack<T, V>) : 0;
   const int threads = shared > 100 * 1024 ? 1024 : 512;
-  const int64_t of_processor =
+  const int64_t blocks_per_processor =
       std::min<int64_t>(1024 / threads, kStaged ? 227 * 1024 / (shared + 1024) : 1024);
   const int64_t groups = ceil_div(sizes.channels, V);
-  const int64_t slots = std::max<int64_t>(of_processor, 1) * device_attribute(cudaDevAttrMultiProcessorCount);
+  const int64_t slots =
+      std::max<int64_t>(blocks_per_processor, 1) * device_attribute(cudaDevAttrMultiProcessorCount);
   const int chunks = chunks_for(groups * sizes.images, slots);
   const auto kernel = gather_kernel<T, V, kStaged, Op>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));

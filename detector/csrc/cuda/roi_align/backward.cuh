@@ -58,12 +58,12 @@ struct Row {
 #pragma unroll 1
     for (int first = x.begin; first < x.end; first += kNear) {
       const T* from = further(grad + box.first, y.begin * pooled_width + first, size);
-      A of_row[kNear][V];
-      load(from, size, x.end - first, of_row);
+      A row_grad[kNear][V];
+      load(from, size, x.end - first, row_grad);
       const A weight = box.y.of[y.begin][row].values[0];
 #pragma unroll
       for (int i = 0; i < kNear * V; ++i) {
-        of_row[i / V][i % V] *= weight;  // not zero, the first bin weighs
+        row_grad[i / V][i % V] *= weight;  // not zero, the first bin weighs
       }
 #pragma unroll 1
       for (int bin = y.begin + 1; bin < y.end; ++bin) {
@@ -72,7 +72,7 @@ struct Row {
         load(from, size, x.end - first, below);
 #pragma unroll
         for (int i = 0; i < kNear; ++i) {
-          add_to<kCareful>(of_row[i], box.y.of[bin][row].values[0], below[i]);
+          add_to<kCareful>(row_grad[i], box.y.of[bin][row].values[0], below[i]);
         }
       }
 #pragma unroll
@@ -81,7 +81,7 @@ struct Row {
           const Pack<A, kSide> weights = box.x.of[first + i][0];
 #pragma unroll
           for (int c = 0; c < kSide; ++c) {
-            add_to<kCareful>(sums[c], weights.values[c], of_row[i]);
+            add_to<kCareful>(sums[c], weights.values[c], row_grad[i]);
           }
         }
       }
@@ -167,10 +167,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
   const int y = first_row + row.row;
   if (exists && y < sizes.height) {
-    const int64_t of_image = (int64_t(chunk) * sizes.images + image) * sizes.channels * sizes.cells();
+    const int64_t image_offset = (int64_t(chunk) * sizes.images + image) * sizes.channels * sizes.cells();
     const int64_t cell_stride = channels_last ? sizes.channels : 1;
     const int64_t channel_stride = channels_last ? 1 : sizes.cells();
-    A* to = parts + of_image + channel * channel_stride + (y * sizes.width + first_column) * cell_stride;
+    A* to = parts + image_offset + channel * channel_stride + (y * sizes.width + first_column) * cell_stride;
     const int number = min(int64_t(kSide), sizes.width - first_column);
     if (!channels_last && sizes.width % kPackSize<A> == 0) {
       row.store_packs(to, number, channel_stride);
@@ -216,8 +216,8 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   }
   const Tensor tables = allocate(output, {sizes.boxes, int64_t(sizeof(BoxTable<A>))}, ScalarType::Byte);
   auto* table = static_cast<BoxTable<A>*>(tables.mutable_data_ptr());
-  constexpr int of_block = 128;
-  tables_kernel<<<blocks_for(sizes.boxes * kWarp, of_block), of_block, 0, current_stream(output)>>>(
+  constexpr int block_threads = 128;
+  tables_kernel<<<blocks_for(sizes.boxes * kWarp, block_threads), block_threads, 0, current_stream(output)>>>(
       boxes, mean, sizes, table);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   launch_backward<T, V>(grad, boxes, FromTables<A>{table}, sizes, channels_last, output);

@@ -37,10 +37,10 @@ struct CellOfLane {
     cell = inside ? (high == 0 ? sample.low : sample.high) : kNoCell;
     weight = inside ? (high == 0 ? sample.low_weight : sample.high_weight) : A(0);
     const int other = __shfl_xor_sync(0xffffffffu, cell, 2);
-    const A of_other = __shfl_xor_sync(0xffffffffu, weight, 2);
+    const A other_weight = __shfl_xor_sync(0xffffffffu, weight, 2);
     // A sample outside counts as zero, whatever lies there: it stands in for half of the other.
     if ((cell == kNoCell) != (other == kNoCell)) {
-      weight = A(0.5) * (inside ? weight : of_other);
+      weight = A(0.5) * (inside ? weight : other_weight);
       cell = inside ? cell : other;
     }
   }
@@ -96,19 +96,19 @@ struct ByRows {
     const int exist = bin < sizes.pooled_width && (V >= 4 || lane % 4 < V) ? channels - channel : 0;
 #pragma unroll 1
     for (int bin_y = 0; bin_y < sizes.pooled_height; ++bin_y, to += bin_row) {
-      WeighedRow<A> of_bin[4];
+      WeighedRow<A> bin_rows[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        of_bin[k] = rows[bin_y * 4 + k];
+        bin_rows[k] = rows[bin_y * 4 + k];
       }
       A sum[V] = {};
-      const bool empty = of_bin[0].cell == kNoCell;
+      const bool empty = bin_rows[0].cell == kNoCell;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const Pack<T, V> cell = column[empty ? 0 : of_bin[k].cell];
+        const Pack<T, V> cell = column[empty ? 0 : bin_rows[k].cell];
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          sum[v] += of_bin[k].weight * A(cell.values[v]);
+          sum[v] += bin_rows[k].weight * A(cell.values[v]);
         }
       }
 #pragma unroll
@@ -183,9 +183,10 @@ void launch_by_rows(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxe
   const int64_t shared = sizes.cells() * sizeof(Pack<T, V>),
                 rows = kRowWarps * kWarp * sizeof(WeighedRow<Accumulate<T>>);
   const int threads = shared > 100 * 1024 ? 1024 : 512;
-  const int64_t of_processor = std::min<int64_t>(1024 / threads, 227 * 1024 / (shared + rows + 1024));
+  const int64_t blocks_per_processor = std::min<int64_t>(1024 / threads, 227 * 1024 / (shared + rows + 1024));
   const int64_t groups = ceil_div(sizes.channels, V);
-  const int64_t slots = std::max<int64_t>(of_processor, 1) * device_attribute(cudaDevAttrMultiProcessorCount);
+  const int64_t slots =
+      std::max<int64_t>(blocks_per_processor, 1) * device_attribute(cudaDevAttrMultiProcessorCount);
   const int chunks = roi::chunks_for(groups * sizes.images, slots);
   const auto kernel = by_rows_kernel<T, V>;
   STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
@@ -201,13 +202,13 @@ bool launch_by_rows(const Tensor& input, const Tensor& boxes, const Sizes& sizes
   constexpr int V = 16 / sizeof(T);
   const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
                        kRowWarps * kWarp * sizeof(WeighedRow<Accumulate<T>>);
-  const int64_t of_channel = sizes.cells() * sizeof(T);
+  const int64_t channel_bytes = sizes.cells() * sizeof(T);
   if (mean.sampling_ratio != kSamples || std::max(sizes.pooled_height, sizes.pooled_width) > kMostBins ||
-      of_channel * V / 2 > most) {
+      channel_bytes * V / 2 > most) {
     return false;
   }
   const roi::OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
-  if (of_channel * V <= most) {
+  if (channel_bytes * V <= most) {
     launch_by_rows<T, V>(input, ordered.view(), sizes, mean, output);
   } else {
     launch_by_rows<T, V / 2>(input, ordered.view(), sizes, mean, output);

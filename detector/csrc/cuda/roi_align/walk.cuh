@@ -69,10 +69,10 @@ struct Shared {
   };
   BoxWeights<A> weights[2][kWarps];
   Hit hits[kThreads];
-  unsigned of_warp[kWarps];
+  unsigned warp_hits[kWarps];
 };
 
-// The boxes of a block and where they meet its tile.
+// The boxes of a block and where they meet the tile of the block.
 template <typename A, typename Source>
 struct Walk {
   Source source;
@@ -82,45 +82,45 @@ struct Walk {
   int first, end;
   Shared<A, Source>& shared;
 
-  // Calls add(weights) for each box from first to end that touches the tile, and each kBins x kBins of its
-  // bins, in order; a warp works out the weights of one of them for all warps.
+  // Calls add(weights) for each box from first to end that touches the tile, and each kBins x kBins of
+  // the bins of the box, in order; a warp computes the weights of one of them for all warps.
   template <typename Add>
   __device__ void operator()(const Add& add) const {
-    auto& [weights, hits, of_warp] = shared;
+    auto& [weights, hits, warp_hits] = shared;
     const int lane = lane_of_thread(), warp = warp_of_thread();
     int half = 0;
     for (int base = first; base < end; base += kThreads) {
       const int position = min(base + int(threadIdx.x), end - 1);
-      const typename Source::Box mine = source.box(position, sizes);
-      const bool hit = base + int(threadIdx.x) < end && source.may_touch(mine, tile, sizes);
-      const unsigned of_lanes = __ballot_sync(0xffffffffu, hit);
+      const typename Source::Box thread_box = source.box(position, sizes);
+      const bool hit = base + int(threadIdx.x) < end && source.may_touch(thread_box, tile, sizes);
+      const unsigned lane_hits = __ballot_sync(0xffffffffu, hit);
       if (lane == 0) {
-        of_warp[warp] = of_lanes;
+        warp_hits[warp] = lane_hits;
       }
       __syncthreads();
-      int before = __popc(of_lanes & ((1u << lane) - 1)), total = 0;
+      int before = __popc(lane_hits & ((1u << lane) - 1)), total = 0;
       for (int w = 0; w < kWarps; ++w) {
-        before += w < warp ? __popc(of_warp[w]) : 0;
-        total += __popc(of_warp[w]);
+        before += w < warp ? __popc(warp_hits[w]) : 0;
+        total += __popc(warp_hits[w]);
       }
       if (hit) {
-        hits[before] = {mine, order[position]};
+        hits[before] = {thread_box, order[position]};
       }
       __syncthreads();
       for (int bin_y = 0; bin_y < sizes.pooled_height; bin_y += kBins) {
         for (int bin_x = 0; bin_x < sizes.pooled_width; bin_x += kBins) {
           for (int round = 0; round < total; round += kWarps, half ^= 1) {
-            BoxWeights<A>* of_round = weights[half];  // the other half may still be in use
+            BoxWeights<A>* round_weights = weights[half];  // the other half may still be in use
             if (round + warp < total) {
-              const auto& [its, index] = hits[round + warp];
-              source.weigh(its, tile, sizes, bin_y, bin_x, of_round[warp]);
+              const auto& [hit_box, index] = hits[round + warp];
+              source.weigh(hit_box, tile, sizes, bin_y, bin_x, round_weights[warp]);
               const int64_t bin = index * sizes.bins() + int64_t(bin_y) * sizes.pooled_width + bin_x;
-              of_round[warp].first = bin * sizes.channels;
+              round_weights[warp].first = bin * sizes.channels;
             }
             __syncthreads();
 #pragma unroll 1
             for (int w = 0; w < min(kWarps, total - round); ++w) {
-              add(of_round[w]);
+              add(round_weights[w]);
             }
           }
         }

@@ -18,9 +18,9 @@ class AnySamples {
   __device__ AnySamples(const Axis<A>& axis, int first_bin, int bins, int first_cell, int size)
       : axis_(axis), first_bin_(first_bin), bins_(bins), first_cell_(first_cell), size_(size) {
     const int lane = lane_of_thread(), bin = first_bin + lane / kFew;
-    const Sample<A> mine = axis.sample(bin, lane % kFew, size);
-    low_ = mine.inside && bin < bins ? mine.low - first_cell : -2;
-    high_weight_ = mine.high_weight;
+    const Sample<A> lane_sample = axis.sample(bin, lane % kFew, size);
+    low_ = lane_sample.inside && bin < bins ? lane_sample.low - first_cell : -2;
+    high_weight_ = lane_sample.high_weight;
   }
 
   __device__ A operator()(int bin, int cell) const {
@@ -28,9 +28,9 @@ class AnySamples {
     if (axis_.grid <= kFew) {
 #pragma unroll 1
       for (int k = 0; k < axis_.grid; ++k) {
-        const int of_sample = __shfl_sync(0xffffffffu, low_, bin * kFew + k);
+        const int sample_low = __shfl_sync(0xffffffffu, low_, bin * kFew + k);
         const A high_weight = __shfl_sync(0xffffffffu, high_weight_, bin * kFew + k);
-        weight += of_sample == cell ? A(1) - high_weight : of_sample == cell - 1 ? high_weight : A(0);
+        weight += sample_low == cell ? A(1) - high_weight : sample_low == cell - 1 ? high_weight : A(0);
       }
     } else if (first_bin_ + bin < bins_) {
       bin += first_bin_;
@@ -78,10 +78,10 @@ struct AxisWeights {
       any |= uint64_t(__ballot_sync(0xffffffffu, weight != A(0))) << i;
     }
     if (lane < kParts) {
-      constexpr uint64_t of_cell = 0x0101010101010101u;  // in all bins
-      const uint64_t of_part = any & (of_cell * ((1u << kPart) - 1) << lane * kPart);
-      bins[lane] = {uint16_t(of_part == 0 ? 0 : (__ffsll(of_part) - 1) / kSide),
-                    uint16_t(of_part == 0 ? 0 : (63 - __clzll(of_part)) / kSide + 1)};
+      constexpr uint64_t cell_in_all_bins = 0x0101010101010101u;
+      const uint64_t part_bits = any & (cell_in_all_bins * ((1u << kPart) - 1) << lane * kPart);
+      bins[lane] = {uint16_t(part_bits == 0 ? 0 : (__ffsll(part_bits) - 1) / kSide),
+                    uint16_t(part_bits == 0 ? 0 : (63 - __clzll(part_bits)) / kSide + 1)};
     }
   }
 };

@@ -67,11 +67,11 @@ __global__ void __launch_bounds__(1024)
   ExactSums<A> sums(cells, (end - first) * int64_t(bins));
   const int at_once = max(int(blockDim.x) / bins, 1);  // boxes
   for (int first_bin = 0; first_bin < bins && first < end; first_bin += blockDim.x) {
-    const int bin = first_bin + threadIdx.x % bins, of_thread = threadIdx.x / bins;
-    const bool works = bin < bins && of_thread < at_once;
+    const int bin = first_bin + threadIdx.x % bins, thread_box = threadIdx.x / bins;
+    const bool works = bin < bins && thread_box < at_once;
     const int64_t at = channel * bins + min(bin, bins - 1);
-    Walk<T, kOrdered> walk{grad + at,         argmax + at, boxes.order, sizes.channels * bins,
-                           first + of_thread, end,         at_once};
+    Walk<T, kOrdered> walk{grad + at,          argmax + at, boxes.order, sizes.channels * bins,
+                           first + thread_box, end,         at_once};
     Items<T> items = walk.next();
     for (int box = first; box < end; box += at_once * kItems) {
       const Items<T> next = walk.next();  // on their way while others are added
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(1024)
       int cell[kItems];
 #pragma unroll
       for (int k = 0; k < kItems; ++k) {
-        const bool exists = works && box + of_thread + k * at_once < end;
+        const bool exists = works && box + thread_box + k * at_once < end;
         cell[k] = items.argmax[k] - first_cell;
         cell[k] = exists && unsigned(cell[k]) < unsigned(cells) ? cell[k] : sums.nowhere();
         value[k] = exists ? A(items.grad[k]) : A(0);
@@ -146,13 +146,13 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
       ordered ? ordered->view() : roi::BoxesByImage<A>{}, sizes, chunks, bands, direct ? nullptr : sums,
       direct ? to : nullptr);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  const int64_t of_image = channels * cells;
+  const int64_t image_size = channels * cells;
   if (channels_last) {
     roi::transpose(
-        roi::Strided<A>{sums, sizes.images * of_image, of_image, cells, 1, chunks, channels, cells},
+        roi::Strided<A>{sums, sizes.images * image_size, image_size, cells, 1, chunks, channels, cells},
         sizes.images, to, stream);
   } else if (!direct) {
-    roi::sum_parts(sums, chunks, sizes.images * of_image, to, stream);
+    roi::sum_parts(sums, chunks, sizes.images * image_size, to, stream);
   }
 }
 

@@ -62,14 +62,14 @@ __global__ void bins_kernel(const A* rows, A scale, Sizes sizes, const int* grou
   if (position >= sizes.boxes) {
     return;
   }
-  const int r = order[position], i = at % pitch, of_box = groups[r] % kClasses;
+  const int r = order[position], i = at % pitch, window_class = groups[r] % kClasses;
   const PooledBox<A> box(rows + 5 * int64_t(r), scale, sizes.pooled_height, sizes.pooled_width);
   const Span y = box.rows(i / sizes.pooled_width, sizes.height);
   const Span x = box.columns(i % sizes.pooled_width, sizes.width);
   const int nothing = grid.nothing();
   Bin bin(grid.zero(), nothing, nothing, grid.zero());
   if (i < sizes.bins() && groups[r] < sizes.images * kClasses && !y.empty() && !x.empty()) {
-    const int height = 1 << (of_box / kSides), width = 1 << (of_box % kSides);
+    const int height = 1 << (window_class / kSides), width = 1 << (window_class % kSides);
     const int right = max(x.end - width - x.begin, 0), rows_down = max(y.end - height - y.begin, 0);
     const int first = y.begin * grid.stride() + x.begin, down = rows_down * grid.stride();
     if (rows_down > height || right > width) {
@@ -106,22 +106,22 @@ __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& box
   const bool odd = bins % 2 != 0;
   const int step = int(blockDim.x) / kWarp * at_once;
   for (int first_pair = 0; first_pair < pairs; first_pair += kWarp) {
-    const int of_lane = min(lane / pairs, at_once - 1);  // the box
-    const int wanted = first_pair + lane - of_lane * pairs, pair = min(wanted, pairs - 1);
+    const int lane_box = min(lane / pairs, at_once - 1);  // which of the warp's boxes
+    const int wanted = first_pair + lane - lane_box * pairs, pair = min(wanted, pairs - 1);
     const bool last = odd && pair == pairs - 1;
     const int before = pair == 0 ? lane + pairs - 1 : lane - 1;
     const Bin* records = boxes.bins + 2 * pair;
     const auto fetch = [&](int position) {
       return load_once<2>(records + uint64_t(uint32_t(min(position, end - 1))) * pitch);
     };
-    int position = first + warp_of_thread() * at_once + of_lane;
+    int position = first + warp_of_thread() * at_once + lane_box;
     Pack<Bin, 2> next = fetch(position);
     uint32_t next_box = boxes.order[min(position, end - 1)];
-    for (; position - of_lane < end; position += step) {
+    for (; position - lane_box < end; position += step) {
       const Bin place[2] = {next.values[0], next.values[1]};
       const uint64_t offset = uint64_t(next_box) * box_stride + 2 * pair;
-      T* const of_values = kept(values + offset);
-      int32_t* const of_argmax = kept(argmax + offset);
+      T* const box_values = kept(values + offset);
+      int32_t* const box_argmax = kept(argmax + offset);
       next = fetch(position + step);  // on its way meanwhile
       next_box = boxes.order[min(position + step, end - 1)];
       const bool exists = position < end && wanted < pairs;
@@ -145,8 +145,8 @@ __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& box
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         const bool between = odd && v % 2 != 0;
-        T* const to = of_values + v * bins;
-        int32_t* const cell_to = of_argmax + v * bins;
+        T* const to = box_values + v * bins;
+        int32_t* const cell_to = box_argmax + v * bins;
         if (!kPaired) {
           for (int k = 0; k < 2; ++k) {
             if (exists && v < exist && 2 * pair + k < bins) {
@@ -189,13 +189,13 @@ __global__ void __launch_bounds__(kMostThreads<V>)
                       (bins % 2 == 0 || (V > 1 && pairs_of(sizes) <= kWarp));
   Windows<T, V> windows(shared, {int(sizes.height), int(sizes.width)});
   __syncthreads();
-  for (int of_class = 0; of_class < (impossible ? 1 : kClasses); ++of_class) {
-    const int start = boxes.starts[image * kClasses + of_class];
-    const int64_t count = boxes.starts[image * kClasses + of_class + 1] - start;
+  for (int window_class = 0; window_class < (impossible ? 1 : kClasses); ++window_class) {
+    const int start = boxes.starts[image * kClasses + window_class];
+    const int64_t count = boxes.starts[image * kClasses + window_class + 1] - start;
     const int first = start + int(count * chunk / chunks), end = start + int(count * (chunk + 1) / chunks);
     if (first < end) {
       if (!impossible) {
-        windows.resize(reader, of_class / kSides, of_class % kSides);
+        windows.resize(reader, window_class / kSides, window_class % kSides);
       }
       T* const values = output.values + channel * bins;
       int32_t* const argmax = output.argmax + channel * bins;
@@ -231,16 +231,17 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
       ScalarType::Byte);
   const auto* row = static_cast<const A*>(rows.const_data_ptr());
   auto* bin = static_cast<Bin*>(scratch.mutable_data_ptr());
-  int* of_box = reinterpret_cast<int*>(bin + num_bins);
-  int *order = of_box + sizes.boxes, *starts = order + sizes.boxes;
-  constexpr int of_block = 128;
-  groups_kernel<<<blocks_for(sizes.boxes, of_block), of_block, 0, stream>>>(row, scale, sizes, of_box);
+  int* box_groups = reinterpret_cast<int*>(bin + num_bins);
+  int *order = box_groups + sizes.boxes, *starts = order + sizes.boxes;
+  constexpr int block_threads = 128;
+  groups_kernel<<<blocks_for(sizes.boxes, block_threads), block_threads, 0, stream>>>(row, scale, sizes,
+                                                                                      box_groups);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  roi::order_kernel<<<num_groups + 1, roi::kOrderThreads, 0, stream>>>(GroupOf{of_box}, int(sizes.boxes),
+  roi::order_kernel<<<num_groups + 1, roi::kOrderThreads, 0, stream>>>(GroupOf{box_groups}, int(sizes.boxes),
                                                                        int(num_groups), order, starts);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
-  bins_kernel<<<blocks_for(num_bins, of_block), of_block, 0, stream>>>(row, scale, sizes, of_box, order, grid,
-                                                                       bin);
+  bins_kernel<<<blocks_for(num_bins, block_threads), block_threads, 0, stream>>>(
+      row, scale, sizes, box_groups, order, grid, bin);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
   const int parts = shared > 100 * 1024 ? 1 : 2;  // of a processor
   const int64_t groups = ceil_div(sizes.channels, V);

@@ -37,18 +37,18 @@ struct FloatKey {
 };
 
 struct DoubleKey {
-  double of_value;
-  uint32_t of_tie;
+  double value_;
+  uint32_t tie_;
 
   __device__ DoubleKey() {}
-  __device__ DoubleKey(double value, uint32_t tie) : of_value(value), of_tie(tie) {}
+  __device__ DoubleKey(double value, uint32_t tie) : value_(value), tie_(tie) {}
 
   __device__ static DoubleKey of(double value, int cell) { return {value, uint32_t(0xffff - cell) << 16}; }
-  __device__ uint32_t tie() const { return of_tie; }
-  __device__ double value() const { return of_value; }
-  __device__ int cell() const { return ~of_tie >> 16; }
+  __device__ uint32_t tie() const { return tie_; }
+  __device__ double value() const { return value_; }
+  __device__ int cell() const { return ~tie_ >> 16; }
   __device__ bool operator>(const DoubleKey& other) const {
-    return of_value > other.of_value || (of_value == other.of_value && of_tie > other.of_tie);
+    return value_ > other.value_ || (value_ == other.value_ && tie_ > other.tie_);
   }
 };
 

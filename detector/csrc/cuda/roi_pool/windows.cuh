@@ -118,10 +118,10 @@ class Windows {
     const int cells = grid_.height * grid_.width, gap = grid_.stride() - grid_.width;
     const unsigned reciprocal = 0xffffffffu / grid_.width + 1;  // i * reciprocal >> 32 is the row of cell i
     const auto row_of = [&](int i) { return grid_.width == 1 ? i : int(__umulhi(i, reciprocal)); };
-    const T* of_channel[V];
+    const T* channel_data[V];
 #pragma unroll
     for (int v = 0; v < V; ++v) {  // the last channel again in place of those there are not
-      of_channel[v] = reader.data + min(v, reader.channels - 1) * reader.channel_stride;
+      channel_data[v] = reader.data + min(v, reader.channels - 1) * reader.channel_stride;
     }
     for (int base = threadIdx.x; base < cells; base += kAtOnce * blockDim.x) {
       A value[kAtOnce][V];
@@ -131,7 +131,7 @@ class Windows {
         const int64_t at = y * reader.row_stride + x * reader.column_stride;
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          value[k][v] = A(of_channel[v][at]);
+          value[k][v] = A(channel_data[v][at]);
         }
       }
 #pragma unroll

@@ -12,7 +12,7 @@ struct Corners {
   static constexpr int kWords = kCorners * F / kPackSize<T>;  // of sixteen bytes, of a point
   uint4 words[kThreads * kWords];
 
-  // Where the words that neighbours read at once lie in different banks.
+  // Where the words that neighbors read at once lie in different banks.
   static __device__ int place(int point, int word) {
     constexpr bool kTurned = (kWords & (kWords - 1)) == 0;
     return point * kWords + (kTurned ? word ^ point * kWords / 8 % kWords : word);

@@ -1,5 +1,5 @@
 // Channels last: a thread has a pack of channels of one row and walks along a strip of columns. Threads of
-// neighbouring rows follow each other, so that what two rows read is in the L1 cache for the second.
+// neighboring rows follow each other, so that what two rows read is in the L1 cache for the second.
 #pragma once
 
 #include "nchw.cuh"

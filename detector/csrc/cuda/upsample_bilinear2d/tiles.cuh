@@ -56,16 +56,16 @@ template <typename A>
 struct WarpTaps {
   const Axis<A>& axis;
   int first = -kWarp;
-  Tap<A> of_lane{};
+  Tap<A> lane_tap{};
 
   __device__ Tap<A> operator()(int o) {
     if (o - first >= kWarp) {
       first = o;
-      of_lane = axis.tap(min(o + lane_of_thread(), axis.out - 1));
+      lane_tap = axis.tap(min(o + lane_of_thread(), axis.out - 1));
     }
-    return {__shfl_sync(0xffffffffu, of_lane.lower, o - first),
-            __shfl_sync(0xffffffffu, of_lane.upper, o - first),
-            __shfl_sync(0xffffffffu, of_lane.weight, o - first)};
+    return {__shfl_sync(0xffffffffu, lane_tap.lower, o - first),
+            __shfl_sync(0xffffffffu, lane_tap.upper, o - first),
+            __shfl_sync(0xffffffffu, lane_tap.weight, o - first)};
   }
 };
 

@@ -1,4 +1,4 @@
-// A thread walks along one axis, height in NCHW and width in NHWC, and keeps in registers what two neighbours
+// A thread walks along one axis, height in NCHW and width in NHWC, and keeps in registers what two neighbors
 // share. Along the other axis, the `line`, it stands still; so its weights there are computed once.
 #pragma once
 

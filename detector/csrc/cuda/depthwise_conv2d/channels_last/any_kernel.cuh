@@ -1,5 +1,5 @@
 // Any kernel, stride and dilation in channels_last. A thread has a vector of channels and walks down a column
-// of pixels; what its neighbours read as well comes from the L1 cache, and the weights from shared memory. So
+// of pixels; what its neighbors read as well comes from the L1 cache, and the weights from shared memory. So
 // it reads each element once for every tap, which is little where a stride leaves few outputs.
 #pragma once
 
@@ -81,12 +81,13 @@ __global__ void __launch_bounds__(kThreads, kStencilBlocks)
   extern __shared__ __align__(16) unsigned char shared[];
   T* const weights = reinterpret_cast<T*>(shared);  // (taps, channels of the block)
   __shared__ Tap taps[kMostTaps];
-  const int of_block = blockDim.x * V;
-  const Place place = place_of_block(walk, of_block, blockDim.y);
+  const int block_channels = blockDim.x * V;
+  const Place place = place_of_block(walk, block_channels, blockDim.y);
   copy_taps(stencil, 0, stencil.count, taps);
-  for (int c = threadIdx.x; c < min(of_block, walk.channels - place.channel); c += blockDim.x) {
+  for (int c = threadIdx.x; c < min(block_channels, walk.channels - place.channel); c += blockDim.x) {
     for (int t = threadIdx.y; t < stencil.count; t += blockDim.y) {
-      weights[t * of_block + c] = weight[int64_t(place.channel + c) * stencil.count + stencil.taps[t].number];
+      weights[t * block_channels + c] =
+          weight[int64_t(place.channel + c) * stencil.count + stencil.taps[t].number];
     }
   }
   __syncthreads();
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, kStencilBlocks)
       for (int b = 0; b < kBatch; ++b) {
         if (inside[b]) {
           float factors[V];
-          load(own_weights + (t + b) * of_block, factors);
+          load(own_weights + (t + b) * block_channels, factors);
 #pragma unroll
           for (int v = 0; v < V; ++v) {
             sums[v] += float(packs[b].values[v]) * factors[v];
@@ -158,10 +159,10 @@ __global__ void __launch_bounds__(kThreads, kStencilGradWeightBlocks)
                                float* __restrict__ partial) {
   constexpr int V = 16 / sizeof(T), kTaps = kGradWeightTaps;
   __shared__ Tap taps[kTaps];
-  __shared__ __align__(16) float of_thread[kThreads * V];
-  const int thread = threadIdx.y * blockDim.x + threadIdx.x, of_block = blockDim.x * V;
+  __shared__ __align__(16) float thread_sums[kThreads * V];
+  const int thread = threadIdx.y * blockDim.x + threadIdx.x, block_channels = blockDim.x * V;
   const int first_tap = blockIdx.y * kTaps, count = min(kTaps, stencil.count - first_tap);
-  const Place place = place_of_block(walk, of_block, blockDim.y);
+  const Place place = place_of_block(walk, block_channels, blockDim.y);
   copy_taps(stencil, first_tap, count, taps);
   __syncthreads();
 
@@ -196,18 +197,19 @@ __global__ void __launch_bounds__(kThreads, kStencilGradWeightBlocks)
     }
   }
 
-  float* const of_place = partial + int64_t(blockIdx.x / walk.channel_blocks) * stencil.count * walk.channels;
+  float* const block_partial =
+      partial + int64_t(blockIdx.x / walk.channel_blocks) * stencil.count * walk.channels;
 #pragma unroll
   for (int t = 0; t < kTaps; ++t) {
-    store(sums[t], of_thread + thread * V);
+    store(sums[t], thread_sums + thread * V);
     __syncthreads();
-    for (int i = thread; i < of_block; i += blockDim.x * blockDim.y) {
+    for (int i = thread; i < block_channels; i += blockDim.x * blockDim.y) {
       float sum = 0;
       for (int y = 0; y < blockDim.y; ++y) {
-        sum += of_thread[y * of_block + i];
+        sum += thread_sums[y * block_channels + i];
       }
       if (t < count && place.channel + i < walk.channels) {
-        of_place[int64_t(first_tap + t) * walk.channels + place.channel + i] = sum;
+        block_partial[int64_t(first_tap + t) * walk.channels + place.channel + i] = sum;
       }
     }
     __syncthreads();
@@ -218,10 +220,10 @@ __global__ void __launch_bounds__(kThreads, kStencilGradWeightBlocks)
 inline dim3 cut_channels(Walk& walk, int vector) {
   const int packs = walk.channels / vector;
   walk.channel_blocks = ceil_div(packs, kWarp);
-  const int of_block = ceil_div(packs, walk.channel_blocks);
-  const int columns = kThreads / of_block;
+  const int block_packs = ceil_div(packs, walk.channel_blocks);
+  const int columns = kThreads / block_packs;
   walk.column_blocks = ceil_div(walk.width, columns);
-  return dim3(of_block, columns);
+  return dim3(block_packs, columns);
 }
 
 // Offsets within some rows of an image are int, and so is the number of blocks.

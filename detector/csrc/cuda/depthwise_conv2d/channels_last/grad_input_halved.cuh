@@ -1,6 +1,6 @@
 // The gradient of the input of 3 x 3 with stride 2 and padding 1 in channels_last, as networks halve an
 // image. A thread has a few channels and walks down the rows of the gradient of the output with all taps in
-// registers; what its neighbour reads as well comes from the L1 cache.
+// registers; what its neighbor reads as well comes from the L1 cache.
 #pragma once
 
 #include "any_kernel.cuh"
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads, kHalvedBlocks)
   }
 }
 
-// Whether the kernel is for the problem; has_stencil has been asked.
+// Whether the kernel handles the problem. The caller has checked has_stencil.
 inline bool halves(const Problem& p) {
   return p.kernel_h == 3 && p.kernel_w == 3 && p.stride_h == 2 && p.stride_w == 2 && p.pad_h == 1 &&
          p.pad_w == 1 && p.dilation_h == 1 && p.dilation_w == 1;

@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
   }
 
   // One kernel row at a time: (warps, K, V, lanes) in shared memory, where the rings were.
-  float* const of_warp = reinterpret_cast<float*>(shared);
+  float* const warp_sums = reinterpret_cast<float*>(shared);
   constexpr int kSums = K * V * kWarp;
   const int warps = blockDim.y * blockDim.z, warp = threadIdx.z * blockDim.y + threadIdx.y;
-  float* const of_block = partial + int64_t(blockIdx.x / walk.channel_blocks) * (K * K) * walk.channels;
+  float* const block_partial = partial + int64_t(blockIdx.x / walk.channel_blocks) * (K * K) * walk.channels;
   for (int kh = 0; kh < K; ++kh) {
     __syncthreads();
 #pragma unroll
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
       if (k / K == kh) {
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          of_warp[warp * kSums + (k % K * V + v) * kWarp + threadIdx.x] = sums[k][v];
+          warp_sums[warp * kSums + (k % K * V + v) * kWarp + threadIdx.x] = sums[k][v];
         }
       }
     }
@@ -131,12 +131,12 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
     for (int i = warp * kWarp + threadIdx.x; i < kSums; i += warps * kWarp) {
       float sum = 0;
       for (int w = 0; w < warps; ++w) {
-        sum += of_warp[w * kSums + i];
+        sum += warp_sums[w * kSums + i];
       }
       const int kw = i / (V * kWarp);
       const int channel = place.channel + i % kWarp * V + i / kWarp % V;
       if (channel < walk.channels) {
-        of_block[(kh * K + kw) * int64_t(walk.channels) + channel] = sum;
+        block_partial[(kh * K + kw) * int64_t(walk.channels) + channel] = sum;
       }
     }
   }
@@ -149,7 +149,7 @@ constexpr int kAddWarps = 8;
 template <typename T>
 __global__ void add_partials_kernel(const float* partial, int64_t blocks, int weights, int channels,
                                     T* grad_weight) {
-  __shared__ float of_warp[kAddWarps][kWarp];
+  __shared__ float warp_sums[kAddWarps][kWarp];
   const int k = blockIdx.x % weights;
   const int channel = blockIdx.x / weights * kWarp + threadIdx.x;
   float sum = 0;
@@ -159,11 +159,11 @@ __global__ void add_partials_kernel(const float* partial, int64_t blocks, int we
       sum += partial[(b * weights + k) * channels + channel];
     }
   }
-  of_warp[threadIdx.y][threadIdx.x] = sum;
+  warp_sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y == 0 && channel < channels) {
     for (int warp = 1; warp < kAddWarps; ++warp) {
-      sum += of_warp[warp][threadIdx.x];
+      sum += warp_sums[warp][threadIdx.x];
     }
     grad_weight[int64_t(channel) * weights + k] = static_cast<T>(sum);
   }

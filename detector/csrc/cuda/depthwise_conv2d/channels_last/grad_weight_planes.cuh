@@ -139,12 +139,12 @@ __global__ void __launch_bounds__(Pairs::warps* kWarp, 1)
   __syncthreads();
   static_assert(Pairs::warps * sizeof(float) * K * 16 * 8 <= 2 * Chunk::staging_bytes);
   auto* const scratch = reinterpret_cast<float (*)[16][8]>(shared) + warp * K;
-  float* const of_block = partial + int64_t(blockIdx.x / walk.channel_blocks) * (K * K) * walk.channels;
+  float* const block_partial = partial + int64_t(blockIdx.x / walk.channel_blocks) * (K * K) * walk.channels;
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {
     const int channel = place.channel + int(warp * kChannels) + c;
     if (channel < walk.channels) {
-      sum_diagonals<K>(pairs[c], scratch, of_block + channel, walk.channels);
+      sum_diagonals<K>(pairs[c], scratch, block_partial + channel, walk.channels);
     }
   }
 }

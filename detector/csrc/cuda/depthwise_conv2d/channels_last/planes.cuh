@@ -17,7 +17,7 @@ struct Chunk {
   static constexpr int staging_bytes = rows * input_columns * channels * 2;
 };
 
-// Where the 16 bytes of eight channels of a staged pixel are, such that eight neighbours lie in different
+// Where the 16 bytes of eight channels of a staged pixel are, such that eight neighbors lie in different
 // banks.
 __device__ inline unsigned staging_offset(unsigned row, unsigned column, unsigned octet) {
   return ((row * Chunk::input_columns + column) * 4 + (octet ^ (column / 2 % 4))) * 16;

@@ -98,11 +98,11 @@ __global__ void __launch_bounds__(Toeplitz::warps* kWarp, Toeplitz::blocks)
   for (int c = 0; c < kChannels; ++c) {
     const int channel = place.channel + int(warp * kChannels) + c;
     const bool exists = channel < walk.channels;
-    const T* of_channel = exists ? weight + int64_t(channel) * K * K : nullptr;
+    const T* channel_weight = exists ? weight + int64_t(channel) * K * K : nullptr;
     if (flipped) {
-      load_toeplitz<K, true>(of_channel, toeplitz[c]);
+      load_toeplitz<K, true>(channel_weight, toeplitz[c]);
     } else {
-      load_toeplitz<K, false>(of_channel, toeplitz[c]);
+      load_toeplitz<K, false>(channel_weight, toeplitz[c]);
     }
     start[c] = exists && bias != nullptr ? static_cast<float>(bias[channel]) : 0.0f;
   }
