@@ -13,7 +13,7 @@ Contiguous planes on an H200; what was tried, in microseconds in CUDA graphs:
   as the blocks fill the GPU, times the strips of a thread and a half for adding up. 7 x 7: 118, 102, 108,
   109, 106, 109, - and 121. best_stretches() counts so.
 * A kernel that starts to add the blocks up while the last of them end (programmatic launch): no faster.
-* Half types by tensor cores, 7 x 7: forward 83, grad_weight 79 with copies, products and stores one after
+* Half precision by tensor cores, 7 x 7: forward 83, grad_weight 79 with copies, products and stores one after
   the other. With the next tile on its way grad_weight takes 61; forward took 98 to 123 so, much of it
   divisions for addresses and stores of 2 bytes, and takes 70 to 73 without them, by 8 columns of the input
   a product. By 16, with a third of the products: 68, and 66 with four blocks a channel (1, 2, 8, 16 and 32:

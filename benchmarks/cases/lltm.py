@@ -1,4 +1,4 @@
-"""lltm and lltm_sequence beside their plain PyTorch twins, eager and compiled.
+"""lltm and lltm_sequence beside the same in plain PyTorch, eager and compiled.
 
 At the tutorial's size, 16 x 32 x 128, launches and Python are all it costs. Tried on an H200 in float32:
 

@@ -19,7 +19,7 @@ contiguous; time of the kernel alone, one run each.
   fewer instructions and wavefronts (addresses worked out once, no load for windows that a bin has twice,
   rows of odd length): 0.34, slower. What held it up were the stores: alone, without pooling, they take 0.23
   ms in that order (0.33 of four channels), since warps drift apart and pieces of 32 bytes leave the cache
-  half written, to be read again. Alone, with a synchronisation a round: 0.21; clusters in step: 0.29 and
+  half written, to be read again. Alone, with a synchronization a round: 0.21; clusters in step: 0.29 and
   more; 8 bytes a lane, two channels of a box side by side: 0.14; 16 bytes and four: 0.13; 401 MB in order:
   0.10. Staged in shared memory for that: 0.31 to 0.44 (0.27 of four channels with streaming stores; 0.30 by
   bulk copies). A warp a box, a lane two bins, values in pairs by way of the lane before: 0.26; streaming

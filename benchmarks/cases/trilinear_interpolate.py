@@ -1,4 +1,4 @@
-"""trilinear_interpolate beside its plain PyTorch twin, eager and compiled.
+"""trilinear_interpolate beside the same in plain PyTorch, eager and compiled.
 
 On a GPU the time is that inside a CUDA graph: Python takes longer to start a pass than a GPU needs for
 the smaller cases.

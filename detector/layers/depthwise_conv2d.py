@@ -34,9 +34,9 @@ def depthwise_conv2d(
 
     The gradient goes to `input`, `weight` and `bias`, and may be differentiated again, any number of times.
     Equal inputs give equal bits, in the gradients too. On a GPU the host never waits, and the call can be
-    captured in a CUDA graph. Half types compute in float32; under autocast everything does, and the output
-    has the dtype of `input`. A NaN or infinity reaches only the outputs that see it, but on a GPU it may make
-    NaN of all the weight gradient of its channel.
+    captured in a CUDA graph. Half precision computes in float32; under autocast everything does, and
+    the output has the dtype of `input`. A NaN or infinity reaches only the outputs that see it, but on a GPU
+    it may make NaN of all the weight gradient of its channel.
 
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. A channels-last input

@@ -22,8 +22,8 @@ def lltm(input: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor) -> t
     Source: PyTorch's tutorial "Custom C++ and CUDA Extensions", which calls it LLTM.
 
     Gradients go to all five arguments; there is no second derivative. Equal inputs give equal bits wherever
-    torch's matrix products do, backward too. Half types compute in float32. On a GPU the host never waits,
-    and the call can be captured in a CUDA graph.
+    torch's matrix products do, backward too. Half precision computes in float32. On a GPU the host never
+    waits, and the call can be captured in a CUDA graph.
 
     Args:
         input (Tensor[N, I]): x; float64, float32, float16 or bfloat16, any strides.

@@ -22,8 +22,8 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     `torch._dynamo.config.capture_dynamic_output_shape_ops = True`. No gradient flows. Memory is linear in N.
 
     Args:
-        boxes (Tensor[N, 4]): xyxy; float64, float32, float16 or bfloat16 (half types compute in float32), any
-            strides.
+        boxes (Tensor[N, 4]): xyxy; float64, float32, float16 or bfloat16 (half precision computes in
+            float32), any strides.
         scores (Tensor[N]): in the dtype of `boxes`.
         iou_threshold: from 0 to 1.
 

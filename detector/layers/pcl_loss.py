@@ -29,7 +29,7 @@ def pcl_loss(
 
     Args:
         probs (Tensor[R, C + 1]): class probabilities of the proposals, background in column 0, image after
-            image; float64, float32, float16 or bfloat16 (half types compute in float32), any strides.
+            image; float64, float32, float16 or bfloat16 (half precision computes in float32), any strides.
         labels (Tensor[R]): int64, the class 1..C of a cluster's member, 0 for background.
         weights (Tensor[R]): in the dtype of `probs`.
         clusters (Tensor[R]): int64, the cluster of each member, counted from 0 within its image and below

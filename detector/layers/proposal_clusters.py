@@ -50,7 +50,7 @@ def proposal_clusters(
 
     - "pcl" (Tang et al., https://arxiv.org/abs/1807.03342) takes the highest cluster of the optimal 3-means
       of the pool's scores and joins two proposals of it whose IoU is greater than `graph_iou`. The proposal
-      of the most remaining neighbours becomes a centre and takes them with it, until `max_centres` or fewer
+      of the most remaining neighbors becomes a centre and takes them with it, until `max_centres` or fewer
       remain. A centre's weight is the best score among those it took; the `max_centres` of most weight stay.
     - "oicr" (Tang et al., https://arxiv.org/abs/1704.00138) takes the best proposal. Its score is its weight.
     - "mist" (Ren et al., https://arxiv.org/abs/2004.04725) takes what greedy non-maximum suppression at
@@ -70,7 +70,7 @@ def proposal_clusters(
     Args:
         boxes (Tensor[sum R, 4]): xyxy boxes of the images, one image after another; float32 or float64.
         scores (Tensor[sum R, C] or Tensor[S, sum R, C]): class probabilities, clamped here to
-            [1e-9, 1 - 1e-9]; float64, float32, float16 or bfloat16 (half types compute in float32). Any
+            [1e-9, 1 - 1e-9]; float64, float32, float16 or bfloat16 (half precision computes in float32). Any
             strides. Those of several streams, each clustered by itself, share the work on the boxes.
         image_labels (Tensor[B, C]): 1 where the image shows the class, else 0; any dtype.
         counts (Tensor[B]): int64, proposals of each image, 65,535 at most; their sum is sum R. On any device;

@@ -28,8 +28,8 @@ def quick_gelu(input: Tensor) -> Tensor:
     in a CUDA graph.
 
     Args:
-        input (Tensor): any shape; float64, float32, float16 or bfloat16 (half types compute in float32). Any
-            strides: a tensor that fills its memory, in whatever order of dimensions, is not copied.
+        input (Tensor): any shape; float64, float32, float16 or bfloat16 (half precision computes in float32).
+            Any strides: a tensor that fills its memory, in whatever order of dimensions, is not copied.
 
     Returns:
         Tensor: in the shape, dtype and order of dimensions of `input`.
@@ -82,6 +82,6 @@ def _fake_backward(grad, input):
     return torch.empty_like(input)
 
 
-# No autocast: the kernels compute half types in float32 as it is.
+# No autocast: the kernels compute half precision in float32 already.
 _forward = differentiable(_C.quick_gelu_forward, _backward, _save_inputs)
 _grad_input = differentiable(_C.quick_gelu_backward, _second_backward, _save_inputs)

@@ -1,4 +1,4 @@
-"""The twin of proposal_clusters in plain PyTorch: the executable specification, a class at a time."""
+"""proposal_clusters in plain PyTorch: the executable specification, a class at a time."""
 
 import math
 from collections.abc import Callable
@@ -96,15 +96,15 @@ def pcl_centres(
 ) -> Centres:
     """One class's centres among boxes (R, 4) with scores (R,), best first; `limits` as in `fixed_point`."""
     top = top_ranking(scores, limits).nonzero()[:, 0]  # (T,)
-    neighbours = box_iou(boxes[top], boxes[top]) > graph_iou  # (T, T)
-    neighbours.fill_diagonal_(True)  # also of a box without area, whose IoU with itself is 0
+    neighbors = box_iou(boxes[top], boxes[top]) > graph_iou  # (T, T)
+    neighbors.fill_diagonal_(True)  # also of a box without area, whose IoU with itself is 0
     remaining = torch.ones(len(top), dtype=torch.bool, device=boxes.device)
     rows: list[int] = []
     weights: list[float] = []
     while not rows or int(remaining.sum()) > max_centres:
-        degrees = (neighbours & remaining).sum(dim=1) * remaining  # (T,)
+        degrees = (neighbors & remaining).sum(dim=1) * remaining  # (T,)
         centre = int((degrees == degrees.max()).nonzero()[0])  # the first maximum wins
-        group = neighbours[centre] & remaining  # (T,)
+        group = neighbors[centre] & remaining  # (T,)
         rows.append(int(top[centre]))
         weights.append(float(scores[top][group].max()))
         remaining &= ~group

@@ -34,7 +34,7 @@ def roi_align(
 
     .. math:: y_i = y_1 + p b + (i + 1/2) b / g, \quad g = \text{sampling\_ratio or } \lceil b \rceil
 
-    A sample interpolates its four neighbours bilinearly; one more than a cell outside the input counts as 0,
+    A sample interpolates its four neighbors bilinearly; one more than a cell outside the input counts as 0,
     other coordinates are clamped to the input. No samples (inverted boxes with `aligned`) give 0. Source: He
     et al., "Mask R-CNN", https://arxiv.org/abs/1703.06870.
 

@@ -23,7 +23,7 @@ def _with_image(boxes: Sequence[Tensor], input: Tensor) -> Tensor:
             raise ValueError(f"boxes[{i}] has shape {tuple(of_image.shape)}, expected (L, 4)")
     if not boxes:
         return input.new_zeros(0, 5)
-    # Numbers of images are exact in float32, which half types are brought to in any case.
+    # Numbers of images are exact in float32, to which half precision is converted in any case.
     wide = [b.float() if b.dtype in (torch.float16, torch.bfloat16) else b for b in boxes]
     images = [b.new_full((b.shape[0], 1), i) for i, b in enumerate(wide)]
     return torch.cat([torch.cat(images), torch.cat(wide)], dim=1)

@@ -23,11 +23,11 @@ def trilinear_interpolate(feats: Tensor, points: Tensor) -> Tensor:
     GPU the host never waits, and the call can be captured in a CUDA graph.
 
     Args:
-        feats (Tensor[N, 8, F]): features of the corners; float64, float32, float16 or bfloat16 (half types
-            compute in float32), any strides. Fastest where F is contiguous and its rows start at multiples
-            of 16 bytes.
+        feats (Tensor[N, 8, F]): features of the corners; float64, float32, float16 or bfloat16 (half
+            precision computes in float32), any strides. Fastest where F is contiguous and its rows start at
+            multiples of 16 bytes.
         points (Tensor[N, 3]): coordinates within each cell, in the dtype of `feats`; float32 goes with half
-            types too, and is more exact.
+            precision too, and is more exact.
 
     Returns:
         Tensor[N, F]: in the dtype of `feats`.

@@ -158,6 +158,6 @@ def _fake(tensor, height, width, mode, scale_height, scale_width):
     return tensor.new_empty((*tensor.shape[:2], height, width)).contiguous(memory_format=memory_format)
 
 
-# No autocast: the kernels compute half types in float32 as it is.
+# No autocast: the kernels compute half precision in float32 already.
 _forward = differentiable(_C.upsample_bilinear2d_forward, _backward, _setup_context)
 _grad_input = differentiable(_C.upsample_bilinear2d_backward, _second_backward, _setup_context)
