@@ -234,7 +234,7 @@ bool has_stencil(const Problem& p, const void* a, const void* b) {
   const int64_t width = std::max(p.width, p.out_width) + 2 * p.pad_w + p.kernel_w * p.dilation_w;
   return p.multiplier == 1 && p.channels % (16 / sizeof(T)) == 0 && is_aligned(a) && is_aligned(b) &&
          p.taps() <= kMostTaps && p.stride_h <= kMostStride && p.stride_w <= kMostStride && height < limit &&
-         (p.kernel_h * p.dilation_h + p.pad_h + 1) * width < limit / p.channels &&
+         width < limit && (p.kernel_h * p.dilation_h + p.pad_h + 1) * width < limit / p.channels &&
          p.batch * p.channels * width < limit;
 }
 
