@@ -1,0 +1,138 @@
+"""The files that a command wrote to a folder, so that it never replaces or deletes any other file."""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from detector.utils.errors import DataError, UserError
+from detector.utils.files import atomic_write, check_regular, file_digest, inside, read_text
+
+RECORD = ".detector-outputs.jsonl"
+
+
+class OutputFolder:
+    """A folder to write to, in which only files that the same command made are replaced or deleted.
+
+    The file `.detector-outputs.jsonl` of the folder lists the name of each file, the SHA-256 of its content
+    and the key, before the file is written: after a kill, too, all that was written is listed. A file that is
+    not listed, that was made with another key, or that was changed since is somebody's work and is left as
+    it is.
+
+    Args:
+        folder: it is made with the first file.
+        key: tells apart what the files are made of, such as a hash of the weights and the options. A command
+            may replace the files of an earlier one with the same key.
+
+    Raises:
+        UserError, OSError: the list cannot be read.
+    """
+
+    def __init__(self, folder: str | Path, key: str) -> None:
+        self.folder, self.key = Path(folder), key
+        self._digests = _read_record(self.folder / RECORD, key)  # of a name: those of all its versions
+        self._written: set[str] = set()
+
+    def path(self, name: str) -> Path:
+        """Where the file `name`, a path below the folder, is or would be."""
+        return inside(self.folder, name)
+
+    def made(self, name: str) -> bool:
+        """Whether the file exists and is what a command with this key wrote."""
+        path, digests = self.path(name), self._digests.get(name)
+        if not digests or not stat.S_ISREG(_mode(path)):
+            return False
+        return file_digest(path) in digests
+
+    def check(self, names: Iterable[str]) -> None:
+        """Make sure, before any long work, that files of these names may be written.
+
+        Raises:
+            UserError: one exists that this command did not make; names it.
+        """
+        for name in names:
+            path = self.path(name)
+            if _mode(path) and not self.made(name):
+                raise UserError(
+                    f"{path} exists and is not what this command wrote there (another command made it, or it "
+                    "was changed since): move or delete it, or name another folder to write to"
+                )
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Write a file, whole or not at all, and return its path; folders are made if need be.
+
+        Raises:
+            UserError: as :meth:`check`; or this command has already written a file of that name.
+            OSError: the file cannot be written.
+        """
+        path = self._claim(name, hashlib.sha256(content).hexdigest())
+        with atomic_write(path) as file:
+            file.write(content)
+        return path
+
+    def move_in(self, file: Path, name: str) -> Path:
+        """As :meth:`write`, with a file of the same file system that is moved here."""
+        path = self._claim(name, file_digest(file))
+        os.replace(file, path)
+        return path
+
+    def remove_earlier(self, below: str) -> None:
+        """Delete what an earlier command with this key wrote to the folder `below` and this one did not."""
+        for name in self._digests:
+            if name.startswith(f"{below}/") and name not in self._written and self.made(name):
+                self.path(name).unlink()
+
+    def _claim(self, name: str, digest: str) -> Path:
+        if name in self._written:
+            raise UserError(
+                f"two results would both be written to {self.path(name)}: make them one at a time"
+            )
+        self.check([name])
+        path, digests = self.path(name), self._digests.setdefault(name, set())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if digest not in digests:
+            _append(self.folder / RECORD, {"file": name, "key": self.key, "sha256": digest})
+            digests.add(digest)
+        self._written.add(name)
+        return path
+
+
+def _mode(path: Path) -> int:
+    """The type and permissions of a file, of a link itself; 0: there is none."""
+    try:
+        return os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _read_record(path: Path, key: str) -> dict[str, set[str]]:
+    digests: dict[str, set[str]] = {}
+    if not _mode(path):
+        return digests
+    for line in read_text(path, "list of outputs").splitlines():
+        try:
+            entry = json.loads(line)
+            if entry["key"] == key:
+                digests.setdefault(str(entry["file"]), set()).add(entry["sha256"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # torn by a kill, or damaged: its file counts as not listed, and is left as it is
+    return digests
+
+
+def _append(path: Path, entry: dict[str, str]) -> None:
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        if _mode(path):
+            check_regular(path, "list of outputs")
+        with open(os.open(path, flags, 0o666), "a+b") as file:
+            line = json.dumps(entry).encode() + b"\n"
+            if size := file.seek(0, os.SEEK_END):
+                file.seek(size - 1)
+                line = line if file.read(1) == b"\n" else b"\n" + line  # a kill tore the last line
+            file.write(line)
+    except DataError:
+        raise
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
