@@ -9,34 +9,40 @@ Writes to the folder `found`, by --format (repeat it for several):
 
 The weights are a run folder or a checkpoint; how to test and to make proposals is as the run's config says.
 A file that cannot be read does not stop the others: all such are listed at the end, and the exit status is 1.
-docs/predict.md has the formats.
+Only files that the same command (weights, paths and options) wrote are replaced: anything else in the way is
+an error before the work begins. docs/predict.md has the formats.
 """
 
 import argparse
+import hashlib
+import json
 import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import IO, NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 from tqdm import tqdm
 
 from detector import load
+from detector.api.loading import find_checkpoint
 from detector.data.coco_writer import COCOWriter
 from detector.data.images import open_image
 from detector.data.pictures import count_frames, find_pictures, is_video, video_frames
-from detector.data.voc_writer import annotation_tree, detected_objects
-from detector.engine.predictor import Predictor
+from detector.data.voc_writer import annotation_tree, detected_objects, encode_annotation
+from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.evaluation.pictures import draw_detections
 from detector.structures import Detections
 from detector.utils.ahead import ahead
 from detector.utils.command_line import run_command
 from detector.utils.cores import usable_cores
-from detector.utils.files import atomic_write
+from detector.utils.errors import UserError
+from detector.utils.files import check_regular, encode_image, file_digest
+from detector.utils.folder_lock import folder_lock
+from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger("detector.tools.predict")
 
@@ -59,43 +65,104 @@ def run(options: argparse.Namespace, failures: list[str]) -> None:
     """Write what is found; `failures` takes a line for each file that cannot be read."""
     check_writable(options.output)
     sources = find_pictures(options.paths, outside=options.output)
-    predictor = load(options.weights, options.device, score_threshold=options.score_threshold)
     formats = options.format or ["pictures"]
+    with folder_lock(options.output):
+        outputs = OutputFolder(options.output, command_key(options))
+        check_outputs(outputs, sources, formats, options.stride)
+        predictor = load(options.weights, options.device, score_threshold=options.score_threshold)
+        write_all(predictor, sources, outputs, formats, options, failures)
+
+
+def write_all(
+    predictor: Predictor,
+    sources: dict[str, Path],
+    outputs: OutputFolder,
+    formats: Sequence[str],
+    options: argparse.Namespace,
+    failures: list[str],
+) -> None:
     coco = COCOWriter(predictor.class_names)
     counts = [count_frames(path, options.stride) if is_video(path) else 1 for path in sources.values()]
     images = boxes = 0
+    best = 0.0
     with tqdm(total=sum(counts), unit="image", disable=None) as bar:
         for result in predict_all(predictor, sources, options.stride):
             bar.update()
             if isinstance(result, str):
                 failures.append(result)
                 continue
-            name, image, found = result
-            images, boxes = images + 1, boxes + len(found.boxes)
+            images, boxes = images + 1, boxes + len(result.found.boxes)
+            best = max(best, result.best_score)
+            name, image, found = result.name, result.image, result.found
             size = (image.shape[1], image.shape[2])
             if "pictures" in formats:
-                path = (options.output / "pictures" / name).with_suffix(".jpg")
                 picture = draw_detections(image, found, None, predictor.class_names, score_threshold=0.0)
-                with new_file(path) as file:
-                    picture.save(file, format="jpeg", quality=90)
+                outputs.write(output_name(name, "pictures"), encode_image(picture, "jpeg", quality=90))
             if "coco" in formats:
                 coco.add(name, size, found)
             if "voc" in formats:
-                path = (options.output / "Annotations" / name).with_suffix(".xml")
                 tree = annotation_tree(name, size, detected_objects(found), folder="pictures")
-                with new_file(path) as file:
-                    tree.write(file)
+                outputs.write(output_name(name, "voc"), encode_annotation(tree))
     if "coco" in formats:
-        coco.write(options.output / "detections.json")
+        outputs.write(output_name("", "coco"), coco.encode())
     print(f"{boxes} boxes in {images} images: {options.output}")
+    if images and not boxes:
+        print(
+            f"the best score is {best:.3g}, and a box must score more than --score-threshold "
+            f"{options.score_threshold:g}"
+        )
 
 
-def predict_all(
-    predictor: Predictor, sources: dict[str, Path], stride: int
-) -> Iterator[tuple[str, Tensor, Detections] | str]:
-    """Name, image (3, H, W) and detections of each image or frame; or why a file cannot be read.
+def output_name(name: str, form: str) -> str:
+    """The file, below the output folder, that one of FORMATS writes for the image or frame `name`."""
+    if form == "coco":
+        return "detections.json"
+    folder, suffix = {"pictures": ("pictures", ".jpg"), "voc": ("Annotations", ".xml")}[form]
+    return (PurePosixPath(folder) / name).with_suffix(suffix).as_posix()
 
-    Proposals take most of the time: those of the next images are searched while one is looked at.
+
+def command_key(options: argparse.Namespace) -> str:
+    """What the results depend on: the same command has the same key, and replaces its earlier results."""
+    weights = find_checkpoint(options.weights)
+    check_regular(weights, "checkpoint")
+    words = [file_digest(weights), options.score_threshold, options.stride]
+    words += sorted(str(path.resolve()) for path in options.paths)
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+
+
+def check_outputs(
+    outputs: OutputFolder, sources: dict[str, Path], formats: Sequence[str], stride: int
+) -> None:
+    """Raise a UserError, before any work, where a file to write is an input or one that others made."""
+    names = []
+    for name, path in sources.items():
+        frames = range(count_frames(path, stride)) if is_video(path) else ()
+        names += [name] if not is_video(path) else [frame_name(name, i * stride) for i in frames]
+    files = {output_name(name, form) for name in names for form in formats}
+    inputs = {path.resolve() for path in sources.values()}
+    for file in sorted(files):
+        if outputs.path(file).resolve() in inputs:
+            raise UserError(
+                f"{outputs.path(file)} is one of the pictures to look at, and would be replaced: "
+                "name another folder to write to (--output)"
+            )
+    outputs.check(sorted(files))
+
+
+class Result(NamedTuple):
+    """What was found in an image or frame."""
+
+    name: str
+    image: Tensor  # (3, H, W) uint8
+    found: Detections
+    best_score: float  # of all its proposals, above the threshold or not; 0 without proposals
+
+
+def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> Iterator[Result | str]:
+    """The result of each image or frame, or why a file cannot be read.
+
+    Finding proposals takes most of the time: while the model runs on one image, other threads find those of
+    the next images.
     """
 
     def search(source: Source) -> tuple[Tensor, np.ndarray]:
@@ -108,10 +175,14 @@ def predict_all(
     for source, found in ahead(search, read_sources(sources, stride), threads):
         try:
             image, proposals = found.result()
-            yield source.name, image, predictor(image, proposals)
+            scores = predictor.scores(image, proposals)
+            best = float(scores.scores.max()) if scores.scores.numel() else 0.0
+            result = Result(source.name, image, predictor.detections(scores), best)
         except (OSError, ValueError, MemoryError) as error:
             message = str(error) or type(error).__name__
             yield message if str(source.path) in message else f"{source.path}: {message}"
+        else:
+            yield result
 
 
 class Source(NamedTuple):
@@ -128,18 +199,16 @@ def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
         if not is_video(path):
             yield Source(name, path, path)
             continue
-        stem = Path(name).with_suffix("").as_posix()
         try:
             for number, frame in video_frames(path, stride):
-                yield Source(f"{stem}/frame_{number:06d}.jpg", path, frame)
+                yield Source(frame_name(name, number), path, frame)
         except (OSError, ValueError, MemoryError) as error:
             yield Source(name, path, error)
 
 
-def new_file(path: Path) -> AbstractContextManager[IO[bytes]]:
-    """A file to write, in a folder that is made if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return atomic_write(path)
+def frame_name(video: str, number: int) -> str:
+    """The name of a frame, as if the video were a folder of images."""
+    return f"{Path(video).with_suffix('').as_posix()}/frame_{number:06d}.jpg"
 
 
 def check_writable(folder: Path) -> None:
@@ -161,7 +230,12 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--weights", required=True, metavar="RUN_OR_FILE", help="a run folder or a checkpoint")
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
     add("--format", action="append", choices=FORMATS, help="what to write; may be repeated")
-    add("--score-threshold", type=float, default=0.3, help="a box scores more than this (default: 0.3)")
+    add(
+        "--score-threshold",
+        type=float,
+        default=SCORE_THRESHOLD,
+        help=f"a box scores more than this (default: {SCORE_THRESHOLD})",
+    )
     add("--stride", type=int, default=1, help="of a video, every so many frames (default: 1)")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     options = parser.parse_intermixed_args(arguments)

@@ -9,12 +9,13 @@ import torch
 from torch import nn
 from yacs.config import CfgNode
 
+from detector.build import build_precision
 from detector.build_data import build_test_transforms
 from detector.build_model import build_model, build_postprocess
 from detector.config import load_cfg, parse_cfg
 from detector.data.proposals.search import make_finder
 from detector.engine.checkpoint import load_checkpoint, restore_model
-from detector.engine.predictor import Predictor
+from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.utils.errors import UserError
 
 
@@ -22,23 +23,28 @@ def load(
     path: str | Path,
     device: str | torch.device = "auto",
     *,
-    score_threshold: float | None = None,
+    score_threshold: float | None = SCORE_THRESHOLD,
     overrides: Mapping[str, object] | None = None,
 ) -> Predictor:
     """A predictor of a trained detector: `detector.load("runs/demo")("picture.jpg")`.
 
-    Nothing in the file is run. Test passes, proposals and NMS are as the config of the run says.
+    The file is loaded with weights_only=True. Test passes, proposals, NMS and precision are as the config of
+    the run says, so that the scores are those of `detector.evaluate`.
 
     Args:
         path: a run folder, of which model_final.pt is taken, or a checkpoint.
         device: "cpu", "cuda", or "auto": cuda where there is one.
-        score_threshold: a detection scores more; None: as TEST.SCORE_THRESHOLD says, nearly all.
+        score_threshold: a detection scores more than this, from 0 to 1; None: TEST.SCORE_THRESHOLD of the
+            config, with which nearly all proposals that NMS leaves are detections.
         overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; see detector/config.py.
 
     Raises:
         FileNotFoundError: there is no such file, or training has not finished.
-        ValueError: it is no checkpoint of this package, a damaged one, or a hostile one.
+        UserError: it is no checkpoint of this package, a damaged one, or a hostile one; or an argument is
+            not as above.
     """
+    if score_threshold is not None and not 0 <= score_threshold <= 1:
+        raise UserError(f"score_threshold is {score_threshold}, expected a number from 0 to 1, such as 0.3")
     file, checkpoint, cfg = read_run(path, overrides)
     where = find_device(device)
     model = build_model(cfg)
@@ -49,7 +55,7 @@ def load(
 def build_predictor(
     cfg: CfgNode, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
 ) -> Predictor:
-    """A model on a device, with the proposals, test passes and NMS of a config; see :func:`load`."""
+    """A model on a device with the proposals, test passes, NMS and precision of a config."""
     find, _ = make_finder(cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE)
     postprocess = build_postprocess(cfg)
     if score_threshold is not None:
@@ -63,6 +69,7 @@ def build_predictor(
         min_size=cfg.PROPOSALS.MIN_SIZE,
         max_count=cfg.PROPOSALS.MAX_COUNT,
         device=device,
+        precision=build_precision(cfg, device),
     )
 
 
@@ -73,6 +80,21 @@ def read_run(
 
     A checkpoint without a config, as earlier versions wrote it, goes by config.yaml of its run folder.
     """
+    file = find_checkpoint(path)
+    checkpoint = load_checkpoint(file)
+    cfg = _config(checkpoint, file, [word for pair in (overrides or {}).items() for word in pair])
+    if not cfg.DATASETS.CLASSES:
+        raise UserError(f"{file}: its config names no classes (DATASETS.CLASSES)")
+    return file, checkpoint, cfg
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """The checkpoint that a run folder or the path of a checkpoint stands for.
+
+    Raises:
+        FileNotFoundError: the folder is not a run folder, or its training has not finished.
+        UserError: the path is that of a config.
+    """
     file = Path(path)
     if file.is_dir():
         file = file / "model_final.pt"
@@ -81,11 +103,12 @@ def read_run(
                 f"{file} does not exist: {path} is no run folder, or its training has not finished; "
                 "a file of its folder checkpoints may be named"
             )
-    checkpoint = load_checkpoint(file)
-    cfg = _config(checkpoint, file, [word for pair in (overrides or {}).items() for word in pair])
-    if not cfg.DATASETS.CLASSES:
-        raise UserError(f"{file}: its config names no classes (DATASETS.CLASSES)")
-    return file, checkpoint, cfg
+    if file.suffix.lower() in (".yaml", ".yml"):
+        raise UserError(
+            f"{file} is a config, which holds no weights: pass the run folder that tools/train_net.py wrote "
+            "(its OUTPUT_DIR), or a checkpoint, a .pt file"
+        )
+    return file
 
 
 def _config(checkpoint: dict[str, Any], file: Path, overrides: Sequence[object]) -> CfgNode:

@@ -42,11 +42,15 @@ class COCOWriter:
                 }
             )
 
-    def write(self, path: Path) -> None:
+    def encode(self) -> bytes:
+        """The content of the file."""
         content = {
             "images": self._images,
             "categories": self._categories,
             "annotations": self._annotations,
         }
-        with atomic_write(path, "w") as file:
-            json.dump(content, file, ensure_ascii=False)
+        return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+
+    def write(self, path: Path) -> None:
+        with atomic_write(path) as file:
+            file.write(self.encode())

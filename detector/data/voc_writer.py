@@ -4,11 +4,12 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
 
 from detector.structures import Detections
-from detector.utils.files import atomic_write, inside
+from detector.utils.files import inside, write_new
 
 
 @dataclass(frozen=True)
@@ -40,22 +41,32 @@ def new_voc_folder(root: str | Path) -> Iterator[Path]:
 
 
 def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:
-    """Write ImageSets/Main/SPLIT.txt: one image id a line."""
-    with atomic_write(inside(root / "ImageSets" / "Main", f"{split}.txt"), "w") as file:
-        file.writelines(f"{image_id}\n" for image_id in image_ids)
+    """ImageSets/Main/SPLIT.txt: an image id a line."""
+    text = "".join(f"{image_id}\n" for image_id in image_ids)
+    write_new(inside(root / "ImageSets" / "Main", f"{split}.txt"), text.encode())
 
 
 def write_annotation(
     root: Path, image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], *, folder: str
 ) -> None:
-    """Write Annotations/ID.xml of an RGB image; ID is its name without suffix. See :func:`annotation_tree`.
+    """Write Annotations/ID.xml of an RGB image, ID being its name without suffix.
+
+    See :func:`annotation_tree` for the arguments.
 
     Raises:
         DataError: the name leads out of the folder.
+        OSError: the file cannot be written; names it.
     """
     path = inside(root / "Annotations", image_name).with_suffix(".xml")
     path.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
-    annotation_tree(image_name, size, objects, folder=folder).write(path)
+    write_new(path, encode_annotation(annotation_tree(image_name, size, objects, folder=folder)))
+
+
+def encode_annotation(tree: ElementTree.ElementTree) -> bytes:
+    """The content of an annotation's file."""
+    buffer = BytesIO()
+    tree.write(buffer)
+    return buffer.getvalue()
 
 
 def annotation_tree(

@@ -16,11 +16,11 @@ from torch.optim import Optimizer
 
 from detector import __version__
 from detector.utils.distributed import world_size
-from detector.utils.errors import UserError
+from detector.utils.errors import DataError, UserError
 from detector.utils.files import atomic_write
 
 
-class DamagedCheckpoint(ValueError):
+class DamagedCheckpoint(DataError):
     """The file is no checkpoint, or not all of one."""
 
 

@@ -1,6 +1,7 @@
 """What a step computes in: float32, TF32, bfloat16 or float16."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Literal
 
 import torch
@@ -54,3 +55,16 @@ def set_tf32(allowed: bool) -> None:
     """Whether this process may round the factors of float32 products on a GPU; torch rounds convolutions."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
+
+
+@contextmanager
+def tf32_allowed(allowed: bool) -> Iterator[None]:
+    """:func:`set_tf32` while the block runs; what the process had before is restored."""
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [backend.allow_tf32 for backend in backends]
+    set_tf32(allowed)
+    try:
+        yield
+    finally:
+        for backend, value in zip(backends, before, strict=True):
+            backend.allow_tf32 = value

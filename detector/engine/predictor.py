@@ -1,7 +1,6 @@
 """A trained detector as a function: images in, detections out."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,11 @@ from detector.data.proposals import clean_proposals
 from detector.data.proposals.search import Finder
 from detector.data.transforms import TestTransform
 from detector.engine.inference import predict
+from detector.engine.precision import Precision, tf32_allowed
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
 from detector.utils.errors import UserError
+
+SCORE_THRESHOLD = 0.3  # the default of detector.load and tools/predict.py
 
 
 class Predictor:
@@ -29,6 +31,7 @@ class Predictor:
         min_size: a proposal whose width or height is at most this, in pixels, is dropped.
         max_count: most proposals an image; the first are kept.
         device: where `model` is.
+        precision: what the model computes in; None: float32.
     """
 
     def __init__(
@@ -42,11 +45,13 @@ class Predictor:
         min_size: float,
         max_count: int,
         device: torch.device,
+        precision: Precision | None = None,
     ) -> None:
         self.model = model.eval()
         self.class_names = tuple(class_names)
         self.find, self.transforms, self.postprocess = find, tuple(transforms), postprocess
         self.min_size, self.max_count, self.device = min_size, max_count, device
+        self.precision = precision or Precision("float32", device)
 
     def __call__(
         self,
@@ -68,12 +73,35 @@ class Predictor:
             FileNotFoundError, TypeError, ValueError: an image or proposals that cannot be used.
         """
         if not isinstance(images, (list, tuple)):
-            return next(iter(self._detect([self.views(images, proposals)])))
+            return self.detections(self.scores(images, proposals))
         each = [None] * len(images) if proposals is None else proposals
         if not isinstance(each, (list, tuple)) or len(each) != len(images):
             found = f"a list of {len(each)}" if isinstance(each, (list, tuple)) else type(each).__name__
             raise UserError(f"proposals is {found}, expected a list of {len(images)}, one for each image")
-        return list(self._detect(map(self.views, images, each, map(str, range(len(images))))))
+        rows = zip(images, each, map(str, range(len(images))), strict=True)
+        return [self.detections(self.scores(*row)) for row in rows]
+
+    def scores(
+        self, image: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
+    ) -> Scores:
+        """The class scores of each proposal of an image, on `device`, before any threshold or NMS.
+
+        Args:
+            image, proposals: as in a call.
+            image_id: the name of an image that is not a file.
+        """
+        views = self.views(image, proposals, image_id)
+        with tf32_allowed(self.precision.name == "tf32"):
+            (scores,) = predict(
+                self.model, [views], device=self.device, precision=self.precision, keep_on_device=True
+            )
+        return scores
+
+    def detections(self, scores: Scores) -> Detections:
+        """What a call returns for an image, on the CPU, from its :meth:`scores`."""
+        found = self.postprocess(scores)
+        names = tuple(self.class_names[label] for label in found.labels.tolist())
+        return Detections(found.image_id, found.boxes.cpu(), found.scores.cpu(), found.labels.cpu(), names)
 
     def views(
         self, source: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
@@ -89,12 +117,6 @@ class Predictor:
         name = str(source) if isinstance(source, (str, Path)) else image_id
         sample = Sample(image, boxes, torch.zeros(len(self.class_names)), name)
         return Views(name, (height, width), boxes, tuple(pass_(sample) for pass_ in self.transforms))
-
-    def _detect(self, views: Iterable[Views]) -> Iterable[Detections]:
-        for scores in predict(self.model, views, device=self.device):
-            found = self.postprocess(scores)
-            names = tuple(self.class_names[label] for label in found.labels.tolist())
-            yield replace(found, names=names)
 
 
 def _boxes(proposals: Tensor | np.ndarray) -> Tensor:

@@ -17,7 +17,7 @@ from detector.evaluation.drawing import (
     outermost_pixels,
 )
 from detector.structures import Annotation, box_iou
-from detector.utils.files import atomic_write
+from detector.utils.files import write_image
 
 _PROPOSALS = 15  # drawn of each image: all would hide it
 _LEGEND = "solid: true      dashed: the proposal nearest to it      thin: other proposals      below: labels"
@@ -81,5 +81,4 @@ def write_samples(
         draw_sample(source.read_image(i), source.labels(i), source.annotation(i), boxes, source.class_names)
         for i, boxes in zip(indices, proposals, strict=True)
     ]
-    with atomic_write(path) as file:
-        contact_sheet(pictures, _LEGEND).save(file, format="png")
+    write_image(path, contact_sheet(pictures, _LEGEND), "png")

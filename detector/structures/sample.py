@@ -4,7 +4,8 @@ Weak supervision is a type here: neither Sample nor Batch has a field for ground
 cannot see them. Annotation, which has them, is made by a data set's reader and taken by evaluation alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +13,30 @@ from torch import Tensor
 from detector.structures.boxes import box_area
 
 
-@dataclass(frozen=True)
-class Sample:
+class _Comparable:
+    """`==` for dataclasses of tensors: equal types, shapes, data types, devices and values of every field.
+
+    The `==` that dataclasses get otherwise compares tuples of tensors, which raises an error of torch. Like
+    lists, such objects have no hash.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return all(_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return (a.dtype, a.device) == (b.dtype, b.device) and torch.equal(a, b)
+    return type(a) is type(b) and a == b
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(_Comparable):
     """One image with its proposals and image-level labels."""
 
     image: Tensor  # (3, H, W) uint8 RGB
@@ -25,8 +48,8 @@ class Sample:
     normalization: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Views:
+@dataclass(frozen=True, eq=False)
+class Views(_Comparable):
     """One image as the test passes see it: resized, mirrored or not."""
 
     image_id: str
@@ -35,8 +58,8 @@ class Views:
     samples: tuple[Sample, ...]  # one a pass; row r of its proposals is proposal r
 
 
-@dataclass(frozen=True)
-class Batch:
+@dataclass(frozen=True, eq=False)
+class Batch(_Comparable):
     """Several samples, padded to one size. Row r of `rois` belongs to image rois[r, 0]; images in order."""
 
     images: Tensor  # (B, 3, H, W) zero-padded at the right and the bottom; float32, or uint8 until `to`
@@ -84,8 +107,8 @@ def _normalize(images: Tensor, normalization: Tensor, sizes: tuple[tuple[int, in
     return images
 
 
-@dataclass(frozen=True)
-class Scores:
+@dataclass(frozen=True, eq=False)
+class Scores(_Comparable):
     """What the detector believes of every proposal of one image, averaged over test passes.
 
     Without a regression branch the boxes of a proposal are the proposal itself, expanded and not copied.
@@ -96,8 +119,8 @@ class Scores:
     scores: Tensor  # (R, C) float32 probabilities of the foreground classes
 
 
-@dataclass(frozen=True)
-class Detections:
+@dataclass(frozen=True, eq=False)
+class Detections(_Comparable):
     """The boxes found in one image, best first."""
 
     image_id: str
@@ -107,8 +130,8 @@ class Detections:
     names: tuple[str, ...] = ()  # D class names, where a predictor made them; else none
 
 
-@dataclass(frozen=True)
-class Annotation:
+@dataclass(frozen=True, eq=False)
+class Annotation(_Comparable):
     """The true boxes of one image. Evaluation reads them; training never does."""
 
     image_id: str

@@ -12,6 +12,7 @@ from random_run import CLASSES, make_run
 
 import detector
 from detector.config import load_cfg
+from detector.utils.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,10 +39,24 @@ def test_a_folder_and_its_file_are_one_predictor(run_folder):
 
 def test_the_threshold_drops_what_scores_less(run_folder):
     image = torch.randint(0, 256, (3, 50, 70), dtype=torch.uint8)
-    every = detector.load(run_folder)(image)
+    every = detector.load(run_folder, score_threshold=None)(image)
     middle = float(every.scores.median())
     some = detector.load(run_folder, "cpu", score_threshold=middle)(image)
     assert some.scores.equal(every.scores[every.scores > middle])
+    usual = detector.load(run_folder)(image)
+    assert usual.scores.equal(every.scores[every.scores > 0.3])
+    assert len(usual.scores) < len(every.scores)
+
+
+@pytest.mark.parametrize("threshold", [30, -0.1, float("nan")])
+def test_a_threshold_is_from_0_to_1(run_folder, threshold):
+    with pytest.raises(UserError, match=f"score_threshold is {threshold}, expected a number from 0 to 1"):
+        detector.load(run_folder, score_threshold=threshold)
+
+
+def test_a_config_is_not_what_to_load(run_folder):
+    with pytest.raises(UserError, match=r"config\.yaml is a config, .* pass the run folder"):
+        detector.load(run_folder / "config.yaml")
 
 
 def test_a_file_with_its_config_needs_no_folder(run_folder, checkpoint, tmp_path):

@@ -7,12 +7,21 @@ from PIL import ExifTags, Image
 from random_run import make_run
 
 import detector
+from detector.api.loading import read_run
+from detector.api.testing import predict_all
+from detector.build import build_precision
+from detector.build_data import build_dataset
+from detector.build_model import build_model
+from detector.data.proposals import save_proposals
 from detector.data.proposals.grid import grid_boxes
+from detector.data.toybox import CLASSES, draw_toybox
+from detector.engine.checkpoint import restore_model
+from detector.engine.precision import Precision
 
 
 @pytest.fixture(scope="module")
 def predictor(tmp_path_factory):
-    return detector.load(make_run(tmp_path_factory.mktemp("runs") / "demo"))
+    return detector.load(make_run(tmp_path_factory.mktemp("runs") / "demo"), score_threshold=None)
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (48, 80, 3), dtype=np.uint8)
@@ -93,3 +102,58 @@ def test_what_are_no_proposals_is_named(predictor, proposals, message):
         predictor([PIXELS, PIXELS], [proposals])
     with pytest.raises(TypeError, match="image is a int, expected a path"):
         predictor(3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_scores_are_those_of_test_net(tmp_path, precision):
+    """The same image, proposals and config: equal bits, in every precision."""
+    root = tmp_path / "toybox"
+    draw_toybox(root, train=1, test=1)
+    path = root / "JPEGImages" / "000002.jpg"
+    boxes = grid_boxes(np.asarray(Image.open(path)))[:50]
+    save_proposals(root / "proposals.npz", ["000002"], [boxes], [Image.open(path).size[::-1]])
+    keys = {
+        "DEVICE": "cpu",
+        "PRECISION": precision,
+        "DATASETS.ROOT": root,
+        "DATASETS.PROPOSALS": root / "proposals.npz",
+        "DATASETS.WORKERS": 0,
+    }
+    words = [str(word) for pair in keys.items() for word in pair]
+    run = make_run(tmp_path / "run", *words, classes=CLASSES)
+    file, checkpoint, cfg = read_run(run)
+    model = build_model(cfg)
+    restore_model(model, checkpoint, file)
+    cpu = torch.device("cpu")
+    dataset = build_dataset(cfg, "test")
+    (expected,) = predict_all(cfg, model.eval(), dataset, [0], build_precision(cfg, cpu))
+    scores = detector.load(run, "cpu").scores(path, boxes)
+    assert scores.boxes.equal(expected.boxes)
+    assert scores.scores.equal(expected.scores)
+    other = detector.load(run, "cpu", overrides={"PRECISION": "float32"}).scores(path, boxes)
+    assert scores.scores.equal(other.scores) == (precision != "bf16")
+
+
+def test_tf32_is_as_configured_and_then_as_it_was(predictor, monkeypatch):
+    seen = []
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    forward = predictor.model.forward
+
+    def look(*inputs):
+        seen.append([backend.allow_tf32 for backend in backends])
+        return forward(*inputs)
+
+    monkeypatch.setattr(predictor.model, "forward", look)
+    before = [backend.allow_tf32 for backend in backends]
+    try:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = True, True
+        predictor(PIXELS)
+        monkeypatch.setattr(predictor, "precision", Precision("tf32", predictor.device))
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = False, True
+        predictor(PIXELS)
+        assert [backend.allow_tf32 for backend in backends] == [False, True]
+    finally:
+        for backend, value in zip(backends, before, strict=True):
+            backend.allow_tf32 = value
+    assert seen[0] == [False, False]
+    assert seen[-1] == [True, True]

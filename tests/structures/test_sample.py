@@ -1,9 +1,9 @@
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 import torch
 
-from detector.structures import Annotation, Batch, Sample
+from detector.structures import Annotation, Batch, Detections, Sample
 
 
 def batch():
@@ -61,3 +61,24 @@ def test_annotations_without_outlines_and_crowds():
     assert annotation.crowd.tolist() == [False, False]
     assert annotation.areas.tolist() == [6, 16]
     assert annotation.areas.dtype == torch.float64
+
+
+def detections(image_id="a", score=0.5, names=("cat",)):
+    return Detections(
+        image_id, torch.tensor([[0.0, 0, 2, 3]]), torch.tensor([score]), torch.tensor([0]), names
+    )
+
+
+def test_equality_is_that_of_all_values():
+    assert detections() == detections()
+    for other in (detections("b"), detections(score=0.4), detections(names=()), None, "a"):
+        assert detections() != other
+    two = Detections("a", torch.zeros(2, 4), torch.zeros(2), torch.zeros(2, dtype=torch.int64))
+    assert detections(names=()) != two
+    assert two == replace(two)
+    assert two != replace(two, scores=two.scores.double())
+    assert batch() == batch()
+    assert batch() != batch().to("meta")
+    assert [detections("b"), detections()].index(detections()) == 1
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(detections())

@@ -1,6 +1,9 @@
 """tools/predict.py: every kind of image, good and bad, to pictures, COCO and VOC."""
 
+import errno
+import inspect
 import json
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -13,6 +16,7 @@ from PIL import ExifTags, Image
 from pycocotools.coco import COCO
 from random_run import CLASSES, make_run
 
+from detector import load
 from detector.data.images import read_image
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
@@ -145,3 +149,90 @@ def test_a_hostile_checkpoint_is_one_line_and_does_not_run(load_tool, tmp_path, 
     assert load_tool("predict").main([str(word) for word in words]) == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'bad.pt'} is not a checkpoint")
     assert not (tmp_path / "ran").exists()
+
+
+def words_for(folder: Path, run_folder: Path, *words: object) -> list[str]:
+    return [str(word) for word in ("--weights", run_folder, "--output", folder, *words)]
+
+
+def test_an_input_is_never_written_over(predict, run_folder, tmp_path, monkeypatch, capsys, load_tool):
+    picture = tmp_path / "pictures" / "a.jpg"
+    picture.parent.mkdir()
+    Image.fromarray(PIXELS).save(picture)
+    before = picture.read_bytes()
+    monkeypatch.chdir(tmp_path)
+    assert load_tool("predict").main(words_for(".", run_folder, "pictures/a.jpg")) == 2
+    assert "pictures/a.jpg is one of the pictures to look at" in capsys.readouterr().err
+    assert picture.read_bytes() == before
+
+
+def test_what_others_wrote_is_refused_before_any_work(predict, tmp_path, capsys):
+    """A data set's own annotations, results of another command, and files that were corrected by hand."""
+    for name in ("a.png", "b.png"):
+        Image.fromarray(PIXELS).save(tmp_path / name)
+    true = tmp_path / "found" / "Annotations" / "b.xml"
+    true.parent.mkdir(parents=True)
+    true.write_text("<annotation>drawn by hand</annotation>")
+    assert predict(tmp_path / "a.png", tmp_path / "b.png", "--format", "voc") == 2
+    assert f"{true} exists and is not what this command wrote there" in capsys.readouterr().err
+    assert true.read_text() == "<annotation>drawn by hand</annotation>"
+    assert not (tmp_path / "found" / "Annotations" / "a.xml").exists()
+
+    assert predict(tmp_path / "a.png", "--format", "coco", "--format", "voc") == 0
+    coco = tmp_path / "found" / "detections.json"
+    before = coco.read_bytes()
+    capsys.readouterr()
+    for words, threshold in (((tmp_path / "b.png",), 0.3), ((tmp_path / "a.png",), 0.4)):
+        assert predict(*words, "--format", "coco", threshold=threshold) == 2
+        assert f"{coco} exists and is not what this command wrote there" in capsys.readouterr().err
+        assert coco.read_bytes() == before
+    assert predict(tmp_path / "a.png", "--format", "coco", "--format", "voc") == 0  # the same command
+    corrected = tmp_path / "found" / "Annotations" / "a.xml"
+    corrected.write_text("<annotation>corrected</annotation>")
+    assert predict(tmp_path / "a.png", "--format", "voc") == 2
+    assert corrected.read_text() == "<annotation>corrected</annotation>"
+
+
+def test_frames_that_others_wrote_are_refused_before_any_work(predict, tmp_path, capsys):
+    path = tmp_path / "clip.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10, (60, 40))
+    for _ in range(3):
+        writer.write(PIXELS)
+    writer.release()
+    frame = tmp_path / "found" / "pictures" / "clip" / "frame_000002.jpg"
+    frame.parent.mkdir(parents=True)
+    frame.write_text("mine")
+    assert predict(path, "--stride", "2") == 2
+    assert "frame_000002.jpg exists" in capsys.readouterr().err
+    assert [each.name for each in frame.parent.iterdir()] == ["frame_000002.jpg"]
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_part(predict, tmp_path, monkeypatch, capsys):
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert predict(tmp_path / "a.png") == 2
+    path = tmp_path / "found" / "pictures" / "a.jpg"
+    assert f"cannot write {path}: No space left on device" in capsys.readouterr().err
+    assert list(path.parent.iterdir()) == []
+    assert predict(tmp_path / "a.png") == 0
+
+
+def test_without_boxes_the_best_score_is_said(predict, tmp_path, capsys, run_folder):
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
+    assert predict(tmp_path / "a.png", threshold=1.0) == 0
+    best = float(load(run_folder, score_threshold=0)(PIXELS).scores[0])
+    out = capsys.readouterr().out
+    assert "0 boxes in 1 images" in out
+    assert f"the best score is {best:.3g}, and a box must score more than --score-threshold 1" in out
+    assert predict(tmp_path / "a.png", output=tmp_path / "others", threshold=0.0) == 0
+    assert "the best score" not in capsys.readouterr().out
+
+
+def test_the_default_threshold_is_that_of_load(load_tool):
+    options = load_tool("predict").parse_arguments(["--weights", "a", "--output", "b", "c"])
+    assert options.score_threshold == inspect.signature(load).parameters["score_threshold"].default == 0.3

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from detector.data.doom.game import Game
 from detector.data.doom.scene import KINDS, scenes
 from detector.data.voc_writer import new_voc_folder, write_annotation, write_split
+from detector.utils.files import encode_image, write_new
 
 # Every fourth map is for testing: the maps get larger and darker with their number.
 TEST_MAPS = tuple(range(4, 33, 4))
@@ -75,7 +76,8 @@ def render_map(root: Path, map_number: int, seed: int, count: int) -> int:
         try:
             for index, (picture, objects) in enumerate(scenes(game, random, count)):
                 file = f"{image_id(map_number, index)}.jpg"
-                Image.fromarray(picture).save(root / "JPEGImages" / file, quality=JPEG_QUALITY, optimize=True)
+                content = encode_image(Image.fromarray(picture), "jpeg", quality=JPEG_QUALITY, optimize=True)
+                write_new(root / "JPEGImages" / file, content)
                 write_annotation(root, file, picture.shape[:2], objects, folder="doom")
         except RuntimeError as error:
             raise RuntimeError(f"{name}: {error}") from None

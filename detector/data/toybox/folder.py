@@ -8,6 +8,7 @@ from PIL import Image
 from detector.data.toybox.objects import MAKERS
 from detector.data.toybox.scene import draw_scene
 from detector.data.voc_writer import new_voc_folder, write_annotation, write_split
+from detector.utils.files import encode_image, write_new
 
 CLASSES = tuple(sorted(MAKERS))
 
@@ -29,5 +30,6 @@ def draw_toybox(root: str | Path, *, seed: int = 0, train: int = 600, test: int 
 def write_image(root: Path, image_id: str, seed: tuple[int, int, int]) -> None:
     """Draws one picture and writes JPEGImages/ID.jpg and Annotations/ID.xml."""
     picture, objects = draw_scene(np.random.default_rng(seed))
-    Image.fromarray(picture).save(root / "JPEGImages" / f"{image_id}.jpg", quality=92)
+    content = encode_image(Image.fromarray(picture), "jpeg", quality=92)
+    write_new(root / "JPEGImages" / f"{image_id}.jpg", content)
     write_annotation(root, f"{image_id}.jpg", picture.shape[:2], objects, folder="toybox")
