@@ -24,6 +24,7 @@ from detector.evaluation.coco import find_engine
 from detector.evaluation.samples import choose_samples
 from detector.utils.distributed import local_rank, local_world_size, world_size
 from detector.utils.errors import ConfigError
+from detector.utils.files import archive_digest, file_digest
 from detector.utils.logging import setup_logging
 from detector.utils.reproducibility import seed_everything
 
@@ -182,14 +183,27 @@ def self_training_cfg(cfg: CfgNode) -> CfgNode:
 
 
 def results_key(cfg: CfgNode, weights: Path) -> str:
-    """What the results of a test depend on, in 64 characters: the weights, and the keys that matter to it."""
+    """What the results of a test depend on, as 64 characters: weights, proposals, and the keys that matter.
+
+    Weights and proposals count by what they hold, not by their paths.
+    """
+    return hashlib.sha256((_relevant_to_results(cfg) + file_digest(weights)).encode()).hexdigest()
+
+
+def same_results(cfg: CfgNode, other: CfgNode) -> bool:
+    """Whether tests of the same weights with two configs give the same results."""
+    return _relevant_to_results(cfg) == _relevant_to_results(other)
+
+
+def _relevant_to_results(cfg: CfgNode) -> str:
+    """All of a config but the keys of training, speed and pictures; of the proposals, what the file holds."""
     relevant = cfg.clone()
     relevant.defrost()
-    for key in ("SOLVER", "SELF_TRAIN", "OUTPUT_DIR", "THREADS"):
+    for key in ("SOLVER", "SELF_TRAIN", "DISTRIBUTED", "OUTPUT_DIR", "THREADS"):
         del relevant[key]
+    for key in ("PICTURES", "PICTURE_SCORE"):
+        del relevant.TEST[key]
     del relevant.DATASETS["WORKERS"]
-    digest = hashlib.sha256(relevant.dump().encode())
-    with open(weights, "rb") as file:
-        while piece := file.read(2**20):
-            digest.update(piece)
-    return digest.hexdigest()
+    if Path(cfg.DATASETS.PROPOSALS).is_file():
+        relevant.DATASETS.PROPOSALS = archive_digest(cfg.DATASETS.PROPOSALS)
+    return relevant.dump()

@@ -380,6 +380,16 @@ def load_cfg(path: str | Path, overrides: Sequence[object] = ()) -> CfgNode:
     return _finish(values, f"config file {path}{' and the overrides' if overrides else ''}: ")
 
 
+def changed_keys(cfg: CfgNode, other: CfgNode) -> dict[str, Any]:
+    """The dotted keys whose values differ, with the values of `other` as JSON has them: tuples are lists."""
+    values = dict(flatten(cfg))
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in flatten(other)
+        if values.get(key) != value
+    }
+
+
 def parse_cfg(text: str, source: str, overrides: Sequence[object] = ()) -> CfgNode:
     """The config whose text a checkpoint holds, changed by overrides; `source` names the checkpoint.
 

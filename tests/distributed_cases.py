@@ -10,8 +10,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 from train_cases import batches, criterion, make, weights
 
+import detector
 from detector.engine.train import train
 from detector.utils.command_line import run_command
 from detector.utils.distributed import gather, local_rank, process_group, rank, together, world_size
@@ -138,3 +140,17 @@ def train_net(words):
     torch.set_num_threads(1)
     path = Path(__file__).parents[1] / "tools" / "train_net.py"
     sys.exit(runpy.run_path(str(path))["main"](words))
+
+
+def evaluate_twice(folder):
+    """Test a run, and then with another key; returns both metrics."""
+    return detector.evaluate(folder), detector.evaluate(folder, {"INPUT.TEST_SIZES": [48]})
+
+
+def meet_twice():
+    """Two groups, one after the other; returns what the second still knows of the first."""
+    with process_group(CPU, 30):
+        distributed_c10d._get_default_store().set("address", "of the first")
+        gather("written")
+    with process_group(CPU, 30):
+        return gather(distributed_c10d._get_default_store().check(["address"]))

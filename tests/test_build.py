@@ -3,11 +3,13 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from detector import build, build_data, build_model
 from detector.config import load_cfg
+from detector.data.proposals import save_proposals
 from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.refinement import Refinement, cluster_loss
 from detector.modeling.weights import TORCHVISION, Weights, save_weights
@@ -279,8 +281,21 @@ def test_results_are_of_the_weights_and_of_the_keys_that_matter(make_cfg, tmp_pa
     key = build.results_key(make_cfg(), path)
     assert key == build.results_key(make_cfg("SOLVER.MAX_ITER", "7", "DATASETS.WORKERS", "5"), path)
     assert key != build.results_key(make_cfg("INPUT.TEST_FLIP", "False"), path)
+    assert key == build.results_key(make_cfg("TEST.PICTURES", "3", "OUTPUT_DIR", "elsewhere"), path)
     path.write_bytes(b"other weights")
     assert key != build.results_key(make_cfg(), path)
+
+
+def test_results_are_of_the_proposals_and_not_of_their_path(make_cfg, tmp_path):
+    (tmp_path / "weights.pt").write_bytes(b"weights")
+
+    def key(name, bottom):
+        save_proposals(tmp_path / name, ["a"], [np.array([[0, 0, 9, bottom]])], [(20, 30)])
+        cfg = make_cfg("DATASETS.PROPOSALS", str(tmp_path / name))
+        return build.results_key(cfg, tmp_path / "weights.pt")
+
+    assert key("a.npz", 8) == key("moved.npz", 8)
+    assert key("a.npz", 8) != key("a.npz", 7)
 
 
 def test_speed_and_memory_are_as_configured(make_cfg):

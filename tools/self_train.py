@@ -39,12 +39,13 @@ from detector.engine.inference import predict
 from detector.engine.resuming import restore_newest
 from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
 from detector.evaluation.pictures import write_pictures
-from detector.evaluation.report import metrics_table, write_json
+from detector.evaluation.report import encode_json, metrics_table, write_json
 from detector.structures import Detections
 from detector.utils.command_line import config_parser, run_command
 from detector.utils.distributed import world_size
 from detector.utils.errors import UserError
 from detector.utils.files import atomic_write
+from detector.utils.outputs import OutputFolder
 from detector.utils.run_info import run_info
 
 logger = logging.getLogger("detector.tools.self_train")
@@ -93,9 +94,10 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
         "train_seconds": checkpoint["train_seconds"],
         "pseudo_boxes": agreement(*with_truth(pseudo, train_set)),
     }
-    write_json(folder / "metrics.json", metrics)
+    outputs = OutputFolder(folder, "self-training")
+    outputs.write("metrics.json", encode_json(metrics))
     options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
-    write_pictures(folder / "pictures", test_set, detections, **options)
+    write_pictures(outputs, test_set, detections, **options)
     print(f"AP in percent on {test_set.name}, CorLoc on {train_set.name}\n\n{metrics_table(metrics)}\n")
     print(
         "{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}".format(

@@ -1,8 +1,8 @@
 """`detector.evaluate`, and what tools/test_net.py does."""
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,38 @@ from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.build import build_coco_engine, build_device, build_precision, results_key, start_run
+from detector.build import (
+    build_coco_engine,
+    build_device,
+    build_precision,
+    results_key,
+    same_results,
+    start_run,
+)
 from detector.build_data import build_dataset, build_test_loader, name_classes
 from detector.build_model import build_model, build_postprocess
-from detector.config import load_cfg
+from detector.config import changed_keys, load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.inference import predict
 from detector.engine.precision import Precision
-from detector.engine.testing import remove_results, test_images
+from detector.engine.results_file import remove_results
+from detector.engine.testing import ImageResult, test_images
 from detector.evaluation.coco import coco_ap
-from detector.evaluation.detections_file import save_detections
+from detector.evaluation.detections_file import encode_detections
 from detector.evaluation.image_level import image_ap
 from detector.evaluation.pictures import write_pictures
-from detector.evaluation.report import metrics_table, summarize, write_json
+from detector.evaluation.report import encode_json, metrics_table, summarize
 from detector.evaluation.voc import corloc, voc_ap
 from detector.structures import Annotation, Detections, Scores
-from detector.utils.distributed import is_main, process_group
+from detector.utils.distributed import gather, is_main, process_group, together
+from detector.utils.files import file_digest
+from detector.utils.folder_lock import folder_lock
+from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
 
+_OWN_TEST = "the run's own test"  # the key of its outputs
 _PATIENCE = 3600.0  # seconds that a process waits for one with more proposals or a slower machine
 
 
@@ -42,106 +54,161 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a trained detector: `detector.evaluate("runs/demo")["mAP50"]`.
 
-    Writes metrics.json and pictures/ to the run folder, OUTPUT_DIR, and prints a table.
+    Writes metrics.json, detections.npz and pictures/ and prints a table. The test of a run, with its own
+    model_final.pt and config.yaml, goes to the run folder. A test with other weights, or with keys that
+    change the results, goes to a folder of its own below the run's folder `tests`, with its config.yaml.
 
     Args:
-        config: a run folder, whose config.yaml is taken, or a config file.
+        config: a run folder, wherever it was moved to, or a config file, whose OUTPUT_DIR is the run folder.
         overrides: keys of the config to change, as in {"TEST.PICTURES": 0}; see detector/config.py.
-        weights: a checkpoint; None: model_final.pt of OUTPUT_DIR.
+        weights: a checkpoint; None: model_final.pt of the run folder.
 
     Returns:
-        what metrics.json holds: AP on the test split, CorLoc on the training split, in percent, and more.
+        what metrics.json holds: AP on the test split, CorLoc on the training split, in percent, and more. All
+        processes of one torchrun return it.
 
     Raises:
-        FileNotFoundError, ValueError: whatever the user can mend.
+        UserError, OSError: the config, the weights or the data set cannot be used.
     """
     file = Path(config)
-    if file.is_dir():
-        file = file / "config.yaml"
     words = [word for pair in (overrides or {}).items() for word in pair]
-    run(str(file), words, None if weights is None else str(weights))
-    folder = Path(load_cfg(file, words).OUTPUT_DIR)
-    return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return run(file / "config.yaml" if file.is_dir() else file, words, weights)
 
 
-def run(config_file: str, overrides: Sequence[str], weights: str | None) -> None:
+def run(
+    config_file: str | Path, overrides: Sequence[object], weights: str | Path | None = None
+) -> dict[str, Any]:
+    """What tools/test_net.py does; see :func:`evaluate`."""
     cfg = load_cfg(config_file, overrides)
+    folder = find_run_folder(Path(config_file), cfg)
     with process_group(build_device(cfg), timeout=_PATIENCE):
-        test(cfg, weights)
+        return test(cfg, folder, Path(weights) if weights else folder / "model_final.pt")
 
 
-def test(cfg: CfgNode, weights: str | None) -> None:
-    """Measure a checkpoint (None: the run's own); the main process writes what was found, and the figures."""
-    folder = Path(cfg.OUTPUT_DIR)
-    path = Path(weights) if weights else folder / "model_final.pt"
-    checkpoint = load_checkpoint(path)
-    device = start_run(cfg, folder)
-    coco_engine = build_coco_engine(cfg)
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
-    cfg = name_classes(cfg, train_set)
-    model = build_model(cfg)
-    restore_model(model, checkpoint, path)
-    model.to(device)
-    logger.info("testing %s, %s, after %d steps", path, cfg.MODEL.METHOD, checkpoint["iteration"])
+def find_run_folder(config_file: Path, cfg: CfgNode) -> Path:
+    """The folder of a run's config.yaml, even if the run was moved; for other configs, their OUTPUT_DIR."""
+    folder = config_file.parent
+    is_run = any((folder / name).exists() for name in ("model_final.pt", "checkpoints", "run.json"))
+    overridden = cfg.OUTPUT_DIR != load_cfg(config_file).OUTPUT_DIR
+    return folder if config_file.name == "config.yaml" and is_run and not overridden else Path(cfg.OUTPUT_DIR)
 
-    test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    key, precision = results_key(cfg, path), build_precision(cfg, device)
-    results = test_images(
-        lambda left: predict_all(cfg, model, test_set, left, precision),
-        test_set.image_ids,
-        build_postprocess(cfg),
-        path=folder / "results" / "test",
-        key=key,
-    )
-    train_boxed = images_with_boxes(train_set)
-    train_results = test_images(
-        lambda left: predict_all(cfg, model, train_set, [train_boxed[i] for i in left], precision),
-        [train_set.image_ids[i] for i in train_boxed],
-        None,
-        path=folder / "results" / "train",
-        key=key,
-    )
-    if not is_main():
-        return
-    detections = [result.detections for result in results]
-    metrics = measure(
-        detections,
-        test_set,
-        [result.best for result in train_results],
-        train_set,
-        coco_engine=coco_engine,
-        image_ap=image_ap(
-            [result.best_scores for result in results], [test_set.labels(i) for i in range(len(test_set))]
-        ),
-    )
-    metrics |= {
+
+def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
+    """Measure a checkpoint of the run in `folder`; the main process writes what :func:`evaluate` says."""
+    with ExitStack() as stack:
+        with together():
+            checkpoint = load_checkpoint(weights)
+            coco_engine = build_coco_engine(cfg)
+            train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+            cfg = name_classes(cfg, train_set)
+            key = results_key(cfg, weights)
+            outputs = choose_outputs(cfg, folder, weights, key)
+            stack.enter_context(folder_lock(outputs.folder))
+            outputs.check(["metrics.json", "detections.npz", "pictures/overview.png"])
+            device = start_run(cfg, outputs.folder)
+            model = build_model(cfg)
+            restore_model(model, checkpoint, weights)
+            test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+        model.to(device)
+        logger.info("testing %s, %s, after %d steps", weights, cfg.MODEL.METHOD, checkpoint["iteration"])
+        if outputs.folder != folder:
+            logger.info("other weights or keys than the run's own: the results go to %s", outputs.folder)
+        precision, metrics = build_precision(cfg, device), None
+        results = test_images(
+            lambda left: predict_all(cfg, model, test_set, left, precision),
+            test_set.image_ids,
+            build_postprocess(cfg),
+            path=outputs.folder / "results" / "test",
+            key=key,
+        )
+        train_boxed = images_with_boxes(train_set)
+        train_results = test_images(
+            lambda left: predict_all(cfg, model, train_set, [train_boxed[i] for i in left], precision),
+            [train_set.image_ids[i] for i in train_boxed],
+            None,
+            path=outputs.folder / "results" / "train",
+            key=key,
+        )
+        with together():
+            if is_main():
+                metrics = measure_results(results, test_set, train_results, train_set, coco_engine)
+                metrics |= describe_test(cfg, folder, weights, checkpoint)
+                write_figures(
+                    cfg, outputs, metrics, [each.detections for each in results], test_set, train_set
+                )
+                remove_results(outputs.folder / "results", key)
+        return gather(metrics)[0]
+
+
+def choose_outputs(cfg: CfgNode, folder: Path, weights: Path, key: str) -> OutputFolder:
+    """Where the test of a run in `folder` writes.
+
+    The run folder itself, if the weights are its model_final.pt and no key that changes the results differs
+    from its config.yaml, or if it holds no run; else a folder of its own in `tests`, named by the weights and
+    by `key`. So the metrics of a run are never replaced by those of another test.
+    """
+    config, own_weights = folder / "config.yaml", folder / "model_final.pt"
+    outputs = OutputFolder(folder, key)
+    if not config.exists() or outputs.made("config.yaml"):
+        return outputs
+    if own_weights.is_file() and own_weights.samefile(weights) and same_results(cfg, load_cfg(config)):
+        return OutputFolder(folder, _OWN_TEST)
+    return OutputFolder(folder / "tests" / f"{weights.stem}-{key[:8]}", key)
+
+
+def describe_test(cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """What metrics.json records of a test beside the figures: what they are of."""
+    config = folder / "config.yaml"
+    changed = changed_keys(load_cfg(config), cfg) if config.is_file() else {}
+    return {
         "method": cfg.MODEL.METHOD,
-        "weights": str(path),
+        "weights": str(weights),
+        "weights_sha256": file_digest(weights),
+        "changed_keys": {key: value for key, value in changed.items() if key != "OUTPUT_DIR"},
         "iteration": checkpoint["iteration"],
         "train_seconds": checkpoint["train_seconds"],
     }
-    write_figures(cfg, metrics, detections, test_set, train_set)
 
 
 def write_figures(
     cfg: CfgNode,
+    outputs: OutputFolder,
     metrics: dict[str, Any],
     detections: Sequence[Detections],
     test_set: AnnotatedImages,
     train_set: AnnotatedImages,
 ) -> None:
-    """Write metrics.json, detections.npz and pictures/ to the run folder, and print the table."""
-    folder = Path(cfg.OUTPUT_DIR)
-    write_json(folder / "metrics.json", metrics)
-    save_detections(folder / "detections.npz", detections)
-    remove_results(folder / "results")
+    """Write what :func:`evaluate` says to `outputs`, and print the table."""
+    if outputs.key != _OWN_TEST:
+        outputs.write("config.yaml", cfg.dump().encode())
+    path = outputs.write("metrics.json", encode_json(metrics))
+    outputs.write("detections.npz", encode_detections(detections))
     options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
-    pictures = write_pictures(folder / "pictures", test_set, detections, **options)
+    pictures = write_pictures(outputs, test_set, detections, **options)
     print(f"AP in percent on {name_images(test_set)}, CorLoc on {name_images(train_set)}")
     print(f"image AP, of labels without boxes, on {test_set.name}\n\n{metrics_table(metrics)}\n")
-    print(f"figures   {folder / 'metrics.json'}")
+    print(f"figures   {path}")
     if pictures:
         print(f"pictures  {pictures[-1]}")
+
+
+def measure_results(
+    results: Sequence[ImageResult],
+    test_set: AnnotatedImages,
+    train_results: Sequence[ImageResult],
+    train_set: AnnotatedImages,
+    coco_engine: str | None,
+) -> dict[str, Any]:
+    """The metrics of the results of all test images, and of the training images that have boxes."""
+    labels = [test_set.labels(i) for i in range(len(test_set))]
+    return measure(
+        [result.detections for result in results],
+        test_set,
+        [result.best for result in train_results],
+        train_set,
+        coco_engine=coco_engine,
+        image_ap=image_ap([result.best_scores for result in results], labels),
+    )
 
 
 def measure(

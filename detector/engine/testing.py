@@ -1,7 +1,8 @@
-"""The test of a detector on a data set: image by image, over processes, and on after a kill."""
+"""Testing a detector on a data set, image by image; several processes share the images, and a test that was
+killed resumes.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 from detector.engine.results_file import open_results, read_results
 from detector.structures import Detections, Scores
 from detector.utils.distributed import gather, rank, world_size
+from detector.utils.files import reading
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,21 @@ def test_images(
     path: Path,
     key: str,
 ) -> list[ImageResult]:
-    """The results of images, in their order; those of an earlier test that was killed are not found again.
+    """The results of images, in their order; those that an earlier test, which was killed, has are reused.
 
     Of several processes each tests a part of the images; all return the results of all.
 
     Args:
         predict: the scores of the images of some indices, in their order.
         image_ids: of all images.
-        path: what the file of each process is called, but for its rank: results go there as they come.
+        path: results are written as they come to one file for each process, PATH.RANK.jsonl.
         key: what the results are of, see :func:`open_results`.
     """
     found = {}
     for each in sorted(path.parent.glob(f"{path.name}.*.jsonl")):
-        found |= {result["image_id"]: result for result in read_results(each, key)}
+        records = read_results(each, key)
+        with reading(each, "test results"):
+            found |= {record["image_id"]: record for record in records if _from_record(record)}
     gather(None)  # all have read before one writes
     left = [index for index, image_id in enumerate(image_ids) if image_id not in found]
     own, added = left[rank() :: world_size()], []
@@ -88,14 +92,6 @@ def test_images(
 
 
 test_images.__test__ = False  # type: ignore[attr-defined]  # not a test case, whatever pytest thinks
-
-
-def remove_results(folder: Path) -> None:
-    """Remove the files of tests that are done, and their folder."""
-    for each in folder.glob("*.jsonl"):
-        each.unlink()
-    with suppress(OSError):  # somebody keeps other files there
-        folder.rmdir()
 
 
 def _as_record(result: ImageResult) -> dict[str, Any]:

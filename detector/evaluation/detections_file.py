@@ -6,6 +6,7 @@ boxes (sum counts, 4) float32 xyxy in pixels, scores (sum counts,) float32, labe
 """
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +29,24 @@ _FIELDS = {  # kind of dtype, dimensions
 
 def save_detections(path: Path, detections: Sequence[Detections]) -> None:
     """Write the detections of all images, in their order; whole or not at all."""
+    with atomic_write(path) as file:
+        file.write(encode_detections(detections))
+
+
+def encode_detections(detections: Sequence[Detections]) -> bytes:
+    """The content of the file that :func:`save_detections` writes."""
     none = Detections("", torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
     images = [*detections, none]  # for the shapes and types, where there is no image
-    with atomic_write(path) as file:
-        np.savez(
-            file,
-            image_ids=np.array([image.image_id for image in detections], dtype=np.str_),
-            counts=np.array([len(image.scores) for image in detections], dtype=np.int64),
-            boxes=torch.cat([image.boxes for image in images]).numpy(),
-            scores=torch.cat([image.scores for image in images]).numpy(),
-            labels=torch.cat([image.labels for image in images]).numpy(),
-        )
+    buffer = BytesIO()
+    np.savez(
+        buffer,
+        image_ids=np.array([image.image_id for image in detections], dtype=np.str_),
+        counts=np.array([len(image.scores) for image in detections], dtype=np.int64),
+        boxes=torch.cat([image.boxes for image in images]).numpy(),
+        scores=torch.cat([image.scores for image in images]).numpy(),
+        labels=torch.cat([image.labels for image in images]).numpy(),
+    )
+    return buffer.getvalue()
 
 
 def load_detections(path: Path) -> list[Detections]:
@@ -58,5 +66,9 @@ def load_detections(path: Path) -> list[Detections]:
     if not fits or any(len(arrays[name]) != rows for name in _COLUMNS) or arrays["boxes"].shape[1:] != (4,):
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(f"{path} does not hold detections that tools/test_net.py wrote: found {shapes}")
+    dtypes = {"boxes": np.float32, "scores": np.float32, "labels": np.int64}
+    finite = all(np.isfinite(arrays[name]).all() for name in _COLUMNS)
+    if not finite or any(arrays[n].dtype != t for n, t in dtypes.items()) or (arrays["labels"] < 0).any():
+        raise DataError(f"{path} has a box or score that is not finite, a negative label or another dtype")
     columns = [torch.from_numpy(arrays[name]).split(counts.tolist()) for name in _COLUMNS]
     return [Detections(*row) for row in zip(ids, *columns, strict=True)]

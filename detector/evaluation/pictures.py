@@ -10,7 +10,8 @@ from torch import Tensor
 
 from detector.evaluation.drawing import class_colour, contact_sheet, draw_dashed, draw_labelled, enlarged
 from detector.structures import Annotation, Detections
-from detector.utils.files import atomic_write
+from detector.utils.files import encode_image
+from detector.utils.outputs import OutputFolder
 
 _LEGEND = "solid: detected, with class and score      dashed: true"
 
@@ -69,7 +70,7 @@ def choose_images(detections: Sequence[Detections], num_classes: int, count: int
 
 
 def write_pictures(
-    folder: str | Path,
+    outputs: OutputFolder,
     source: Source,
     detections: Sequence[Detections],
     *,
@@ -78,18 +79,18 @@ def write_pictures(
 ) -> list[Path]:
     """Draw the `count` images of :func:`choose_images`; write them, and `overview.png`, which shows all.
 
-    Pictures that an earlier call left in `folder` are removed.
+    They go to the folder `pictures` of `outputs`. Those that an earlier command with the same key wrote there
+    are removed; all other files stay.
 
     Args:
         detections: of each image of `source`, in its order.
 
     Returns:
         the files written, the overview last; none where `count` is 0.
+
+    Raises:
+        UserError: a file is in the way that this command did not make.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("[0-9][0-9]_*.png"), *folder.glob("overview.png")):
-        old.unlink()
     pictures = {}
     for rank, index in enumerate(choose_images(detections, len(source.class_names), count), start=1):
         picture = draw_detections(
@@ -99,10 +100,9 @@ def write_pictures(
             source.class_names,
             score_threshold=score_threshold,
         )
-        pictures[folder / f"{rank:02d}_{Path(source.image_ids[index]).name}.png"] = picture
+        pictures[f"pictures/{rank:02d}_{Path(source.image_ids[index]).name}.png"] = picture
     if pictures:
-        pictures[folder / "overview.png"] = contact_sheet(list(pictures.values()), _LEGEND)
-    for path, picture in pictures.items():
-        with atomic_write(path) as file:
-            picture.save(file, format="png")
-    return list(pictures)
+        pictures["pictures/overview.png"] = contact_sheet(list(pictures.values()), _LEGEND)
+    written = [outputs.write(name, encode_image(picture, "png")) for name, picture in pictures.items()]
+    outputs.remove_earlier("pictures")
+    return written

@@ -71,10 +71,14 @@ def metrics_table(metrics: dict) -> str:
 
 
 def write_json(path: str | Path, content: dict) -> None:
-    """Write a dict that holds no nan to a file, whole or not at all."""
-    with atomic_write(path, "w") as file:
-        json.dump(content, file, indent=2, allow_nan=False)
-        file.write("\n")
+    """Write a dict without NaN to a file, whole or not at all."""
+    with atomic_write(path) as file:
+        file.write(encode_json(content))
+
+
+def encode_json(content: dict) -> bytes:
+    """A dict without NaN as the content of a JSON file."""
+    return json.dumps(content, indent=2, allow_nan=False).encode() + b"\n"
 
 
 def _percent(fraction: float) -> float | None:

@@ -142,13 +142,16 @@ def _meeting_place() -> dict[str, Any]:
     """How `init_process_group` finds the others, where torchrun's own way does not do.
 
     After a restart torchrun lends the store of the first start once more, in which gloo and NCCL would find
-    the addresses of processes that are gone (pytorch issue 135712). So each start has names of its own. On
-    several machines the counts of restarts may differ; docs/distributed.md says what to do there.
+    the addresses of processes that are gone (pytorch issue 135712); so would a second group of the same
+    processes, as of `detector.train` and then `detector.evaluate`. So each group has names of its own: the
+    store counts the groups that each process has joined since the start. On several machines the counts of
+    restarts may differ; docs/distributed.md says what to do there.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("GROUP_WORLD_SIZE") != "1":
         return {}
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    named = dist.PrefixStore(f"start_{restarts()}", store)
+    group = store.add(f"groups_{restarts()}_{rank()}", 1)
+    named = dist.PrefixStore(f"start_{restarts()}_group_{group}", store)
     return {"store": named, "rank": rank(), "world_size": world_size()}
 
 

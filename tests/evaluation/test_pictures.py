@@ -6,6 +6,8 @@ from PIL import Image
 from detector.evaluation.drawing import contact_sheet
 from detector.evaluation.pictures import choose_images, draw_detections, write_pictures
 from detector.structures import Annotation, Detections
+from detector.utils.errors import UserError
+from detector.utils.outputs import OutputFolder
 
 CLASSES = ("cat", "dog")
 
@@ -119,22 +121,35 @@ def test_pictures_are_written_and_old_ones_removed(tmp_path):
     detections = [
         found(image_id, [(5, 5, 30, 30)], [i / 10], [0]) for i, image_id in enumerate(source.image_ids)
     ]
-    paths = write_pictures(folder, source, detections, count=5, score_threshold=0.3)
+
+    def write(count):
+        return write_pictures(
+            OutputFolder(tmp_path, "key"), source, detections, count=count, score_threshold=0.3
+        )
+
+    paths = write(5)
     assert [path.name for path in paths[:2]] == ["01_image6.png", "02_image5.png"]
     assert paths[-1] == folder / "overview.png"
     assert sorted(folder.iterdir()) == sorted(paths)
     assert Image.open(paths[0]).size == (600, 400)
-    (folder / "notes.txt").write_text("mine")
-    paths = write_pictures(folder, source, detections, count=1, score_threshold=0.3)
-    assert sorted(path.name for path in folder.iterdir()) == ["01_image6.png", "notes.txt", "overview.png"]
-    assert write_pictures(folder, source, detections, count=0, score_threshold=0.3) == []
+    (folder / "03_mine.png").write_text("mine")
+    assert write(1) == [folder / "01_image6.png", folder / "overview.png"]
+    left = ["01_image6.png", "03_mine.png", "overview.png"]
+    assert sorted(path.name for path in folder.iterdir()) == left
+    assert write(0) == []
+    assert [path.name for path in folder.iterdir()] == ["03_mine.png"]
+    (folder / "overview.png").write_text("mine")
+    with pytest.raises(UserError, match=r"overview\.png exists"):
+        write(1)
+    assert (folder / "overview.png").read_text() == "mine"
 
 
 def test_ids_with_folders_make_plain_file_names(tmp_path):
     source = GreySource(1)
     source.image_ids = ("2007/000001",)
-    paths = write_pictures(tmp_path, source, [found("2007/000001")], count=1, score_threshold=0.3)
-    assert paths[0] == tmp_path / "01_000001.png"
+    outputs = OutputFolder(tmp_path, "key")
+    paths = write_pictures(outputs, source, [found("2007/000001")], count=1, score_threshold=0.3)
+    assert paths[0] == tmp_path / "pictures" / "01_000001.png"
 
 
 def test_the_contact_sheet_shows_every_picture():

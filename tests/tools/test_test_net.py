@@ -45,7 +45,9 @@ def test_named_weights_and_another_model(commands, tmp_path, capsys):
     assert train() == 0
     weights = str(tmp_path / "run" / "checkpoints" / "000002.pt")
     assert test("--weights", weights) == 0
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["iteration"] == 2
+    (metrics,) = (tmp_path / "run" / "tests").glob("000002-*/metrics.json")
+    assert json.loads(metrics.read_text())["iteration"] == 2
+    assert not (tmp_path / "run" / "metrics.json").exists()
     assert test("MODEL.METHOD", "wsddn") == 2
     assert "model_final.pt is of another model: it has head.refinements.0" in capsys.readouterr().err
 

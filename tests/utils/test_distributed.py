@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from distributed_cases import fail_on_rank_1, gather_ranks, lose_rank_1, run_processes
+from distributed_cases import fail_on_rank_1, gather_ranks, lose_rank_1, meet_twice, run_processes
 
 from detector.utils.distributed import gather, is_main, process_group, rank, together, world_size
 
@@ -22,6 +22,11 @@ def test_what_other_launchers_set_is_not_ours(monkeypatch):
 
 def test_gather_is_by_rank_and_known_to_all():
     assert run_processes(gather_ranks, 3) == [["rank 0", "rank 1", "rank 2"]] * 3
+
+
+def test_a_second_group_of_one_torchrun_knows_no_address_of_the_first():
+    """As `detector.train` and then `detector.evaluate` join."""
+    assert run_processes(meet_twice, 2) == [[False, False]] * 2
 
 
 def test_what_one_process_cannot_set_up_the_main_one_says_for_all():
