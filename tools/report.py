@@ -7,7 +7,6 @@ RUN is the run folder of tools/train_net.py, after tools/test_net.py. The page, 
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -36,12 +35,15 @@ from detector.evaluation.page.figures_section import (
 from detector.evaluation.page.galleries import galleries_section, unjudged_section
 from detector.evaluation.page.streams_section import streams_section
 from detector.evaluation.pictures import choose_images
+from detector.evaluation.report import MEANS
 from detector.evaluation.voc import precision_recall
 from detector.structures import Detections
 from detector.utils.command_line import run_command
-from detector.utils.errors import UserError
-from detector.utils.files import atomic_write
+from detector.utils.errors import DataError, UserError
+from detector.utils.files import read_json, reading
+from detector.utils.outputs import OutputFolder
 
+_KEY = "report"
 _CARDS = {"mAP50": "mAP50", "CorLoc": "CorLoc", "AP": "COCO AP", "image_mAP": "image mAP"}
 
 
@@ -57,10 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(folder: Path, overrides: Sequence[str], output: Path | None) -> None:
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is not a run folder: it has no config.yaml; train first")
+    output = output or folder / "report.html"
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {output}: {output.parent} is not a folder")
+    outputs = OutputFolder(output.parent, _KEY)
+    outputs.check([output.name])
     cfg = load_cfg(folder / "config.yaml", overrides)
     metrics, detections = read_results(folder)
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    run_info = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
+    run_info = read_object(folder / "run.json") if (folder / "run.json").exists() else {}
     page = document(
         f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
         f"{metrics['weights']}, after {metrics['iteration']} steps",
@@ -73,9 +80,7 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None) -> None:
             config_section(changes(cfg), facts(run_info)),
         ],
     )
-    output = output or folder / "report.html"
-    with atomic_write(output, "w") as file:
-        file.write(page)
+    outputs.write(output.name, page.encode())
     print(f"report    {output}")
 
 
@@ -86,14 +91,51 @@ def read_results(folder: Path) -> tuple[dict, list[Detections]]:
         raise FileNotFoundError(
             f"{folder} has no test results: run tools/test_net.py --config-file {config} first"
         )
-    return read_json(folder / "metrics.json"), load_detections(folder / "detections.npz")
+    path = folder / "metrics.json"
+    metrics = read_object(path)
+    with reading(path, "metrics"):
+        check_metrics(metrics)
+    return metrics, load_detections(folder / "detections.npz")
 
 
-def read_json(path: Path) -> dict:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON, or a damaged file: {error}") from None
+def read_object(path: Path) -> dict:
+    """The JSON object in a file; a DataError names the file where it holds something else."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds a JSON {type(content).__name__}, expected an object")
+    return content
+
+
+def check_metrics(metrics: dict) -> None:
+    """Raise a DataError where a value that the page shows is missing, or is not of its type."""
+    expected = {
+        "method": str,
+        "weights": str,
+        "iteration": int,
+        "train_seconds": (int, float),
+        "per_class": dict,
+    }
+    for key, kind in expected.items():
+        if not isinstance(metrics.get(key), kind):
+            raise DataError(
+                f"{key} is {metrics.get(key)!r}, which tools/test_net.py does not write; run it again"
+            )
+    means = {key: metrics.get(key) for key in (*_CARDS, *MEANS.values())}
+    for name, figures in [("the means", means), *metrics["per_class"].items()]:
+        values = figures.values() if isinstance(figures, dict) else [figures]
+        if not all(
+            value is None or (isinstance(value, (int, float)) and 0 <= value <= 100) for value in values
+        ):
+            raise DataError(
+                f"the figures of {name} are {figures!r}, expected percentages; run tools/test_net.py again"
+            )
+        lacking = (
+            []
+            if name == "the means"
+            else [k for k, mean in MEANS.items() if means[mean] is not None and k not in figures]
+        )
+        if lacking:
+            raise DataError(f"{name} has no {lacking[0]}; run tools/test_net.py again")
 
 
 def results_sections(
@@ -115,6 +157,13 @@ def results_sections(
     truth = [test_set.annotation(i) for i in boxed]
     ordered = [found[annotation.image_id] for annotation in truth]
     judged = judge(ordered, truth, len(names))
+    if list(metrics["per_class"]) != list(names):
+        raise UserError(
+            f"metrics.json is of the classes {', '.join(metrics['per_class'])}, the data set has "
+            f"{', '.join(names)}: run tools/test_net.py again with the same DATASETS"
+        )
+    if any((image.labels >= len(names)).any() for image in detections):
+        raise UserError(f"detections.npz has a label above {len(names) - 1}: run tools/test_net.py again")
     ap = [metrics["per_class"][name]["AP50"] for name in names]
     return [
         errors_section(names, count_kinds(judged, len(names)), count_fates(judged, len(names))),
@@ -126,8 +175,15 @@ def results_sections(
 
 def streams(cfg: CfgNode, folder: Path) -> Section:
     """What the streams saw in the watched training images."""
-    snapshots = [(int(path.stem), load_attention(path)) for path in list_snapshots(folder)]
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    snapshots = []
+    for path in list_snapshots(folder):
+        snapshots.append((int(path.stem), load_attention(path)))
+        for each in snapshots[-1][1]:
+            if len(each.labels) and int(each.labels.max()) >= len(train_set.class_names):
+                raise DataError(
+                    f"snapshot {path} shows class {int(each.labels.max())}, which the data set lacks"
+                )
     places = {image_id: i for i, image_id in enumerate(train_set.image_ids)}
 
     def read(image_id: str):
@@ -161,7 +217,8 @@ def changes(cfg: CfgNode) -> list[tuple[str, object, object]]:
 
 def facts(run_info: dict) -> dict[str, str]:
     """The facts of run.json that tell runs apart."""
-    packages = run_info.get("packages", {})
+    packages = run_info.get("packages")
+    packages = packages if isinstance(packages, dict) else {}
     return {
         "command": str(run_info.get("command", "")),
         "date": str(run_info.get("date", "")),

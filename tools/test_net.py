@@ -2,11 +2,12 @@
 
     python tools/test_net.py --config-file configs/toybox_pcl.yaml [--weights FILE] [KEY VALUE ...]
 
-Writes metrics.json, detections.npz and pictures/ to the run folder: the folder of FILE if that is the
-config.yaml of a run, else OUTPUT_DIR. The weights are the run's model_final.pt, or FILE. With other weights, or keys that
-change the results, they go to a folder below RUN/tests instead, so that the run's own metrics stay. Rerun the
-same command to resume a test that was killed. Under torchrun the processes share the images. AP and CorLoc are
-computed on the images that have ground-truth boxes; the AP of the image-level labels needs none.
+Writes metrics.json, detections.npz and pictures/ to the run folder: the one that holds the config file, if
+that is the config.yaml of a run, else OUTPUT_DIR. The weights are its model_final.pt, or FILE. With other
+weights, or keys that change the results, they go to a folder below RUN/tests instead, so that the run's own
+metrics stay. Rerun the same command to resume a test that was killed. Under torchrun the processes share the
+images. AP and CorLoc are computed on the images that have ground-truth boxes; the AP of the image-level
+labels needs none.
 """
 
 import sys

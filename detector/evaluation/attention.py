@@ -89,6 +89,8 @@ def _attention(arrays: dict[str, np.ndarray]) -> Attention:
     for name, shape in expected.items():
         if tensors[name].shape != shape:
             raise DataError(f"{name} has the shape {tuple(tensors[name].shape)}, expected {shape}")
+        if not tensors[name].isfinite().all() or (name == "labels" and (tensors[name] < 0).any()):
+            raise DataError(f"{name} has a value that training does not write")
     return image
 
 

@@ -1,13 +1,17 @@
 """One logger for the console and for the run folder's log, which leaves progress bars whole."""
 
 import logging
+import os
 import sys
 import warnings
 from pathlib import Path
+from typing import TextIO
 
 from tqdm import tqdm
 
 from detector.utils.distributed import is_main, rank
+from detector.utils.errors import UserError
+from detector.utils.files import check_regular
 
 
 class _ConsoleHandler(logging.Handler):
@@ -17,11 +21,30 @@ class _ConsoleHandler(logging.Handler):
         tqdm.write(self.format(record), file=sys.stderr)
 
 
+class _FileHandler(logging.FileHandler):
+    """Appends to a regular file, never to what a symbolic link names."""
+
+    def _open(self) -> TextIO:
+        path = Path(self.baseFilename)
+        if path.is_symlink():
+            raise UserError(
+                f"log file {path} is a symbolic link to {os.readlink(path)}, which is not written to: "
+                "remove the link, or name another folder"
+            )
+        if path.exists():
+            check_regular(path, "log file")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        return open(os.open(path, flags, 0o666), "a", encoding=self.encoding)
+
+
 def setup_logging(path: Path | None = None) -> logging.Logger:
     """The package's logger: INFO and above to standard error, everything to the end of the file `path`.
 
     Of several processes only the main one says all; the others say errors, with their rank. Warnings go the
     same way. Called again, it replaces what was set up before. The library only logs; tools call this.
+
+    Raises:
+        UserError: `path` is a link or not a regular file.
     """
     logger = logging.getLogger("detector")
     for handler in list(logger.handlers):
@@ -33,7 +56,7 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
         console.setFormatter(logging.Formatter(f"rank {rank()}: %(message)s"))
     logger.addHandler(console)
     if path is not None and is_main():
-        file = logging.FileHandler(path, encoding="utf-8")
+        file = _FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(file)
     warnings.showwarning = lambda message, *_, **__: logger.warning("warning: %s", message)

@@ -2,10 +2,12 @@
 
 import base64
 import io
+import json
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -129,12 +131,91 @@ def test_what_is_missing_or_damaged_is_named(report, run_folder, tmp_path, capsy
     save_detections(run_folder / "detections.npz", saved[:-1])
     assert "run tools/test_net.py again" in error(run_folder)
     (run_folder / "detections.npz").write_bytes(b"PK\3\4 not one")
-    assert "damaged or of another format" in error(run_folder)
+    assert "detections.npz is damaged" in error(run_folder)
     (run_folder / "detections.npz").unlink()
     assert "run tools/test_net.py first" in error(run_folder)
     (run_folder / "metrics.json").unlink()
     assert "has no test results: run tools/test_net.py --config-file" in error(run_folder)
     assert not (run_folder / "report.html").exists()
+
+
+def set_metric(path, *keys_and_value):
+    *keys, last, value = keys_and_value
+    metrics = json.loads(path.read_text())
+    node = metrics
+    for key in keys:
+        node = node[key]
+    node[last] = value
+    path.write_text(json.dumps(metrics))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("mAP50", "high"),
+        ("train_seconds", None),
+        ("iteration", []),
+        ("method", 3),
+        ("per_class", []),
+        ("per_class", {}),
+        ("per_class", CLASSES[0], "AP50", "<b>"),
+        ("per_class", CLASSES[0], {}),
+        ("per_class", CLASSES[0], 5),
+        ("CorLoc", 1e400),
+    ],
+)
+def test_forged_metrics_are_one_line(report, run_folder, capsys, change):
+    set_metric(run_folder / "metrics.json", *change)
+    assert report(run_folder) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "metrics.json" in line
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"[1]", b"[" * 100_000, b""])
+@pytest.mark.parametrize("name", ["metrics.json", "run.json"])
+def test_damaged_json_is_one_line(report, run_folder, capsys, name, content):
+    (run_folder / name).write_bytes(content)
+    assert report(run_folder) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert name in line
+
+
+@pytest.mark.parametrize("change", ["text", "shape", "label", "nan"])
+def test_forged_snapshots_are_one_line(report, run_folder, capsys, change):
+    path = run_folder / "snapshots" / "000004.npz"
+    with np.load(path) as file:
+        arrays = dict(file)
+    if change == "text":
+        arrays["0/scores"] = np.array("a")
+    elif change == "shape":
+        arrays["0/centres"] = arrays["0/centres"][:, 1:]
+    elif change == "label":
+        arrays["0/labels"] = arrays["0/labels"] + 100
+    else:
+        arrays["0/boxes"] = arrays["0/boxes"] * np.float32("nan")
+    np.savez(path, **arrays)
+    assert report(run_folder) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "000004.npz" in line
+
+
+def test_a_damaged_event_file_is_one_line(report, run_folder, capsys):
+    (path,) = run_folder.glob("events.*")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+    status = report(run_folder)
+    told = capsys.readouterr().err
+    assert status == 2
+    assert path.name in told.splitlines()[-1]
+
+
+def test_a_page_of_others_is_kept(report, run_folder, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    assert report(run_folder, "--output", page) == 2
+    assert f"{page} exists and is not what this command wrote" in capsys.readouterr().err
+    assert page.read_text() == "mine"
 
 
 def test_in_a_browser(report, run_folder):

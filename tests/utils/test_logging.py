@@ -1,10 +1,12 @@
 """detector.utils.logging: console and file."""
 
 import logging
+import os
 import warnings
 
 import pytest
 
+from detector.utils.errors import UserError
 from detector.utils.logging import setup_logging
 
 
@@ -42,3 +44,19 @@ def test_a_second_set_up_replaces_the_first_and_appends_to_the_file(tmp_path, ca
         setup_logging(tmp_path / "log.txt").info("once")
     assert capsys.readouterr().err == "once\nonce\n"
     assert len((tmp_path / "log.txt").read_text().splitlines()) == 2
+
+
+def test_a_log_that_is_a_link_or_a_fifo_is_refused(tmp_path):
+    other = tmp_path / "precious.txt"
+    other.write_text("precious")
+    log = tmp_path / "log.txt"
+    for target in (other, tmp_path / "nowhere"):
+        log.symlink_to(target)
+        with pytest.raises(UserError, match=r"log\.txt is a symbolic link to"):
+            setup_logging(log)
+        log.unlink()
+    os.mkfifo(log)
+    with pytest.raises(UserError, match=r"log\.txt is not a regular file"):
+        setup_logging(log)
+    assert other.read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
