@@ -5,9 +5,10 @@
     python tools/export.py runs/demo --format onnx
 
 The network takes images, rois and counts and gives scores and boxes; numbers of images and proposals and the
-sizes of images stay open. The file goes to RUN/export, beside a .json with what goes before and after it. It
-is kept only if scores and boxes are those of the model to 1e-5, on images of the test split or of --images.
-docs/export.md says how to run the file and what cannot be exported.
+sizes of images stay open. The file goes to RUN/export, beside a .json with what goes before and after it; an
+earlier export of the same weights is replaced, any other file is not. It is kept only if scores and boxes are
+those of the model to 1e-5, on images of the test split or of --images.
+docs/export.md says how to run it and what cannot be exported.
 """
 
 import argparse
@@ -29,10 +30,12 @@ from detector.data.loader import collate
 from detector.data.pictures import find_pictures
 from detector.engine.export import SUFFIXES, largest_difference, load_program, save_program
 from detector.engine.predictor import Predictor
-from detector.evaluation.report import write_json
+from detector.evaluation.report import encode_json
 from detector.modeling.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
 from detector.utils.command_line import run_command
 from detector.utils.errors import UserError
+from detector.utils.files import file_digest
+from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger("detector.tools.export")
 
@@ -50,21 +53,30 @@ def run(options: argparse.Namespace) -> None:
     paths = find_check_images(cfg, options.images)
     inputs = list(check_inputs(predictor, paths, options.count))
     folder = (options.weights if options.weights.is_dir() else file.parent) / "export"
+    outputs = OutputFolder(folder, file_digest(file))
+    name = f"{options.format}{SUFFIXES[options.format]}"
+    about = f"{options.format}.json"
+    outputs.check([name, about])
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{options.format}{SUFFIXES[options.format]}"
 
-    began, cpu_began = time.perf_counter(), sum(os.times()[:4])
-    save_program(export_program(predictor.model), options.format, path)
-    seconds, cpu_seconds = time.perf_counter() - began, sum(os.times()[:4]) - cpu_began  # of compilers too
-    exported = load_program(options.format, path)
-    difference = largest_difference(ScoresAndBoxes(predictor.model), exported, inputs)
-    if not difference <= TOLERANCE:
-        path.unlink()
-        path.with_suffix(".json").unlink(missing_ok=True)  # an earlier run's
-        raise UserError(
-            f"{options.format} gives other figures than the model, by {difference:.2g} where {TOLERANCE} is "
-            f"allowed, on {len(inputs)} images; nothing is kept"
-        )
+    unchecked = folder / f".unchecked-{name}"  # it becomes `name` once it has passed the check
+    try:
+        began, cpu_began = time.perf_counter(), sum(os.times()[:4])
+        save_program(export_program(predictor.model), options.format, unchecked)
+        seconds, cpu_seconds = (
+            time.perf_counter() - began,
+            sum(os.times()[:4]) - cpu_began,
+        )  # of compilers too
+        exported = load_program(options.format, unchecked)
+        difference = largest_difference(ScoresAndBoxes(predictor.model), exported, inputs)
+        if not difference <= TOLERANCE:
+            raise UserError(
+                f"{options.format} gives other figures than the model, by {difference:.2g} where {TOLERANCE} "
+                f"is allowed, on {len(inputs)} images; it is not kept"
+            )
+        path = outputs.move_in(unchecked, name)
+    finally:
+        unchecked.unlink(missing_ok=True)
     figures = {
         "largest_difference": difference,
         "images": len(inputs),
@@ -72,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu_seconds, 1),
     }
-    write_json(path.with_suffix(".json"), describe(cfg) | {"format": options.format, "check": figures})
+    outputs.write(about, encode_json(describe(cfg) | {"format": options.format, "check": figures}))
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, ", end="")
     print(f"at most {difference:.1e} from the model on {len(inputs)} images")
 

@@ -345,3 +345,9 @@ def test_nothing_is_written_outside_of_the_folder(folder, name):
     with pytest.raises(DataError, match="nothing is written outside of"):
         write_split(folder.root, name, ["a"])
     assert not list(folder.root.parent.rglob("a.*"))
+
+
+def test_an_annotation_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "Annotations" / "a.xml").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"cannot write .*a\.xml"):
+        write_annotation(tmp_path, "a.jpg", (20, 30), [], folder="voc")

@@ -151,10 +151,21 @@ def test_the_command_keeps_what_agrees(load_tool, tmp_path, capsys, monkeypatch)
     assert about["check"]["largest_difference"] <= 1e-5
     assert about["check"]["bytes"] == path.stat().st_size
     assert about["sizes"] == [64]
-    monkeypatch.setattr(tool, "largest_difference", lambda *_: math.nan)
-    assert tool.main(words) == 2
+    content = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(tool, "largest_difference", lambda *_: math.nan)
+        assert tool.main(words) == 2
     assert "gives other figures than the model, by nan" in capsys.readouterr().err
-    assert not path.exists()
+    assert path.read_bytes() == content  # the earlier one, which passed
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        ".detector-outputs.jsonl",
+        "torch_export.json",
+        "torch_export.pt2",
+    ]
+    path.write_bytes(b"mine")
+    assert tool.main(words) == 2
+    assert f"{path} exists and is not what this command wrote" in capsys.readouterr().err
+    assert path.read_bytes() == b"mine"
 
 
 def test_no_images_to_check_with(load_tool, tmp_path, capsys):

@@ -3,6 +3,9 @@
 import os
 import resource
 import stat
+import zipfile
+from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,13 +13,17 @@ from PIL import Image
 
 from detector.utils.errors import DataError
 from detector.utils.files import (
+    archive_digest,
     atomic_write,
+    encode_image,
+    file_digest,
     inside,
     read_json,
     read_text,
     reading,
     relative_name,
     write_image,
+    write_new,
 )
 
 
@@ -168,3 +175,21 @@ def test_nothing_is_written_outside_of_a_folder(tmp_path, name):
 def test_names_inside_of_a_folder(tmp_path):
     assert relative_name("./a//b c..d/é.jpg") == "a/b c..d/é.jpg"
     assert inside(tmp_path, "a/b.xml") == tmp_path / "a" / "b.xml"
+
+
+def test_archives_are_told_apart_by_what_they_hold(tmp_path):
+    for name, value in (("a.npz", 1), ("b.npz", 1), ("c.npz", 2)):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("x"), str(value))
+    a, b, c = (archive_digest(tmp_path / f"{name}.npz") for name in "abc")
+    assert a == b != c
+    (tmp_path / "text").write_bytes(b"text")
+    assert archive_digest(tmp_path / "text") == file_digest(tmp_path / "text") == sha256(b"text").hexdigest()
+
+
+def test_a_short_write_of_a_picture_is_noticed(tmp_path):
+    """Pillow writes to a file of its own in pieces, and ignores that a full disk takes only a part."""
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    with pytest.raises(OSError, match=r"cannot write /dev/full: No space left"):
+        write_new("/dev/full", encode_image(Image.new("RGB", (9, 9)), "jpeg"))
