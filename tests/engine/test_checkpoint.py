@@ -11,8 +11,10 @@ from detector.engine.checkpoint import (
     load_checkpoint,
     restore_model,
     restore_optimizer,
+    restore_scaler,
     save_checkpoint,
 )
+from detector.utils.errors import UserError
 
 
 def make(width=3, lr=0.1):
@@ -77,6 +79,84 @@ def test_any_harm_to_a_checkpoint_is_seen_or_does_none(tmp_path):
         assert all(loaded["model"][name].equal(value) for name, value in whole["model"].items())
         assert (loaded["iteration"], loaded["config"]) == (3, "A: 1")
     assert seen > 80
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("part", ["1.weight", "running", "momentum_buffer"])
+def test_what_is_not_finite_is_neither_written_nor_loaded(tmp_path, part, value):
+    path = tmp_path / "a.pt"
+    net, optimizer = make()
+    net.register_buffer("running", torch.zeros(2))
+    save_checkpoint(path, net, optimizer, iteration=1, train_seconds=0.0)
+    before, whole = path.read_bytes(), load_checkpoint(path)
+    momentum = part == "momentum_buffer"
+    (optimizer.state[net[0].bias][part] if momentum else net.state_dict()[part]).view(-1)[-1] = value
+    with pytest.raises(UserError, match=rf"a\.pt is not written: .*{part} is not finite after 2 steps"):
+        save_checkpoint(path, net, optimizer, iteration=2, train_seconds=0.0)
+    assert path.read_bytes() == before
+    (whole["optimizer"]["state"][1] if momentum else whole["model"])[part].view(-1)[-1] = value
+    torch.save(whole, path)
+    with pytest.raises(DamagedCheckpoint, match=rf"a\.pt is of no use: .*{part} is not finite"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": 3}, "model is a int"),
+        ({"model": {"a": 3}}, "model.a is a int"),
+        ({"model": {"a": torch.zeros(3).to_sparse()}}, "expected a dense tensor"),
+        ({"model": {"a": torch.zeros(3, device="meta")}}, "has no values"),
+        ({"iteration": "x"}, "iteration is 'x'"),
+        ({"iteration": -1}, "iteration is -1"),
+        ({"batches_per_step": 0}, "batches_per_step is 0"),
+        ({"train_seconds": None}, "train_seconds is None"),
+        ({"config": 3}, "config is a int"),
+        ({"version": []}, "version is a list"),
+        ({"optimizer": 3}, "optimizer is a int"),
+    ],
+)
+def test_forged_content_is_named(tmp_path, changes, message):
+    path = tmp_path / "a.pt"
+    save_checkpoint(path, *make(), iteration=3, train_seconds=0.0)
+    torch.save({**load_checkpoint(path), **changes}, path)
+    with pytest.raises(DamagedCheckpoint, match=rf"a\.pt is damaged: .*{message}"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda saved: saved.pop("param_groups"), "param_groups"),
+        (lambda saved: saved.update(state=3), "damaged"),
+        (lambda saved: saved["state"].update({9: {}}), "a parameter 9"),
+        (lambda saved: saved["state"][0].update(momentum_buffer=torch.zeros(7)), r"momentum_buffer .*\(7,\)"),
+        (lambda saved: saved["state"].update({0: {"exp_avg": 3}}), "of another optimizer: it keeps exp_avg"),
+    ],
+)
+def test_a_forged_optimizer_is_named(tmp_path, harm, message):
+    path = tmp_path / "a.pt"
+    net, optimizer = make()
+    save_checkpoint(path, net, optimizer, iteration=3, train_seconds=0.0)
+    checkpoint = load_checkpoint(path)
+    harm(checkpoint["optimizer"])
+    with pytest.raises(UserError, match=rf"a\.pt .*{message}"):
+        restore_optimizer(optimizer, checkpoint, path)
+
+
+@pytest.mark.parametrize("saved", [{"scale": 3.0}, {"scale": "x"}])
+def test_a_forged_loss_scaler_is_named(tmp_path, saved):
+    with pytest.raises(DamagedCheckpoint, match=r"a\.pt is damaged: scaler\."):
+        restore_scaler(torch.amp.GradScaler("cpu"), {"scaler": saved}, tmp_path / "a.pt")
+
+
+def test_other_types_of_numbers_are_another_model(tmp_path):
+    net, _ = make()
+    save_checkpoint(tmp_path / "a.pt", net.double(), None, iteration=1, train_seconds=0.0)
+    with pytest.raises(
+        UserError, match=r"0\.weight has the type torch\.float64, in the model torch\.float32"
+    ):
+        restore_model(make()[0], load_checkpoint(tmp_path / "a.pt"), tmp_path / "a.pt")
 
 
 def test_a_later_version_is_named(tmp_path, monkeypatch):

@@ -47,11 +47,23 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_a_warning_says_so(ru
     assert warning.endswith("; the one before it is used")
 
 
+def test_of_a_checkpoint_that_is_not_finite_the_one_before_is_used(run_folder, caplog):
+    folder, net, optimizer = run_folder
+    newest = checkpoint_path(folder, 3)
+    content = torch.load(newest, weights_only=True)
+    content["model"]["head.bias"][0] = float("nan")
+    torch.save(content, newest)
+    assert restore_newest(folder, net, optimizer).iteration == 2
+    assert f"{newest} is of no use: model.head.bias is not finite" in caplog.text
+
+
 def test_only_damaged_checkpoints_are_no_reason_to_start_over(run_folder):
     folder, net, optimizer = run_folder
     for path in list_checkpoints(folder):
         path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"all checkpoints in .* are damaged; remove them to start over"):
+    with pytest.raises(
+        ValueError, match=r"all checkpoints in .* are damaged or not finite; remove them to start over"
+    ):
         restore_newest(folder, net, optimizer)
 
 

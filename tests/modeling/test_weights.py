@@ -1,6 +1,8 @@
 """Files of weights: what they want is in them, and what is converted computes what it did."""
 
+import math
 import re
+import zipfile
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from detector.modeling.weights import (
     load_weights,
     save_weights,
 )
+from detector.utils.errors import DataError
 
 
 def test_round_trip(tmp_path):
@@ -42,7 +45,7 @@ class Runs:
 
 def test_what_is_no_file_of_weights_is_named_and_runs_nothing(tmp_path, capsys):
     path = tmp_path / "w.pth"
-    with pytest.raises(FileNotFoundError, match=r"weights file .*w\.pth does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"w\.pth does not exist"):
         load_weights(str(path))
     torch.save({"a": Runs()}, path)
     with pytest.raises(ValueError, match=r"w\.pth is not a file of weights, or a damaged one"):
@@ -53,6 +56,51 @@ def test_what_is_no_file_of_weights_is_named_and_runs_nothing(tmp_path, capsys):
         load_weights(str(path))
     torch.save([1, 2], path)
     with pytest.raises(ValueError, match=r"w\.pth holds a list, expected weights by name"):
+        load_weights(str(path))
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_damaged_weights_are_named(tmp_path, legacy):
+    """Of a zip file every byte of the tensors is covered; of a legacy pickle only what its parser notices."""
+    path, tensor = tmp_path / "w.pth", torch.arange(200.0)
+    torch.save({"a.weight": tensor}, path, _use_new_zipfile_serialization=not legacy)
+    whole = path.read_bytes()
+    place = whole.index(tensor.numpy().tobytes()) + 100
+    for harmed in [whole[:-60], whole[: len(whole) // 2], b"\x80\x02" + whole[40:]] + (
+        [] if legacy else [whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]]
+    ):
+        path.write_bytes(harmed)
+        with pytest.raises(DataError, match=r"w\.pth is not a file of weights, or a damaged one"):
+            load_weights(str(path))
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path):
+    path = tmp_path / "w.pth"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w/data/0", bytes(10**7))
+    with pytest.raises(DataError, match=r"w\.pth .*parts are larger than the file"):
+        load_weights(str(path))
+
+
+WANTED = {"mean": (0.5,) * 3, "std": (0.2,) * 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"tensors": {"a": 3}, "preprocessing": WANTED}, "a is a int"),
+        ({"tensors": 3, "preprocessing": WANTED}, "holds a int"),
+        ({"tensors": {"a": torch.tensor([1.0, math.nan])}, "preprocessing": WANTED}, "a is not finite"),
+        ({"tensors": {}, "preprocessing": 3}, "preprocessing is 3"),
+        ({"tensors": {}, "preprocessing": {"mean": (1, 2, 3)}}, "a mean and a std of 3 numbers"),
+        ({"tensors": {}, "preprocessing": {"mean": (1, 2, 3), "std": (0, 1, 1)}}, "of 3 numbers"),
+        ({"tensors": {}, "preprocessing": {"mean": (1, 2, 3), "std": "abc"}}, "of 3 numbers"),
+    ],
+)
+def test_forged_weights_are_named(tmp_path, content, message):
+    path = tmp_path / "w.pth"
+    torch.save(content, path)
+    with pytest.raises(DataError, match=rf"w\.pth.*{message}"):
         load_weights(str(path))
 
 

@@ -1,5 +1,7 @@
 """detector.utils.folder_lock: one process at a time."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -33,6 +35,30 @@ def test_a_second_process_is_told_who_holds_the_folder_and_a_kill_releases_it(tm
         holder.communicate()
     with folder_lock(tmp_path):
         pass
+
+
+FORK = """
+import os, sys, time
+from detector.utils.folder_lock import folder_lock
+with folder_lock(sys.argv[1]):
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+    print(child, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_worker_that_survives_a_kill_does_not_hold_the_folder(tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", FORK, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    child = int(holder.stdout.readline())
+    try:
+        holder.kill()
+        holder.wait()
+        with folder_lock(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_the_lock_is_free_after_the_block(tmp_path):

@@ -1,0 +1,90 @@
+"""Files of torch.save: read without running code, with their checksums verified, and searched for NaN."""
+
+import math
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from detector.utils.errors import DataError
+from detector.utils.files import reading
+
+
+def read_torch_file(path: str | Path, kind: str) -> Any:
+    """The content of a file of torch.save, on the CPU; loaded with weights_only=True.
+
+    torch.load ignores the checksums that the zip format has for every tensor; they are verified here. Files
+    of the format before torch 1.6, plain pickles, have no checksums: a changed byte may go unnoticed.
+
+    Args:
+        kind: what the file is for, such as "checkpoint"; error messages name it.
+
+    Raises:
+        FileNotFoundError, OSError: the file does not exist, or the system cannot read it.
+        DataError: it is damaged, of another format, or holds objects other than tensors and plain values.
+    """
+    with reading(path, kind):
+        try:
+            if _begins_as_zip(path):
+                _verify(path)
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # over damaged bytes zipfile and torch raise many kinds, OSError too
+            if isinstance(error, OSError) and error.filename is not None:  # the system's, not the parser's
+                raise
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise DataError(f"{path} is not a {kind}, or a damaged one: {reason}") from error
+
+
+def non_finite(content: Any, name: str = "") -> str | None:
+    """The name of the first tensor or number in nested containers that is NaN or infinite, if there is one.
+
+    Args:
+        content: mappings, sequences and dataclasses of tensors, numbers and anything else, which is ignored.
+        name: of `content` itself; the result begins with it, as in "model.head.weight".
+    """
+    names, flags, bad = [], [], []
+    for place, value in _leaves(content, name):
+        if isinstance(value, float) and not math.isfinite(value):
+            bad.append(place)
+        elif isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
+            names.append(place)
+            flags.append(value.detach().isfinite().all())
+    # One wait for the device, however many tensors there are.
+    by_device = {flag.device: [f for f in flags if f.device == flag.device] for flag in flags}
+    finite = {device: iter(torch.stack(own).tolist()) for device, own in by_device.items()}
+    bad += [place for place, flag in zip(names, flags, strict=True) if not next(finite[flag.device])]
+    return bad[0] if bad else None
+
+
+def _leaves(content: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if is_dataclass(content) and not isinstance(content, type):
+        content = {field.name: getattr(content, field.name) for field in fields(content)}
+    if isinstance(content, Mapping):
+        items = list(content.items())
+    elif isinstance(content, (list, tuple)):
+        items = list(enumerate(content))
+    else:
+        yield name, content
+        return
+    for key, value in items:
+        yield from _leaves(value, f"{name}.{key}" if name else str(key))
+
+
+def _begins_as_zip(path: str | Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"  # a zip archive that is cut off has lost its directory
+
+
+def _verify(path: str | Path) -> None:
+    """Raise where a checksum is wrong, or a member claims more bytes than the file has."""
+    with zipfile.ZipFile(path) as archive:
+        # torch.save never compresses; a file that unpacks to more than its size was made to exhaust memory.
+        if sum(member.file_size for member in archive.infolist()) > os.path.getsize(path):
+            raise zipfile.BadZipFile("its parts are larger than the file")
+        if damaged := archive.testzip():
+            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
