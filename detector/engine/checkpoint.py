@@ -117,7 +117,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _wrong_type(state: Mapping[str, Any]) -> str | None:
-    """The first entry of a checkpoint of a type that `save_checkpoint` does not write; None: there is none."""
+    """The first entry that is not of the type that `save_checkpoint` writes; None: there is none."""
     if not isinstance(state["model"], dict):
         return f"model is a {type(state['model']).__name__}, expected tensors by name"
     for name, tensor in state["model"].items():

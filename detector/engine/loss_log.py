@@ -1,8 +1,8 @@
-"""Losses on their way from the device to the log."""
+"""Deferred logging of losses, and the error of training that diverges."""
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,10 +12,22 @@ from detector.utils.errors import UserError
 
 
 class NonFiniteLoss(UserError, FloatingPointError):
-    """A loss or a gradient is NaN or infinite."""
+    """A loss, a score or a gradient is NaN or infinite.
+
+    Args:
+        step: number of the training step, from 1.
+        problem: what is not finite, and where.
+        image_ids: of the images it was computed from.
+    """
+
+    def __init__(self, step: int, problem: str, image_ids: Iterable[str]) -> None:
+        super().__init__(
+            f"training has diverged: in step {step} {problem}, from the images {', '.join(image_ids)}; "
+            "lower SOLVER.BASE_LR, or check INPUT.MEAN and INPUT.STD"
+        )
 
 
-_Entry = tuple[str, tuple[str, ...], float]  # name, images and value of a scalar
+_Entry = tuple[int, str, tuple[str, ...], float]  # step, name, images and value of a scalar
 
 
 class LossLog:
@@ -27,32 +39,32 @@ class LossLog:
     """
 
     def __init__(self) -> None:
-        self._unread: list[tuple[str, tuple[str, ...], Tensor]] = []
+        self._unread: list[tuple[int, str, tuple[str, ...], Tensor]] = []
         self._read: dict[str, list[float]] = defaultdict(list)
 
-    def add(self, values: Mapping[str, Tensor], image_ids: tuple[str, ...]) -> None:
-        """Take in scalars by name, with the images that they were computed from."""
-        self._unread += [(name, image_ids, value.detach()) for name, value in values.items()]
+    def add(self, values: Mapping[str, Tensor], image_ids: tuple[str, ...], step: int) -> None:
+        """Take in scalars by name, with the images and the step that they were computed in."""
+        self._unread += [(step, name, image_ids, value.detach()) for name, value in values.items()]
 
     def check(self) -> None:
         """Read what was added; NonFiniteLoss names the images of the first value that is not finite."""
         for entries in zip(*gather(self._take()), strict=True):  # what all processes added at one place
-            if message := _non_finite(entries):
-                raise_once(NonFiniteLoss(message))
-            for name, _, number in entries:
+            if error := _non_finite(entries):
+                raise_once(error)
+            for _, name, _, number in entries:
                 self._read[name].append(number)
 
     def check_own(self) -> None:
         """`check` of this process alone, for when the others are elsewhere."""
         for entry in self._take():
-            if message := _non_finite([entry]):
-                raise NonFiniteLoss(message)
+            if error := _non_finite([entry]):
+                raise error
 
     def _take(self) -> list[_Entry]:
         if not self._unread:
             return []
-        numbers = torch.stack([value for _, _, value in self._unread]).tolist()  # waits for the device
-        taken = [(name, ids, number) for (name, ids, _), number in zip(self._unread, numbers, strict=True)]
+        numbers = torch.stack([entry[3] for entry in self._unread]).tolist()  # waits for the device
+        taken = [(*entry[:3], number) for entry, number in zip(self._unread, numbers, strict=True)]
         self._unread.clear()
         return taken
 
@@ -64,13 +76,12 @@ class LossLog:
         return means
 
 
-def _non_finite(entries: Sequence[_Entry]) -> str | None:
-    """What to say of the values of one place, by rank, if some are not finite; None: all are."""
-    bad = [(rank, entry) for rank, entry in enumerate(entries) if not math.isfinite(entry[2])]
+def _non_finite(entries: Sequence[_Entry]) -> NonFiniteLoss | None:
+    """The error of the values of one place, by rank, if some are not finite; None: all are."""
+    bad = [(rank, entry) for rank, entry in enumerate(entries) if not math.isfinite(entry[3])]
     if not bad:
         return None
+    rank, (step, name, image_ids, number) = bad[0]
     if len(bad) == len(entries):
-        name, _, number = entries[0]
-        return f"{name} is {number}, from the images {', '.join(i for _, ids, _ in entries for i in ids)}"
-    rank, (name, image_ids, number) = bad[0]
-    return f"{name} is {number} on rank {rank}, from the images {', '.join(image_ids)}"
+        return NonFiniteLoss(step, f"{name} is {number}", [i for _, _, ids, _ in entries for i in ids])
+    return NonFiniteLoss(step, f"{name} is {number} on rank {rank}", image_ids)

@@ -1,6 +1,6 @@
 """What a step computes in: float32, TF32, bfloat16 or float16."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal
 
@@ -44,11 +44,15 @@ class Precision:
         """The norm as the log takes it: 0 for a step that the scaler leaves out, which is no error."""
         return gradient_norm.nan_to_num(0, 0, 0) if self.scaler.is_enabled() else gradient_norm
 
-    def check(self) -> None:
-        """NonFiniteLoss where no scale of the loss helps. On a GPU this waits for the device."""
+    def check(self, step: int, image_ids: Iterable[str]) -> None:
+        """Raise NonFiniteLoss if no scale of the loss helps; the arguments are for its message.
+
+        On a GPU this waits for the device.
+        """
         scale = self.scaler.get_scale()
         if scale < _LEAST_SCALE:
-            raise NonFiniteLoss(f"the gradient overflows float16 at every scale of the loss, down to {scale}")
+            problem = f"the gradient overflows float16 at every scale of the loss, down to {scale}"
+            raise NonFiniteLoss(step, problem, image_ids)
 
 
 def set_tf32(allowed: bool) -> None:

@@ -1,4 +1,4 @@
-"""How the learning rate runs, and which parameter gets which share of it."""
+"""The learning-rate schedule, and the learning rate of each parameter."""
 
 import math
 from collections.abc import Sequence
@@ -50,22 +50,24 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Groups for an optimiser over the trainable parameters of a model that has a `backbone`.
 
-    Biases have a learning rate and a decay of their own; scales and shifts of norm layers have no decay.
+    Biases have a learning rate and a decay of their own; scales and shifts of norm layers have no decay. The
+    name of a group, such as "backbone bias", says what it holds.
     """
     groups: dict[tuple[bool, str], dict[str, Any]] = {}
     for module_name, module in model.named_modules():
         in_backbone = module_name.split(".")[0] == "backbone"
-        for name, parameter in module.named_parameters(recurse=False):
+        for attribute, parameter in module.named_parameters(recurse=False):
             if not parameter.requires_grad:
                 continue
             lr, decay = base_lr * (backbone_lr_factor if in_backbone else 1), weight_decay
             if isinstance(module, NORM_LAYERS):
                 kind, decay = "norm", 0.0
-            elif name == "bias":
+            elif attribute == "bias":
                 kind, lr, decay = "bias", lr * bias_lr_factor, bias_weight_decay
             else:
                 kind = "weight"
-            group = {"params": [], "initial_lr": lr, "lr": lr, "weight_decay": decay}
+            name = f"{'backbone' if in_backbone else 'head'} {kind}"
+            group = {"name": name, "params": [], "initial_lr": lr, "lr": lr, "weight_decay": decay}
             groups.setdefault((in_backbone, kind), group)["params"].append(parameter)
     return list(groups.values())
 
@@ -74,3 +76,16 @@ def set_lr(optimizer: Optimizer, factor: float) -> None:
     """Give every group its initial learning rate times `factor`."""
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor
+
+
+def logged_lr(optimizer: Optimizer) -> dict[str, float]:
+    """The learning rates to log: "lr" is that of the heads, and "lr_backbone" the backbone's if it differs.
+
+    Those of biases, which are a multiple, are not logged. An optimizer whose groups are not those of
+    :func:`parameter_groups` logs the learning rate of its first group.
+    """
+    groups = {group.get("name", ""): group["lr"] for group in reversed(optimizer.param_groups)}
+    head = [groups[name] for name in ("head weight", "head norm") if name in groups]
+    backbone = [groups[name] for name in ("backbone weight", "backbone norm") if name in groups]
+    lr = (head or backbone or [optimizer.param_groups[0]["lr"]])[0]
+    return {"lr": lr, "lr_backbone": backbone[0]} if backbone and backbone[0] != lr else {"lr": lr}

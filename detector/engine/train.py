@@ -1,9 +1,10 @@
 """The training loop."""
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,15 +16,17 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from detector.engine.checkpoint import save_checkpoint
-from detector.engine.loss_log import LossLog
+from detector.engine.loss_log import LossLog, NonFiniteLoss
 from detector.engine.precision import Precision
 from detector.engine.resuming import checkpoint_path, remove_old_checkpoints
-from detector.engine.schedule import set_lr
+from detector.engine.schedule import logged_lr, set_lr
 from detector.engine.snapshots import Snapshots
 from detector.structures import Batch
-from detector.utils.distributed import is_main, no_sync, rank, replicate, world_size
+from detector.utils.distributed import is_lost_process, is_main, no_sync, rank, replicate, world_size
 from detector.utils.errors import UserError
+from detector.utils.interrupts import uninterrupted
 from detector.utils.reproducibility import seed_batch
+from detector.utils.torch_file import non_finite
 
 logger = logging.getLogger(__name__)
 
@@ -50,88 +53,164 @@ def train(
     train_seconds: float = 0.0,
     precision: Precision | None = None,
 ) -> float:
-    """Train from step `start` to step `max_iter`; returns the seconds that all steps took, those before too.
+    """Train from step `start` to step `max_iter`; returns the seconds that all steps took, earlier ones too.
 
-    What a step does is a function of the weights, the optimiser's state, its batches and (seed, iteration),
-    so a run that goes on from a checkpoint equals one that was never interrupted.
+    What a step does is a function of the weights, the optimizer's state, its batches and (seed, iteration),
+    so a run that is resumed from a checkpoint equals one that was never interrupted. On Ctrl-C the state
+    after the last complete step is saved as a checkpoint.
 
-    Where torchrun started several processes each calls this with its own batches. A step averages the
+    If torchrun started several processes, each calls this with its own batches. A step averages the
     gradients of all; process r of W makes of each step the batches r, r + W, r + 2W, ... that one process
     which accumulates W times as many would make, and draws what that would draw. The main process logs and
     writes, for all.
 
     Args:
-        criterion: (outputs, batch) to losses by name; their sum is what is minimised.
+        criterion: (outputs, batch) to losses by name; their sum is minimized.
         batches: endless, and already at the batch that follows step `start`.
         folder: run folder; takes the events of TensorBoard, checkpoints/, snapshots/ and model_final.pt.
         lr_factor: number of finished steps to the factor of the learning rate.
         accumulate: batches of this process whose gradients are averaged into one step.
         clip_norm: longest gradient (2-norm over all parameters); 0: not clipped.
         keep_checkpoints: how many of the newest to keep.
-        snapshots: what takes pictures of the streams now and then; None: nothing does.
-        config: text that the checkpoints carry, for who goes on from one to compare.
+        snapshots: what periodically takes pictures of the streams; None: nothing does.
+        config: text that the checkpoints carry, compared when a run is resumed.
         start: steps already done.
         train_seconds: seconds that they took.
         precision: what the model computes in; None: float32.
 
     Raises:
-        NonFiniteLoss: a loss or the gradient is NaN or infinite, in any process; names the images. It is in
-            no checkpoint.
-        ValueError: the criterion refused a batch; names the images.
-        OSError: a checkpoint could not be written; earlier ones are intact.
+        NonFiniteLoss: a loss, a score or the gradient is NaN or infinite, in any process; names the step and
+            the images. It is in no checkpoint.
+        UserError: the criterion refused a batch; names the images. Or the weights are not finite.
+        OSError: a checkpoint or the events could not be written; earlier checkpoints are intact.
     """
     batches, replica = iter(batches), replicate(model)
     precision = precision or Precision("float32", device)
     loss_log, images_seen = LossLog(), 0
-    saved = {"batches_per_step": accumulate * world_size(), "config": config}
     began = last_log = time.perf_counter()
+    done = saved = start  # steps
+    buffers = list(model.buffers())  # batch norm that is trained changes them in the forward pass
+    buffers_after_step = [buffer.clone() for buffer in buffers]
+
+    def save(path: Path, iteration: int, optimizer: Optimizer | None) -> float:
+        seconds = train_seconds + time.perf_counter() - began
+        if is_main():
+            save_checkpoint(
+                path,
+                model,
+                optimizer,
+                iteration=iteration,
+                train_seconds=seconds,
+                batches_per_step=accumulate * world_size(),
+                config=config,
+                scaler=None if optimizer is None else precision.scaler,
+            )
+        return seconds
+
     model.train()
-    with _open_events(folder, start) as writer, _open_bar(start, max_iter) as bar:
-        for iteration in range(start + 1, max_iter + 1):
-            log_now = iteration % log_period == 0 or iteration == max_iter
-            save_now = iteration % checkpoint_period == 0 or iteration == max_iter
-            set_lr(optimizer, lr_factor(iteration - 1))
-            image_ids: tuple[str, ...] = ()
-            for number in range(accumulate):
-                batch = next(batches).to(device, non_blocking=True)
-                seed_batch(seed, iteration, number * world_size() + rank())
-                # The last backward pass of a step averages the gradients over the processes.
-                with nullcontext() if number == accumulate - 1 else no_sync(replica):
-                    _add_gradient(replica, criterion, batch, accumulate, loss_log, precision)
-                image_ids += batch.image_ids
-            # On a GPU the check waits for the device: it is made only where the log reads the values anyway,
-            # and before a checkpoint, which must not hold what a non-finite loss did. On the CPU it is free.
-            check = device.type == "cpu" or log_now or save_now
-            _update(optimizer, clip_norm, loss_log, precision, image_ids, check)
+    try:
+        with _open_events(folder, start) as writer, _open_bar(start, max_iter) as bar:
+            for iteration in range(start + 1, max_iter + 1):
+                log_now = iteration % log_period == 0 or iteration == max_iter
+                save_now = iteration % checkpoint_period == 0 or iteration == max_iter
+                set_lr(optimizer, lr_factor(iteration - 1))
+                image_ids: tuple[str, ...] = ()
+                for number in range(accumulate):
+                    batch = next(batches).to(device, non_blocking=True)
+                    seed_batch(seed, iteration, number * world_size() + rank())
+                    # The last backward pass of a step averages the gradients over the processes.
+                    with nullcontext() if number == accumulate - 1 else no_sync(replica):
+                        _add_gradient(replica, criterion, batch, accumulate, loss_log, precision, iteration)
+                    image_ids += batch.image_ids
+                gradient_norm = _gradient_norm(optimizer, precision)
+                loss_log.add({"gradient_norm": precision.logged_norm(gradient_norm)}, image_ids, iteration)
+                # On a GPU the check waits for the device: it is made only where the log reads the values
+                # anyway, and before a checkpoint, which must not hold what a non-finite loss did. On the CPU
+                # it is free.
+                if device.type == "cpu" or log_now or save_now:
+                    loss_log.check()
+                    precision.check(iteration, image_ids)
+                if clip_norm > 0:
+                    clip_grads_with_norm_(_parameters(optimizer), clip_norm, gradient_norm)
+                with uninterrupted():  # the weights change here and nowhere else
+                    precision.scaler.step(optimizer)
+                    precision.scaler.update()
+                    _copy(buffers, buffers_after_step)
+                    done = iteration
+                optimizer.zero_grad(set_to_none=True)
 
-            bar.update()
-            images_seen += len(image_ids) * world_size()
-            now = time.perf_counter()
-            if log_now:
-                values = loss_log.means()
-                values["lr"] = optimizer.param_groups[0]["lr"]
-                values["images/s"] = images_seen / (now - last_log)
-                seconds_left = (now - began) / (iteration - start) * (max_iter - iteration)
-                if writer is not None:
-                    _report(iteration, max_iter, values, seconds_left, writer, bar)
-                images_seen, last_log = 0, now
-            if writer is not None and snapshots is not None and snapshots.due(iteration, max_iter):
-                snapshots.take(model, iteration, folder, writer)
-            if save_now and is_main():
-                saved |= {"iteration": iteration, "train_seconds": train_seconds + now - began}
-                path = checkpoint_path(folder, iteration)
-                save_checkpoint(path, model, optimizer, scaler=precision.scaler, **saved)
-                remove_old_checkpoints(folder, iteration, keep_checkpoints)
-    seconds = train_seconds + time.perf_counter() - began
-    if is_main():
-        saved |= {"iteration": max(start, max_iter), "train_seconds": seconds}
-        save_checkpoint(folder / "model_final.pt", model, None, **saved)
-    return seconds
+                bar.update()
+                images_seen += len(image_ids) * world_size()
+                now = time.perf_counter()
+                if log_now:
+                    values = loss_log.means() | logged_lr(optimizer)
+                    values["images/s"] = images_seen / (now - last_log)
+                    seconds_left = (now - began) / (iteration - start) * (max_iter - iteration)
+                    if writer is not None:
+                        _report(iteration, max_iter, values, seconds_left, writer, bar)
+                    images_seen, last_log = 0, now
+                if writer is not None and snapshots is not None and snapshots.due(iteration, max_iter):
+                    snapshots.take(model, iteration, folder, writer)
+                if save_now:
+                    save(checkpoint_path(folder, iteration), iteration, optimizer)
+                    saved = iteration
+                    if is_main():
+                        remove_old_checkpoints(folder, iteration, keep_checkpoints)
+    except KeyboardInterrupt:
+        if done > saved:
+            try:
+                loss_log.check_own()  # of a non-finite loss nothing is saved
+                _copy(buffers_after_step, buffers)
+                save(checkpoint_path(folder, done), done, optimizer)
+            except (UserError, OSError) as error:
+                logger.error("error: no checkpoint of step %d: %s", done, error)
+        raise
+    return save(folder / "model_final.pt", max(start, max_iter), None)
 
 
-def _open_events(folder: Path, start: int) -> AbstractContextManager[SummaryWriter | None]:
+@contextmanager
+def _open_events(folder: Path, start: int) -> Iterator[SummaryWriter | None]:
     """Where the main process writes for TensorBoard; None in the others."""
-    return closing(SummaryWriter(folder, purge_step=start + 1)) if is_main() else nullcontext()
+    if not is_main():
+        yield None
+        return
+    with _naming_events(folder), _quiet_writer_thread():
+        writer = SummaryWriter(folder, purge_step=start + 1)
+        try:
+            yield writer
+        except BaseException:
+            with suppress(OSError):  # it would hide the error that ended the block
+                writer.close()
+            raise
+        writer.close()
+
+
+@contextmanager
+def _quiet_writer_thread() -> Iterator[None]:
+    """Print no traceback of TensorBoard's writer thread: it raises its OSError in this thread once more."""
+    before = threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        in_writer = type(arguments.thread).__module__.startswith("tensorboard")
+        if not (in_writer and issubclass(arguments.exc_type, OSError)):
+            before(arguments)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+@contextmanager
+def _naming_events(folder: Path) -> Iterator[None]:
+    """Name the events of TensorBoard in an OSError that names no file, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.strerror is None or error.filename is not None:
+            raise
+        raise OSError(f"cannot write the TensorBoard events in {folder}: {error.strerror}") from error
 
 
 def _open_bar(start: int, max_iter: int) -> tqdm:
@@ -141,43 +220,49 @@ def _open_bar(start: int, max_iter: int) -> tqdm:
 
 
 def _add_gradient(
-    model: nn.Module, criterion, batch: Batch, accumulate: int, loss_log: LossLog, precision: Precision
+    model: nn.Module,
+    criterion: Callable[..., Mapping[str, Tensor]],
+    batch: Batch,
+    accumulate: int,
+    loss_log: LossLog,
+    precision: Precision,
+    step: int,
 ) -> None:
     """Add the gradient of one of the `accumulate` batches of a step to that of the parameters."""
-    with precision.autocast():
-        outputs = model(*batch.inputs)
+    outputs = None
     try:
+        with precision.autocast():
+            outputs = model(*batch.inputs)
         losses = criterion(outputs, batch)
-    except ValueError as error:
-        loss_log.check_own()  # scores that are not finite may be the doing of an earlier batch, not yet read
+    except (ValueError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError) or is_lost_process(error):
+            raise
+        # Layers and criteria refuse NaN, each in its own words. The cause may be a loss that is not yet read.
+        loss_log.check_own()
+        if non_finite(outputs) or not all(p.isfinite().all() for p in model.parameters()):
+            raise NonFiniteLoss(step, "the scores are not finite", batch.image_ids) from error
+        if not isinstance(error, ValueError):
+            raise
         raise UserError(f"images {', '.join(batch.image_ids)}: {error}") from error
     loss = torch.stack(list(losses.values())).sum()
     precision.scaler.scale(loss / accumulate).backward()
-    loss_log.add({"loss": loss, **losses}, batch.image_ids)
+    loss_log.add({"loss": loss, **losses}, batch.image_ids, step)
 
 
-def _update(
-    optimizer: Optimizer,
-    clip_norm: float,
-    loss_log: LossLog,
-    precision: Precision,
-    image_ids: tuple[str, ...],
-    check: bool,
-) -> None:
-    """Step along the gradient of these images, unless the check finds it or a loss not finite."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    scaler = precision.scaler  # does nothing but for float16
-    scaler.unscale_(optimizer)
-    gradient_norm = get_total_norm(p.grad for p in parameters if p.grad is not None)
-    loss_log.add({"gradient_norm": precision.logged_norm(gradient_norm)}, image_ids)
-    if check:
-        loss_log.check()
-        precision.check()
-    if clip_norm > 0:
-        clip_grads_with_norm_(parameters, clip_norm, gradient_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad(set_to_none=True)
+def _gradient_norm(optimizer: Optimizer, precision: Precision) -> Tensor:
+    """The 2-norm of the gradient over all parameters, which is unscaled first (float16 only)."""
+    precision.scaler.unscale_(optimizer)
+    return get_total_norm(p.grad for p in _parameters(optimizer) if p.grad is not None)
+
+
+@torch.no_grad()
+def _copy(source: list[Tensor], target: list[Tensor]) -> None:
+    if source:
+        torch._foreach_copy_(target, source)
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _report(
@@ -190,7 +275,9 @@ def _report(
 ) -> None:
     for name, value in values.items():
         writer.add_scalar(f"train/{name}", value, iteration)
-    on_bar = {name: value for name, value in values.items() if name not in ("gradient_norm", "lr")}
+    on_bar = {
+        name: value for name, value in values.items() if name not in ("gradient_norm", "lr", "lr_backbone")
+    }
     bar.set_postfix_str(_text(on_bar))
     level = logging.INFO if bar.disable else logging.DEBUG  # DEBUG goes to the log file only
     left = timedelta(seconds=round(seconds_left))

@@ -20,7 +20,7 @@ def mil_loss(
     """Binary cross-entropy of image scores, mean over images (Bilen and Vedaldi, arXiv 1511.02853, eq. 2).
 
     The score of an image is the sum of mil (sum R, C) over its proposals, clamped to [1e-6, 1 - 1e-6]. An
-    image without proposals contributes zero loss.
+    image without proposals contributes zero loss. Scores that are NaN give a loss that is NaN.
 
     Args:
         labels (Tensor[B, C]): 1 where the image shows the class, else 0.
@@ -28,7 +28,10 @@ def mil_loss(
         reduction: over classes: "mean", or "sum" as the paper writes it.
     """
     image_scores = sum_per_image(mil, counts).clamp(1e-6, 1 - 1e-6)  # (B, C)
-    losses = binary_cross_entropy(image_scores, labels, reduction="none")  # (B, C)
+    # torch's loss of NaN is an error that names nothing, on a GPU one that ends the process; here it is NaN.
+    valid = image_scores.isfinite()
+    losses = binary_cross_entropy(image_scores.where(valid, 0.5), labels, reduction="none")  # (B, C)
+    losses = losses.where(valid, torch.nan)
     losses = losses.mean(dim=1) if reduction == "mean" else losses.sum(dim=1)
     return (losses * (counts > 0).to(losses.device, non_blocking=True)).mean()
 

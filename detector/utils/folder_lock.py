@@ -21,8 +21,9 @@ def folder_lock(folder: str | Path) -> Iterator[None]:
     """Hold the file `.lock` of a folder, which is made if need be, while the block runs.
 
     The system releases the lock when the process ends, however it ends. It is a POSIX lock because, unlike
-    that of `flock`, the worker processes forked meanwhile, which may survive a kill, do not inherit it. Of the processes of one torchrun
-    only the main one takes it. File systems without locks, such as some network ones, are used unlocked.
+    that of `flock`, the worker processes forked meanwhile, which may survive a kill, do not inherit it. Of
+    the processes of one torchrun only the main one takes it. File systems without locks, such as some network
+    ones, are used unlocked.
 
     Raises:
         UserError: another process holds the lock; names the process, its machine and its command.

@@ -75,10 +75,10 @@ def test_float16_leaves_out_a_step_that_overflows():
         assert norm.isfinite()
         assert weight.item() == pytest.approx(moved)
         assert precision.scaler.get_scale() == (scale if gradient == 1 else scale / 2)
-    precision.check()
+    precision.check(1, ["a"])
     precision.scaler.update(0.5)
-    with pytest.raises(NonFiniteLoss, match="overflows float16 at every scale of the loss"):
-        precision.check()
+    with pytest.raises(NonFiniteLoss, match=r"in step 7 the gradient overflows float16 .* images a, b;"):
+        precision.check(7, ["a", "b"])
 
 
 def test_without_a_scaler_an_infinite_norm_stays_one():

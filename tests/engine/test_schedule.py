@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from detector.engine.schedule import lr_factor, parameter_groups, set_lr
+from detector.engine.schedule import logged_lr, lr_factor, parameter_groups, set_lr
 
 
 def test_the_voc_recipe():
@@ -77,3 +77,15 @@ def test_set_lr_multiplies_the_initial_rates():
     set_lr(optimizer, 0.1)
     set_lr(optimizer, 0.5)
     assert {g["lr"] for g in optimizer.param_groups} == {0.05, 0.1}
+
+
+@pytest.mark.parametrize(("factor", "logged"), [(1.0, {"lr": 0.1}), (0.5, {"lr": 0.1, "lr_backbone": 0.05})])
+def test_the_logged_rate_is_that_of_the_heads(factor, logged):
+    """The backbone comes first in the model, and so in the optimizer."""
+    net = nn.ModuleDict({"backbone": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
+    groups = parameter_groups(net, base_lr=0.1, weight_decay=0.0, backbone_lr_factor=factor)
+    assert logged_lr(torch.optim.SGD(groups)) == logged
+    net["backbone"].requires_grad_(False)
+    groups = parameter_groups(net, base_lr=0.1, weight_decay=0.0, backbone_lr_factor=factor)
+    assert logged_lr(torch.optim.SGD(groups)) == {"lr": 0.1}
+    assert logged_lr(torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)) == {"lr": 0.3}

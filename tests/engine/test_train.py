@@ -4,6 +4,7 @@ import itertools
 import logging
 import math
 import re
+import resource
 import shutil
 
 import pytest
@@ -16,6 +17,7 @@ from detector.engine.precision import Precision
 from detector.engine.resuming import list_checkpoints, restore_newest
 from detector.engine.train import train
 from detector.structures import Batch
+from detector.utils.errors import UserError
 
 
 def run(folder, net, optimizer, data=None, criterion=criterion, **changes):
@@ -42,15 +44,15 @@ def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(tmp_path):
     net, optimizer = make()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "broken", net, optimizer, stop_at_five())
-    (path,) = list_checkpoints(tmp_path / "broken")
-    assert path.name == "000003.pt"
+    path = list_checkpoints(tmp_path / "broken")[-1]
+    assert path.name == "000004.pt"  # the last complete step, saved on Ctrl-C
 
     net, optimizer = make()
     torch.rand(7)  # another state of the generator than the first run had
     checkpoint = load_checkpoint(path)
     restore_model(net, checkpoint, path)
     restore_optimizer(optimizer, checkpoint, path)
-    run(tmp_path / "broken", net, optimizer, batches(start=3), start=3, train_seconds=100.0)
+    run(tmp_path / "broken", net, optimizer, batches(start=4), start=4, train_seconds=100.0)
     assert weights(net).equal(weights(whole))
     last = [load_checkpoint(list_checkpoints(tmp_path / name)[-1]) for name in ("whole", "broken")]
     momenta = [c["optimizer"]["state"][0]["momentum_buffer"] for c in last]
@@ -139,7 +141,9 @@ def poisoned(position):
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_images(tmp_path):
     net, optimizer = make()
-    with pytest.raises(NonFiniteLoss, match=r"loss is nan, from the images image4_0, image4_1$"):
+    with pytest.raises(
+        NonFiniteLoss, match=r"in step 5 loss is nan, from the images image4_0, image4_1; lower"
+    ):
         run(tmp_path, net, optimizer, poisoned(4))
     assert [p.name for p in list_checkpoints(tmp_path)] == ["000003.pt"]
     assert weights(net).isfinite().all()
@@ -150,7 +154,7 @@ def test_a_device_that_is_not_read_every_step_still_names_the_images_and_saves_n
 ):
     net, optimizer = make()
     monkeypatch.setattr(Batch, "to", lambda self, *_, **__: self)  # the CPU in the clothes of a GPU
-    with pytest.raises(NonFiniteLoss, match=r"loss is nan, from the images image3_0, image3_1$"):
+    with pytest.raises(NonFiniteLoss, match="in step 4 loss is nan, from the images image3_0, image3_1;"):
         run(tmp_path, net, optimizer, poisoned(3), device=torch.device("cuda"))
     assert [p.name for p in list_checkpoints(tmp_path)] == ["000003.pt"]
 
@@ -159,7 +163,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_too(tmp_path):
     net, optimizer = make()
     net.head.weight.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(
-        NonFiniteLoss, match=r"gradient_norm is (nan|inf), from the images image0_0, image0_1$"
+        NonFiniteLoss, match=r"in step 1 gradient_norm is (nan|inf), from the images image0_0, image0_1;"
     ):
         run(tmp_path, net, optimizer)
 
@@ -170,6 +174,111 @@ def test_what_the_criterion_refuses_names_the_images(tmp_path):
 
     with pytest.raises(ValueError, match="images image0_0, image0_1: scores are wrong"):
         run(tmp_path, *make(), criterion=refuse)
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError])
+def test_scores_that_are_not_finite_name_step_and_images_however_they_are_refused(tmp_path, error):
+    """The weights become infinite in step 2, after a check that found nothing; step 3 finds the scores."""
+    net, optimizer = make()
+
+    def refuse_nan(outputs, batch):
+        if not outputs.isfinite().all():
+            raise error("all elements of input should be between 0 and 1")
+        return criterion(outputs, batch)
+
+    def diverge(opt, *_):
+        if len(opt.state) and opt.param_groups[0]["lr"] == 0.05:
+            net.head.weight.data.fill_(float("inf"))
+
+    optimizer.register_step_post_hook(diverge)
+    message = "in step 3 the scores are not finite, from the images image2_0, image2_1;.*BASE_LR.*INPUT.STD"
+    with pytest.raises(NonFiniteLoss, match=message):
+        run(tmp_path, net, optimizer, criterion=refuse_nan)
+    assert list_checkpoints(tmp_path) == []
+
+
+def test_a_bug_of_the_criterion_stays_a_bug(tmp_path):
+    def broken(outputs, batch):
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes do not match") as caught:
+        run(tmp_path, *make(), criterion=broken)
+    assert not isinstance(caught.value, UserError)
+
+
+@pytest.mark.parametrize("step", [3, 8])
+def test_weights_that_are_not_finite_reach_no_file(tmp_path, step):
+    net, optimizer = make()
+    rate = 0.1 / step
+    optimizer.register_step_post_hook(
+        lambda opt, *_: opt.param_groups[0]["lr"] == rate and net.head.bias.data.fill_(float("nan"))
+    )
+    with pytest.raises(UserError, match=f"{step:06d}.pt is not written: model.head.bias is not finite"):
+        run(tmp_path, net, optimizer)
+    assert f"{step:06d}.pt" not in [path.name for path in list_checkpoints(tmp_path)]
+    assert not (tmp_path / "model_final.pt").exists()
+
+
+def test_ctrl_c_before_the_first_checkpoint_loses_no_step(tmp_path):
+    """Ctrl-C within a step, once batch norm has seen its images: what is saved is the step before."""
+    kept = {}
+
+    def make_normed():
+        net, optimizer = make()
+        net.norm = torch.nn.BatchNorm1d(2)
+        net.register_forward_hook(lambda module, _, outputs: module.norm(outputs))
+        return net, optimizer
+
+    net, optimizer = make_normed()
+    run(tmp_path / "whole", net, optimizer, checkpoint_period=100)
+    net, optimizer = make_normed()
+
+    def interrupted(outputs, batch):
+        if batch.image_ids[0].startswith("image5"):
+            raise KeyboardInterrupt
+        kept["norm"] = net.norm.running_mean.clone()
+        return criterion(outputs, batch)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "broken", net, optimizer, criterion=interrupted, checkpoint_period=100)
+    assert [path.name for path in list_checkpoints(tmp_path / "broken")] == ["000005.pt"]
+    net, optimizer = make_normed()
+    assert restore_newest(tmp_path / "broken", net, optimizer).iteration == 5
+    assert net.norm.running_mean.equal(kept["norm"])
+    run(tmp_path / "broken", net, optimizer, batches(5), start=5, checkpoint_period=100)
+    first, second = (
+        load_checkpoint(tmp_path / name / "model_final.pt")["model"] for name in ("whole", "broken")
+    )
+    assert all(second[name].equal(value) for name, value in first.items())
+
+
+def test_ctrl_c_saves_nothing_of_a_loss_that_is_not_finite(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(Batch, "to", lambda self, *_, **__: self)  # a GPU reads losses when it logs them
+
+    def stop():
+        yield from itertools.islice(poisoned(1), 2)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, *make(), stop(), device=torch.device("cuda"))
+    assert list_checkpoints(tmp_path) == []
+    assert "no checkpoint of step 2: training has diverged: in step 2 loss is nan" in caplog.text
+
+
+@pytest.mark.filterwarnings("error")  # an exception in a thread is a warning for pytest
+def test_a_full_disk_names_the_events(tmp_path):
+    def fill(outputs, batch):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+        return criterion(outputs, batch)
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(
+            OSError, match=f"cannot write the TensorBoard events in {tmp_path}: File too large"
+        ):
+            run(tmp_path, *make(), criterion=fill, log_period=1, checkpoint_period=100, max_iter=5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 def test_the_log_has_losses_speed_and_time_left(tmp_path, caplog):

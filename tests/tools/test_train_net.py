@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -144,9 +145,24 @@ def test_an_image_that_cannot_be_read_by_a_worker_is_one_line_too(
     assert "cannot be read" in last
 
 
+@pytest.mark.parametrize("method", ["wsddn", "oicr", "pcl", "mist"])
+@pytest.mark.parametrize("keys", ["SOLVER.BASE_LR 1e6", "INPUT.STD (1e-30,1e-30,1e-30)"])
+def test_training_that_diverges_names_step_and_images_and_what_to_try(
+    train_net, tmp_path, method, keys, capsys
+):
+    words = ["MODEL.METHOD", method, *keys.split(), "SOLVER.CLIP_NORM", "0", "SOLVER.MAX_ITER", "30"]
+    assert train_net(*words) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.search(
+        r"^error: training has diverged: in step \d+ .*from the images 0000.*SOLVER.BASE_LR.*INPUT.STD", last
+    )
+    assert not (tmp_path / "run" / "model_final.pt").exists()
+
+
 def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     """In a process of its own, stopped at work by the signal that Ctrl-C sends."""
     command = [sys.executable, str(ROOT / "tools" / "train_net.py"), "--config-file", CONFIG, *overrides]
+    command += ["SOLVER.CHECKPOINT_PERIOD", "100000", "SOLVER.LOG_PERIOD", "1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [*command, "SOLVER.MAX_ITER", "100000"],
@@ -156,8 +172,9 @@ def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
         # Started from a background job of a shell it would ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    checkpoints, give_up = tmp_path / "run" / "checkpoints", time.time() + 60
-    while not any(checkpoints.glob("*.pt")) and process.poll() is None and time.time() < give_up:
+    log, give_up = tmp_path / "run" / "log.txt", time.time() + 60
+    while not (log.exists() and "step 2/" in log.read_text()) and process.poll() is None:
+        assert time.time() < give_up
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     text = process.communicate(timeout=60)[1]
@@ -165,5 +182,7 @@ def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     assert "give the same command with --resume: it goes on from" in text
     assert "Traceback" not in text
     assert not (tmp_path / "run" / "model_final.pt").exists()
-    for path in checkpoints.iterdir():
-        torch.load(path, weights_only=True)
+    (path,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert int(path.stem) >= 2
+    assert path.name in text
+    assert torch.load(path, weights_only=True)["iteration"] == int(path.stem)

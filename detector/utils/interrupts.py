@@ -1,0 +1,50 @@
+"""When Ctrl-C takes effect. This module imports nothing heavy: the commands in tools/ import it first."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delay Ctrl-C until the block has ended, so that what the block does is done completely.
+
+    For blocks of milliseconds. Where the program ignores Ctrl-C, or handles it by itself, nothing changes.
+    """
+    received: list[int] = []
+    with _on_ctrl_c(lambda *_: received.append(1)):
+        yield
+    if received:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def quiet_interrupt() -> Iterator[None]:
+    """End the program without a traceback, with status 130, on Ctrl-C during the block.
+
+    For the imports of a command, which take seconds. An exception would not do: modules catch it, or convert
+    it into an ImportError.
+    """
+
+    def leave(*_: object) -> None:
+        os.write(2, b"interrupted\n")
+        os._exit(130)
+
+    with _on_ctrl_c(leave):
+        yield
+
+
+@contextmanager
+def _on_ctrl_c(handler: Callable[..., None]) -> Iterator[None]:
+    # Only the main thread may set handlers, and only there Python raises KeyboardInterrupt.
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
