@@ -4,9 +4,11 @@ The three are the only readers of configs beside api/ and the tools: all else ta
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +17,7 @@ from yacs.config import CfgNode
 
 from detector.build_data import build_watched
 from detector.build_model import build_refinement
+from detector.config import parse_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.engine.precision import Precision, set_tf32
 from detector.engine.schedule import lr_factor, parameter_groups
@@ -24,7 +27,7 @@ from detector.evaluation.coco import find_engine
 from detector.evaluation.samples import choose_samples
 from detector.utils.distributed import local_rank, local_world_size, world_size
 from detector.utils.errors import ConfigError
-from detector.utils.files import archive_digest, file_digest
+from detector.utils.files import archive_digest, file_digest, reading
 from detector.utils.logging import setup_logging
 from detector.utils.reproducibility import seed_everything
 
@@ -180,6 +183,30 @@ def self_training_cfg(cfg: CfgNode) -> CfgNode:
     changed.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the pyramid, which is new, belongs to the backbone
     changed.freeze()
     return changed
+
+
+def check_class_names(cfg: CfgNode, checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Compare DATASETS.CLASSES with the classes that a checkpoint was trained with, as its config says.
+
+    The shapes of the weights do not tell: the same names in another order would give every box a wrong label.
+
+    Raises:
+        UserError: they differ; names the file and the first differences.
+    """
+    text = checkpoint.get("config", "")
+    if not text:  # the checkpoint was saved without a config
+        return
+    with reading(path, "checkpoint"):
+        saved = parse_cfg(text, "its config").DATASETS.CLASSES
+    pairs = enumerate(zip_longest(saved, cfg.DATASETS.CLASSES), start=1)
+    differing = [f"class {i} is {old!r} there and {new!r} here" for i, (old, new) in pairs if old != new]
+    if saved and differing:
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        raise ConfigError(
+            f"checkpoint {path} was trained with other classes than DATASETS.CLASSES: "
+            f"{'; '.join(differing[:3])}{more}. Use the config that it was trained with: config.yaml in its "
+            "run folder"
+        )
 
 
 def results_key(cfg: CfgNode, weights: Path) -> str:

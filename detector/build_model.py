@@ -29,7 +29,7 @@ from detector.modeling.weights import (
     load_weights,
 )
 from detector.structures import Detections, Scores
-from detector.utils.errors import ConfigError
+from detector.utils.errors import ConfigError, MissingPackage, UserError
 
 
 def build_model(cfg: CfgNode) -> WeakRCNN:
@@ -78,8 +78,13 @@ def build_backbone(cfg: CfgNode) -> nn.Module:
     try:  # timm is an optional dependency
         from detector.modeling.backbones.timm import TimmBackbone
     except ImportError:
-        raise ConfigError("MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm") from None
-    return TimmBackbone(options.TIMM_NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
+        raise MissingPackage(
+            "MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm"
+        ) from None
+    try:
+        return TimmBackbone(options.TIMM_NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
+    except UserError as error:
+        raise ConfigError(f"MODEL.BACKBONE does not fit: {error}") from error
 
 
 def build_drop_block(cfg: CfgNode, channels: int) -> ConcreteDropBlock | None:
@@ -189,7 +194,14 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
     options, backbone = cfg.SELF_TRAIN, cfg.SELF_TRAIN.BACKBONE
     mean, std = cfg.INPUT.MEAN, cfg.INPUT.STD
     if backbone == "timm":
-        pyramid: nn.Module = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME)
+        try:
+            pyramid: nn.Module = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME)
+        except ImportError:
+            raise MissingPackage(
+                "SELF_TRAIN.BACKBONE is 'timm', which is not installed: pip install timm"
+            ) from None
+        except UserError as error:
+            raise ConfigError(f"MODEL.BACKBONE.TIMM_NAME does not fit: {error}") from error
     else:
         try:
             weights = convert_weights(load_tensors(options.WEIGHTS)).tensors if options.WEIGHTS else None

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from yacs.config import CfgNode
 
-from detector.build import build_precision
+from detector.build import build_precision, check_class_names
 from detector.build_data import build_test_transforms
 from detector.build_model import build_model, build_postprocess
 from detector.config import load_cfg, parse_cfg
@@ -85,6 +85,7 @@ def read_run(
     cfg = _config(checkpoint, file, [word for pair in (overrides or {}).items() for word in pair])
     if not cfg.DATASETS.CLASSES:
         raise UserError(f"{file}: its config names no classes (DATASETS.CLASSES)")
+    check_class_names(cfg, checkpoint, file)
     return file, checkpoint, cfg
 
 

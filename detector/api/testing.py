@@ -1,6 +1,7 @@
 """`detector.evaluate`, and what tools/test_net.py does."""
 
 import logging
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from detector.build import (
     build_coco_engine,
     build_device,
     build_precision,
+    check_class_names,
     results_key,
     same_results,
     start_run,
@@ -81,7 +83,10 @@ def run(
     """What tools/test_net.py does; see :func:`evaluate`."""
     cfg = load_cfg(config_file, overrides)
     folder = find_run_folder(Path(config_file), cfg)
-    with process_group(build_device(cfg), timeout=_PATIENCE):
+    with (
+        warnings.catch_warnings(),  # the log takes them until the test has ended
+        process_group(build_device(cfg), timeout=_PATIENCE),
+    ):
         return test(cfg, folder, Path(weights) if weights else folder / "model_final.pt")
 
 
@@ -101,6 +106,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
             coco_engine = build_coco_engine(cfg)
             train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
             cfg = name_classes(cfg, train_set)
+            check_class_names(cfg, checkpoint, weights)
             key = results_key(cfg, weights)
             outputs = choose_outputs(cfg, folder, weights, key)
             stack.enter_context(folder_lock(outputs.folder))

@@ -21,6 +21,7 @@ from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 
 from detector.layers import batched_nms, roi_align
 from detector.structures import box_area, boxes_to_rois
+from detector.utils.errors import UserError
 
 Backbone = Literal["resnet50", "mobilenet_v3"]
 
@@ -152,13 +153,13 @@ class TimmPyramid(nn.Module):
 
     def __init__(self, name: str, channels: int = 256):
         super().__init__()
-        import timm  # an optional dependency
+        from detector.modeling.backbones.timm import create_network  # timm is an optional dependency
 
-        strides = timm.create_model(name, features_only=True).feature_info.reduction()
+        strides = create_network(name, features_only=True).feature_info.reduction()
         indices = [index for index, stride in enumerate(strides) if 4 <= stride <= 32]
         if len(indices) != 4:
-            raise ValueError(f"{name} has stages of stride {strides}, expected 4, 8, 16 and 32 among them")
-        self.body = timm.create_model(name, features_only=True, out_indices=indices)
+            raise UserError(f"{name} has stages of stride {strides}, expected 4, 8, 16 and 32 among them")
+        self.body = create_network(name, features_only=True, out_indices=indices)
         self.pyramid = FeaturePyramidNetwork(
             self.body.feature_info.channels(), channels, extra_blocks=LastLevelMaxPool()
         )

@@ -20,7 +20,7 @@ def run_info(device: torch.device, seed: int) -> dict:
     return {
         "command": shlex.join(sys.argv),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": git_commit(Path(sys.argv[0]).resolve().parent),
+        "commit": git_commit(Path(__file__)),
         "python": platform.python_version(),
         "packages": {"torch": torch.__version__, **{package: _version(package) for package in PACKAGES}},
         "device": str(device),
@@ -31,11 +31,19 @@ def run_info(device: torch.device, seed: int) -> dict:
     }
 
 
-def git_commit(folder: Path) -> str | None:
-    """Commit of the repository that holds `folder`, "-dirty" where files differ from it; None without one."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+def git_commit(file: Path) -> str | None:
+    """The commit of the repository that tracks a source file, with "-dirty" if files differ from it.
+
+    None without one: the package may be installed into an environment within a repository of something else,
+    whose commit would say nothing about it.
+    """
+    git = ["git", "-C", str(file.resolve().parent)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        for command in (
+            ["ls-files", "--error-unmatch", file.resolve().name],
+            ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+        ):
+            done = subprocess.run([*git, *command], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -1,6 +1,7 @@
 """detector.train and detector.evaluate, as a notebook calls them; tests/tools has what they do in full."""
 
 import json
+import warnings
 
 import pytest
 from random_run import CONFIG
@@ -28,9 +29,11 @@ def test_train_evaluate_load(tmp_path, capsys):
         "SOLVER.MAX_ITER": 1,
         "SOLVER.IMAGES_PER_BATCH": 1,
     }
+    before = warnings.showwarning
     folder = detector.train(CONFIG, quick)
     assert folder == tmp_path / "run"
     metrics = detector.evaluate(folder, {"TEST.PICTURES": 0})
+    assert warnings.showwarning is before
     assert metrics == json.loads((folder / "metrics.json").read_text())
     assert not (folder / "pictures").exists()
     assert "AP in percent on toybox_test" in capsys.readouterr().out

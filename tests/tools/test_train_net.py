@@ -112,7 +112,50 @@ def test_resuming_with_another_number_of_batches_a_step_is_refused(train_net, ca
 def test_resuming_with_another_model_is_refused(train_net, capsys):
     assert train_net("SOLVER.MAX_ITER", "1") == 0
     assert train_net("MODEL.BOX_FEATURES.WIDTHS", "(16,)", "--resume") == 2
-    assert "is of another model: " in capsys.readouterr().err
+    assert "began with another config: MODEL.BOX_FEATURES.WIDTHS: " in capsys.readouterr().err
+
+
+def test_other_classes_are_refused_by_name(train_net, load_tool, overrides, toybox, tmp_path, capsys):
+    """The same names in another order have the same shapes."""
+    assert train_net("SOLVER.MAX_ITER", "1") == 0
+    keys = ["DATASETS.CLASSES", "['car','bird','fish','flower','house','robot']"]
+    messages = []
+    assert train_net("SOLVER.MAX_ITER", "2", *keys, "--resume") == 2
+    messages.append(capsys.readouterr().err)
+    assert load_tool("test_net").main(["--config-file", CONFIG, *overrides, *keys]) == 2
+    messages.append(capsys.readouterr().err)
+    for text in messages:
+        assert "class 1 is 'bird' there and 'car' here; class 2 is 'car' there and 'bird' here." in text
+        assert str(tmp_path / "run") in text
+    assert not (tmp_path / "run" / "metrics.json").exists()
+
+
+def test_a_second_process_is_told_who_holds_the_folder(train_net, load_tool, overrides, tmp_path, capsys):
+    code = "import sys\nfrom detector.utils.folder_lock import folder_lock\n"
+    code += "with folder_lock(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.read()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "run")],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        assert train_net() == 2
+        assert load_tool("test_net").main(["--config-file", CONFIG, *overrides]) == 2
+        holder.kill()
+    errors = capsys.readouterr().err.splitlines()
+    assert [f"is in use by process {holder.pid} on " in line for line in errors] == [True, True]
+    assert not list((tmp_path / "run" / "checkpoints").glob("*"))
+
+
+def test_what_would_be_ignored_is_said(train_net, capsys):
+    assert train_net("MODEL.BACKBONE.FROZEN_STAGES", "1") == 2
+    assert "MODEL.BACKBONE.FROZEN_STAGES is 1, expected 0" in capsys.readouterr().err
+    assert train_net("SOLVER.MAX_ITER", "1", "SOLVER.WARMUP_ITERS", "9") == 0
+    assert (
+        "SOLVER.WARMUP_ITERS is 9, but SOLVER.MAX_ITER 1: the learning rate never" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

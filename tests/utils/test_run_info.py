@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import torch
 
+import detector
 from detector.utils.run_info import git_commit, run_info
 
 
@@ -23,11 +25,21 @@ def test_git_commit(tmp_path):
         )
         return done.stdout.strip()
 
-    assert git_commit(tmp_path) is None
+    file, installed = tmp_path / "a", tmp_path / ".venv" / "b"
+    assert git_commit(file) is None
     git("init")
     (tmp_path / "a").write_text("1")
     git("add", "a")
     git("commit", "-m", "one")
-    assert git_commit(tmp_path) == git("rev-parse", "HEAD")
+    assert git_commit(file) == git("rev-parse", "HEAD")
     (tmp_path / "a").write_text("2")
-    assert git_commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
+    assert git_commit(file) == git("rev-parse", "HEAD") + "-dirty"
+    installed.parent.mkdir()
+    installed.write_text("2")
+    assert git_commit(installed) is None  # a wheel in somebody's repository
+
+
+def test_the_commit_is_that_of_the_package_whatever_started_it(monkeypatch):
+    expected = run_info(torch.device("cpu"), seed=0)["commit"]
+    monkeypatch.setattr("sys.argv", ["/bin/sh"])
+    assert run_info(torch.device("cpu"), seed=0)["commit"] == expected == git_commit(Path(detector.__file__))

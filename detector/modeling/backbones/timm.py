@@ -1,6 +1,8 @@
 """Any convolutional backbone of timm, up to the stage of a given stride."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
 
 import timm
 from timm.models import FeatureListNet
@@ -8,6 +10,24 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from detector.utils.errors import UserError
+
+
+def create_network(name: str, **options: Any) -> nn.Module:
+    """A network of the installed timm with random weights; nothing is downloaded.
+
+    Args:
+        name: e.g. "tf_efficientnet_lite0".
+        options: of `timm.create_model`.
+
+    Raises:
+        UserError: timm has no network of that name, or it is an address such as "hf-hub:OWNER/NAME", for
+            which timm would go online.
+    """
+    if ":" in name or not timm.is_model(name):
+        near = get_close_matches(name, timm.list_models(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UserError(f"timm network {name!r}: expected the plain name of a network that timm has{hint}")
+    return timm.create_model(name, **options)
 
 
 class TimmBackbone(nn.Module):
@@ -22,12 +42,13 @@ class TimmBackbone(nn.Module):
         frozen_stages: how many stages, from the image on, keep their weights; the stem goes with the first.
 
     Raises:
-        ValueError: the network has no stage of that stride, or fewer stages than are to be frozen.
+        UserError: there is no such network, it has no stage of that stride, or fewer stages than are to be
+            frozen.
     """
 
     def __init__(self, name: str, *, stride: int = 16, frozen_stages: int = 0) -> None:
         super().__init__()
-        network = timm.create_model(name)
+        network = create_network(name)
         stages = list(network.feature_info)
         strides = [stage["reduction"] for stage in stages]
         if stride not in strides:

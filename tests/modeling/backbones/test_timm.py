@@ -3,6 +3,7 @@ import torch
 
 timm = pytest.importorskip("timm")
 from detector.modeling.backbones.timm import TimmBackbone, load_timm_weights  # noqa: E402
+from detector.utils.errors import UserError  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,15 @@ def test_weights_of_another_network():
         load_timm_weights(backbone, timm.create_model("resnet50").state_dict())
     with pytest.raises(ValueError, match=r"hold nothing where conv1\.weight"):
         load_timm_weights(backbone, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["hf-hub:timm/resnet18.a1_in1k", "hf_hub:a/b", "local-dir:/tmp", "resnet181", ""]
+)
+def test_a_network_that_would_be_downloaded_or_is_unknown_is_refused(name, monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("it went online"))
+    with pytest.raises(UserError, match=rf"'{name}': expected the plain name of a network"):
+        TimmBackbone(name)
 
 
 def test_no_such_stride():
