@@ -9,6 +9,7 @@ train_net.py; metrics.json as of test_net.py, beside the weak detector's. The ke
 images' labels choose the classes, true boxes are read for the figures alone.
 """
 
+import hashlib
 import logging
 import sys
 from collections.abc import Sequence
@@ -20,23 +21,24 @@ from tqdm import tqdm
 from yacs.config import CfgNode
 
 from detector.api.testing import measure, with_truth
+from detector.api.training import record_run, refuse_earlier_run, resume_run, saying_how_to_resume
 from detector.build import (
     build_coco_engine,
     build_optimizer,
     build_precision,
     build_training,
+    check_class_names,
     self_training_cfg,
     start_run,
 )
 from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
 from detector.build_model import build_faster_rcnn, build_model
-from detector.config import dump_cfg, load_cfg
+from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set
 from detector.data.voc import VOCDataset
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.inference import predict
-from detector.engine.resuming import restore_newest
 from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import encode_json, metrics_table, write_json
@@ -44,11 +46,15 @@ from detector.structures import Detections
 from detector.utils.command_line import config_parser, run_command
 from detector.utils.distributed import world_size
 from detector.utils.errors import UserError
-from detector.utils.files import atomic_write
+from detector.utils.files import read_json
+from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
-from detector.utils.run_info import run_info
 
 logger = logging.getLogger("detector.tools.self_train")
+
+ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
+PSEUDO_KEYS = ("SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS")
+FIXED = (*PSEUDO_KEYS, "SELF_TRAIN.BACKBONE", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE")  # when resuming
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,18 +70,33 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
         raise UserError(f"self-training runs in one process, found {world_size()}: start it without torchrun")
     cfg = self_training_cfg(load_cfg(config_file, overrides))
     folder = Path(cfg.OUTPUT_DIR) / "self_train"
-    if not resume and folder.exists():
-        raise UserError(f"{folder} exists: add --resume to go on with it, or remove it")
+    refuse_earlier_run(folder, resume)
+    if not resume and (folder / "pseudo").exists():
+        raise UserError(f"{folder} holds pseudo boxes: add --resume to go on with them, or remove it")
     path = Path(weights) if weights else Path(cfg.OUTPUT_DIR) / "model_final.pt"
     if not (folder / "pseudo").exists() and not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist; train first, or name another file")
-    device = start_run(cfg, folder)
+    with folder_lock(cfg.OUTPUT_DIR):
+        self_train(cfg, folder, path)
 
+
+def self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
+    """Find pseudo boxes, train on them and measure; what an earlier start has done is not done again.
+
+    Args:
+        cfg: of `self_training_cfg`.
+        folder: the run folder of self-training.
+        weights: the checkpoint of the weak detector.
+    """
+    device = start_run(cfg, folder)
     coco_engine = build_coco_engine(cfg)
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     cfg = name_classes(cfg, train_set)
-    if not (folder / "pseudo").exists():
-        find_pseudo_boxes(cfg, train_set, path, folder / "pseudo", device)
+    if (folder / "pseudo").exists():
+        check_origin(cfg, weights, folder)
+    else:
+        write_json(folder / ORIGIN, origin(cfg, weights))
+        find_pseudo_boxes(cfg, train_set, weights, folder / "pseudo", device)
     pseudo_set = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
     model = train_detector(cfg, pseudo_set, folder, device)
 
@@ -107,12 +128,37 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
     print(f"figures   {folder / 'metrics.json'}")
 
 
+def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
+    """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    return {"weights": digest, **{key: cfg.SELF_TRAIN[key.partition(".")[2]] for key in PSEUDO_KEYS}}
+
+
+def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
+    """Refuse to go on with pseudo boxes that were made with other weights or keys.
+
+    Raises:
+        UserError: names what differs.
+    """
+    if not weights.exists() or not (folder / ORIGIN).exists():  # the boxes are there; weights may be gone
+        return
+    before, now = read_json(folder / ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
+    differing = [key for key in now if not isinstance(before, dict) or before.get(key) != now[key]]
+    if differing:
+        raise UserError(
+            f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "
+            f"(weights: {weights}): give those again, or remove {folder} to start over"
+        )
+
+
 def find_pseudo_boxes(
     cfg: CfgNode, train_set: AnnotatedImages, weights: Path, folder: Path, device: torch.device
 ) -> None:
     """Write the pseudo boxes of the training split as a data set."""
+    checkpoint = load_checkpoint(weights)
+    check_class_names(cfg, checkpoint, weights)
     model = build_model(cfg)
-    restore_model(model, load_checkpoint(weights), weights)
+    restore_model(model, checkpoint, weights)
     loader, precision = build_test_loader(cfg, train_set), build_precision(cfg, device)
     results = predict(model.to(device), loader, device=device, precision=precision)
     options = {"score_threshold": cfg.SELF_TRAIN.SCORE_THRESHOLD, "nms_threshold": cfg.SELF_TRAIN.NMS}
@@ -123,7 +169,15 @@ def find_pseudo_boxes(
         )
     ]
     images = [(train_set.image_path(i), train_set.image_size(i)) for i in range(len(train_set))]
-    write_pseudo_set(folder, cfg.DATASETS.TRAIN_SPLIT, train_set.class_names, images, found)
+    write_pseudo_set(
+        folder,
+        cfg.DATASETS.TRAIN_SPLIT,
+        train_set.class_names,
+        images,
+        found,
+        train_set.read_image,
+        apply_orientation=cfg.DATASETS.FORMAT == "image_labels",  # the other formats box the stored pixels
+    )
     count = sum(len(image.boxes) for image in found)
     logger.info("%d pseudo boxes in %d images, found by %s, in %s", count, len(found), weights, folder)
 
@@ -133,21 +187,20 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
     model = build_faster_rcnn(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
     precision = build_precision(cfg, device)
-    progress = restore_newest(folder, model, optimizer, precision.scaler)
-    with atomic_write(folder / "config.yaml", "w") as file:
-        file.write(dump_cfg(cfg))
-    write_json(folder / "run.json", run_info(device, cfg.SEED))
-    build_training(cfg)(
-        model,
-        lambda losses, batch: losses,
-        optimizer,
-        build_box_loader(cfg, dataset, start=progress.iteration),
-        folder=folder,
-        device=device,
-        start=progress.iteration,
-        train_seconds=progress.train_seconds,
-        precision=precision,
-    )
+    progress = resume_run(cfg, folder, model, optimizer, precision, fixed=FIXED)
+    record_run(cfg, folder, device)
+    with saying_how_to_resume(folder):
+        build_training(cfg)(
+            model,
+            lambda losses, batch: losses,
+            optimizer,
+            build_box_loader(cfg, dataset, start=progress.iteration),
+            folder=folder,
+            device=device,
+            start=progress.iteration,
+            train_seconds=progress.train_seconds,
+            precision=precision,
+        )
     return model
 
 

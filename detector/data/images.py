@@ -152,9 +152,21 @@ def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tup
     """
     with _opened(path) as image:
         width, height = image.size
-        if apply_orientation and image.getexif().get(ExifTags.Base.Orientation) in _TURNED:
-            return width, height
+        # Pillow turns TIFF files by itself: their size is that of the turned image already.
+        if apply_orientation and image.format != "TIFF":
+            if image.getexif().get(ExifTags.Base.Orientation) in _TURNED:
+                return width, height
         return height, width
+
+
+def is_turned(path: str | Path) -> bool:
+    """Whether an EXIF orientation tag asks for the image to be turned or flipped.
+
+    Raises:
+        FileNotFoundError, ValueError: as :func:`read_image`, where the header shows it.
+    """
+    with _opened(path) as image:
+        return image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)
 
 
 def find_image(folder: str | Path, image_id: str) -> Path:

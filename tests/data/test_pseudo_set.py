@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import ExifTags, Image
 
+from detector.data.images import read_image, read_image_size
 from detector.data.pseudo_set import write_pseudo_set
 from detector.data.voc import VOCDataset
 from detector.structures import Detections
@@ -30,6 +32,15 @@ def found(image_id, boxes, labels):
     )
 
 
+def write(root, split, classes, images, detections, **options):
+    """`write_pseudo_set` with the reader of a data set that applies the orientation."""
+
+    def read(index):
+        return read_image(images[index][0], apply_orientation=True)
+
+    write_pseudo_set(root, split, classes, images, detections, read, **{"apply_orientation": True, **options})
+
+
 sides = st.tuples(*[st.floats(0, 1, width=32)] * 4)
 
 
@@ -39,7 +50,7 @@ def test_the_voc_reader_gives_the_boxes_back(image, tmp_path_factory, drawn):
     boxes = [[a * 60, b * 50, a * 60 + 1 + c * 19, b * 50 + 1 + d * 9] for (a, b, c, d), _ in drawn]
     given = found("a", boxes, [label for _, label in drawn])
     root = tmp_path_factory.mktemp("sets") / "pseudo"
-    write_pseudo_set(root, "train", CLASSES, [(image, SIZE)], [given])
+    write(root, "train", CLASSES, [(image, SIZE)], [given])
     dataset = VOCDataset(root, "train", CLASSES)
     annotation = dataset.annotation(0)
     torch.testing.assert_close(annotation.boxes, given.boxes, rtol=0, atol=2e-5)  # minus 1, plus 1
@@ -49,7 +60,7 @@ def test_the_voc_reader_gives_the_boxes_back(image, tmp_path_factory, drawn):
 
 
 def test_whole_pixels_become_inclusive_and_1_based(image, tmp_path):
-    write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [[0, 2, 10, 12]], [1])])
+    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [[0, 2, 10, 12]], [1])])
     text = (tmp_path / "p" / "Annotations" / "a.xml").read_text()
     for tag, value in (("xmin", 1), ("ymin", 3), ("xmax", 10), ("ymax", 12), ("name", "potted plant")):
         assert f"<{tag}>{value}</{tag}>" in text
@@ -59,7 +70,7 @@ def test_pycocotools_reads_the_json(image, tmp_path):
     coco = pytest.importorskip("pycocotools.coco")
     images = [(image, SIZE)] * 2
     given = [found("a", [[0, 2, 10, 12], [5, 5, 6, 9]], [1, 0]), found("x/b", [], [])]
-    write_pseudo_set(tmp_path / "p", "train", CLASSES, images, given)
+    write(tmp_path / "p", "train", CLASSES, images, given)
     read = coco.COCO(str(tmp_path / "p" / "train.json"))
     assert [row["file_name"] for row in read.loadImgs([1, 2])] == ["a.png", "x/b.png"]
     rows = read.loadAnns(read.getAnnIds(imgIds=[1]))
@@ -70,14 +81,51 @@ def test_pycocotools_reads_the_json(image, tmp_path):
 
 def test_nothing_half_written_stays_and_nothing_is_overwritten(image, tmp_path):
     with pytest.raises(ValueError, match="shorter"):
-        write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)] * 2, [found("a", [], [])])
+        write(tmp_path / "p", "train", CLASSES, [(image, SIZE)] * 2, [found("a", [], [])])
     assert not (tmp_path / "p").exists()
-    write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
+    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
     with pytest.raises(FileExistsError, match="delete it"):
-        write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
+        write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
     assert json.loads((tmp_path / "p" / "train.json").read_text())["annotations"] == []
 
 
 def test_what_is_written_is_what_was_there(image, tmp_path):
-    write_pseudo_set(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
+    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
     assert (tmp_path / "p" / "JPEGImages" / "a.png").resolve() == image.resolve()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".bmp", ".JPE", ".tiff", ""])
+def test_any_format_and_orientation_is_read_back_as_the_detector_saw_it(tmp_path, suffix, orientation):
+    """VOC's layout knows three suffixes and no orientation."""
+    path, exif = tmp_path / f"a.b{suffix or '.x'}", Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    form = {".jpg": "jpeg", ".JPE": "jpeg", "": "png"}.get(suffix, suffix[1:])
+    options = {} if suffix == ".bmp" else {"exif": exif}
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path, form, **options)
+    size = read_image_size(path, apply_orientation=True)
+    write(tmp_path / "p", "train", CLASSES, [(path, size)], [found("a.b", [[0, 2, 5, 6]], [1])])
+    dataset = VOCDataset(tmp_path / "p", "train", CLASSES)
+    assert dataset.image_size(0) == size
+    assert dataset.read_image(0).equal(read_image(path, apply_orientation=True))
+    assert dataset.annotation(0).boxes.tolist() == [[0, 2, 5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("image_id", "name"),
+    [
+        ("../../a", "%2E%2E/%2E%2E/a"),
+        ("/etc/a", "%2Fetc/a"),
+        ("x/..", "x/%2E%2E"),
+        (" a", "%20a"),
+        ("a\n", "a%0A"),
+        ("a\u2028b", "a%E2%80%A8b"),
+        ("a\\b", "a%5Cb"),
+        ("a..b/c d.e/ü", "a..b/c d.e/ü"),
+    ],
+)
+def test_names_that_no_list_or_folder_can_hold_are_changed(image, tmp_path, image_id, name):
+    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found(image_id, [[0, 2, 10, 12]], [1])])
+    assert VOCDataset(tmp_path / "p", "train", CLASSES).image_ids == (name,)
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]

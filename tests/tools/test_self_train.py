@@ -39,12 +39,34 @@ def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(load_tool, ke
 
     assert self_train(keys) == 2
     assert "add --resume" in capsys.readouterr().err
+    for words, message in (
+        (["SELF_TRAIN.NMS", "0.5"], "was made with other values of SELF_TRAIN.NMS"),
+        (["SELF_TRAIN.SIZES", "(64,)"], "began with another config: SELF_TRAIN.SIZES: (48,) -> (64,)"),
+        (["SELF_TRAIN.IMAGES_PER_BATCH", "2"], "began with another config: SOLVER.IMAGES_PER_BATCH: 1 -> 2"),
+        (["SEED", "3"], "began with another config: SEED: 0 -> 3"),
+    ):
+        assert self_train([*keys, *words, "--resume"]) == 2
+        assert message in capsys.readouterr().err
     whole = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     (folder / "checkpoints" / "000002.pt").unlink()
     (folder / "model_final.pt").unlink()
     assert self_train([*keys, "--resume"]) == 0
     resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     assert all(resumed[name].equal(value) for name, value in whole.items())
+
+
+def test_weights_of_other_classes_or_of_another_run_are_refused(load_tool, keys, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert load_tool("train_net").main(keys) == 0
+    self_train = load_tool("self_train").main
+    words = ["DATASETS.CLASSES", "['car','bird','fish','flower','house','robot']"]
+    assert self_train([*keys, *words]) == 2
+    assert "class 1 is 'bird' there and 'car' here" in capsys.readouterr().err
+    (folder / "self_train" / "pseudo").mkdir()
+    other = torch.load(folder / "model_final.pt", weights_only=True)
+    torch.save({**other, "train_seconds": 1.0}, folder / "model_final.pt")
+    assert self_train([*keys, "--resume"]) == 2
+    assert "was made with other values of weights" in capsys.readouterr().err
 
 
 def test_weights_that_do_not_fit(load_tool, keys, tmp_path, capsys):
