@@ -6,9 +6,6 @@ VENV ?= .venv
 KEYS ?=
 CXX_FILES := $(shell find detector/csrc -type f)
 
-# An OpenMP thread that waits spins for long by default; beside other processes the training then takes ten times as long.
-export GOMP_SPINCOUNT ?= 10000
-
 ifeq ($(VENV),)
 SETUP :=
 WITHIN := PYTHONPATH=.

@@ -4,10 +4,18 @@
 `detector.layers` loads alone, without what only configs and data sets need.
 """
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from detector.api import evaluate, load, train
+
+# An OpenMP thread that waits spins for long by default, which makes training beside other busy processes
+# several times slower (benchmarks/bench_busy_core.py). GNU's runtime reads this variable once, when torch is
+# loaded: later it has no effect. A value that the user has set stays.
+if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
 

@@ -153,9 +153,9 @@ def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tup
     with _opened(path) as image:
         width, height = image.size
         # Pillow turns TIFF files by itself: their size is that of the turned image already.
-        if apply_orientation and image.format != "TIFF":
-            if image.getexif().get(ExifTags.Base.Orientation) in _TURNED:
-                return width, height
+        tagged = apply_orientation and image.format != "TIFF"
+        if tagged and image.getexif().get(ExifTags.Base.Orientation) in _TURNED:
+            return width, height
         return height, width
 
 
