@@ -13,22 +13,25 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-from tqdm import tqdm
-from yacs.config import CfgNode
+from detector.utils.interrupts import quiet_interrupt
 
-from detector.build_data import build_dataset, build_proposals, name_classes
-from detector.config import load_cfg
-from detector.data.annotated import AnnotatedImages
-from detector.data.check import odd_boxes, read_all
-from detector.data.class_balance import doubtful_classes
-from detector.data.proposals import Proposals, clean_proposals
-from detector.evaluation.coverage import best_overlaps, recall
-from detector.evaluation.samples import choose_samples, write_samples
-from detector.utils.command_line import config_parser, run_command
-from detector.utils.errors import UserError
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    import numpy as np
+    import torch
+    from torch import Tensor
+    from tqdm import tqdm
+    from yacs.config import CfgNode
+
+    from detector.build_data import build_dataset, build_proposals, name_classes
+    from detector.config import load_cfg
+    from detector.data.annotated import AnnotatedImages
+    from detector.data.check import odd_boxes, read_all
+    from detector.data.class_balance import doubtful_classes
+    from detector.data.proposals import Proposals, clean_proposals
+    from detector.evaluation.coverage import best_overlaps, recall
+    from detector.evaluation.samples import choose_samples, write_samples
+    from detector.utils.command_line import config_parser, run_command
+    from detector.utils.errors import UserError
 
 _SHOWN = 5  # of each kind of problem
 _IOUS = (0.5, 0.7)

@@ -13,13 +13,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from detector.build_data import build_dataset, name_classes
-from detector.config import load_cfg
-from detector.data.proposals import save_proposals
-from detector.data.proposals.fit import fit_proposals
-from detector.data.proposals.foreign import READERS
-from detector.utils.command_line import config_parser, run_command
-from detector.utils.folder_lock import file_lock
+from detector.utils.interrupts import quiet_interrupt
+
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    from detector.build_data import build_dataset, name_classes
+    from detector.config import load_cfg
+    from detector.data.proposals import save_proposals
+    from detector.data.proposals.fit import fit_proposals
+    from detector.data.proposals.foreign import READERS
+    from detector.utils.command_line import config_parser, run_command
+    from detector.utils.folder_lock import file_lock
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

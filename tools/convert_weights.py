@@ -15,16 +15,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from detector.modeling.weights import (
-    TORCHVISION,
-    Preprocessing,
-    convert_caffe_vgg16,
-    convert_weights,
-    load_tensors,
-    save_weights,
-)
-from detector.utils.command_line import run_command
-from detector.utils.errors import UserError
+from detector.utils.interrupts import quiet_interrupt
+
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    from detector.modeling.weights import (
+        TORCHVISION,
+        Preprocessing,
+        convert_caffe_vgg16,
+        convert_weights,
+        load_tensors,
+        save_weights,
+    )
+    from detector.utils.command_line import run_command
+    from detector.utils.errors import UserError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

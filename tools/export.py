@@ -19,23 +19,26 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch
-from torch import Tensor
-from yacs.config import CfgNode
+from detector.utils.interrupts import quiet_interrupt
 
-from detector import __version__, load
-from detector.api.loading import read_run
-from detector.build_data import build_dataset
-from detector.data.loader import collate
-from detector.data.pictures import find_pictures
-from detector.engine.export import SUFFIXES, largest_difference, load_program, save_program
-from detector.engine.predictor import Predictor
-from detector.evaluation.report import encode_json
-from detector.modeling.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
-from detector.utils.command_line import run_command
-from detector.utils.errors import UserError
-from detector.utils.files import file_digest
-from detector.utils.outputs import OutputFolder
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    import torch
+    from torch import Tensor
+    from yacs.config import CfgNode
+
+    from detector import __version__, load
+    from detector.api.loading import read_run
+    from detector.build_data import build_dataset
+    from detector.data.loader import collate
+    from detector.data.pictures import find_pictures
+    from detector.engine.export import SUFFIXES, largest_difference, load_program, save_program
+    from detector.engine.predictor import Predictor
+    from detector.evaluation.report import encode_json
+    from detector.modeling.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
+    from detector.utils.command_line import run_command
+    from detector.utils.errors import UserError
+    from detector.utils.files import file_digest
+    from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger("detector.tools.export")
 

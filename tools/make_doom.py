@@ -8,8 +8,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from detector.data.doom import render_doom
-from detector.utils.cores import usable_cores
+from detector.utils.interrupts import quiet_interrupt
+
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    from detector.data.doom import render_doom
+    from detector.utils.cores import usable_cores
 
 
 def main() -> None:

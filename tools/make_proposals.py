@@ -18,13 +18,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from yacs.config import CfgNode
+from detector.utils.interrupts import quiet_interrupt
 
-from detector.config import load_cfg
-from detector.data.images import IMAGE_SUFFIXES
-from detector.data.proposals.search import make_finder, propose
-from detector.utils.cores import usable_cores
-from detector.utils.errors import UserError
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    from yacs.config import CfgNode
+
+    from detector.config import load_cfg
+    from detector.data.images import IMAGE_SUFFIXES
+    from detector.data.proposals.search import make_finder, propose
+    from detector.utils.cores import usable_cores
+    from detector.utils.errors import UserError
 
 
 def find_images(folder: Path) -> dict[str, Path]:

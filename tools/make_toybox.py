@@ -6,7 +6,10 @@ python tools/make_toybox.py datasets/toybox
 import argparse
 from pathlib import Path
 
-from detector.data.toybox import draw_toybox
+from detector.utils.interrupts import quiet_interrupt
+
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    from detector.data.toybox import draw_toybox
 
 
 def main() -> None:

@@ -23,26 +23,29 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import numpy as np
-from torch import Tensor
-from tqdm import tqdm
+from detector.utils.interrupts import quiet_interrupt
 
-from detector import load
-from detector.api.loading import find_checkpoint
-from detector.data.coco_writer import COCOWriter
-from detector.data.images import open_image
-from detector.data.pictures import count_frames, find_pictures, is_video, video_frames
-from detector.data.voc_writer import annotation_tree, detected_objects, encode_annotation
-from detector.engine.predictor import SCORE_THRESHOLD, Predictor
-from detector.evaluation.pictures import draw_detections
-from detector.structures import Detections
-from detector.utils.ahead import ahead
-from detector.utils.command_line import run_command
-from detector.utils.cores import usable_cores
-from detector.utils.errors import UserError
-from detector.utils.files import check_regular, encode_image, file_digest
-from detector.utils.folder_lock import folder_lock
-from detector.utils.outputs import OutputFolder
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    import numpy as np
+    from torch import Tensor
+    from tqdm import tqdm
+
+    from detector import load
+    from detector.api.loading import find_checkpoint
+    from detector.data.coco_writer import COCOWriter
+    from detector.data.images import open_image
+    from detector.data.pictures import count_frames, find_pictures, is_video, video_frames
+    from detector.data.voc_writer import annotation_tree, detected_objects, encode_annotation
+    from detector.engine.predictor import SCORE_THRESHOLD, Predictor
+    from detector.evaluation.pictures import draw_detections
+    from detector.structures import Detections
+    from detector.utils.ahead import ahead
+    from detector.utils.command_line import run_command
+    from detector.utils.cores import usable_cores
+    from detector.utils.errors import UserError
+    from detector.utils.files import check_regular, encode_image, file_digest
+    from detector.utils.folder_lock import folder_lock
+    from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger("detector.tools.predict")
 

@@ -12,36 +12,39 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from yacs.config import CfgNode
+from detector.utils.interrupts import quiet_interrupt
 
-from detector.build_data import build_dataset
-from detector.config import get_cfg, load_cfg
-from detector.config_reader import flatten
-from detector.data.annotated import AnnotatedImages
-from detector.engine.snapshots import list_snapshots
-from detector.evaluation.attention import load_attention
-from detector.evaluation.curves import read_curves
-from detector.evaluation.detections_file import load_detections
-from detector.evaluation.errors import confusion, count_fates, count_kinds, judge
-from detector.evaluation.page.document import Section, document
-from detector.evaluation.page.figures_section import (
-    classes_section,
-    config_section,
-    confusion_section,
-    curves_section,
-    errors_section,
-    precision_recall_section,
-)
-from detector.evaluation.page.galleries import galleries_section, unjudged_section
-from detector.evaluation.page.streams_section import streams_section
-from detector.evaluation.pictures import choose_images
-from detector.evaluation.report import MEANS
-from detector.evaluation.voc import precision_recall
-from detector.structures import Detections
-from detector.utils.command_line import run_command
-from detector.utils.errors import DataError, UserError
-from detector.utils.files import read_json, reading
-from detector.utils.outputs import OutputFolder
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    from yacs.config import CfgNode
+
+    from detector.build_data import build_dataset
+    from detector.config import get_cfg, load_cfg
+    from detector.config_reader import flatten
+    from detector.data.annotated import AnnotatedImages
+    from detector.engine.snapshots import list_snapshots
+    from detector.evaluation.attention import load_attention
+    from detector.evaluation.curves import read_curves
+    from detector.evaluation.detections_file import load_detections
+    from detector.evaluation.errors import confusion, count_fates, count_kinds, judge
+    from detector.evaluation.page.document import Section, document
+    from detector.evaluation.page.figures_section import (
+        classes_section,
+        config_section,
+        confusion_section,
+        curves_section,
+        errors_section,
+        precision_recall_section,
+    )
+    from detector.evaluation.page.galleries import galleries_section, unjudged_section
+    from detector.evaluation.page.streams_section import streams_section
+    from detector.evaluation.pictures import choose_images
+    from detector.evaluation.report import MEANS
+    from detector.evaluation.voc import precision_recall
+    from detector.structures import Detections
+    from detector.utils.command_line import run_command
+    from detector.utils.errors import DataError, UserError
+    from detector.utils.files import read_json, reading
+    from detector.utils.outputs import OutputFolder
 
 _KEY = "report"
 _CARDS = {"mAP50": "mAP50", "CorLoc": "CorLoc", "AP": "COCO AP", "image_mAP": "image mAP"}

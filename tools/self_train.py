@@ -15,40 +15,43 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch import nn
-from tqdm import tqdm
-from yacs.config import CfgNode
+from detector.utils.interrupts import quiet_interrupt
 
-from detector.api.testing import measure, with_truth
-from detector.api.training import record_run, refuse_earlier_run, resume_run, saying_how_to_resume
-from detector.build import (
-    build_coco_engine,
-    build_optimizer,
-    build_precision,
-    build_training,
-    check_class_names,
-    self_training_cfg,
-    start_run,
-)
-from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
-from detector.build_model import build_faster_rcnn, build_model
-from detector.config import load_cfg
-from detector.data.annotated import AnnotatedImages
-from detector.data.pseudo_set import write_pseudo_set
-from detector.data.voc import VOCDataset
-from detector.engine.checkpoint import load_checkpoint, restore_model
-from detector.engine.inference import predict
-from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
-from detector.evaluation.pictures import write_pictures
-from detector.evaluation.report import encode_json, metrics_table, write_json
-from detector.structures import Detections
-from detector.utils.command_line import config_parser, run_command
-from detector.utils.distributed import world_size
-from detector.utils.errors import UserError
-from detector.utils.files import read_json
-from detector.utils.folder_lock import folder_lock
-from detector.utils.outputs import OutputFolder
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    import torch
+    from torch import nn
+    from tqdm import tqdm
+    from yacs.config import CfgNode
+
+    from detector.api.testing import measure, with_truth
+    from detector.api.training import record_run, refuse_earlier_run, resume_run, saying_how_to_resume
+    from detector.build import (
+        build_coco_engine,
+        build_optimizer,
+        build_precision,
+        build_training,
+        check_class_names,
+        self_training_cfg,
+        start_run,
+    )
+    from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
+    from detector.build_model import build_faster_rcnn, build_model
+    from detector.config import load_cfg
+    from detector.data.annotated import AnnotatedImages
+    from detector.data.pseudo_set import write_pseudo_set
+    from detector.data.voc import VOCDataset
+    from detector.engine.checkpoint import load_checkpoint, restore_model
+    from detector.engine.inference import predict
+    from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
+    from detector.evaluation.pictures import write_pictures
+    from detector.evaluation.report import encode_json, metrics_table, write_json
+    from detector.structures import Detections
+    from detector.utils.command_line import config_parser, run_command
+    from detector.utils.distributed import world_size
+    from detector.utils.errors import UserError
+    from detector.utils.files import read_json
+    from detector.utils.folder_lock import folder_lock
+    from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger("detector.tools.self_train")
 

@@ -13,8 +13,11 @@ labels needs none.
 import sys
 from collections.abc import Sequence
 
-from detector.api.testing import run
-from detector.utils.command_line import config_parser, run_command
+from detector.utils.interrupts import quiet_interrupt
+
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    from detector.api.testing import run
+    from detector.utils.command_line import config_parser, run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,8 +11,11 @@ again, as one of them died, go on from the newest checkpoint (docs/distributed.m
 import sys
 from collections.abc import Sequence
 
-from detector.api.training import run
-from detector.utils.command_line import config_parser, run_command
+from detector.utils.interrupts import quiet_interrupt
+
+with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    from detector.api.training import run
+    from detector.utils.command_line import config_parser, run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
