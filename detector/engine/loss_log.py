@@ -12,16 +12,12 @@ from detector.utils.errors import UserError
 
 
 class NonFiniteLoss(UserError, FloatingPointError):
-    """A loss, a score or a gradient is NaN or infinite.
+    """A loss, a score or a gradient is NaN or infinite."""
 
-    Args:
-        step: number of the training step, from 1.
-        problem: what is not finite, and where.
-        image_ids: of the images it was computed from.
-    """
-
-    def __init__(self, step: int, problem: str, image_ids: Iterable[str]) -> None:
-        super().__init__(
+    @classmethod
+    def at(cls, step: int, problem: str, image_ids: Iterable[str]) -> "NonFiniteLoss":
+        """The error of a training step (from 1), with what is not finite and the images it comes from."""
+        return cls(
             f"training has diverged: in step {step} {problem}, from the images {', '.join(image_ids)}; "
             "lower SOLVER.BASE_LR, or check INPUT.MEAN and INPUT.STD"
         )
@@ -83,5 +79,5 @@ def _non_finite(entries: Sequence[_Entry]) -> NonFiniteLoss | None:
         return None
     rank, (step, name, image_ids, number) = bad[0]
     if len(bad) == len(entries):
-        return NonFiniteLoss(step, f"{name} is {number}", [i for _, _, ids, _ in entries for i in ids])
-    return NonFiniteLoss(step, f"{name} is {number} on rank {rank}", image_ids)
+        return NonFiniteLoss.at(step, f"{name} is {number}", [i for _, _, ids, _ in entries for i in ids])
+    return NonFiniteLoss.at(step, f"{name} is {number} on rank {rank}", image_ids)

@@ -52,7 +52,7 @@ class Precision:
         scale = self.scaler.get_scale()
         if scale < _LEAST_SCALE:
             problem = f"the gradient overflows float16 at every scale of the loss, down to {scale}"
-            raise NonFiniteLoss(step, problem, image_ids)
+            raise NonFiniteLoss.at(step, problem, image_ids)
 
 
 def set_tf32(allowed: bool) -> None:

@@ -240,7 +240,7 @@ def _add_gradient(
         # Layers and criteria refuse NaN, each in its own words. The cause may be a loss that is not yet read.
         loss_log.check_own()
         if non_finite(outputs) or not all(p.isfinite().all() for p in model.parameters()):
-            raise NonFiniteLoss(step, "the scores are not finite", batch.image_ids) from error
+            raise NonFiniteLoss.at(step, "the scores are not finite", batch.image_ids) from error
         if not isinstance(error, ValueError):
             raise
         raise UserError(f"images {', '.join(batch.image_ids)}: {error}") from error

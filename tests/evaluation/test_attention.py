@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from detector.evaluation.attention import Attention, draw_attention, heat_map, load_attention, save_attention
+from detector.utils.errors import DataError
 
 
 def attention(streams=2):
@@ -45,6 +48,37 @@ def test_a_file_gives_back_what_was_saved(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"snapshot .*000001\.npz is damaged"):
             load_attention(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"boxes": torch.zeros(3, 4)},
+        {"clusters": torch.zeros(2, 2)},
+        {"labels": torch.zeros(2, dtype=torch.complex64)},
+        {"scores": torch.full((2, 2, 2), float("nan"))},
+        {"scores": torch.zeros(2)},
+    ],
+)
+def test_a_forged_snapshot_is_named(tmp_path, changes):
+    save_attention(tmp_path / "a.npz", [replace(attention(), **changes)])
+    with pytest.raises(DataError, match=r"snapshot .*a\.npz"):
+        load_attention(tmp_path / "a.npz")
+
+
+def test_any_harm_to_a_snapshot_is_named_or_does_none(tmp_path):
+    path = tmp_path / "a.npz"
+    save_attention(path, [attention()])
+    data, unnamed = path.read_bytes(), 0
+    for place in range(0, len(data), 11):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :])
+        try:
+            (loaded,) = load_attention(path)
+        except DataError as error:
+            unnamed += "a.npz" not in str(error)
+        else:
+            assert loaded.scores.equal(attention().scores)
+    assert unnamed == 0
 
 
 def test_a_panel_for_each_stream():
