@@ -1,0 +1,420 @@
+"""Runs a command in a sandbox where something is wrong, and judges what it did.
+
+A :class:`Case` states what is wrong, what is run and what has to come of it: an error or a warning that names
+something, or the result of the undisturbed run. `run_cases` repeats cases in child processes and returns what
+did not come as stated; the totals go to the table that is printed when pytest ends.
+"""
+
+import contextlib
+import faulthandler
+import fnmatch
+import hashlib
+import os
+import random
+import resource
+import shutil
+import signal
+import stat
+import sys
+import time
+import traceback
+import types
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COLUMNS = ("attempts", "raw", "unnamed", "silent", "hangs", "outside", "left", "refused", "documented")
+SCALE = float(os.environ.get("CHAOS_COUNT", "1"))  # factor of how often each kind of case is repeated
+PATIENCE = float(os.environ.get("CHAOS_TIMEOUT", "60"))  # seconds until a command counts as hanging
+JOBS = int(os.environ.get("CHAOS_JOBS", "2"))  # commands at a time
+_MEMORY = 4 << 30  # bytes of address space that a command may take beyond what it starts with
+_GRACE = 3.0  # seconds in which workers of a process that has ended must end too
+
+Command = Sequence[object] | Callable[[], None]
+table: dict[str, Counter[str]] = {}  # of each kind of case
+offenses: list[str] = []
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process: a tool with its arguments, or a function that stands for a line of Python."""
+
+    command: Command
+    kill: tuple[int, float] | None = None  # a signal, and the seconds after which it is sent
+    fresh: bool = False  # a new interpreter, which imports everything, instead of a fork of this one
+    file_limit: int | None = None  # bytes that a file may grow to, as on a full disk
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int  # the exit status; -N: ended by signal N
+    output: str = ""  # stdout and stderr
+    timed_out: bool = False
+    orphans: int = 0  # processes that outlived the command
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is wrong, what is run, and what has to come of it."""
+
+    kind: str  # a row of the table
+    name: str  # says what is wrong, with the seed
+    command: Command
+    expect: str  # "error", "warning", "equal", "error or equal" (a warning passes for an error there)
+    names: tuple[str, ...] = ()  # texts that an error or a warning must have; "a|b": either
+    prepare: Callable[[Path], object] = lambda folder: None  # changes the sandbox
+    result: Callable[[Path, Outcome], str] = lambda folder, outcome: outcome.output
+    reference: str = ""  # the result of the undisturbed run
+    writes: tuple[str, ...] = ()  # patterns of paths in the sandbox that may change
+    documented: bool = False  # the file has no checksum: a change that leaves it valid cannot be seen
+    kill: tuple[int, float] | None = None  # of the command; `then` is run after it
+    fresh: bool = False
+    file_limit: int | None = None
+    then: Command | None = None  # what `expect` and `result` speak of, where the command is killed
+
+
+@dataclass
+class Judgement:
+    case: Case
+    faults: set[str] = field(default_factory=set)  # columns of the table
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        said = "\n".join(outcome.output.strip()[-600:] for outcome in self.outcomes)
+        stated = f"expected {self.case.expect} {' '.join(self.case.names)}".strip()
+        status = [outcome.status for outcome in self.outcomes]
+        faults = ", ".join(sorted(self.faults))
+        return f"[{faults}] {self.case.kind}: {self.case.name} ({stated}; status {status})\n{_indent(said)}"
+
+
+def repeats(count: int) -> range:
+    """Seeds of a kind of case that is tried so many times by default."""
+    return range(max(1, round(count * SCALE)))
+
+
+def check(cases: Iterable[Case], world: Path, folder: Path) -> None:
+    """Run the cases; AssertionError lists those that did not come as stated."""
+    bad = [str(judgement) for judgement in run_cases(cases, world, folder) if judgement.faults]
+    assert not bad, f"{len(bad)} cases did not come as stated:\n" + "\n".join(bad)
+
+
+def run_cases(cases: Iterable[Case], world: Path, folder: Path, *, count: bool = True) -> list[Judgement]:
+    """What became of each case; `count` adds it to the table."""
+    judgements = _schedule([_attempt(case, world, folder / f"{i}") for i, case in enumerate(cases)])
+    for judgement in judgements if count else ():
+        row = table.setdefault(judgement.case.kind, Counter())
+        row.update({"attempts"} | judgement.faults)
+        if judgement.faults - {"documented"}:
+            offenses.append(str(judgement))
+    for judgement in judgements:
+        judgement.faults -= {"documented"}
+    return judgements
+
+
+def run_once(command: Command, folder: Path) -> Outcome:
+    """Run a command in a folder, undisturbed: the reference that cases are compared with."""
+    (outcome,) = _schedule([_one(Run(command), folder)])
+    return outcome
+
+
+def _one(run: Run, folder: Path) -> Generator[tuple[Run, Path], Outcome, Outcome]:
+    return (yield run, folder)
+
+
+def _attempt(case: Case, world: Path, folder: Path) -> Generator[tuple[Run, Path], Outcome, Judgement]:
+    judgement = Judgement(case)
+    shutil.copytree(world, folder, symlinks=True)
+    try:
+        case.prepare(folder)
+        before = _tree(folder)
+        run = Run(case.command, case.kill, case.fresh, case.file_limit)
+        judgement.outcomes.append((yield run, folder))
+        if case.then is not None:
+            judgement.outcomes.append((yield Run(case.then), folder))
+        outside, left = _changes(before, _tree(folder), case.writes)
+        judgement.faults = judge(case, judgement.outcomes, folder, outside, left)
+        if outside or left:
+            judgement.outcomes.append(Outcome(0, f"changed outside: {outside}; left behind: {left}"))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return judgement
+
+
+def judge(
+    case: Case, outcomes: Sequence[Outcome], folder: Path, outside: Sequence[str], left: Sequence[str]
+) -> set[str]:
+    """The columns of the table that a case counts in; none where all came as stated."""
+    faults = set()
+    killed = outcomes[:-1] if case.then is not None else []
+    for outcome in outcomes:
+        if "Traceback (most recent call last)" in outcome.output:
+            faults.add("raw")
+        if outcome.status < 0 and outcome not in killed and not outcome.timed_out:
+            faults.add("raw")  # a crash, such as SIGSEGV or SIGBUS
+        if outcome.timed_out:
+            faults.add("hangs")
+        if outcome.orphans:
+            faults.add("left")
+    faults |= {"outside"} if outside else set()
+    faults |= {"left"} if left else set()
+    if faults & {"raw", "hangs"}:
+        return faults
+    last = outcomes[-1]
+    named = all(any(part in last.output for part in name.split("|")) for name in case.names)
+    if last.status:
+        if case.expect in ("equal", "warning"):
+            faults.add("refused")
+        elif not named:
+            faults.add("unnamed")
+    elif case.expect == "error":
+        faults.add("silent")
+    elif case.expect == "warning":
+        if not (named and "warning" in last.output.lower()):
+            faults.add("silent")
+    elif case.result(folder, last) != case.reference:
+        warned = case.expect == "error or equal" and "warning" in last.output.lower() and named
+        if not warned:
+            faults.add("documented" if case.documented else "silent")
+    return faults
+
+
+def table_text() -> str:
+    """The table, in Markdown."""
+    head = ["kind", *COLUMNS]
+    rows = [[kind, *(str(row[column]) for column in COLUMNS)] for kind, row in table.items()]
+    total: Counter[str] = sum(table.values(), Counter())
+    rows.append(["all", *(str(total[column]) for column in COLUMNS)])
+    lines = [head, ["---"] + ["---:"] * len(COLUMNS), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# ---- What may change in the sandbox
+
+
+def _tree(folder: Path) -> dict[str, tuple]:
+    """What is in a folder by path: kind, size, time and place on the disk; links are not followed."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        info = path.lstat()
+        if not stat.S_ISDIR(info.st_mode):
+            found[path.relative_to(folder).as_posix()] = (
+                info.st_mode,
+                info.st_size,
+                info.st_mtime_ns,
+                info.st_ino,
+            )
+    return found
+
+
+def _changes(before: dict, after: dict, writes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Paths that changed though they may not, and temporary files that were left behind."""
+    changed = [path for path in {**before, **after} if before.get(path) != after.get(path)]
+    outside = [p for p in changed if not any(fnmatch.fnmatch(p, pattern) for pattern in (*writes, "tmp/*"))]
+    left = [p for p in after if p not in before and (Path(p).name.endswith(".tmp") or p.startswith("tmp/"))]
+    return outside, left
+
+
+def digest(*contents: bytes) -> str:
+    return hashlib.sha256(b"\0".join(contents)).hexdigest()[:16]
+
+
+def files_digest(folder: Path, *patterns: str) -> str:
+    """One number for the names and contents of files."""
+    paths = sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+    return digest(
+        *(part for p in paths for part in (p.relative_to(folder).as_posix().encode(), p.read_bytes()))
+    )
+
+
+# ---- Processes
+
+
+def _schedule(attempts: Sequence[Generator]) -> list:
+    """The results of generators that yield (Run, folder) and are sent its Outcome; some run at a time."""
+    results: list = [None] * len(attempts)
+    waiting, running = list(enumerate(attempts)), []
+
+    def go_on(index: int, attempt: Generator, outcome: Outcome | None) -> None:
+        try:
+            run, folder = attempt.send(outcome) if outcome else next(attempt)
+            running.append((index, attempt, _Process(run, folder)))
+        except StopIteration as end:
+            results[index] = end.value
+
+    while waiting or running:
+        while waiting and len(running) < JOBS:
+            go_on(*waiting.pop(0), None)
+        for entry in list(running):
+            index, attempt, process = entry
+            if (outcome := process.poll()) is not None:
+                running.remove(entry)
+                go_on(index, attempt, outcome)
+        time.sleep(0.005)
+    return results
+
+
+class _Process:
+    """A child in a session of its own; whatever of that session outlives it is an orphan."""
+
+    def __init__(self, run: Run, folder: Path):
+        self.run, self.started, self.ended = run, time.monotonic(), 0.0
+        self.output, self.status, self.timed_out, self.sent = b"", 0, False, False
+        (folder / "tmp").mkdir(exist_ok=True)
+        self.read_end, write_end = os.pipe()
+        os.set_blocking(self.read_end, False)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            _child(run, folder, write_end)
+        os.close(write_end)
+
+    def poll(self) -> Outcome | None:
+        """What became of the process; None: it still runs."""
+        self._read()
+        now = time.monotonic() - self.started
+        if not self.ended:
+            if self.run.kill and not self.sent and now > self.run.kill[1]:
+                self.sent = True
+                os.kill(self.pid, self.run.kill[0])
+            if now > PATIENCE:
+                self.timed_out = True
+                self._kill([self.pid, *_session(self.pid)])
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if not pid:
+                return None
+            self.status, self.ended = os.waitstatus_to_exitcode(status), now
+        orphans = _session(self.pid)
+        if orphans and now < self.ended + _GRACE and not self.timed_out:
+            return None
+        self._kill(orphans)
+        self._read()
+        os.close(self.read_end)
+        output = self.output.decode(errors="replace")
+        count = 0 if self.timed_out else len(orphans)
+        return Outcome(self.status, output, self.timed_out, count, self.ended)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self.read_end, 1 << 16):
+                self.output = (self.output + part)[-200_000:]
+
+    def _kill(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session but for its leader and for those that have ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z" and int(path.parent.name) != leader:
+                found.append(int(path.parent.name))
+    return found
+
+
+def _child(run: Run, folder: Path, write_end: int) -> None:
+    """Become the command; never returns."""
+    status = 70
+    try:
+        os.setsid()
+        faulthandler.disable()  # pytest's, which writes to pytest's terminal
+        for number in (1, 2):
+            os.dup2(write_end, number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.chdir(folder)
+        os.environ.update(TMPDIR=str(folder / "tmp"), PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
+        os.environ["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if run.file_limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (run.file_limit, run.file_limit))
+        if run.fresh:
+            os.closerange(3, 256)
+            words = [str(word) for word in run.command]
+            os.execv(sys.executable, [sys.executable, str(ROOT / "tools" / f"{words[0]}.py"), *words[1:]])
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
+        sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+        status = _call(run.command)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _call(command: Command) -> int:
+    """Run a command as Python would run its file, and return its exit status."""
+    from detector.utils.errors import UserError
+
+    if callable(command):
+        try:
+            command()
+        except (UserError, OSError) as error:  # what the caller of a function sees and can correct
+            print(f"error: {error}")
+            return 2
+        return 0
+    words = [str(word) for word in command]
+    path = ROOT / "tools" / f"{words[0]}.py"
+    main = types.ModuleType("__main__")
+    main.__file__ = str(path)  # processes that the command spawns import it
+    sys.modules["__main__"], sys.argv = main, [str(path), *words[1:]]
+    try:
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), main.__dict__)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+# ---- Damage
+
+
+def flip_bits(path: Path, draw: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    for _ in range(draw.choice((1, 1, 8))):
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    path.write_bytes(data)
+
+
+def truncate(path: Path, draw: random.Random) -> None:
+    os.truncate(path, draw.randrange(path.stat().st_size))
+
+
+def zero_block(path: Path, draw: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    start = draw.randrange(len(data))
+    end = min(len(data), start + draw.choice((16, 512, 4096)))
+    data[start:end] = bytes(end - start)
+    path.write_bytes(data)
+
+
+def replace(path: Path, draw: random.Random) -> None:
+    """A file of another kind takes its place: nothing, JSON, an empty zip archive, or noise."""
+    path.write_bytes(draw.choice((b"", b"[]", b"{}", b"PK\x05\x06" + bytes(18), draw.randbytes(200))))
+
+
+DAMAGES = (flip_bits, truncate, zero_block, replace)
+
+
+def damage(path: str, seed: int) -> tuple[str, Callable[[Path], None]]:
+    """The name of a damage, and a function that does it to a file of a sandbox."""
+    how = DAMAGES[seed % len(DAMAGES)]
+    return f"{how.__name__} of {path}, seed {seed}", lambda folder: how(
+        folder / path, random.Random(f"{path} {seed}")
+    )
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,156 @@
+"""Every file that is read, damaged: an error or a warning that names it, or the result of the undamaged file.
+
+Files with checksums (checkpoints, weights, proposals, results of a test, PNG) must show every change. Text that
+people write and pictures of other formats have none: what remains valid is read as it is, and counts as documented.
+"""
+
+
+import pytest
+from chaos.harness import Case, check, damage, digest, repeats
+from chaos.results import (
+    CHECK,
+    COCO,
+    OWN,
+    PREDICT,
+    PROPOSE,
+    RUN,
+    predicted,
+    printed,
+    proposed,
+    reported,
+    retrained,
+    tested,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def show_weights():
+    from detector.modeling.weights import load_weights
+
+    weights = load_weights("weights.pth")
+    print(digest(*(tensor.numpy().tobytes() for tensor in weights.tensors.values())), weights.preprocessing)
+
+
+def show_proposals():
+    from detector.data.proposals import load_proposals
+
+    proposals = load_proposals("toybox/proposals.npz")
+    ids = sorted(p.stem for p in __import__("pathlib").Path("toybox/JPEGImages").iterdir())
+    print(digest(*(bytes(proposals[image_id].data) for image_id in ids)))
+
+
+def shorten_run(folder):
+    """Leave the run as it was when it was killed after its last checkpoint."""
+    (folder / "run/model_final.pt").unlink()
+
+
+def begin_journal(folder):
+    """A search of proposals that was interrupted after the last picture."""
+    from functools import partial  # noqa: F401
+
+    from detector.data.images import read_image
+    from detector.data.proposals.journal import Journal
+    from detector.data.proposals.search import make_finder
+
+    find, parameters = make_finder("grid", 300)
+    with Journal(folder / "made.npz.partial", {**parameters, "apply_orientation": True}) as journal:
+        for path in sorted((folder / "own/pictures").iterdir())[:6]:
+            image = read_image(path, apply_orientation=True).permute(1, 2, 0).numpy()
+            journal.add(f"pictures/{path.stem}", (image.shape[:2], find(image)))
+
+
+RESUME = ("train_net", "--config-file", "config.yaml", "--resume")
+CHECKPOINT = "run/checkpoints/000004.pt"
+FILES = {
+    # file: command, its result, what comes before the damage, what it may write, has no checksum, how often
+    "config.yaml": (CHECK, printed, None, RUN, True, 16),
+    "run/config.yaml": (("test_net", "--config-file", "run/config.yaml"), tested, None, RUN, True, 4),
+    CHECKPOINT: (RESUME, retrained, shorten_run, RUN, False, 12),
+    "run/model_final.pt": (
+        (*PREDICT, "--format", "coco", "pictures/png"),
+        predicted,
+        None,
+        ("found/*",),
+        False,
+        16,
+    ),
+    "weights.pth": (show_weights, printed, None, (), False, 24),
+    "toybox/proposals.npz": (show_proposals, printed, None, (), False, 24),
+    "made.npz.partial": (PROPOSE, proposed, begin_journal, ("made.npz*", ".made.npz*"), False, 12),
+    "own/train.csv": ((*CHECK, *OWN), printed, None, RUN, True, 16),
+    "own/val.jsonl": ((*CHECK, *OWN), printed, None, RUN, True, 16),
+    "coco/trainval.json": ((*CHECK, *COCO), printed, None, RUN, True, 16),
+    "toybox/Annotations/{}.xml": (CHECK, printed, None, RUN, True, 12),
+    "toybox/ImageSets/Main/trainval.txt": (CHECK, printed, None, RUN, True, 8),
+    "run/metrics.json": (("report", "run"), reported, None, RUN, True, 8),
+    "run/detections.npz": (("report", "run"), reported, None, RUN, False, 8),
+    "run/snapshots/{}": (("report", "run"), reported, None, RUN, False, 8),
+    **{
+        f"pictures/{form}/picture.{form}": (
+            (*PREDICT, "--format", "coco", f"pictures/{form}"),
+            predicted,
+            None,
+            ("found/*",),
+            form != "png",
+            8,
+        )
+        for form in ("png", "jpg", "webp", "tif", "gif", "bmp")
+    },
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_file(world, reference, tmp_path, name):
+    command, result, before, writes, documented, count = FILES[name]
+    if "{}" in name:
+        name = sorted((world / name.format("")).parent.iterdir())[0].relative_to(world).as_posix()
+    expected = expected_result(reference, command, result, before or (lambda folder: None))
+    cases = []
+    for seed in repeats(count):
+        what, harm = damage(name, seed)
+
+        def prepare(folder, harm=harm):
+            if before:
+                before(folder)
+            harm(folder)
+
+        cases.append(
+            Case(
+                f"damaged {kind(name)}",
+                what,
+                command,
+                "error or equal",
+                names=(name.rpartition("/")[2].removesuffix(".partial"),),
+                prepare=prepare,
+                result=result,
+                reference=expected,
+                writes=writes,
+                documented=documented,
+            )
+        )
+    check(cases, world, tmp_path)
+
+
+def expected_result(reference, command, result, before):
+    if callable(command):
+        command = _Function(command)
+    return reference(command, result, before)[0]
+
+
+class _Function:
+    """A function that can stand where a command's words do."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self):
+        self.function()
+
+    def __iter__(self):
+        return iter((self.function.__name__,))
+
+
+def kind(name):
+    """The row of the table that a file belongs to."""
+    return "picture" if name.startswith("pictures/") else name.rpartition(".")[2]

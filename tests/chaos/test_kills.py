@@ -1,0 +1,80 @@
+"""Commands that are killed at random: nothing half-written, nobody left behind, and the same result afterwards."""
+
+import random
+import signal
+
+import pytest
+from chaos.harness import Case, check, repeats
+from chaos.results import (
+    FORMATS,
+    FOUND,
+    NEW,
+    PREDICT,
+    PROPOSE,
+    RUN,
+    TEST,
+    TRAIN,
+    predicted,
+    proposed,
+    tested,
+    trained,
+)
+
+pytestmark = pytest.mark.slow
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+COMMANDS = {
+    # name: command, command that goes on, what it makes, where, and how often
+    "train_net": (TRAIN, (*TRAIN, "--resume"), trained, NEW, 9),
+    "test_net": (TEST, TEST, tested, RUN, 6),
+    "make_proposals": (PROPOSE, PROPOSE, proposed, ("made.npz*", ".made.npz*"), 6),
+    "predict": ((*PREDICT, *FORMATS, "pictures"), (*PREDICT, *FORMATS, "pictures"), predicted, FOUND, 6),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_killed_and_started_again(world, reference, tmp_path, name):
+    command, again, result, writes, count = COMMANDS[name]
+    expected, seconds = reference(command, result)
+    cases = []
+    for seed in repeats(count):
+        draw = random.Random(f"{name} {seed}")
+        number, moment = SIGNALS[seed % 3], draw.uniform(0, seconds)
+        cases.append(
+            Case(
+                "killed",
+                f"{name}, {number.name} after {moment:.3f} s, seed {seed}",
+                command,
+                "equal",
+                kill=(number, moment),
+                then=again,
+                result=result,
+                reference=expected,
+                writes=writes,
+            )
+        )
+    check(cases, world, tmp_path)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_interrupted_while_it_imports(world, reference, tmp_path, name):
+    """Ctrl-C in the first seconds of a new interpreter: no traceback."""
+    command, again, result, writes, _ = COMMANDS[name]
+    expected, _ = reference(command, result)
+    cases = []
+    for seed in repeats(2):
+        moment = random.Random(f"{name} {seed}").uniform(0.2, 2.5)
+        cases.append(
+            Case(
+                "interrupted at the start",
+                f"{name}, SIGINT after {moment:.3f} s, seed {seed}",
+                command,
+                "equal",
+                kill=(signal.SIGINT, moment),
+                fresh=True,
+                then=again,
+                result=result,
+                reference=expected,
+                writes=writes,
+            )
+        )
+    check(cases, world, tmp_path)
