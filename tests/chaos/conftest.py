@@ -1,4 +1,4 @@
-"""What the chaos tests share: a small world of data sets, pictures and a trained run, and the table at the end."""
+"""What the chaos tests share: a small world to work in, and the table at the end."""
 
 import json
 import os

@@ -63,12 +63,13 @@ class Case:
     kind: str  # a row of the table
     name: str  # says what is wrong, with the seed
     command: Command
-    expect: str  # "error", "warning", "equal", "error or equal" (a warning passes for an error there)
+    # "error", "warning", "error or warning", "equal", or "error or equal", where a warning passes too
+    expect: str
     names: tuple[str, ...] = ()  # texts that an error or a warning must have; "a|b": either
     prepare: Callable[[Path], object] = lambda folder: None  # changes the sandbox
     result: Callable[[Path, Outcome], str] = lambda folder, outcome: outcome.output
     reference: str = ""  # the result of the undisturbed run
-    writes: tuple[str, ...] = ()  # patterns of paths in the sandbox that may change
+    writes: tuple[str, ...] = ()  # patterns of paths in the sandbox that may change; "!": that may not
     documented: bool = False  # the file has no checksum: a change that leaves it valid cannot be seen
     kill: tuple[int, float] | None = None  # of the command; `then` is run after it
     fresh: bool = False
@@ -171,7 +172,7 @@ def judge(
             faults.add("unnamed")
     elif case.expect == "error":
         faults.add("silent")
-    elif case.expect == "warning":
+    elif case.expect in ("warning", "error or warning"):
         if not (named and "warning" in last.output.lower()):
             faults.add("silent")
     elif case.result(folder, last) != case.reference:
@@ -212,7 +213,15 @@ def _tree(folder: Path) -> dict[str, tuple]:
 def _changes(before: dict, after: dict, writes: Sequence[str]) -> tuple[list[str], list[str]]:
     """Paths that changed though they may not, and temporary files that were left behind."""
     changed = [path for path in {**before, **after} if before.get(path) != after.get(path)]
-    outside = [p for p in changed if not any(fnmatch.fnmatch(p, pattern) for pattern in (*writes, "tmp/*"))]
+    allowed, forbidden = (
+        ["tmp/*", *(w for w in writes if w[0] != "!")],
+        [w[1:] for w in writes if w[0] == "!"],
+    )
+
+    def matches(path: str, patterns: Sequence[str]) -> bool:
+        return any(fnmatch.fnmatch(path, pattern) for pattern in patterns)
+
+    outside = [p for p in changed if not matches(p, allowed) or matches(p, forbidden)]
     left = [p for p in after if p not in before and (Path(p).name.endswith(".tmp") or p.startswith("tmp/"))]
     return outside, left
 

@@ -43,7 +43,7 @@ def retrained(folder: Path, outcome: Outcome) -> str:
     return weights(folder, "run")
 
 
-def tested(folder: Path, outcome: Outcome) -> str:
+def measured(folder: Path, outcome: Outcome) -> str:
     try:
         metrics = json.loads((folder / "run/metrics.json").read_text())
     except (OSError, ValueError) as error:

@@ -16,7 +16,7 @@ COMMANDS = {
     "check_dataset": (CHECK, RUN, 2),
     "report": (("report", "run"), RUN, 2),
     "convert_weights": (("convert_weights", "classifier.pth", "made.pth"), ("made.pth",), 2),
-    "make_toybox": (("make_toybox", "drawn", "--train", 2, "--test", 1), ("drawn/*",), 3),
+    "make_toybox": (("make_toybox", "drawn", "--train", 2, "--test", 1), ("drawn*",), 3),
 }
 
 

@@ -1,4 +1,4 @@
-"""Commands that are killed at random: nothing half-written, nobody left behind, and the same result afterwards."""
+"""Commands killed at random: nothing half-written, nobody left behind, and the same result afterwards."""
 
 import random
 import signal
@@ -14,9 +14,9 @@ from chaos.results import (
     RUN,
     TEST,
     TRAIN,
+    measured,
     predicted,
     proposed,
-    tested,
     trained,
 )
 
@@ -25,7 +25,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 COMMANDS = {
     # name: command, command that goes on, what it makes, where, and how often
     "train_net": (TRAIN, (*TRAIN, "--resume"), trained, NEW, 9),
-    "test_net": (TEST, TEST, tested, RUN, 6),
+    "test_net": (TEST, TEST, measured, RUN, 6),
     "make_proposals": (PROPOSE, PROPOSE, proposed, ("made.npz*", ".made.npz*"), 6),
     "predict": ((*PREDICT, *FORMATS, "pictures"), (*PREDICT, *FORMATS, "pictures"), predicted, FOUND, 6),
 }

@@ -1,4 +1,4 @@
-"""The harness itself: its judgement can fail, and one case of each kind runs. Quick, and so not marked slow."""
+"""The harness itself: its judgement can fail, and one case of each kind runs. Quick, so not marked slow."""
 
 import os
 import signal
@@ -95,7 +95,7 @@ def test_file_limit_stands_for_a_full_disk(tmp_path):
 
 
 def test_one_case_of_each_kind_with_a_real_command(tmp_path):
-    """A damaged picture, a killed command and a full disk, around tools/make_toybox.py and check_dataset.py."""
+    """A damaged file, a kill and a full disk, around tools/make_toybox.py."""
     draw = ("make_toybox", "drawn", "--train", 2, "--test", 1)
     reference = harness.run_once(draw, _folder(tmp_path / "reference"))
     assert reference.status == 0, reference.output

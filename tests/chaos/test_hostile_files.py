@@ -1,0 +1,420 @@
+"""Files made to harm: no code in them runs, nothing outside the output folder changes, nothing hangs.
+
+A command that is led to run code or to write would make the file `harm` or change the sandbox outside of what
+the case allows. Memory is limited, so that what expands without bounds ends the command.
+"""
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from chaos.harness import Case, check
+from chaos.results import CHECK, COCO, FOUND, NEW, OWN, PREDICT, RUN, TEST, TRAIN, measured, trained
+
+pytestmark = pytest.mark.slow
+BRIEF = (*TRAIN[:-1], 2)
+SHOW = (*PREDICT, "--format", "coco")
+RESUME = ("train_net", "--config-file", "config.yaml", "--resume")
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+class Code:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self):
+        return os.system, ("touch harm",)
+
+
+def write(name, content):
+    def prepare(folder):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    return prepare
+
+
+def fifo(name):
+    def prepare(folder):
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+
+    return prepare
+
+
+def eps_and_ghostscript(folder):
+    """A picture that makes Pillow start gs, which would make the file `harm`."""
+    write("pictures/cat.jpg", EPS)(folder)
+    write("bin/gs", "#!/bin/sh\ntouch harm\n")(folder)
+    (folder / "bin/gs").chmod(0o755)
+
+
+def link(name, target):
+    def prepare(folder):
+        path = folder / name
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(os.path.relpath(folder / target, path.parent))
+
+    return prepare
+
+
+def checkpoint(name, **changes):
+    """Change what a checkpoint holds; a function changes the value that is there."""
+
+    def prepare(folder):
+        path = folder / name
+        state = torch.load(path, weights_only=True)
+        for key, value in changes.items():
+            state[key] = value(state[key]) if callable(value) else value
+        torch.save(state, path)
+        if "checkpoints" in name:
+            (folder / "run/model_final.pt").unlink()
+
+    return prepare
+
+
+def nan_weights(model):
+    return {key: torch.full_like(t, float("nan")) if t.is_floating_point() else t for key, t in model.items()}
+
+
+def torch_code(name):
+    def prepare(folder):
+        torch.save({"model": Code(), "iteration": 1, "train_seconds": 1.0}, folder / name)
+
+    return prepare
+
+
+def npz(name, **members):
+    """An npz archive whose members are given as bytes or as arrays."""
+
+    def prepare(folder):
+        with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            for key, value in members.items():
+                archive.writestr(f"{key}.npy", value if isinstance(value, bytes) else npy(value))
+
+    return prepare
+
+
+def npy(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
+
+
+def header(text, data=b""):
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + data
+
+
+def zip_bomb(name, member, gigabytes):
+    def prepare(folder):
+        with (
+            zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open(member, "w", force_zip64=True) as file,
+        ):
+            shape = gigabytes << 26
+            file.write(header(f"{{'descr':'<f4','fortran_order':False,'shape':({shape}, 4)}}\n"))
+            for _ in range(gigabytes * 64):
+                file.write(bytes(1 << 24))
+
+    return prepare
+
+
+def huge_png(width, height):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(1 << 20))) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def chain_of_bases(folder):
+    for number in range(3000):
+        (folder / f"base{number}.yaml").write_text(f"_BASE_: base{number + 1}.yaml\n")
+    (folder / "base3000.yaml").write_text("SEED: 1\n")
+    (folder / "config.yaml").write_text("_BASE_: base0.yaml\n")
+
+
+def alias_bomb(levels):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    aliases = (", ".join([f"*a{i}"] * 9) for i in range(levels))
+    return "\n".join(lines + [f"a{i}: &a{i} [{words}]" for i, words in enumerate(aliases, 1)]) + "\n"
+
+
+def coco_name(name):
+    def prepare(folder):
+        path = folder / "coco/trainval.json"
+        content = json.loads(path.read_text())
+        content["images"][0]["file_name"] = name
+        path.write_text(json.dumps(content))
+
+    return prepare
+
+
+def coco_size(text):
+    def prepare(folder):
+        path = folder / "coco/trainval.json"
+        content = json.loads(path.read_text())
+        content["images"][0]["width"] = "WIDTH"
+        path.write_text(json.dumps(content).replace('"WIDTH"', text))
+
+    return prepare
+
+
+def voc_id(image_id):
+    def prepare(folder):
+        path = folder / "toybox/ImageSets/Main/trainval.txt"
+        path.write_text(path.read_text() + f"{image_id}\n")
+
+    return prepare
+
+
+def metrics(content):
+    return write("run/metrics.json", json.dumps(content))
+
+
+ERROR, EITHER, EQUAL = "error", "error or warning", "equal"
+BOXES = "{'descr':'<f4','fortran_order':False,'shape':(1099511627776, 4)}\n"
+WEIGHTS = ("convert_weights", "classifier.pth", "made.pth")
+CONVERT = ("convert_proposals", "--config-file", "config.yaml", "--format")
+HOSTILE = {
+    "EPS named .jpg": ((*SHOW, "pictures/cat.jpg"), ERROR, ("cat.jpg",), eps_and_ghostscript, FOUND),
+    "FIFO as picture": ((*SHOW, "pictures/cat.jpg"), ERROR, ("cat.jpg",), fifo("pictures/cat.jpg"), FOUND),
+    "FIFO as config": (CHECK, ERROR, ("config.yaml",), fifo("config.yaml"), ()),
+    "FIFO as _BASE_": (
+        CHECK,
+        ERROR,
+        ("base.yaml",),
+        lambda f: (fifo("base.yaml")(f), write("config.yaml", "_BASE_: base.yaml\n")(f)),
+        (),
+    ),
+    "FIFO as table": ((*CHECK, *OWN), ERROR, ("train.csv",), fifo("own/train.csv"), ()),
+    "FIFO as split": (CHECK, ERROR, ("trainval.txt",), fifo("toybox/ImageSets/Main/trainval.txt"), ()),
+    "FIFO as COCO": ((*CHECK, *COCO), ERROR, ("trainval.json",), fifo("coco/trainval.json"), ()),
+    "FIFO as proposals": (BRIEF, ERROR, ("proposals.npz",), fifo("toybox/proposals.npz"), NEW),
+    "FIFO as checkpoint": (TEST, ERROR, ("model_final.pt",), fifo("run/model_final.pt"), RUN),
+    "FIFO as weights": (WEIGHTS, ERROR, ("classifier.pth",), fifo("classifier.pth"), ()),
+    "a device as picture": ((*SHOW, "/dev/zero"), ERROR, ("/dev/zero",), lambda f: None, FOUND),
+    "link left as .metrics.json.tmp": (
+        TEST,
+        EQUAL,
+        (),
+        link("run/.metrics.json.tmp", "classifier.pth"),
+        (*RUN, "!classifier.pth"),
+    ),
+    "link as log.txt": (
+        BRIEF,
+        EITHER,
+        ("log.txt",),
+        link("new/log.txt", "classifier.pth"),
+        (*NEW, "!classifier.pth"),
+    ),
+    "link as .lock": (
+        BRIEF,
+        ERROR,
+        (".lock",),
+        link("new/.lock", "classifier.pth"),
+        (*NEW, "!classifier.pth"),
+    ),
+    "picture of ../ in a table": (
+        (*CHECK, *OWN),
+        ERROR,
+        ("train.csv", "../"),
+        write("own/train.csv", "file,labels\n../toybox/JPEGImages/000001.jpg,robot\n"),
+        (),
+    ),
+    "picture of ../ in JSON lines": (
+        (*CHECK, *OWN),
+        ERROR,
+        ("val.jsonl", "../"),
+        write("own/val.jsonl", '{"file": "../toybox/JPEGImages/000001.jpg", "labels": ["robot"]}\n'),
+        (),
+    ),
+    "picture of ../ in COCO": (
+        (*CHECK, *COCO),
+        ERROR,
+        ("trainval.json", "../"),
+        coco_name("../../a.jpg"),
+        (),
+    ),
+    "id of ../ in a split": (CHECK, ERROR, ("trainval.txt", "../"), voc_id("../../own/a"), ()),
+    "absolute id in a split": (CHECK, ERROR, ("trainval.txt", "/etc/hostname"), voc_id("/etc/hostname"), ()),
+    "code in a checkpoint": (TEST, ERROR, ("model_final.pt",), torch_code("run/model_final.pt"), RUN),
+    "code in weights": (WEIGHTS, ERROR, ("classifier.pth",), torch_code("classifier.pth"), ()),
+    "code in a pickle of proposals": (
+        (*CONVERT, "detectron", "--train", "p.pkl", "DATASETS.PROPOSALS", "made.npz"),
+        ERROR,
+        ("p.pkl",),
+        write("p.pkl", pickle.dumps({"boxes": Code(), "indexes": Code()})),
+        (),
+    ),
+    "code in npz": (
+        BRIEF,
+        ERROR,
+        ("proposals.npz",),
+        npz("toybox/proposals.npz", boxes=np.array([Code()], dtype=object)),
+        NEW,
+    ),
+    "code in detections.npz": (
+        ("report", "run"),
+        ERROR,
+        ("detections.npz",),
+        npz("run/detections.npz", boxes=np.array([Code()], dtype=object)),
+        RUN,
+    ),
+    "a header that lies in npz": (
+        BRIEF,
+        ERROR,
+        ("proposals.npz",),
+        npz("toybox/proposals.npz", boxes=header(BOXES)),
+        NEW,
+    ),
+    "a header that lies in a snapshot": (
+        ("report", "run"),
+        EITHER,
+        ("000004.npz",),
+        npz("run/snapshots/000004.npz", boxes=header(BOXES)),
+        RUN,
+    ),
+    "8 GiB of zeros in npz": (
+        BRIEF,
+        ERROR,
+        ("proposals.npz",),
+        zip_bomb("toybox/proposals.npz", "boxes.npy", 8),
+        NEW,
+    ),
+    "JSON of 100,000 levels": (
+        (*CHECK, *COCO),
+        ERROR,
+        ("trainval.json",),
+        write("coco/trainval.json", "[" * 100_000 + "]" * 100_000),
+        (),
+    ),
+    "JSON line of 100,000 levels": (
+        (*CHECK, *OWN),
+        ERROR,
+        ("val.jsonl",),
+        write("own/val.jsonl", '{"file":' + "[" * 100_000 + "]" * 100_000 + "}\n"),
+        (),
+    ),
+    "YAML of 3,000 levels": (
+        CHECK,
+        ERROR,
+        ("config.yaml",),
+        write("config.yaml", "[" * 3000 + "]" * 3000),
+        (),
+    ),
+    "YAML of 3,000 groups": (
+        CHECK,
+        ERROR,
+        ("config.yaml",),
+        write("config.yaml", "{a: " * 3000 + "1" + "}" * 3000),
+        (),
+    ),
+    "aliases of aliases": (CHECK, ERROR, ("config.yaml",), write("config.yaml", alias_bomb(20)), ()),
+    "code in YAML": (
+        CHECK,
+        ERROR,
+        ("config.yaml",),
+        write("config.yaml", "SEED: !!python/object/apply:os.system ['touch harm']\n"),
+        (),
+    ),
+    "3,000 _BASE_": (CHECK, ERROR, (".yaml",), chain_of_bases, ()),
+    "entities in XML": (
+        CHECK,
+        ERROR,
+        ("000001.xml",),
+        write(
+            "toybox/Annotations/000001.xml",
+            '<!DOCTYPE a [<!ENTITY b "x">'
+            + "".join(f'<!ENTITY {chr(99 + i)} "{f"&{chr(98 + i)};" * 20}">' for i in range(9))
+            + "]><annotation><object><name>&k;</name></object></annotation>",
+        ),
+        (),
+    ),
+    "a PNG of 60,000 x 60,000": (
+        (*SHOW, "pictures/cat.png"),
+        ERROR,
+        ("cat.png",),
+        write("pictures/cat.png", huge_png(60_000, 60_000)),
+        FOUND,
+    ),
+    "a PNG of 2^31 x 1": (
+        (*SHOW, "pictures/cat.png"),
+        ERROR,
+        ("cat.png",),
+        write("pictures/cat.png", huge_png(2**31 - 1, 1)),
+        FOUND,
+    ),
+    "COCO of width 1e400": ((*CHECK, *COCO), ERROR, ("trainval.json",), coco_size("1e400"), ()),
+    "COCO of width NaN": ((*CHECK, *COCO), ERROR, ("trainval.json",), coco_size("NaN"), ()),
+    "COCO of width -5": ((*CHECK, *COCO), ERROR, ("trainval.json",), coco_size("-5"), ()),
+    **{
+        f"{what} in a {where}": (
+            command,
+            ERROR,
+            (name.rpartition("/")[2],),
+            checkpoint(name, **changes),
+            writes,
+        )
+        for where, name, command, writes in (
+            ("final checkpoint", "run/model_final.pt", (*SHOW, "pictures/png"), ()),
+            ("tested checkpoint", "run/model_final.pt", TEST, RUN),
+            ("resumed checkpoint", "run/checkpoints/000004.pt", RESUME, RUN),
+        )
+        for what, changes in {
+            "NaN": {"model": nan_weights},
+            "a list as model": {"model": [1, 2]},
+            "numbers as tensors": {"model": lambda model: dict.fromkeys(model, 1.0)},
+            "text as iteration": {"iteration": "many"},
+            "a negative iteration": {"iteration": -7},
+            "a list as seconds": {"train_seconds": []},
+            "a number as version": {"version": 7},
+            "an unknown key in the config": {"config": "NO_SUCH_KEY: 1\n"},
+            "a list as config": {"config": "[1, 2]"},
+        }.items()
+    },
+    "a list as optimizer": (
+        RESUME,
+        ERROR,
+        ("000004.pt",),
+        checkpoint("run/checkpoints/000004.pt", optimizer=[1]),
+        RUN,
+    ),
+    "no groups in the optimizer": (
+        RESUME,
+        ERROR,
+        ("000004.pt",),
+        checkpoint("run/checkpoints/000004.pt", optimizer={"state": {}, "param_groups": 3}),
+        RUN,
+    ),
+    **{
+        f"metrics.json that is {what}": (("report", "run"), ERROR, ("metrics.json",), metrics(content), RUN)
+        for what, content in {
+            "a list": [],
+            "empty": {},
+            "of texts": {"mAP50": "high", "classes": {"bird": "good"}},
+            "of other groups": {"mAP50": 1.0, "classes": 3},
+        }.items()
+    },
+}
+RESULTS = {TEST: measured, BRIEF: trained}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_file(world, reference, tmp_path, name):
+    command, expect, names, prepare, writes = HOSTILE[name]
+    options = {}
+    if expect == EQUAL:
+        options = {"result": RESULTS[command], "reference": reference(command, RESULTS[command])[0]}
+    case = Case("hostile file", name, command, expect, names, prepare, writes=writes, **options)
+    check([case], world, tmp_path)
