@@ -19,7 +19,7 @@ endif
 # Exact versions with their hashes, as CI installs them, in place of those that pip finds: make LOCK=1.
 LOCK ?=
 
-.PHONY: help demo test test-all test-gpu bench-cpu bench-gpu lint format docs wheel sdist lock clean
+.PHONY: help demo test test-all test-gpu chaos bench-cpu bench-gpu lint format docs wheel sdist lock clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -44,6 +44,9 @@ test-all: $(SETUP)  ## all tests, those that compile too
 
 test-gpu: $(SETUP)  ## the tests that need a GPU
 	$(RUN) -m pytest -m cuda
+
+chaos: $(SETUP)  ## repeat kills, full disks, damaged and hostile files, and print a table: see docs/reliability.md
+	OMP_NUM_THREADS=1 $(RUN) -m pytest tests/chaos -n 0 -s --tb=short
 
 bench-cpu bench-gpu: bench-%: $(SETUP)  ## time the ops beside their peers: see benchmarks/results
 	set -e; for script in benchmarks/bench_*.py; do $(RUN) $$script --device $(subst gpu,cuda,$*); done
