@@ -89,7 +89,10 @@ def pytest_terminal_summary(terminalreporter) -> None:
         terminalreporter.write_line("")
         terminalreporter.write_line(harness.table_text())
         if path := os.environ.get("CHAOS_REPORT"):
-            Path(path).write_text(harness.table_text() + "\n\n" + "\n".join(harness.offenses) + "\n")
+            Path(path).write_text(f"{harness.table_text()}\n\n" + "\n".join(harness.offenses) + "\n")
+        if path := os.environ.get("CHAOS_PAGE"):  # docs/reliability.md, whose last section is the table
+            before, heading, _ = Path(path).read_text().partition("## The table\n")
+            Path(path).write_text(f"{before}{heading}\n{harness.table_text()}\n")
 
 
 def _config_text(keys: dict) -> str:

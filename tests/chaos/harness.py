@@ -351,7 +351,9 @@ def _child(run: Run, folder: Path, write_end: int) -> None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
         sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
-        status = _call(run.command)
+        status = call(run.command)
+    except SystemExit as end:
+        status = int(end.code or 0)
     except BaseException:
         traceback.print_exc()
         status = 1
@@ -362,7 +364,7 @@ def _child(run: Run, folder: Path, write_end: int) -> None:
         os._exit(status)
 
 
-def _call(command: Command) -> int:
+def call(command: Command) -> int:
     """Run a command as Python would run its file, and return its exit status."""
     from detector.utils.errors import UserError
 

@@ -190,7 +190,7 @@ def metrics(content):
 
 
 ERROR, EITHER, EQUAL = "error", "error or warning", "equal"
-# An error, or the result of the undamaged file; and an error, or any result as long as nothing else is written.
+# An error or the result of the undamaged file; an error or any result, as long as nothing else is written.
 UNUSED, HARMLESS = "error or equal", "harmless"
 BOXES = "{'descr':'<f4','fortran_order':False,'shape':(1099511627776, 4)}\n"
 WEIGHTS = ("convert_weights", "classifier.pth", "made.pth")
