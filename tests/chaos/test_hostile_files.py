@@ -8,15 +8,21 @@ import io
 import json
 import os
 import pickle
+import shutil
 import struct
 import zipfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from chaos.harness import Case, check
 from chaos.results import CHECK, COCO, FOUND, NEW, OWN, PREDICT, RUN, TEST, TRAIN, measured, predicted
+from PIL import Image
+
+from detector.data.proposals import save_proposals
+from detector.data.proposals.grid import grid_boxes
 
 pytestmark = pytest.mark.slow
 BRIEF = (*TRAIN[:-1], 2)
@@ -185,6 +191,18 @@ def voc_id(image_id):
     return prepare
 
 
+def table_that_leads_out(folder):
+    """A set three folders deep, with a picture whose id leads from the pseudo set to the run's pictures."""
+    root = folder / "a/b/own"
+    shutil.copytree(folder / "own", root)
+    append("a/b/own/train.csv", "../../../pictures/png/picture.png,robot\n")(folder)
+    files = [line.partition(",")[0] for line in (root / "train.csv").read_text().splitlines()[1:]]
+    files += [json.loads(line)["file"] for line in (root / "val.jsonl").read_text().splitlines()]
+    sizes = [Image.open(root / file).size[::-1] for file in files]
+    boxes = [grid_boxes(np.zeros((*size, 3), dtype=np.uint8)) for size in sizes]
+    save_proposals(root / "out.npz", [str(Path(file).with_suffix("")) for file in files], boxes, sizes)
+
+
 def metrics(content):
     return write("run/metrics.json", json.dumps(content))
 
@@ -257,6 +275,17 @@ HOSTILE = {
         ("trainval.json", "../"),
         coco_name("../../a.jpg"),
         (),
+    ),
+    "self-training on a picture of ../": (
+        (
+            *("self_train", "--config-file", "config.yaml", *OWN, "DATASETS.ROOT", "a/b/own"),
+            *("DATASETS.PROPOSALS", "a/b/own/out.npz", "SELF_TRAIN.BACKBONE", "mobilenet_v3"),
+            *("SELF_TRAIN.SIZES", "(48,)", "SELF_TRAIN.MAX_ITER", 1, "SELF_TRAIN.IMAGES_PER_BATCH", 1),
+        ),
+        HARMLESS,
+        ("../",),
+        table_that_leads_out,
+        ("!run/pictures/*",),
     ),
     "id of ../ in a split": (CHECK, ERROR, ("../../own/a",), voc_id("../../own/a"), ()),
     "absolute id in a split": (CHECK, ERROR, ("/etc/hostname",), voc_id("/etc/hostname"), ()),
