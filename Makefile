@@ -46,7 +46,7 @@ test-gpu: $(SETUP)  ## the tests that need a GPU
 	$(RUN) -m pytest -m cuda
 
 chaos: $(SETUP)  ## repeat kills, full disks, damaged and hostile files, and print a table: see docs/reliability.md
-	OMP_NUM_THREADS=1 $(RUN) -m pytest tests/chaos -n 0 -s --tb=short
+	OMP_NUM_THREADS=1 $(RUN) -m pytest tests/chaos -m slow -n 0 -s --tb=no
 
 bench-cpu bench-gpu: bench-%: $(SETUP)  ## time the ops beside their peers: see benchmarks/results
 	set -e; for script in benchmarks/bench_*.py; do $(RUN) $$script --device $(subst gpu,cuda,$*); done
