@@ -170,7 +170,9 @@ def _write_weights(folder: Path) -> None:
     import torch
 
     generator = np.random.default_rng(0)
-    tensors = {f"layer{i}.weight": torch.from_numpy(generator.normal(size=(8, 8))).float() for i in range(4)}
+    tensors = {
+        f"layer{i}.weight": torch.from_numpy(generator.normal(size=(64, 64))).float() for i in range(4)
+    }
     torch.save(tensors, folder / "classifier.pth")
 
 

@@ -39,7 +39,7 @@ def show_proposals():
 
     proposals = load_proposals("toybox/proposals.npz")
     ids = sorted(path.stem for path in Path("toybox/JPEGImages").iterdir())
-    print(digest(*(bytes(proposals[image_id].data) for image_id in ids)))
+    print(digest(*(proposals[image_id].numpy().tobytes() for image_id in ids)))
 
 
 def shorten_run(folder):
