@@ -2,7 +2,7 @@
 
 python benchmarks/ablations_photos.py [--seeds 3] [--jobs 1] [--only NAME] [KEY VALUE ...]
 
-"context": a proposal is compared with what is around it. "cover": one that contains a centre is no
+"context": a proposal is compared with what is around it. "cover": one that contains a center is no
 background; "bounded": unless it is much larger. configs/photos_pcl_lite0.yaml says where photographs,
 proposals and weights come from.
 """

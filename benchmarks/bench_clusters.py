@@ -5,7 +5,7 @@ python benchmarks/bench_clusters.py --device cuda --profile   # the kernels of e
 
 A step of three streams: each clusters by the scores of the one before it, the first by the MIL scores.
 
-What was tried on an H200, in microseconds of centres_kernel for 2,000 proposals at the first step:
+What was tried on an H200, in microseconds of centers_kernel for 2,000 proposals at the first step:
 
 - A graph of all proposals in global memory, found by a kernel before, and winners in rounds, many at a
   time, each node a warp: 351 (degrees 65, the highest key near each node 145, removal 54, 3-means 63).
@@ -24,7 +24,7 @@ What was tried on an H200, in microseconds of centres_kernel for 2,000 proposals
   phases of 19 rounds and 74 their barriers, 59 the graph, 49 the choice of the five best by one warp, 44 the
   3-means (two blocks had all lower thresholds), 37 the sort, 29 the start of a class (its description was in
   every thread's stack). The instruction cache was no cause: 1 % of the stalls.
-- A share of the thresholds for every warp of the team, centres in shared memory where rows go to the nearest,
+- A share of the thresholds for every warp of the team, centers in shared memory where rows go to the nearest,
   blocks of 512 threads to order: a step in a graph 408, from 417. Stores of what a block found instead of
   atomics for each winner, a choice by all warps: 362 (predicted: 300). The description in shared memory: 336.
 """

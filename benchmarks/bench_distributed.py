@@ -2,7 +2,7 @@
 
 python benchmarks/bench_distributed.py --device cuda [KEY VALUE ...] [--processes 1 2]
 
-The step is that of tools/train_net.py (detector.engine.train: DistributedDataParallel, optimiser, log) with
+The step is that of tools/train_net.py (detector.engine.train: DistributedDataParallel, optimizer, log) with
 configs/voc07_pcl_vgg16.yaml on made-up images of 688 x 917 pixels with 2,000 proposals each, which lie in
 memory: reading is not timed. `linear` is the share of as many times what one process does; the target is
 0.93. On the CPU it is a small network on small images, in processes that share the cores: that shows that it
@@ -64,7 +64,7 @@ def make_batch(size: int, height: int, width: int, proposals: int, classes: int,
     labels = torch.zeros(size, classes)
     labels[:, :2] = 1
     return Batch(
-        images=torch.randn(size, 3, height, width, generator=generator),  # normalised, not bytes
+        images=torch.randn(size, 3, height, width, generator=generator),  # normalized, not bytes
         rois=torch.cat([index, corners.amin(dim=1), corners.amax(dim=1)], dim=1),
         labels=labels,
         counts=torch.full((size,), proposals),

@@ -1,4 +1,4 @@
-"""Times pcl_loss beside its plain PyTorch twin, eager and compiled.
+"""Times pcl_loss beside its plain PyTorch reference, eager and compiled.
 
 python benchmarks/bench_pcl_loss.py --device cuda
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from detector.layers import pcl_loss, reference
 
 NUM_COLUMNS = 21  # VOC: 20 classes and background
-NUM_CLUSTERS = 15  # three classes of five centres
+NUM_CLUSTERS = 15  # three classes of five centers
 NUM_INPUTS = 8  # rotated
 CASES = {"2000": [2000], "4096": [4096], "2 x 2000": [2000] * 2, "64 x 2000": [2000] * 64}  # proposals
 GRAPH_TARGET_MS = 0.03  # both passes over one image, launches and Python aside
@@ -61,7 +61,7 @@ def bench(
 ) -> list[Row]:
     sizes = CASES[case]
     inputs = [make_inputs(sizes, dtype, layout, device, seed) for seed in range(NUM_INPUTS)]
-    # The twin splits by counts on the host, so there they stay; ours wants them where the probabilities are.
+    # The reference splits by counts on the host, so they stay there; ours takes them on the device.
     ours_inputs = [[*i[:4], None if i[4] is None else i[4].to(device)] for i in inputs]
     peers = {"eager": reference.pcl_loss}
     if len(sizes) == 1:  # splitting by values does not compile

@@ -3,7 +3,7 @@
     python benchmarks/bench_predict.py --device cpu
 
 Toybox by configs/toybox_pcl.yaml, and photographs of datasets/photos, brought to 500 x 375 pixels, by
-configs/photos_pcl_lite0.yaml, as it stands (4 sizes, each mirrored) and with one test pass. The weights are
+configs/photos_pcl_lite0.yaml, as it stands (4 sizes, each flipped) and with one test pass. The weights are
 random: of the time they decide only how many boxes NMS looks at, with TEST.SCORE_THRESHOLD 1e-5 nearly all.
 The seconds are CPU time; a quiet machine takes no longer.
 """
@@ -42,7 +42,7 @@ class Row:
     case: str
     passes: int
     proposals: int  # mean number
-    read_ms: float  # decode, resize, mirror, normalise
+    read_ms: float  # decode, resize, mirror, normalize
     search_ms: float  # for proposals
     backbone_ms: float
     head_ms: float  # pool, fully connected layers, streams

@@ -1,4 +1,4 @@
-"""Times the test of VOC 2007's 4,952 images by 10 passes each (5 sizes, mirrored), from some images of it.
+"""Times the test of VOC 2007's 4,952 images by 10 passes each (5 sizes, flipped), from some images of it.
 
 python benchmarks/bench_test.py --device cuda [--images 200] [--workers 12] [--small] [KEY VALUE ...]
 

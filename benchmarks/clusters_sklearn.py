@@ -17,14 +17,14 @@ def pairwise_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     return shared / np.maximum(areas[0][:, None] + areas[1] - shared, 1e-9)
 
 
-def class_centres(boxes: np.ndarray, scores: np.ndarray, max_centres: int) -> tuple[list[int], list[float]]:
-    """Rows and weights of the PCL centres among boxes (R, 4) with scores (R,)."""
+def class_centers(boxes: np.ndarray, scores: np.ndarray, max_centers: int) -> tuple[list[int], list[float]]:
+    """Rows and weights of the PCL centers among boxes (R, 4) with scores (R,)."""
     means = KMeans(n_clusters=3, n_init=10, random_state=0).fit(scores[:, None])
     top = np.flatnonzero(means.labels_ == means.cluster_centers_.argmax())
     joined = pairwise_iou(boxes[top], boxes[top]) > 0.4
     remaining = len(top)
     rows, weights = [], []
-    while not rows or remaining > max_centres:
+    while not rows or remaining > max_centers:
         node = joined.sum(axis=1).argmax()
         group = np.flatnonzero(joined[node])
         rows.append(top[node])
@@ -32,16 +32,16 @@ def class_centres(boxes: np.ndarray, scores: np.ndarray, max_centres: int) -> tu
         joined[group] = False
         joined[:, group] = False
         remaining -= len(group)
-    best = np.argsort(weights)[::-1][:max_centres]
+    best = np.argsort(weights)[::-1][:max_centers]
     return [rows[i] for i in best], [weights[i] for i in best]
 
 
 def cluster_image(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
-    """Labels, weights, clusters and centres, each (R,), of one image with a positive class."""
+    """Labels, weights, clusters and centers, each (R,), of one image with a positive class."""
     rows, classes, weights = [], [], []
     pool = np.arange(len(boxes))
     for c in np.flatnonzero(labels):
-        found, found_weights = class_centres(boxes[pool], scores[pool, c], max_centres=5)
+        found, found_weights = class_centers(boxes[pool], scores[pool, c], max_centers=5)
         rows += list(pool[found])
         classes += [c] * len(found)
         weights += found_weights
@@ -49,13 +49,13 @@ def cluster_image(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> 
     overlaps = pairwise_iou(boxes, boxes[rows])
     nearest, highest = overlaps.argmax(axis=1), overlaps.max(axis=1)
     member = highest >= 0.5
-    centres = np.full(len(boxes), -1)
-    centres[rows] = np.arange(len(rows))
+    centers = np.full(len(boxes), -1)
+    centers[rows] = np.arange(len(rows))
     return [
         np.where(member, np.array(classes)[nearest] + 1, 0),
         np.where(highest < 0.1, 0, np.array(weights)[nearest]).astype(np.float32),
         np.where(member, nearest, -1),
-        centres,
+        centers,
     ]
 
 

@@ -14,7 +14,7 @@ SIZES = ((375, 500), (375, 500), (333, 500), (500, 375))  # (height, width); one
 
 
 def made_up_jpeg(size: tuple[int, int], generator: np.random.Generator) -> bytes:
-    """Smooth colours with some noise: as many bytes, and so as long to decode, as a photograph of VOC."""
+    """Smooth colors with some noise: as many bytes, and so as long to decode, as a photograph of VOC."""
     height, width = size
     coarse = generator.integers(0, 256, (height // 6, width // 6, 3), dtype=np.uint8)
     smooth = np.asarray(Image.fromarray(coarse).resize((width, height), Image.BICUBIC), dtype=np.float32)

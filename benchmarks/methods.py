@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # What is compared: a name and the keys that make it, KEY VALUE KEY VALUE ...
 Variants = Mapping[str, Sequence[str]]
-# Self-training: a name, the variant whose boxes are learnt from, and the keys.
+# Self-training: a name, the variant whose boxes are learned from, and the keys.
 Students = Mapping[str, tuple[str, Sequence[str]]]
 
 

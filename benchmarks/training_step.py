@@ -26,7 +26,7 @@ from detector.utils.reproducibility import seed_batch, seed_everything
 
 CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_vgg16.yaml"
 PARTS = ["data", "backbone", "RoI", "head", "clusters", "losses"]
-PARTS += ["backward head", "backward RoI", "backward backbone", "optimiser"]
+PARTS += ["backward head", "backward RoI", "backward backbone", "optimizer"]
 FASTEST = ["PRECISION", "bf16", "CHANNELS_LAST", "True"]
 
 
@@ -72,7 +72,7 @@ class Timeline:
 
 
 class TrainedScores:
-    """A refinement that finds its clusters by given scores; those of the model stay what is learnt."""
+    """A refinement that finds its clusters by given scores; those of the model stay what is learned."""
 
     def __init__(self, refinement: Refinement, sources: Tensor) -> None:
         self.refinement, self.sources = refinement, sources
@@ -119,7 +119,7 @@ def made_up_batch(shape: Shape, num_classes: int) -> tuple[Batch, Tensor]:
 
 
 class Step:
-    """The model, its optimiser and a batch; `step()` is one step. `stock`: the baseline of stock parts."""
+    """The model, its optimizer and a batch; `step()` is one step. `stock`: the baseline of stock parts."""
 
     def __init__(self, cfg: CfgNode, shape: Shape, device: torch.device, *, stock: bool = False) -> None:
         seed_everything(cfg.SEED, cfg.DETERMINISTIC)
@@ -164,7 +164,7 @@ class Step:
         scaler.step(self.optimizer)
         scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        self._mark("optimiser")
+        self._mark("optimizer")
         return loss.detach()
 
     def _mark(self, name: str) -> None:
@@ -281,7 +281,7 @@ class Step:
             "backward RoI": (pooled + features) * size + 4 * pooled,
             "clusters": rows * (16 + 4 * 3 + 28),
             "losses": rows * 4 * 22,
-            "optimiser": 5 * 4 * trained,  # reads weights, gradients and momenta; writes weights and momenta
+            "optimizer": 5 * 4 * trained,  # reads weights, gradients and momenta; writes weights and momenta
         }
 
 

@@ -17,7 +17,7 @@ def proposal_clusters(
     counts: Tensor,
     method: int,
     edge_iou: float,
-    max_centres: int,
+    max_centers: int,
     top_share: float,
     member_iou: float,
     ignore_iou: float,

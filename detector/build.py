@@ -53,7 +53,7 @@ def build_device(cfg: CfgNode) -> torch.device:
 
 
 def build_coco_engine(cfg: CfgNode) -> str | None:
-    """The package that reckons COCO's figures, None where TEST.METRICS asks for none."""
+    """The package that computes COCO's figures, None where TEST.METRICS asks for none."""
     asked = cfg.TEST.METRICS == "coco" or (cfg.TEST.METRICS == "auto" and cfg.DATASETS.FORMAT == "coco")
     return find_engine() if asked else None
 
@@ -107,7 +107,7 @@ def base_lr(cfg: CfgNode) -> float:
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
-    """The optimiser over the model's trainable parameters."""
+    """The optimizer over the model's trainable parameters."""
     solver = cfg.SOLVER
     groups = parameter_groups(
         model,

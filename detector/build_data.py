@@ -95,7 +95,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
 
 
 def build_test_transforms(cfg: CfgNode) -> list[TestTransform]:
-    """One a test pass: each of INPUT.TEST_SIZES, and mirrored if INPUT.TEST_FLIP says so."""
+    """One a test pass: each of INPUT.TEST_SIZES, and flipped if INPUT.TEST_FLIP says so."""
     inputs = cfg.INPUT
     return [
         TestTransform(size, inputs.SIDE, inputs.MAX_SIZE, flip, inputs.MEAN, inputs.STD)
@@ -120,7 +120,7 @@ def build_test_loader(
 
 
 def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]) -> list[Views]:
-    """The images of `indices` in one pass each, of the first training size and not mirrored."""
+    """The images of `indices` in one pass each, of the first training size and not flipped."""
     inputs = cfg.INPUT
     transform = TestTransform(
         inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False, inputs.MEAN, inputs.STD

@@ -165,7 +165,7 @@ def build_refinement(cfg: CfgNode) -> Refinement | None:
     if method == "wsddn":
         return None
     if method == "pcl":
-        chosen = {"graph_iou": options.GRAPH_IOU, "max_centres": options.MAX_CENTRES}
+        chosen = {"graph_iou": options.GRAPH_IOU, "max_centers": options.MAX_CENTERS}
         return _refinement(cfg, "pcl", chosen, loss=cluster_loss)
     if method == "mist":
         return _refinement(cfg, "mist", {"top_share": options.TOP_SHARE, "nms_iou": options.NMS_IOU})

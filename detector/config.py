@@ -242,7 +242,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
     "Pseudo labels": (
         Key("CLUSTERS.GRAPH_IOU", 0.4, "pcl: proposals with a larger IoU are connected in the graph.",
             most=1),
-        Key("CLUSTERS.MAX_CENTRES", 5, "pcl: maximum number of clusters of a class in an image.", over=0),
+        Key("CLUSTERS.MAX_CENTERS", 5, "pcl: maximum number of clusters of a class in an image.", over=0),
         Key("CLUSTERS.TOP_SHARE", 0.15,
             "mist: share of the proposals, those with the highest scores, from which centers are chosen.",
             over=0, most=1),

@@ -87,7 +87,7 @@ def numbered_case(number: int) -> tuple[Case, dict]:
         case = case._replace(boxes=case.boxes.double())
     if draw.random() < 0.3:  # several streams
         case = case._replace(scores=torch.stack([case.scores, case.scores.flip(0), case.scores.flip(1)]))
-    options = {"method": str(draw.choice(METHODS)), "max_centres": int(draw.choice([1, 3, 5, 5]))}
+    options = {"method": str(draw.choice(METHODS)), "max_centers": int(draw.choice([1, 3, 5, 5]))}
     if draw.random() < 0.3:
         options["ignore_cover"] = float(draw.choice([0.5, 0.9, 1.0]))
         options["cover_iou"] = float(draw.choice([0.0, 0.25]))

@@ -56,13 +56,15 @@ def fresh(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach().requires_grad_(tensor.requires_grad)
 
 
-def assert_matches_twin(function: Function, twin: Function, inputs: Inputs, **tolerance: float) -> None:
-    """Outputs and gradients as the twin computes them in float64 from the same numbers."""
+def assert_matches_reference(
+    function: Function, reference: Function, inputs: Inputs, **tolerance: float
+) -> None:
+    """Outputs and gradients as the reference computes them in float64 from the same numbers."""
     exact_inputs = [_in_float64(tensor) for tensor in inputs]
     actual = outputs_and_gradients(function, inputs)
     number = len(_as_tuple(function(*inputs)))
     upstreams = [_in_float64(upstream) for upstream in upstreams_of(actual[:number])]
-    expected = outputs_and_gradients(twin, exact_inputs, upstreams)
+    expected = outputs_and_gradients(reference, exact_inputs, upstreams)
     for a, e in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, e.to(a.dtype), **tolerance)
 

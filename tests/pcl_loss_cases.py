@@ -1,4 +1,4 @@
-"""Rows for the tests of pcl_loss, and its twin's loss and gradient."""
+"""Rows for the tests of pcl_loss, and its reference's loss and gradient."""
 
 from typing import NamedTuple
 
@@ -66,8 +66,8 @@ def in_float64(case: Case) -> Case:
     return case._replace(probs=case.probs.double(), weights=case.weights.double())
 
 
-def assert_matches_twin(case: Case, upstream: Tensor | None = None) -> None:
-    """Loss and gradient as the twin computes them in float64 from the same numbers."""
+def assert_matches_reference(case: Case, upstream: Tensor | None = None) -> None:
+    """Loss and gradient as the reference computes them in float64 from the same numbers."""
     exact_upstream = None if upstream is None else upstream.double()
     expected = loss_and_grad(in_float64(case), exact_upstream, reference.pcl_loss)
     actual = loss_and_grad(case, upstream)

@@ -1,4 +1,4 @@
-"""Boxes of every kind for the tests of roi_pool and roi_align, and both ops with their twins."""
+"""Boxes of every kind for the tests of roi_pool and roi_align, and both ops with their references."""
 
 from functools import partial
 from typing import NamedTuple
@@ -48,7 +48,7 @@ class Op(NamedTuple):
 
     name: str
     function: partial
-    twin: partial
+    reference: partial
     module: torch.nn.Module  # with output_size (2, 3)
 
 

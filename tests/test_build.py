@@ -107,10 +107,10 @@ def test_every_parameter_gets_a_gradient_from_any_batch(make_cfg, method, propos
 
 
 def test_refinements_take_the_keys_of_clusters(make_cfg):
-    words = ["CLUSTERS.GRAPH_IOU", "0.3", "CLUSTERS.MAX_CENTRES", "4", "CLUSTERS.MEMBER_IOU", "0.6"]
+    words = ["CLUSTERS.GRAPH_IOU", "0.3", "CLUSTERS.MAX_CENTERS", "4", "CLUSTERS.MEMBER_IOU", "0.6"]
     words += ["CLUSTERS.IGNORE_IOU", "0", "CLUSTERS.IGNORE_COVER", "0.8", "CLUSTERS.COVER_IOU", "0.3"]
     pcl = build_model.build_refinement(make_cfg(*words))
-    chosen = {"graph_iou": 0.3, "max_centres": 4}
+    chosen = {"graph_iou": 0.3, "max_centers": 4}
     assert pcl == Refinement("pcl", chosen, cluster_loss, 0.6, 0, 0.8, 0.3)
     oicr = build_model.build_refinement(make_cfg(*words, "MODEL.METHOD", "oicr"))
     assignment = {"member_iou": 0.6, "ignore_iou": 0, "ignore_cover": 0.8, "cover_iou": 0.3}
@@ -307,7 +307,7 @@ def test_speed_and_memory_are_as_configured(make_cfg):
     assert model.box_features.chunk == 9
 
 
-def test_surroundings_are_as_configured(make_cfg):
+def test_context_are_as_configured(make_cfg):
     assert build_model.build_model(make_cfg()).box_features.context == 0
     model = build_model.build_model(make_cfg("MODEL.BOX_FEATURES.CONTEXT", "1.5"))
     assert model.box_features.context == 1.5

@@ -78,7 +78,7 @@ def test_it_takes_a_step_and_a_test_pass(path):
 
 def check_a_test_pass(cfg, model, batch):
     boxes = batch.rois[:8, 1:]
-    sample = Sample(batch.images[0], boxes, batch.labels[0], "a", mirrored=True)
+    sample = Sample(batch.images[0], boxes, batch.labels[0], "a", flipped=True)
     (scores,) = predict(model, [Views("a", (64, 64), boxes, (sample,))], device=torch.device("cpu"))
     assert scores.scores.shape == (8, len(cfg.DATASETS.CLASSES))
     moved = not scores.boxes.equal(boxes[:, None].expand_as(scores.boxes))
@@ -113,7 +113,7 @@ def test_the_host_never_waits_in_a_step(path, name):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     names = [event.name for event in profile.events()]
-    assert any("centres_kernel" in name for name in names) == ("wsddn" not in path.stem)
+    assert any("centers_kernel" in name for name in names) == ("wsddn" not in path.stem)
     assert not [name for name in names if "DtoH" in name]
 
 

@@ -6,7 +6,7 @@
 
 INPUT is a state dict of any classifier, bare or within a checkpoint; no code in it is run. The pre-processing
 that its weights want is torchvision's unless it is given. Caffe's VGG16 wants blue, green, red in 0 to 255
-less the mean colour: --caffe-vgg16 changes the first convolution so that the output wants torchvision's.
+less the mean color: --caffe-vgg16 changes the first convolution so that the output wants torchvision's.
 """
 
 import argparse

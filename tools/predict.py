@@ -5,7 +5,7 @@
 Writes to the folder `found`, by --format (repeat it for several):
     pictures  pictures/NAME.jpg: the image with its boxes drawn (the default)
     coco      detections.json: images, categories and annotations with scores
-    voc       Annotations/NAME.xml: as labelling tools read them, to correct by hand
+    voc       Annotations/NAME.xml: as labeling tools read them, to correct by hand
 
 The weights are a run folder or a checkpoint; how to test and to make proposals is as the run's config says.
 A file that cannot be read does not stop the others: all such are listed at the end, and the exit status is 1.

@@ -54,7 +54,7 @@ CPU_CASES = [Case(1, 256, 14, 14, 100), Case(2, 64, 38, 50, 300), Case(1, 128, 7
 
 def random_boxes(case: Case, seed: int) -> Tensor:
     """(R, 5), image by image: both corners uniform in the image, so a third as wide and high on average, or
-    sides and centre uniform."""
+    sides and center uniform."""
     generator = torch.Generator().manual_seed(seed)
     size = torch.tensor([case.width, case.height]) * STRIDE
     random = torch.rand(case.boxes, 2, 2, generator=generator)

@@ -249,7 +249,7 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
         f", in {world_size()} processes" if world_size() > 1 else "",
     )
     logger.info("steps       %d, %.1f epochs", solver.MAX_ITER, epochs)
-    logger.info("optimiser   %s, learning rate %g, %s", solver.OPTIMIZER, base_lr(cfg), solver.SCHEDULE)
+    logger.info("optimizer   %s, learning rate %g, %s", solver.OPTIMIZER, base_lr(cfg), solver.SCHEDULE)
     if solver.LR_SCALING == "linear":
         logger.info("            scaled from %g for %d images a step", solver.BASE_LR, solver.LR_IMAGES)
     logger.info(

@@ -23,12 +23,12 @@ enum class Method : int64_t { pcl, oicr, mist };  // numbered as in layers/propo
 struct Options {
   Method method;
   double edge_iou;      // PCL: neighbors in the graph; MIST: non-maximum suppression
-  int64_t max_centres;  // PCL, of a class
+  int64_t max_centers;  // PCL, of a class
   double top_share;     // MIST: share of the pool that competes
   double member_iou;
   double ignore_iou;
   double ignore_cover;  // 0: off
-  double cover_iou;     // a box that covers a centre overlaps it at least this much
+  double cover_iou;     // a box that covers a center overlaps it at least this much
 };
 
 // ---- boxes ----
@@ -48,10 +48,10 @@ C10_HOST_DEVICE B iou(const Box<B>& a, B area_a, const Box<B>& b, B area_b) {
   return shared / (both + B(both == 0));  // no branch, so that compilers take many boxes at a time
 }
 
-// Whether a box covers at least that share of a centre; one without area is never covered.
+// Whether a box covers at least that share of a center; one without area is never covered.
 template <typename B>
-C10_HOST_DEVICE bool covers(const Box<B>& box, const Box<B>& centre, B centre_area, B share) {
-  return centre_area > 0 && intersection(box, centre) >= product(share, centre_area);
+C10_HOST_DEVICE bool covers(const Box<B>& box, const Box<B>& center, B center_area, B share) {
+  return center_area > 0 && intersection(box, center) >= product(share, center_area);
 }
 
 template <typename B>
@@ -181,30 +181,30 @@ struct Outputs {
   int64_t* labels;
   T* weights;
   int64_t* clusters;
-  int64_t* centres;
+  int64_t* centers;
 
   C10_HOST_DEVICE Outputs from(int64_t row) const {
-    return {labels + row, weights + row, clusters + row, centres + row};
+    return {labels + row, weights + row, clusters + row, centers + row};
   }
 };
 
 struct Results {
-  Tensor labels, weights, clusters, centres;
+  Tensor labels, weights, clusters, centers;
 
   explicit Results(const Tensor& scores)
       : labels(like(scores, ScalarType::Long)),
         weights(like(scores, scores.scalar_type())),
         clusters(like(scores, ScalarType::Long)),
-        centres(like(scores, ScalarType::Long)) {}
+        centers(like(scores, ScalarType::Long)) {}
 
   template <typename T>
   Outputs<T> outputs() const {
     return {static_cast<int64_t*>(labels.mutable_data_ptr()), static_cast<T*>(weights.mutable_data_ptr()),
             static_cast<int64_t*>(clusters.mutable_data_ptr()),
-            static_cast<int64_t*>(centres.mutable_data_ptr())};
+            static_cast<int64_t*>(centers.mutable_data_ptr())};
   }
 
-  std::tuple<Tensor, Tensor, Tensor, Tensor> tuple() const { return {labels, weights, clusters, centres}; }
+  std::tuple<Tensor, Tensor, Tensor, Tensor> tuple() const { return {labels, weights, clusters, centers}; }
 
  private:
   static Tensor like(const Tensor& scores, ScalarType type) {
@@ -230,14 +230,14 @@ struct Streams {
 // ---- arguments ----
 
 // Refuses options outside their range, also NaN: the greedy choice would take no node and never end.
-inline Options checked_options(int64_t method, double edge_iou, int64_t max_centres, double top_share,
+inline Options checked_options(int64_t method, double edge_iou, int64_t max_centers, double top_share,
                                double member_iou, double ignore_iou, double ignore_cover, double cover_iou) {
   constexpr const char* op = "proposal_clusters";
   if (method < 0 || method > int64_t(Method::mist)) {
     fail(op, ": method is ", method, ", expected 0 to ", int64_t(Method::mist));
   }
-  if (max_centres < 1) {
-    fail(op, ": max_centres is ", max_centres, ", expected at least 1");
+  if (max_centers < 1) {
+    fail(op, ": max_centers is ", max_centers, ", expected at least 1");
   }
   if (!(top_share > 0 && top_share <= 1)) {
     fail(op, ": top_share is ", top_share, ", expected more than 0 and at most 1");
@@ -252,8 +252,8 @@ inline Options checked_options(int64_t method, double edge_iou, int64_t max_cent
   check_fraction("ignore_iou", ignore_iou);
   check_fraction("ignore_cover", ignore_cover);
   check_fraction("cover_iou", cover_iou);
-  // An image has no more centres than rows, so the smaller number has the same effect and fits 32 bits.
-  return {Method(method), edge_iou, std::min(max_centres, kMaxRows), top_share, member_iou, ignore_iou,
+  // An image has no more centers than rows, so the smaller number has the same effect and fits 32 bits.
+  return {Method(method), edge_iou, std::min(max_centers, kMaxRows), top_share, member_iou, ignore_iou,
           ignore_cover,   cover_iou};
 }
 

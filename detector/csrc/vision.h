@@ -12,10 +12,10 @@
   /* (B,) or (), (R, C+1), (R,), (R,), (B,) -> gradient of probs (R, C+1) */ \
   OP(pcl_loss_backward, \
      "(Tensor grad, Tensor probs, Tensor labels, Tensor slopes, Tensor? counts) -> Tensor") \
-  /* (R, 4), (S, R, C), (B, C), (B,) -> labels, weights, clusters, centres, all (S, R) */ \
+  /* (R, 4), (S, R, C), (B, C), (B,) -> labels, weights, clusters, centers, all (S, R) */ \
   OP(proposal_clusters, \
      "(Tensor boxes, Tensor scores, Tensor image_labels, Tensor counts, int method, float edge_iou, " \
-     "int max_centres, float top_share, float member_iou, float ignore_iou, " \
+     "int max_centers, float top_share, float member_iou, float ignore_iou, " \
      "float ignore_cover, float cover_iou) " \
      "-> (Tensor, Tensor, Tensor, Tensor)") \
   /* (N, 4), (N,), (N,) -> indices of the kept boxes, best first (K,) */ \

@@ -50,7 +50,7 @@ class AnnotatedImages:
         image_ids, paths: of the N images.
         sizes: (N, 2) int64, (height, width) in pixels.
         objects: their boxes as the file has them, in float64.
-        labelling: (M,) bool, the objects that give their image the label of their class; None: all.
+        labeling: (M,) bool, the objects that give their image the label of their class; None: all.
         labels: (N, C) bool, further labels of the images, beside those that objects give; None: no further.
         boxed: (N,) bool, the images whose true boxes are known; None: all.
         apply_orientation: whether `sizes` and boxes are those of the images turned as their EXIF orientation
@@ -71,7 +71,7 @@ class AnnotatedImages:
         objects: Objects,
         *,
         describe: Callable[[int], str],
-        labelling: np.ndarray | None = None,
+        labeling: np.ndarray | None = None,
         labels: np.ndarray | None = None,
         boxed: np.ndarray | None = None,
         apply_orientation: bool = False,
@@ -81,7 +81,7 @@ class AnnotatedImages:
         self._paths, self._sizes = tuple(paths), sizes
         self._boxed, self.apply_orientation = boxed, apply_orientation
         self._labels = np.zeros((len(image_ids), len(class_names)), dtype=bool)
-        labellers = objects if labelling is None else objects[labelling]
+        labellers = objects if labeling is None else objects[labeling]
         self._labels[labellers.images, labellers.labels] = True
         if labels is not None:
             self._labels |= labels
@@ -91,10 +91,10 @@ class AnnotatedImages:
         whole = replace(objects, boxes=boxes.astype(np.float32), areas=areas)
         self._objects = whole[(sides > 0).all(axis=1)]
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
-        unlabelled = int((~self._labels.any(axis=1)).sum())
-        if unlabelled:
+        unlabeled = int((~self._labels.any(axis=1)).sum())
+        if unlabeled:
             warnings.warn(
-                f"{name}: {unlabelled} of {len(self)} images have no object; their labels are all 0",
+                f"{name}: {unlabeled} of {len(self)} images have no object; their labels are all 0",
                 stacklevel=3,
             )
 

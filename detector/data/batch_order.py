@@ -24,7 +24,7 @@ class SeededBatches:
         rank: number of this process, from 0; its first batch is that many after `start`.
         world_size: number of processes.
         window: batches among which images are sorted by shape, so that little of a batch is padding; 1: none
-            are. An image is drawn as often, in as many sizes and mirrored as often: only its company changes.
+            are. An image is drawn as often, in as many sizes and flipped as often: only its company changes.
         shape: (index, draw) to (height, width), for that.
     """
 

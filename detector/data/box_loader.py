@@ -55,7 +55,7 @@ class BoxBatch:
 
 
 class BoxDataset(Dataset):
-    """`dataset[index, draw]` is (image, target, image id) of image `index`, mirrored if `draw` says so."""
+    """`dataset[index, draw]` is (image, target, image id) of image `index`, flipped if `draw` says so."""
 
     def __init__(self, source: BoxSource, *, flip: bool):
         self.source, self.flip = source, flip

@@ -102,7 +102,7 @@ class COCODataset(AnnotatedImages):
             paths,
             sizes,
             objects,
-            labelling=~objects.crowd | crowd_labels,
+            labeling=~objects.crowd | crowd_labels,
             describe=partial(_describe, objects, ids, file_names, path),
         )
 

@@ -29,7 +29,7 @@ _KEYS = ("file", "labels", "boxes")
 _OTHER_SEPARATORS = (";", "\t", "|")  # of columns, where spreadsheets and other tools write no comma
 
 
-class LabelledBox(NamedTuple):
+class LabeledBox(NamedTuple):
     label: str
     box: tuple[float, ...]  # x1, y1, x2, y2 as the table says
     difficult: bool
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     line: int
     file: str  # as in the table; picture_name accepts it
     labels: tuple[str, ...]
-    boxes: tuple[LabelledBox, ...] | None  # None: nobody drew any
+    boxes: tuple[LabeledBox, ...] | None  # None: nobody drew any
 
 
 @dataclass
@@ -204,7 +204,7 @@ def _json_row(line: int, content: object) -> Row:
     return Row(line, _file(content.get("file")), names, boxes)
 
 
-def _json_box(content: object) -> LabelledBox:
+def _json_box(content: object) -> LabeledBox:
     if not isinstance(content, dict) or not {"label", "box"} <= content.keys() <= {
         "label",
         "box",
@@ -215,7 +215,7 @@ def _json_box(content: object) -> LabelledBox:
     numbers = isinstance(box, list) and all(type(side) in (int, float) for side in box)
     if not numbers or len(box) != 4 or not isinstance(difficult, bool):
         raise DataError(f"a box is {content!r}, expected 4 numbers, and true or false if difficult is there")
-    return LabelledBox(_label(content["label"]), tuple(map(float, box)), difficult)
+    return LabeledBox(_label(content["label"]), tuple(map(float, box)), difficult)
 
 
 def _list(content: object, key: str) -> list:

@@ -107,7 +107,7 @@ def open_image(source: ImageSource) -> Tensor:
 
     Args:
         source: the path of a file; a Pillow image; a numpy array, uint8, (H, W, 3) RGB, (H, W, 4) RGBA, whose
-            last channel is dropped, or (H, W) grey; a torch tensor, uint8, (3, H, W) RGB or (1, H, W) grey.
+            last channel is dropped, or (H, W) gray; a torch tensor, uint8, (3, H, W) RGB or (1, H, W) gray.
             Files and Pillow images are turned as their EXIF orientation says, as a viewer does. Of an
             animation it is the first frame.
 

@@ -119,7 +119,7 @@ class TestDataset(Dataset):
 
 
 def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
-    """One batch of several samples. Images are padded with 0, the mean colour, at the right and bottom.
+    """One batch of several samples. Images are padded with 0, the mean color, at the right and bottom.
 
     Args:
         multiple: pixels; the sides of the padded images are multiples of it.

@@ -1,4 +1,4 @@
-"""From an image as read to an image as the network sees it: resized, mirrored; boxes move along.
+"""From an image as read to an image as the network sees it: resized, flipped; boxes move along.
 
 The transforms are callables on `Sample`. What is random draws from the generator that the caller gives, so a
 sample is a function of its seed and not of the process that makes it.
@@ -44,10 +44,10 @@ def resize(sample: Sample, size: int, side: str, max_size: int) -> Sample:
 
 
 def flip(sample: Sample) -> Sample:
-    """The sample mirrored left to right."""
+    """The sample flipped left to right."""
     width = sample.image.shape[2]
     boxes = flip_boxes(sample.proposals, width)
-    return replace(sample, image=sample.image.flip(2), proposals=boxes, mirrored=not sample.mirrored)
+    return replace(sample, image=sample.image.flip(2), proposals=boxes, flipped=not sample.flipped)
 
 
 @lru_cache(maxsize=8)  # one tensor for all samples: each on its way to another process costs a file handle
@@ -62,7 +62,7 @@ def normalization(mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class TrainTransform:
-    """A random one of `sizes`, mirrored every second time on average."""
+    """A random one of `sizes`, flipped every second time on average."""
 
     sizes: tuple[int, ...]  # pixels
     side: str  # which side the sizes speak of: "shortest" or "longest"
@@ -74,9 +74,9 @@ class TrainTransform:
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
         # Both are drawn whatever the settings, so that one setting does not change the draws of the other.
         size = self.draw_size(generator)
-        mirrored = float(torch.rand((), generator=generator)) < 0.5
+        flipped = float(torch.rand((), generator=generator)) < 0.5
         sample = resize(sample, size, self.side, self.max_size)
-        if self.flip and mirrored:
+        if self.flip and flipped:
             sample = flip(sample)
         return replace(sample, normalization=normalization(self.mean, self.std))
 
@@ -87,14 +87,14 @@ class TrainTransform:
 
 @dataclass(frozen=True)
 class TestTransform:
-    """One test pass: one size, mirrored or not."""
+    """One test pass: one size, flipped or not."""
 
     __test__ = False  # not a test case, whatever pytest makes of the name
 
     size: int
     side: str
     max_size: int
-    flip: bool  # whether this pass sees the mirrored image
+    flip: bool  # whether this pass sees the flipped image
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 

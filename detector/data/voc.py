@@ -71,7 +71,7 @@ class VOCDataset(AnnotatedImages):
             paths,
             sizes,
             objects,
-            labelling=~objects.difficult | difficult_labels,
+            labeling=~objects.difficult | difficult_labels,
             describe=partial(_describe, objects, xml_paths, class_names),
         )
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from detector.data.loader import collate
 from detector.engine.precision import Precision
-from detector.structures import Sample, Scores, Views, apply_deltas, clip_boxes
+from detector.structures import Sample, Scores, Views, clip_boxes, decode_boxes
 
 
 @torch.no_grad()
@@ -20,9 +20,9 @@ def predict(
     precision: Precision | None = None,
     keep_on_device: bool = False,
 ) -> Iterator[Scores]:
-    """Score the proposals of each image: the mean over its test passes (sizes, mirrored or not).
+    """Score the proposals of each image: the mean over its test passes (sizes, flipped or not).
 
-    Passes of one size, as those that differ in the mirroring are, go through the model together.
+    Passes of one size, as those that differ in the flipping are, go through the model together.
 
     Where the model has a regression branch the boxes are the proposals moved by the mean over the passes of
     their deltas, which do not depend on the size of the image, and clipped to the image; without, the
@@ -52,7 +52,7 @@ def predict(
             scores = torch.stack([scores for scores, _ in passes]).mean(dim=0)  # (R, C)
             deltas = [deltas for _, deltas in passes if deltas is not None]
             if deltas:
-                boxes = apply_deltas(boxes, torch.stack(deltas).mean(dim=0))
+                boxes = decode_boxes(boxes, torch.stack(deltas).mean(dim=0))
                 boxes = clip_boxes(boxes, *views.size)
         if not keep_on_device:
             boxes, scores = boxes.cpu(), scores.cpu()
@@ -62,7 +62,7 @@ def predict(
 def _score(
     model: nn.Module, samples: Sequence[Sample], device: torch.device, precision: Precision
 ) -> list[tuple[Tensor, Tensor | None]]:
-    """Scores (R, C) and deltas of samples, in one batch; the deltas as of the image not mirrored."""
+    """Scores (R, C) and deltas of samples, in one batch; the deltas as of the image not flipped."""
     batch = collate(samples).to(device, non_blocking=True)
     with precision.autocast():
         outputs = model(*batch.inputs)
@@ -72,7 +72,7 @@ def _score(
         return [(of_pass, None) for of_pass in scores]
     mirror = deltas.new_tensor([-1, 1, 1, 1])
     moves = [
-        of_pass * mirror if sample.mirrored else of_pass
+        of_pass * mirror if sample.flipped else of_pass
         for of_pass, sample in zip(deltas.split(rows), samples, strict=True)
     ]
     return list(zip(scores, moves, strict=True))

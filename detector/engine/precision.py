@@ -17,7 +17,7 @@ _LEAST_SCALE = 1.0
 class Precision:
     """Autocast for the model, and the scaler of the loss that float16 needs.
 
-    Weights, their gradients and the optimiser's state are float32 whatever the precision. So are the softmax
+    Weights, their gradients and the optimizer's state are float32 whatever the precision. So are the softmax
     over proposals, the clusters and the losses, which are outside of autocast: of 2,000 proposals a score is
     about 1/2000 and the image's score their sum, while bfloat16 has 8 bits; clusters rank proposals by
     scores, which would tie; and float16 ends at 6e-8, below which pcl_loss still has a gradient.

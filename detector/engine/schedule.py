@@ -48,7 +48,7 @@ def parameter_groups(
     bias_lr_factor: float = 2.0,
     bias_weight_decay: float = 0.0,
 ) -> list[dict[str, Any]]:
-    """Groups for an optimiser over the trainable parameters of a model that has a `backbone`.
+    """Groups for an optimizer over the trainable parameters of a model that has a `backbone`.
 
     Biases have a learning rate and a decay of their own; scales and shifts of norm layers have no decay. The
     name of a group, such as "backbone bias", says what it holds.

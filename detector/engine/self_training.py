@@ -14,7 +14,7 @@ from detector.structures import Annotation, Detections, Scores, box_iou
 def pseudo_boxes(
     scores: Scores, labels: Tensor, *, score_threshold: float, nms_threshold: float = 0.3
 ) -> Detections:
-    """Boxes to learn from: of each class that the image is labelled with, the best, and all that score more.
+    """Boxes to learn from: of each class that the image is labeled with, the best, and all that score more.
 
     Args:
         scores: of every proposal of the image.

@@ -51,13 +51,13 @@ def attend(model: nn.Module, views: Views, refinement: Refinement | None) -> Att
     batch = collate([views.samples[0]]).to(device)
     outputs = model(*batch.inputs)
     scores = torch.cat([outputs.mil[None], outputs.refinements[:, :, 1:]])  # (S, R, C)
-    clusters = centres = torch.full(scores.shape[:2], -1)  # (S, R)
+    clusters = centers = torch.full(scores.shape[:2], -1)  # (S, R)
     if refinement is not None and scores.isfinite().all():
         found = refinement.clusters(scores, batch)
-        clusters, centres = found.clusters, torch.where(found.centres >= 0, found.labels - 1, -1)
+        clusters, centers = found.clusters, torch.where(found.centers >= 0, found.labels - 1, -1)
     labels = views.samples[0].labels.nonzero()[:, 0]  # (L,)
     return Attention(
-        views.image_id, labels, views.proposals, scores.cpu()[..., labels], clusters.cpu(), centres.cpu()
+        views.image_id, labels, views.proposals, scores.cpu()[..., labels], clusters.cpu(), centers.cpu()
     )
 
 

@@ -9,13 +9,13 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from detector.evaluation.drawing import class_colour, outermost_pixels
+from detector.evaluation.drawing import class_color, outermost_pixels
 from detector.utils.errors import DataError
 from detector.utils.files import atomic_write, reading
 from detector.utils.npz import NpzReader
 
 _PANEL = 240  # pixels of the longest side of a drawn image
-_COLOURS = np.array([(20, 12, 60), (114, 31, 129), (222, 73, 104), (254, 159, 109), (252, 253, 191)])
+_COLORS = np.array([(20, 12, 60), (114, 31, 129), (222, 73, 104), (254, 159, 109), (252, 253, 191)])
 
 # Of the arrays of an image in the file: the kind of dtype and the number of dimensions.
 _FIELDS = {
@@ -24,7 +24,7 @@ _FIELDS = {
     "boxes": ("f", 2),
     "scores": ("f", 3),
     "clusters": ("i", 2),
-    "centres": ("i", 2),
+    "centers": ("i", 2),
 }
 
 
@@ -32,7 +32,7 @@ _FIELDS = {
 class Attention:
     """One image as S streams see it: row 0 is the MIL stream, the others are the refinement streams in order.
 
-    Row s of `clusters` and `centres` holds what pseudo labels made of the scores of stream s would be, those
+    Row s of `clusters` and `centers` holds what pseudo labels made of the scores of stream s would be, those
     that the next stream learns from.
     """
 
@@ -41,7 +41,7 @@ class Attention:
     boxes: Tensor  # (R, 4) float32 xyxy in pixels of the original image: the proposals
     scores: Tensor  # (S, R, L) float32
     clusters: Tensor  # (S, R) int64, the cluster of a proposal, -1: of none
-    centres: Tensor  # (S, R) int64, the class of a proposal that is the centre of a cluster, -1: it is none
+    centers: Tensor  # (S, R) int64, the class of a proposal that is the center of a cluster, -1: it is none
 
 
 def stream_names(count: int) -> list[str]:
@@ -84,7 +84,7 @@ def _attention(arrays: dict[str, np.ndarray]) -> Attention:
         "boxes": (proposals, 4),
         "scores": (streams, proposals, labels),
         "clusters": (streams, proposals),
-        "centres": (streams, proposals),
+        "centers": (streams, proposals),
     }
     for name, shape in expected.items():
         if tensors[name].shape != shape:
@@ -120,36 +120,36 @@ def heat_map(boxes: Tensor, scores: Tensor, size: tuple[int, int], scale: float 
 
 
 def draw_heat(image: Tensor, attention: Attention, stream: int) -> Image.Image:
-    """Image (3, H, W) uint8, small and grey, under what stream `stream` looks at: from violet to white."""
+    """Image (3, H, W) uint8, small and gray, under what stream `stream` looks at: from violet to white."""
     height, width = image.shape[1:]
     scale = _PANEL / max(height, width)
     heat = heat_map(attention.boxes, attention.scores[stream], (height, width), scale)[..., None]  # (h, w, 1)
     picture = Image.fromarray(image.permute(1, 2, 0).numpy()).convert("L")
-    grey = np.asarray(picture.resize(heat.shape[1::-1], Image.Resampling.BICUBIC))[..., None]  # (h, w, 1)
-    places = np.linspace(0, 1, len(_COLOURS))
-    colour = np.stack([np.interp(heat[..., 0], places, column) for column in _COLOURS.T], axis=2)
+    gray = np.asarray(picture.resize(heat.shape[1::-1], Image.Resampling.BICUBIC))[..., None]  # (h, w, 1)
+    places = np.linspace(0, 1, len(_COLORS))
+    color = np.stack([np.interp(heat[..., 0], places, column) for column in _COLORS.T], axis=2)
     share = 0.15 + 0.6 * heat
-    return Image.fromarray((share * colour + (1 - share) * grey).round().astype(np.uint8))
+    return Image.fromarray((share * color + (1 - share) * gray).round().astype(np.uint8))
 
 
 def draw_attention(image: Tensor, attention: Attention, class_names: Sequence[str]) -> Image.Image:
-    """One panel a stream, side by side: what it looks at, and the centres of the clusters of its scores."""
+    """One panel a stream, side by side: what it looks at, and the centers of the clusters of its scores."""
     panels = [draw_heat(image, attention, stream) for stream in range(len(attention.scores))]
     scale = _PANEL / max(image.shape[1:])
     width, height = panels[0].size
     sheet = Image.new("RGB", (len(panels) * (width + 4) - 4, height + 36), "white")
     on_sheet, left = ImageDraw.Draw(sheet), 2
     for label in attention.labels.tolist():
-        on_sheet.rectangle((left, height + 22, left + 9, height + 31), fill=class_colour(label))
+        on_sheet.rectangle((left, height + 22, left + 9, height + 31), fill=class_color(label))
         on_sheet.text((left + 14, height + 21), class_names[label], fill="black")
         left += 24 + round(on_sheet.textlength(class_names[label]))
     for stream, (panel, name) in enumerate(zip(panels, stream_names(len(panels)), strict=True)):
         draw = ImageDraw.Draw(panel)
-        centres = attention.centres[stream]
-        for row in (centres >= 0).nonzero()[:, 0].tolist():
-            label = int(centres[row])
+        centers = attention.centers[stream]
+        for row in (centers >= 0).nonzero()[:, 0].tolist():
+            label = int(centers[row])
             box = outermost_pixels((attention.boxes[row] * scale).tolist())
-            draw.rectangle(box, outline=class_colour(label), width=2)
+            draw.rectangle(box, outline=class_color(label), width=2)
         sheet.paste(panel, (stream * (width + 4), 18))
         on_sheet.text((stream * (width + 4) + 2, 3), name, fill="black")
     return sheet

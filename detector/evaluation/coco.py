@@ -1,4 +1,4 @@
-"""Average precision as COCO defines it, reckoned by pycocotools or by hotcoco."""
+"""Average precision as COCO defines it, computed by pycocotools or by hotcoco."""
 
 import contextlib
 import io
@@ -25,7 +25,7 @@ _MAX_DETECTIONS = 100  # the best of a class and image that count
 
 
 def find_engine() -> str:
-    """The name of the package that reckons: "hotcoco", which is faster, where it is there, or "pycocotools".
+    """The name of the package that computes: "hotcoco", which is faster, where it is there, or "pycocotools".
 
     Raises:
         ValueError: neither is installed.

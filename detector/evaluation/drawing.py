@@ -36,18 +36,18 @@ def contact_sheet(pictures: Sequence[Image.Image], legend: str) -> Image.Image:
     return sheet
 
 
-def draw_labelled(
-    draw: ImageDraw.ImageDraw, box: list[float], text: str, colour: tuple[int, int, int], width: int
+def draw_labeled(
+    draw: ImageDraw.ImageDraw, box: list[float], text: str, color: tuple[int, int, int], width: int
 ) -> None:
     """A solid box with a filled label above it, or in it at the top, inside the image's width."""
-    draw.rectangle(outermost_pixels(box), outline=colour, width=3)
+    draw.rectangle(outermost_pixels(box), outline=color, width=3)
     font = ImageFont.load_default(size=15)
     _, _, text_width, text_height = map(math.ceil, draw.textbbox((0, 0), text, font=font))
     left = max(0, min(round(box[0]), width - text_width - 4))
     top = round(box[1]) - text_height - 3
     top = top if top >= 0 else max(0, round(box[1]))
-    draw.rectangle((left, top, left + text_width + 4, top + text_height + 3), fill=colour)
-    red, green, blue = colour
+    draw.rectangle((left, top, left + text_width + 4, top + text_height + 3), fill=color)
+    red, green, blue = color
     bright = 0.299 * red + 0.587 * green + 0.114 * blue > 120
     draw.text((left + 2, top + 1), text, fill="black" if bright else "white", font=font)
 
@@ -70,7 +70,7 @@ def outermost_pixels(box: list[float]) -> tuple[int, int, int, int]:
     return x1, y1, max(x1, x2 - 1), max(y1, y2 - 1)
 
 
-def class_colour(label: int) -> tuple[int, int, int]:
-    """Bright colours, those of neighbouring classes far apart: hues by the golden ratio."""
+def class_color(label: int) -> tuple[int, int, int]:
+    """Bright colors, those of neighboring classes far apart: hues by the golden ratio."""
     red, green, blue = colorsys.hsv_to_rgb(0.05 + 0.618034 * label % 1, 0.85, 1.0)
     return round(255 * red), round(255 * green), round(255 * blue)

@@ -8,7 +8,7 @@ from typing import Protocol
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from detector.evaluation.drawing import class_colour, contact_sheet, draw_dashed, draw_labelled, enlarged
+from detector.evaluation.drawing import class_color, contact_sheet, draw_dashed, draw_labeled, enlarged
 from detector.structures import Annotation, Detections
 from detector.utils.files import encode_image
 from detector.utils.outputs import OutputFolder
@@ -37,7 +37,7 @@ def draw_detections(
 ) -> Image.Image:
     """Image (3, H, W) uint8 with the detections that score `score_threshold` or more, and the true boxes.
 
-    Detections are solid, in the colour of their class, with its name and the score; the true boxes are thin
+    Detections are solid, in the color of their class, with its name and the score; the true boxes are thin
     and dashed, white on black. Small images are enlarged so that the text can be read.
     """
     picture, factor = enlarged(image)
@@ -49,7 +49,7 @@ def draw_detections(
         label = int(detections.labels[row])
         text = f"{class_names[label]} {float(detections.scores[row]):.2f}"
         box = (detections.boxes[row] * factor).tolist()
-        draw_labelled(draw, box, text, class_colour(label), picture.width)
+        draw_labeled(draw, box, text, class_color(label), picture.width)
     return picture
 
 

@@ -9,10 +9,10 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from detector.evaluation.drawing import (
-    class_colour,
+    class_color,
     contact_sheet,
     draw_dashed,
-    draw_labelled,
+    draw_labeled,
     enlarged,
     outermost_pixels,
 )
@@ -51,7 +51,7 @@ def draw_sample(
             draw.rectangle(outermost_pixels(box), outline="white")
     if annotation is not None:
         for box, label in zip((annotation.boxes * factor).tolist(), annotation.labels.tolist(), strict=True):
-            draw_labelled(draw, box, class_names[label], class_colour(label), picture.width)
+            draw_labeled(draw, box, class_names[label], class_color(label), picture.width)
         if proposals is not None and len(proposals) and len(annotation.boxes):
             nearest = box_iou(annotation.boxes, proposals).argmax(dim=1)
             for box in (proposals[nearest] * factor).tolist():

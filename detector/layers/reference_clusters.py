@@ -9,8 +9,8 @@ from torch import Tensor
 from detector.layers.proposal_clusters import ProposalClusters, assign_to_seeds
 from detector.structures import box_iou
 
-Centres = tuple[list[int], list[float]]  # rows and weights
-FindCentres = Callable[[Tensor, Tensor, tuple[float, float]], Centres]
+Centers = tuple[list[int], list[float]]  # rows and weights
+FindCenters = Callable[[Tensor, Tensor, tuple[float, float]], Centers]
 
 
 def proposal_clusters(
@@ -21,7 +21,7 @@ def proposal_clusters(
     *,
     method: str,
     graph_iou: float = 0.4,
-    max_centres: int = 5,
+    max_centers: int = 5,
     nms_iou: float = 0.2,
     top_share: float = 0.15,
     member_iou: float = 0.5,
@@ -31,9 +31,9 @@ def proposal_clusters(
 ) -> ProposalClusters:
     """See :func:`detector.layers.proposal_clusters`."""
     find = {
-        "pcl": lambda b, s, limits: pcl_centres(b, s, limits, graph_iou, max_centres),
+        "pcl": lambda b, s, limits: pcl_centers(b, s, limits, graph_iou, max_centers),
         "oicr": lambda b, s, limits: ([int(s.argmax())], [float(s.max())]),
-        "mist": lambda b, s, limits: mist_centres(b, s, nms_iou, top_share),
+        "mist": lambda b, s, limits: mist_centers(b, s, nms_iou, top_share),
     }[method]
     computed = scores.float() if scores.dtype.itemsize < 4 else scores
     computed = computed.clamp(1e-9, 1 - 1e-9)
@@ -58,7 +58,7 @@ def cluster_image(
     boxes: Tensor,
     scores: Tensor,
     labels: Tensor,
-    find: FindCentres,
+    find: FindCenters,
     member_iou: float,
     ignore_iou: float,
     ignore_cover: float,
@@ -91,29 +91,29 @@ def cluster_image(
     )
 
 
-def pcl_centres(
-    boxes: Tensor, scores: Tensor, limits: tuple[float, float], graph_iou: float, max_centres: int
-) -> Centres:
-    """One class's centres among boxes (R, 4) with scores (R,), best first; `limits` as in `fixed_point`."""
+def pcl_centers(
+    boxes: Tensor, scores: Tensor, limits: tuple[float, float], graph_iou: float, max_centers: int
+) -> Centers:
+    """One class's centers among boxes (R, 4) with scores (R,), best first; `limits` as in `fixed_point`."""
     top = top_ranking(scores, limits).nonzero()[:, 0]  # (T,)
     neighbors = box_iou(boxes[top], boxes[top]) > graph_iou  # (T, T)
     neighbors.fill_diagonal_(True)  # also of a box without area, whose IoU with itself is 0
     remaining = torch.ones(len(top), dtype=torch.bool, device=boxes.device)
     rows: list[int] = []
     weights: list[float] = []
-    while not rows or int(remaining.sum()) > max_centres:
+    while not rows or int(remaining.sum()) > max_centers:
         degrees = (neighbors & remaining).sum(dim=1) * remaining  # (T,)
-        centre = int((degrees == degrees.max()).nonzero()[0])  # the first maximum wins
-        group = neighbors[centre] & remaining  # (T,)
-        rows.append(int(top[centre]))
+        center = int((degrees == degrees.max()).nonzero()[0])  # the first maximum wins
+        group = neighbors[center] & remaining  # (T,)
+        rows.append(int(top[center]))
         weights.append(float(scores[top][group].max()))
         remaining &= ~group
-    order = sorted(range(len(rows)), key=lambda i: -weights[i])[:max_centres]  # stable: first found first
+    order = sorted(range(len(rows)), key=lambda i: -weights[i])[:max_centers]  # stable: first found first
     return [rows[i] for i in order], [weights[i] for i in order]
 
 
-def mist_centres(boxes: Tensor, scores: Tensor, nms_iou: float, top_share: float) -> Centres:
-    """One class's centres among boxes (R, 4) with scores (R,), best first."""
+def mist_centers(boxes: Tensor, scores: Tensor, nms_iou: float, top_share: float) -> Centers:
+    """One class's centers among boxes (R, 4) with scores (R,), best first."""
     count = max(1, min(len(boxes), math.ceil(top_share * len(boxes))))
     order = scores.argsort(descending=True, stable=True)[:count]  # (T,)
     suppresses = box_iou(boxes[order], boxes[order]) > nms_iou  # (T, T)

@@ -19,12 +19,12 @@ class BoxFeatures(nn.Module):
         widths: units of the fully connected layers.
         dropout: share of those units that training silences.
         drop_cells: share of the grid's cells that training silences, so that the most telling part of an
-            object is at times not to be seen and the rest must be learnt as well.
+            object is at times not to be seen and the rest must be learned as well.
         chunk: proposals pooled and put through the layers at a time; 0: all. A chunk's features are computed
             anew for the gradient, so that only one chunk's take memory. The results are the same but for the
             random numbers that dropout draws.
         drop_block: (N, D, S, S) to the same, as :class:`ConcreteDropBlock`, which learns what to silence.
-        context: of :meth:`surroundings`, how many times as wide and high as the proposal they are; 0: none.
+        context: of :meth:`context_features`, its width and height over those of the proposal; 0: none.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BoxFeatures(nn.Module):
     def forward(self, features: Tensor, rois: Tensor) -> Tensor:
         return self._in_chunks(self._box_features, features, rois)
 
-    def surroundings(self, features: Tensor, rois: Tensor) -> Tensor | None:
+    def context_features(self, features: Tensor, rois: Tensor) -> Tensor | None:
         """Features (sum R, widths[-1]) of the ring around each proposal; None: no context.
 
         The same layers make them; no cell is silenced.

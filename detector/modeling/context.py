@@ -1,4 +1,4 @@
-"""The surroundings of a proposal: a part of an object has the rest of it around, a whole object has not."""
+"""The context of a proposal: a part of an object has the rest of it around itself, a whole object has not."""
 
 import torch
 from torch import Tensor

@@ -10,12 +10,12 @@ from torch.nn.functional import max_pool2d, relu
 class ConcreteDropBlock(nn.Module):
     """Silences blocks of cells of pooled features (N, D, S, S) in training, those that would be missed most.
 
-    A residual block of convolutions gives each cell the probability to be the centre of a silenced block, at
-    most `share` / `size`^2 (divided as in DropBlock, arXiv 1810.12890, since a centre takes `size`^2 cells
-    with it). Centres are drawn from it by a straight-through Gumbel softmax, and what is left of a RoI is
+    A residual block of convolutions gives each cell the probability to be the center of a silenced block, at
+    most `share` / `size`^2 (divided as in DropBlock, arXiv 1810.12890, since a center takes `size`^2 cells
+    with it). Centers are drawn from it by a straight-through Gumbel softmax, and what is left of a RoI is
     scaled up by the number of its cells over the number that is left. A RoI of which nothing is left is 0.
 
-    The network minimises the loss, the residual block maximises it: its gradient is reversed. It sees the
+    The network minimizes the loss, the residual block maximizes it: its gradient is reversed. It sees the
     features detached, so the backbone learns from the masked features alone.
 
     Args:
@@ -56,14 +56,14 @@ class ConcreteDropBlock(nn.Module):
         if not self.training:
             return features
         probs = _ReverseGradient.apply(self.probabilities(features.detach()), self.gradient_factor)
-        centres = draw(probs, self.temperature)  # (N, 1, S, S), 0 or 1
-        kept = 1 - max_pool2d(centres, self.size, stride=1, padding=self.size // 2)
+        centers = draw(probs, self.temperature)  # (N, 1, S, S), 0 or 1
+        kept = 1 - max_pool2d(centers, self.size, stride=1, padding=self.size // 2)
         cells = kept.shape[2] * kept.shape[3]
         scale = cells / kept.sum(dim=(2, 3), keepdim=True).clamp(min=1)  # (N, 1, 1, 1)
         return features * (kept * scale).to(features.dtype)
 
     def probabilities(self, features: Tensor) -> Tensor:
-        """Probability (N, 1, S, S) of each cell to be the centre of a silenced block, float32."""
+        """Probability (N, 1, S, S) of each cell to be the center of a silenced block, float32."""
         residual = self.expand(relu(self.norm(self.reduce(features))))
         return (residual + self.shortcut(features)).float().sigmoid().clamp(max=self.limit)
 

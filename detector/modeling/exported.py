@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from detector.structures import apply_deltas, clip_boxes
+from detector.structures import clip_boxes, decode_boxes
 from detector.utils.errors import UserError
 
 INPUTS, OUTPUTS = ("images", "rois", "counts"), ("scores", "boxes")
@@ -25,7 +25,7 @@ class ScoresAndBoxes(nn.Module):
         """Scores and boxes of every proposal.
 
         Args:
-            images (Tensor[B, 3, H, W]): float32, normalised.
+            images (Tensor[B, 3, H, W]): float32, normalized.
             rois (Tensor[sum R, 5]): float32, image index, x1, y1, x2, y2 in pixels; images in order.
             counts (Tensor[B]): int64, proposals per image.
 
@@ -38,7 +38,7 @@ class ScoresAndBoxes(nn.Module):
         scores = outputs.scores()
         boxes = rois[:, None, 1:]  # (sum R, 1, 4)
         if outputs.deltas is not None:
-            boxes = clip_boxes(apply_deltas(boxes, outputs.deltas), *images.shape[2:])
+            boxes = clip_boxes(decode_boxes(boxes, outputs.deltas), *images.shape[2:])
         return scores, boxes.expand(-1, scores.shape[1], 4)
 
 

@@ -70,18 +70,18 @@ class Head(nn.Module):
             nn.init.normal_(layer.weight, std=init_std)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, features: Tensor, counts: Tensor, surroundings: Tensor | None = None) -> HeadOutputs:
+    def forward(self, features: Tensor, counts: Tensor, context: Tensor | None = None) -> HeadOutputs:
         """Features (sum R, F) and proposals per image (B,) to probabilities, in float32 at the least.
 
         Args:
-            surroundings (Tensor[sum R, F]): features of what is around each proposal. The softmax over
+            context (Tensor[sum R, F]): features of what is around each proposal. The softmax over
                 proposals then compares how much more of a class there is in a proposal than around it, so
                 that a part, which has the rest of the object around it, loses to the whole: the contrastive
                 model of ContextLocNet (Kantorov et al., arXiv 1609.04331).
         """
         class_logits = self.classes(features).float()  # (sum R, C)
         by_class = class_logits.softmax(dim=1) if class_logits.shape[1] > 1 else class_logits.sigmoid()
-        contrast = features if surroundings is None else features - surroundings  # (sum R, F)
+        contrast = features if context is None else features - context  # (sum R, F)
         by_proposal = softmax_per_image(self.proposals(contrast).float(), counts)  # (sum R, C)
         logits = [layer(features).float() for layer in self.refinements]
         # shape[0], not len(), of which torch.export would make a constant

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, smooth_l1_loss
 from detector.layers.proposal_clusters import ProposalClusters
 from detector.modeling.per_image import mean_per_image, sum_per_image
 from detector.modeling.refinement import Refinement
-from detector.structures import Batch, box_deltas
+from detector.structures import Batch, encode_boxes
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class RegressionOutputs:
     """What the branch says of every proposal, the same in training and testing."""
 
     logits: Tensor  # (sum R, C + 1), background in column 0
-    deltas: Tensor  # (sum R, C, 4), or (sum R, 1, 4) for all classes alike: see structures.box_deltas
+    deltas: Tensor  # (sum R, C, 4), or (sum R, 1, 4) for all classes alike: see structures.encode_boxes
 
 
 class RegressionBranch(nn.Module):
@@ -58,7 +58,7 @@ class RegressionLoss:
     """Losses of the branch by name: "regress_classes" and "regress_boxes".
 
     The classes: the mean over proposals of w * cross-entropy, w the weight of the proposal's pseudo label.
-    The boxes: of members of a cluster, w * smooth-L1 (beta 1) of the deltas to the cluster's centre, summed
+    The boxes: of members of a cluster, w * smooth-L1 (beta 1) of the deltas to the cluster's center, summed
     and divided by the count of w > 0. Both are means over images.
     """
 
@@ -70,7 +70,7 @@ class RegressionLoss:
         found = self.labels.clusters(sources, batch)  # (sum R,)
         losses = found.weights * cross_entropy(outputs.logits, found.labels, reduction="none")
         boxes = batch.rois[:, 1:]
-        expected = box_deltas(boxes, centre_boxes(boxes, found, batch.counts))  # (sum R, 4)
+        expected = encode_boxes(boxes, center_boxes(boxes, found, batch.counts))  # (sum R, 4)
         column = (found.labels - 1).clamp(min=0, max=outputs.deltas.shape[1] - 1)
         deltas = outputs.deltas[torch.arange(len(column), device=column.device), column]  # (sum R, 4)
         misses = smooth_l1_loss(deltas, expected, reduction="none", beta=1.0).sum(dim=1)
@@ -84,8 +84,8 @@ class RegressionLoss:
         }
 
 
-def centre_boxes(boxes: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:
-    """The centre (sum R, 4) of each member's cluster; of a proposal that is no member, the proposal itself.
+def center_boxes(boxes: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:
+    """The center (sum R, 4) of each member's cluster; of a proposal that is no member, the proposal itself.
 
     Args:
         boxes (Tensor[sum R, 4]): of several images, one after another.
@@ -95,8 +95,8 @@ def centre_boxes(boxes: Tensor, found: ProposalClusters, counts: Tensor) -> Tens
     rows = torch.arange(len(boxes), device=boxes.device)
     starts = (counts.cumsum(0) - counts).repeat_interleave(counts).to(boxes.device, non_blocking=True)
     # A cluster's number is less than its image's proposals, so start + number is its own among all images'.
-    # The rows that are no centre write to the end of the table, which nobody reads.
+    # The rows that are no center write to the end of the table, which nobody reads.
     table = rows.new_zeros(len(rows) + 1)
-    table[torch.where(found.centres >= 0, starts + found.centres, len(rows))] = rows
-    centres = table[starts + found.clusters.clamp(min=0)]
-    return boxes[torch.where(found.clusters >= 0, centres, rows)]
+    table[torch.where(found.centers >= 0, starts + found.centers, len(rows))] = rows
+    centers = table[starts + found.clusters.clamp(min=0)]
+    return boxes[torch.where(found.clusters >= 0, centers, rows)]

@@ -39,14 +39,14 @@ class WeakRCNN(nn.Module):
         """Score the proposals of a batch.
 
         Args:
-            images (Tensor[B, 3, H, W]): normalised images.
+            images (Tensor[B, 3, H, W]): normalized images.
             rois (Tensor[sum R, 5]): image index, x1, y1, x2, y2 in pixels; images in order.
             counts (Tensor[B]): proposals per image, int64, on the CPU.
         """
         features = self._features(images)  # (B, D, H / stride, W / stride)
         box_features = self.box_features(features, rois)  # (sum R, F)
         return replace(
-            self.head(box_features, counts, self.box_features.surroundings(features, rois)),
+            self.head(box_features, counts, self.box_features.context_features(features, rois)),
             image_logits=self.image_head(features) if self.image_head is not None else None,
             regression=self.regression(box_features) if self.regression is not None else None,
         )

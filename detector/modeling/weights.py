@@ -163,9 +163,9 @@ _TORCHVISION_LAYERS += [f"classifier.{i}" for i in (0, 3, 6)]
 def convert_caffe_vgg16(content: Mapping) -> Weights:
     """Caffe's VGG16, under Caffe's or torchvision's names, to weights that want torchvision's pre-processing.
 
-    Caffe's network sees blue, green, red in 0 to 255 less the mean colour. The first convolution takes the
+    Caffe's network sees blue, green, red in 0 to 255 less the mean color. The first convolution takes the
     change of order, scale and mean into its weight and bias, so that its outputs stay as they were, but for
-    the image's outermost pixels: padding is now torchvision's mean colour, a grey level away from Caffe's.
+    the image's outermost pixels: padding is now torchvision's mean color, a gray level away from Caffe's.
 
     Raises:
         ValueError: it is no VGG16 (says what is missing).

@@ -1,13 +1,13 @@
 """Boxes as plain tensors, and the types that pass between the stages."""
 
 from detector.structures.boxes import (
-    apply_deltas,
     box_area,
-    box_deltas,
     box_intersection,
     box_iou,
     boxes_to_rois,
     clip_boxes,
+    decode_boxes,
+    encode_boxes,
     flip_boxes,
     scale_boxes,
 )
@@ -20,13 +20,13 @@ __all__ = [
     "Sample",
     "Scores",
     "Views",
-    "apply_deltas",
     "box_area",
-    "box_deltas",
     "box_intersection",
     "box_iou",
     "boxes_to_rois",
     "clip_boxes",
+    "decode_boxes",
+    "encode_boxes",
     "flip_boxes",
     "scale_boxes",
 ]

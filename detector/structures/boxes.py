@@ -9,9 +9,9 @@ import math
 import torch
 from torch import Tensor
 
-# Units of box deltas: a tenth of the box's size for its centre, a fifth of the logarithm for its size. Plain
+# Units of box deltas: a tenth of the box's size for its center, a fifth of the logarithm for its size. Plain
 # numbers: a tensor of them would have to be copied to the GPU, for which the host waits.
-_CENTRE_UNIT, _SIZE_UNIT = 0.1, 0.2
+_CENTER_UNIT, _SIZE_UNIT = 0.1, 0.2
 _MAX_LOG_SCALE = math.log(1000 / 16)  # no predicted box is larger than its proposal by more
 _MIN_SIZE = 1e-3  # pixels; keeps the deltas of boxes without area finite
 
@@ -41,7 +41,7 @@ def scale_boxes(boxes: Tensor, scale_x: float, scale_y: float) -> Tensor:
 
 
 def flip_boxes(boxes: Tensor, width: float) -> Tensor:
-    """Boxes (N, 4) of an image of the given width mirrored left to right."""
+    """Boxes (N, 4) of an image of the given width flipped left to right."""
     x1, y1, x2, y2 = boxes.unbind(dim=1)
     return torch.stack([width - x2, y1, width - x1, y2], dim=1)
 
@@ -58,27 +58,27 @@ def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
     return torch.stack([x, y], dim=-1).flatten(start_dim=-2)
 
 
-def box_deltas(boxes: Tensor, others: Tensor) -> Tensor:
+def encode_boxes(boxes: Tensor, others: Tensor) -> Tensor:
     """What moves boxes (..., 4) onto others (..., 4), as Fast R-CNN learns it (arXiv 1504.08083).
 
-    (dx, dy, dw, dh): the way of the centre in tenths of the box's width and height, and the natural
+    (dx, dy, dw, dh): the way of the center in tenths of the box's width and height, and the natural
     logarithms of the ratios of width and height in fifths.
     """
-    (centre, size), (other_centre, other_size) = _centre_and_size(boxes), _centre_and_size(others)
-    way, log_scale = (other_centre - centre) / size, (other_size / size).log()
-    return torch.cat([way / _CENTRE_UNIT, log_scale / _SIZE_UNIT], dim=-1)
+    (center, size), (other_center, other_size) = _center_and_size(boxes), _center_and_size(others)
+    way, log_scale = (other_center - center) / size, (other_size / size).log()
+    return torch.cat([way / _CENTER_UNIT, log_scale / _SIZE_UNIT], dim=-1)
 
 
-def apply_deltas(boxes: Tensor, deltas: Tensor) -> Tensor:
-    """Boxes (..., 4) moved by deltas (..., 4) of :func:`box_deltas`, whose inverse it is."""
-    centre, size = _centre_and_size(boxes)
+def decode_boxes(boxes: Tensor, deltas: Tensor) -> Tensor:
+    """Boxes (..., 4) moved by deltas (..., 4) of :func:`encode_boxes`, whose inverse it is."""
+    center, size = _center_and_size(boxes)
     way, log_scale = deltas.split(2, dim=-1)
-    centre = centre + way * _CENTRE_UNIT * size
+    center = center + way * _CENTER_UNIT * size
     half = size * (log_scale * _SIZE_UNIT).clamp(max=_MAX_LOG_SCALE).exp() / 2
-    return torch.cat([centre - half, centre + half], dim=-1)
+    return torch.cat([center - half, center + half], dim=-1)
 
 
-def _centre_and_size(boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """Centres (..., 2) and sizes (..., 2) of boxes (..., 4), x before y."""
+def _center_and_size(boxes: Tensor) -> tuple[Tensor, Tensor]:
+    """Centers (..., 2) and sizes (..., 2) of boxes (..., 4), x before y."""
     first, last = boxes.split(2, dim=-1)
     return (first + last) / 2, (last - first).clamp(min=_MIN_SIZE)

@@ -43,14 +43,14 @@ class Sample(_Comparable):
     proposals: Tensor  # (R, 4) float32 xyxy in pixels of `image`
     labels: Tensor  # (C,) float32, 1 where the image shows the class, else 0
     image_id: str
-    mirrored: bool = False  # is `image` flipped left to right?
+    flipped: bool = False  # is `image` flipped left to right?
     # (2, 3) float32: the network sees image / row 0 - row 1, by channel; None: the image as it is
     normalization: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Views(_Comparable):
-    """One image as the test passes see it: resized, mirrored or not."""
+    """One image as the test passes see it: resized, flipped or not."""
 
     image_id: str
     size: tuple[int, int]  # (height, width) of the original image

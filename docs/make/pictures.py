@@ -20,7 +20,7 @@ from detector.build_model import build_model
 from detector.config import load_cfg
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.resuming import checkpoint_path
-from detector.evaluation.drawing import class_colour, draw_labelled, outermost_pixels
+from detector.evaluation.drawing import class_color, draw_labeled, outermost_pixels
 from detector.layers import proposal_clusters
 from detector.layers.reference_clusters import top_ranking
 from detector.modeling.head import HeadOutputs
@@ -29,7 +29,7 @@ from detector.utils.files import atomic_write
 
 FOLDER = Path(__file__).parents[1] / "images"
 CAPTION, GAP = 26, 8  # pixels
-GREY = (150, 150, 150)
+GRAY = (150, 150, 150)
 
 
 class Panel:
@@ -44,11 +44,11 @@ class Panel:
         self.picture, self.caption = faded, caption
         self.draw = ImageDraw.Draw(self.picture, "RGBA")
 
-    def box(self, box: Tensor, colour: tuple[int, ...], width: int = 1) -> None:
-        self.draw.rectangle(outermost_pixels((box * self.scale).tolist()), outline=colour, width=width)
+    def box(self, box: Tensor, color: tuple[int, ...], width: int = 1) -> None:
+        self.draw.rectangle(outermost_pixels((box * self.scale).tolist()), outline=color, width=width)
 
-    def labelled(self, box: Tensor, text: str, colour: tuple[int, int, int]) -> None:
-        draw_labelled(self.draw, (box * self.scale).tolist(), text, colour, self.picture.width)
+    def labeled(self, box: Tensor, text: str, color: tuple[int, int, int]) -> None:
+        draw_labeled(self.draw, (box * self.scale).tolist(), text, color, self.picture.width)
 
     def middle(self, box: Tensor) -> tuple[float, float]:
         x1, y1, x2, y2 = (box * self.scale).tolist()
@@ -61,7 +61,7 @@ class Panel:
         return self.whole
 
 
-def score_colour(score: float) -> tuple[int, int, int, int]:
+def score_color(score: float) -> tuple[int, int, int, int]:
     """From faint blue (0) to strong red (1)."""
     score = min(1.0, max(0.0, score))
     return round(40 + 215 * score), round(90 * (1 - score)), round(220 * (1 - score)), round(60 + 195 * score)
@@ -80,11 +80,11 @@ def steps_of_pcl(image: Tensor, sample: Sample, mil: Tensor, label: int, name: s
 
     panels.append(Panel(image, f"2. scores of '{name}': {int(top.sum())} top-ranking", 420))
     for row in scores.argsort().tolist():
-        colour = score_colour(float(scores[row] / scores.max()))
-        panels[1].box(boxes[row], colour if top[row] else (*GREY, 40), 2 if top[row] else 1)
+        color = score_color(float(scores[row] / scores.max()))
+        panels[1].box(boxes[row], color if top[row] else (*GRAY, 40), 2 if top[row] else 1)
 
-    centres = [row for row in (found.centres >= 0).nonzero()[:, 0].tolist() if found.labels[row] == label + 1]
-    panels.append(Panel(image, f"3. graph of the top-ranking, centres: {len(centres)}", 420))
+    centers = [row for row in (found.centers >= 0).nonzero()[:, 0].tolist() if found.labels[row] == label + 1]
+    panels.append(Panel(image, f"3. graph of the top-ranking, centers: {len(centers)}", 420))
     graph = panels[2]
     edges = torch.triu(box_iou(boxes[top], boxes[top]) > 0.4, diagonal=1).nonzero().tolist()
     middles = [graph.middle(box) for box in boxes[top]]
@@ -92,19 +92,19 @@ def steps_of_pcl(image: Tensor, sample: Sample, mil: Tensor, label: int, name: s
         graph.draw.line((middles[a], middles[b]), fill=(30, 30, 30, 70))
     for x, y in middles:
         graph.draw.ellipse((x - 3, y - 3, x + 3, y + 3), fill=(30, 30, 30, 200))
-    for number, row in enumerate(centres):
-        graph.labelled(boxes[row], f"{float(found.weights[row]):.3f}", class_colour(number))
+    for number, row in enumerate(centers):
+        graph.labeled(boxes[row], f"{float(found.weights[row]):.3f}", class_color(number))
 
-    numbers = {int(found.clusters[row]): number for number, row in enumerate(centres)}  # of each cluster
+    numbers = {int(found.clusters[row]): number for number, row in enumerate(centers)}  # of each cluster
     members = found.labels == label + 1
     ignored = found.weights == 0
     title = f"4. {int(members.sum())} members, {int(ignored.sum())} ignored, the rest background"
     panels.append(Panel(image, title, 420))
     for row in range(len(boxes)):
         if ignored[row] or not members[row]:
-            panels[3].box(boxes[row], (255, 255, 255, 130) if ignored[row] else (*GREY, 130))
+            panels[3].box(boxes[row], (255, 255, 255, 130) if ignored[row] else (*GRAY, 130))
     for row in members.nonzero()[:, 0].tolist():
-        panels[3].box(boxes[row], (*class_colour(numbers[int(found.clusters[row])]), 220), 2)
+        panels[3].box(boxes[row], (*class_color(numbers[int(found.clusters[row])]), 220), 2)
     return panels
 
 
@@ -120,7 +120,7 @@ def streams_over_training(
             panels.append(Panel(image, f"step {step}, {stream}", 216))
             best = scores.argsort(descending=True)[:25].tolist()
             for row in reversed(best):
-                panels[-1].box(sample.proposals[row], score_colour(float(scores[row] / scores.max())), 1)
+                panels[-1].box(sample.proposals[row], score_color(float(scores[row] / scores.max())), 1)
             panels[-1].box(sample.proposals[best[0]], (255, 220, 0), 3)
     return panels
 

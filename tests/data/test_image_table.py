@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.data.image_table import LabelledBox, find_table, list_labels, picture_name, read_table
+from detector.data.image_table import LabeledBox, find_table, list_labels, picture_name, read_table
 from detector.utils.errors import DataError
 
 BOX = '{"file": "a.jpg", "boxes": [{"label": "cat", "box": [1, 2, 3, %s]}]}'
@@ -59,14 +59,14 @@ def test_json_lines(table):
         {"file": "e.jpg", "boxes": []}
         {"file": "f.jpg", "labels": ["cat"], "boxes": [{"label": "cat", "box": [1, 2, 3, 4]}]}
     """.replace("ANT", '{"label": "ant", "box": [0, 0, 1, 1], "difficult": true}')
-    cat = LabelledBox("cat", (1.0, 2.5, 3.0, 4.0), False)
+    cat = LabeledBox("cat", (1.0, 2.5, 3.0, 4.0), False)
     assert rows_of(table(content, ".jsonl")) == [
         ("a.jpg", ("cat", "dog"), None),
         ("b.jpg", ("cat", "dog"), None),
         ("c.jpg", (), None),
-        ("d.jpg", ("ant", "cat"), (cat, LabelledBox("ant", (0, 0, 1, 1), True))),
+        ("d.jpg", ("ant", "cat"), (cat, LabeledBox("ant", (0, 0, 1, 1), True))),
         ("e.jpg", (), ()),
-        ("f.jpg", ("cat",), (LabelledBox("cat", (1, 2, 3, 4), False),)),
+        ("f.jpg", ("cat",), (LabeledBox("cat", (1, 2, 3, 4), False),)),
     ]
 
 

@@ -124,7 +124,7 @@ def test_a_mere_line_is_padded_to_what_networks_need_and_to_a_multiple(multiple,
     assert collate([white(1, 40, 1)], multiple).images.shape[2:] == padded
 
 
-def test_the_batch_normalises_images_and_pads_them_with_the_mean(device):
+def test_the_batch_normalizes_images_and_pads_them_with_the_mean(device):
     mean, std = (0.5, 0.4, 0.3), (0.25, 0.2, 0.1)
     samples = [
         replace(white(*size, 1), normalization=normalization(mean, std)) for size in ((20, 30), (24, 18))
@@ -248,9 +248,9 @@ def test_one_time_out_is_forgiven():
 
 def test_passes(source, proposals):
     transforms = [
-        TestTransform(size, "shortest", 200, mirrored, **NORMAL)
+        TestTransform(size, "shortest", 200, flipped, **NORMAL)
         for size in (20, 50)
-        for mirrored in (False, True)
+        for flipped in (False, True)
     ]
     dataset = TestDataset(source, proposals, transforms, min_size=2, max_count=7)
     for workers in (0, 2):
@@ -262,7 +262,7 @@ def test_passes(source, proposals):
             assert views.size == source.image_size(index)
             assert torch.equal(boxes, proposals[views.image_id][:7])
             for sample, transform in zip(views.samples, transforms, strict=True):
-                assert sample.mirrored == transform.flip
+                assert sample.flipped == transform.flip
                 new_height, new_width = sample.image.shape[1:]
                 assert min(new_height, new_width) == transform.size
                 back = sample.proposals / torch.tensor([new_width / width, new_height / height] * 2)

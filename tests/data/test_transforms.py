@@ -153,9 +153,9 @@ def test_train_transform_without_flip_keeps_the_sizes_drawn():
 def test_test_transform_is_the_pass_it_names():
     original = sample()
     plain = TestTransform(20, "shortest", 200, False, MEAN, STD)(original)
-    mirrored = TestTransform(20, "shortest", 200, True, MEAN, STD)(original)
+    flipped = TestTransform(20, "shortest", 200, True, MEAN, STD)(original)
     assert plain.image.shape == (3, 20, 30)
     assert torch.equal(plain.image, resize(original, 20, "shortest", 200).image)
     assert plain.normalization.equal(normalization(MEAN, STD))
-    assert torch.equal(mirrored.image, plain.image.flip(2))
-    assert mirrored.proposals.tolist() == [[0, 0, 30, 20], [15, 2.5, 25, 10]]
+    assert torch.equal(flipped.image, plain.image.flip(2))
+    assert flipped.proposals.tolist() == [[0, 0, 30, 20], [15, 2.5, 25, 10]]

@@ -209,7 +209,7 @@ def test_a_checkpoint_of_another_model_says_what_differs_and_what_to_do(tmp_path
         restore_model(other, load_checkpoint(path), path)
 
 
-def test_resuming_needs_the_optimiser_of_the_same_parameters(tmp_path):
+def test_resuming_needs_the_optimizer_of_the_same_parameters(tmp_path):
     path = tmp_path / "a.pt"
     net, optimizer = make()
     save_checkpoint(path, net, None, iteration=1, train_seconds=0.0)

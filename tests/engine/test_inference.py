@@ -38,8 +38,8 @@ class Echo(nn.Module):
         return SimpleNamespace(scores=lambda: scores, deltas=deltas)
 
 
-def sample(value, boxes, mirrored=False):
-    return Sample(torch.full((3, 16, 20), value), boxes, torch.zeros(2), "a", mirrored)
+def sample(value, boxes, flipped=False):
+    return Sample(torch.full((3, 16, 20), value), boxes, torch.zeros(2), "a", flipped)
 
 
 def views(boxes, *samples):
@@ -81,12 +81,12 @@ def test_boxes_move_by_the_mean_of_the_passes():
     torch.testing.assert_close(result.boxes[:, 1], boxes)
 
 
-def test_what_moves_right_in_a_mirrored_image_moves_left():
+def test_what_moves_right_in_a_flipped_image_moves_left():
     boxes = torch.tensor([[10.0, 0, 20, 10]])
-    mirrored = sample(1.0, flip_boxes(boxes, 60), mirrored=True)
-    (result,) = predict(Echo(shift=2.0), [views(boxes, mirrored)], device=CPU)
+    flipped = sample(1.0, flip_boxes(boxes, 60), flipped=True)
+    (result,) = predict(Echo(shift=2.0), [views(boxes, flipped)], device=CPU)
     torch.testing.assert_close(result.boxes[:, 0], boxes - torch.tensor([[2.0, 0, 2, 0]]))
-    (result,) = predict(Echo(shift=2.0), [views(boxes, sample(1.0, boxes), mirrored)], device=CPU)
+    (result,) = predict(Echo(shift=2.0), [views(boxes, sample(1.0, boxes), flipped)], device=CPU)
     torch.testing.assert_close(result.boxes[:, 0], boxes)
 
 

@@ -49,8 +49,8 @@ def test_every_form_of_an_image_gives_the_same(predictor, tmp_path):
         assert found.boxes.equal(expected.boxes)
         assert found.scores.equal(expected.scores)
         assert found.names == expected.names
-    grey = [PIXELS[:, :, 0], PIXELS[:, :, :1], tensor[:1], Image.fromarray(PIXELS[:, :, 0])]
-    first, *others = predictor(grey)
+    gray = [PIXELS[:, :, 0], PIXELS[:, :, :1], tensor[:1], Image.fromarray(PIXELS[:, :, 0])]
+    first, *others = predictor(gray)
     assert all(found.scores.equal(first.scores) for found in others)
 
 

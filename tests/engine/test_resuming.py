@@ -17,7 +17,7 @@ from detector.engine.resuming import (
 
 @pytest.fixture
 def run_folder(tmp_path):
-    """A run folder with checkpoints after 1, 2 and 3 steps, and the network and optimiser to go on with."""
+    """A run folder with checkpoints after 1, 2 and 3 steps, and the network and optimizer to go on with."""
     net, optimizer = make()
     for iteration in (1, 2, 3):
         with torch.no_grad():

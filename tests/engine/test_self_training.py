@@ -56,7 +56,7 @@ def test_the_best_box_of_a_class_that_was_not_found_is_empty():
 
 
 class Source:
-    """Images of one grey each, 51 more than the one before."""
+    """Images of one gray each, 51 more than the one before."""
 
     image_ids = ("a", "b", "c")
 
@@ -65,7 +65,7 @@ class Source:
 
 
 class Detector(nn.Module):
-    """Finds a box in each image, whose score is the image's grey."""
+    """Finds a box in each image, whose score is the image's gray."""
 
     def forward(self, images):
         label = torch.tensor([1])

@@ -70,10 +70,10 @@ def test_what_it_holds(model, tmp_path):
     assert (seen.image_id, seen.labels.tolist()) == ("a", [1, 2])
     assert seen.boxes.equal(views().proposals)
     assert seen.scores.shape == (3, 20, 2)
-    assert seen.centres.shape == seen.clusters.shape == (3, 20)
-    for centres, clusters in zip(seen.centres, seen.clusters, strict=True):
-        assert set(centres[centres >= 0].tolist()) == {1, 2}  # every class of the image, and no other
-        assert len(clusters[centres >= 0].unique()) == int((centres >= 0).sum())  # one centre a cluster
+    assert seen.centers.shape == seen.clusters.shape == (3, 20)
+    for centers, clusters in zip(seen.centers, seen.clusters, strict=True):
+        assert set(centers[centers >= 0].tolist()) == {1, 2}  # every class of the image, and no other
+        assert len(clusters[centers >= 0].unique()) == int((centers >= 0).sum())  # one center a cluster
 
 
 def test_without_refinement_streams_there_are_scores_alone(model):

@@ -12,8 +12,8 @@ def attention(streams=2):
     boxes = torch.tensor([[0.0, 0, 20, 20], [10, 10, 40, 30]])
     scores = torch.tensor([[0.5, 0.1], [0.25, 0.9]]).expand(streams, 2, 2)
     clusters = torch.tensor([[0, 1]] + [[-1, 0]] * (streams - 1))
-    centres = torch.tensor([[2, 5]] + [[-1, 5]] * (streams - 1))
-    return Attention("a/1", torch.tensor([2, 5]), boxes, scores, clusters, centres)
+    centers = torch.tensor([[2, 5]] + [[-1, 5]] * (streams - 1))
+    return Attention("a/1", torch.tensor([2, 5]), boxes, scores, clusters, centers)
 
 
 def test_heat_is_the_sum_of_the_scores_over_each_pixel():
@@ -41,7 +41,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path):
     one, other = load_attention(path)
     assert one.image_id == "a/1"
     assert all(
-        getattr(one, name).equal(getattr(attention(), name)) for name in ("scores", "centres", "labels")
+        getattr(one, name).equal(getattr(attention(), name)) for name in ("scores", "centers", "labels")
     )
     assert other.scores.shape == (1, 2, 2)
     for content in (path.read_bytes()[:100], b""):

@@ -34,7 +34,7 @@ def test_recall_counts_what_reaches_the_threshold_and_no_crowds():
 
 
 @given(st.integers(0, 5), st.integers(0, 6), st.integers(0, 99))
-def test_it_equals_a_slow_twin(images, most, seed):
+def test_it_equals_a_slow_reference(images, most, seed):
     generator = torch.Generator().manual_seed(seed)
     annotations, overlaps, rows = [], [], []
     for _ in range(images):

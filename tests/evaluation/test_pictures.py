@@ -21,8 +21,8 @@ def found(image_id, boxes=(), scores=(), labels=()):
     )
 
 
-class GreySource:
-    """Grey images with one true box each."""
+class GraySource:
+    """Gray images with one true box each."""
 
     class_names = CLASSES
 
@@ -44,8 +44,8 @@ def drawing(detections, size=(100, 200), true_boxes=(), threshold=0.5):
     return draw_detections(image, detections, truth, CLASSES, score_threshold=threshold)
 
 
-def coloured(picture):
-    """Where a picture of grey images has a colour: the drawn detections. (H, W) bool."""
+def colored(picture):
+    """Where a picture of gray images has a color: the drawn detections. (H, W) bool."""
     pixels = np.asarray(picture).astype(int)
     return pixels.max(axis=2) - pixels.min(axis=2) > 30
 
@@ -61,7 +61,7 @@ def test_nothing_is_drawn_on_an_image_without_boxes():
 
 
 def test_a_detection_is_drawn_at_its_box():
-    mask = coloured(drawing(found("a", [(40, 30, 120, 80)], [0.9], [0])))
+    mask = colored(drawing(found("a", [(40, 30, 120, 80)], [0.9], [0])))
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     assert (columns[0], columns[-1], rows[-1]) == (120, 359, 239)  # three times as large; half-open
     assert 60 < rows[0] < 90  # the label stands above the box
@@ -70,11 +70,11 @@ def test_a_detection_is_drawn_at_its_box():
 
 def test_detections_below_the_threshold_are_left_out():
     detections = found("a", [(40, 30, 120, 80), (130, 30, 190, 80)], [0.9, 0.49], [0, 1])
-    assert not coloured(drawing(detections))[:, 380:].any()
-    assert coloured(drawing(detections, threshold=0.49))[:, 380:].any()
+    assert not colored(drawing(detections))[:, 380:].any()
+    assert colored(drawing(detections, threshold=0.49))[:, 380:].any()
 
 
-def test_classes_have_their_own_colours():
+def test_classes_have_their_own_colors():
     one, other = (
         np.asarray(drawing(found("a", [(40, 30, 120, 80)], [0.9], [label])))[200, 121] for label in (0, 1)
     )
@@ -85,12 +85,12 @@ def test_an_image_whose_truth_nobody_drew():
     image = torch.full((3, 100, 200), 128, dtype=torch.uint8)
     detections = found("a", [(40, 30, 120, 80)], [0.9], [0])
     picture = draw_detections(image, detections, None, CLASSES, score_threshold=0.5)
-    assert coloured(picture).any()
+    assert colored(picture).any()
 
 
 def test_the_truth_is_dashed():
     picture = drawing(found("a"), true_boxes=[(40, 30, 120, 80)])
-    assert not coloured(picture).any()
+    assert not colored(picture).any()
     side = np.asarray(picture)[90:240, 120, 0].tolist()
     assert set(side) == {0, 255}
     assert np.count_nonzero(np.diff(side)) > 10
@@ -99,7 +99,7 @@ def test_the_truth_is_dashed():
 @pytest.mark.parametrize("box", [(0, 0, 200, 100), (195, 0, 200, 4), (0, 96, 3, 100), (20, 20, 20, 20)])
 def test_boxes_at_the_border_and_empty_ones_are_drawn(box):
     detections = found("a", [box], [0.9], [1])
-    assert coloured(drawing(detections, true_boxes=[box])).sum() > 500  # the label is there
+    assert colored(drawing(detections, true_boxes=[box])).sum() > 500  # the label is there
 
 
 def test_images_are_chosen_class_by_class():
@@ -117,7 +117,7 @@ def test_images_are_chosen_class_by_class():
 
 def test_pictures_are_written_and_old_ones_removed(tmp_path):
     folder = tmp_path / "pictures"
-    source = GreySource(7)
+    source = GraySource(7)
     detections = [
         found(image_id, [(5, 5, 30, 30)], [i / 10], [0]) for i, image_id in enumerate(source.image_ids)
     ]
@@ -145,7 +145,7 @@ def test_pictures_are_written_and_old_ones_removed(tmp_path):
 
 
 def test_ids_with_folders_make_plain_file_names(tmp_path):
-    source = GreySource(1)
+    source = GraySource(1)
     source.image_ids = ("2007/000001",)
     outputs = OutputFolder(tmp_path, "key")
     paths = write_pictures(outputs, source, [found("2007/000001")], count=1, score_threshold=0.3)
@@ -155,6 +155,6 @@ def test_ids_with_folders_make_plain_file_names(tmp_path):
 def test_the_contact_sheet_shows_every_picture():
     pictures = [Image.new("RGB", (600, 400), (250, 20 * i, 0)) for i in range(6)]
     sheet = contact_sheet(pictures, "legend")
-    colours = {colour for _, colour in sheet.getcolors(maxcolors=100000)}
-    assert all((250, 20 * i, 0) in colours for i in range(6))
+    colors = {color for _, color in sheet.getcolors(maxcolors=100000)}
+    assert all((250, 20 * i, 0) in colors for i in range(6))
     assert contact_sheet(pictures[:2], "legend").width < sheet.width

@@ -6,7 +6,7 @@ from detector.evaluation.samples import choose_samples, draw_sample, write_sampl
 from detector.structures import Annotation
 
 CLASSES = ("cat", "dog")
-GREY = torch.full((3, 100, 200), 128, dtype=torch.uint8)
+GRAY = torch.full((3, 100, 200), 128, dtype=torch.uint8)
 TRUTH = Annotation("a", torch.tensor([[40.0, 30, 120, 80]]), torch.tensor([0]), torch.tensor([False]))
 
 
@@ -19,11 +19,11 @@ def test_samples_show_every_class():
 
 def test_true_boxes_proposals_and_labels_are_drawn():
     proposals = torch.tensor([[100.0, 10, 180, 90], [30, 30, 120, 80]])
-    picture = draw_sample(GREY, torch.tensor([1, 0]), TRUTH, proposals, CLASSES)
+    picture = draw_sample(GRAY, torch.tensor([1, 0]), TRUTH, proposals, CLASSES)
     assert picture.size == (600, 336)  # three times as large, and a strip for the labels
     pixels = np.asarray(picture).astype(int)
-    coloured = pixels.max(axis=2) - pixels.min(axis=2) > 30
-    assert coloured[92:238, 120].all()  # the true box is solid
+    colored = pixels.max(axis=2) - pixels.min(axis=2) > 30
+    assert colored[92:238, 120].all()  # the true box is solid
     assert (pixels[40:260, 539] == 255).all()  # a proposal, white
     assert {0, 255} == set(pixels[100:200, 90, 0])  # the nearest one, dashed
     assert (pixels[300:] < 128).any()  # the name of the label
@@ -33,7 +33,7 @@ def test_images_without_boxes_proposals_or_labels_are_drawn():
     none = torch.zeros(0, 4)
     for annotation in (None, TRUTH):
         for proposals in (None, none):
-            draw_sample(GREY, torch.tensor([0, 0]), annotation, proposals, CLASSES)
+            draw_sample(GRAY, torch.tensor([0, 0]), annotation, proposals, CLASSES)
 
 
 def test_the_sheet(tmp_path):
@@ -41,7 +41,7 @@ def test_the_sheet(tmp_path):
         class_names, image_ids = CLASSES, ("a", "b")
 
         def read_image(self, index):
-            return GREY
+            return GRAY
 
         def labels(self, index):
             return torch.tensor([1, 1])

@@ -1,4 +1,4 @@
-"""VOC's AP and CorLoc against cases worked out by hand, a brute-force twin and pycocotools."""
+"""VOC's AP and CorLoc against cases worked out by hand, a brute-force reference and pycocotools."""
 
 import contextlib
 import io
@@ -186,7 +186,7 @@ def test_corloc_needs_scores_of_every_image():
         corloc([], [annotation("a")], 1)
 
 
-# ---- A twin written from the development kit's description: loops, and exact fractions
+# ---- A reference written from the development kit's description: loops, and exact fractions
 
 
 def exact_iou(a, b):
@@ -199,7 +199,7 @@ def exact_iou(a, b):
     return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
 
 
-def twin_ap(detections, annotations, label, eleven_point):
+def reference_ap(detections, annotations, label, eleven_point):
     results = {image.image_id: image for image in detections}
     queue, objects, total = [], {}, 0
     for truth in annotations:
@@ -263,13 +263,13 @@ def random_case(seed):
 
 
 @pytest.mark.parametrize("eleven_point", [False, True])
-def test_agrees_with_the_twin_on_200_random_cases(eleven_point):
+def test_agrees_with_the_reference_on_200_random_cases(eleven_point):
     informative = 0
     for seed in range(200):
         detections, annotations = random_case(seed)
         ours = voc_ap(detections, annotations, 3, eleven_point=eleven_point)
         for label in range(3):
-            expected = twin_ap(detections, annotations, label, eleven_point)
+            expected = reference_ap(detections, annotations, label, eleven_point)
             if expected is None:
                 assert np.isnan(ours[label]), (seed, label)
             else:

@@ -1,4 +1,4 @@
-"""depthwise_conv2d against its plain twin in float64 and torch's conv2d, and all that every op promises."""
+"""depthwise_conv2d against its reference in float64 and torch's conv2d, and what every op promises."""
 
 from functools import partial
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class Case(NamedTuple):
     def function(self):
         return partial(depthwise_conv2d, stride=self.stride, padding=self.padding, dilation=self.dilation)
 
-    def twin(self):
+    def reference(self):
         return partial(
             reference.depthwise_conv2d, stride=self.stride, padding=self.padding, dilation=self.dilation
         )
@@ -85,10 +85,10 @@ SIZES = [
 CASES = SQUARE + STRIDED + OTHERS + SIZES
 
 
-def assert_matches_twin(case: Case, inputs: list[Tensor | None], **tolerance: float) -> None:
+def assert_matches_reference(case: Case, inputs: list[Tensor | None], **tolerance: float) -> None:
     if inputs[0].dtype == torch.float32:  # the gradient of a weight is a sum over all images and outputs
         tolerance = {"rtol": 2e-5, "atol": 5e-5}
-    op_contract.assert_matches_twin(case.function(), case.twin(), inputs, **tolerance)
+    op_contract.assert_matches_reference(case.function(), case.reference(), inputs, **tolerance)
 
 
 # ---- what it computes ----
@@ -104,18 +104,18 @@ def test_by_hand(device: torch.device) -> None:
 
 @FORMATS
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_matches_twin(case: Case, channels_last: bool, device: torch.device) -> None:
+def test_matches_reference(case: Case, channels_last: bool, device: torch.device) -> None:
     for dtype in (torch.float64, torch.float32):
-        assert_matches_twin(case, case.inputs(device, dtype, channels_last))
+        assert_matches_reference(case, case.inputs(device, dtype, channels_last))
 
 
 @FORMATS
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("case", SQUARE + STRIDED + SIZES + OTHERS[-2:], ids=str)
-def test_half_types_match_twin(
+def test_half_types_match_reference(
     case: Case, dtype: torch.dtype, channels_last: bool, device: torch.device
 ) -> None:
-    assert_matches_twin(case, case.inputs(device, dtype, channels_last))
+    assert_matches_reference(case, case.inputs(device, dtype, channels_last))
 
 
 @FORMATS
@@ -130,7 +130,7 @@ def test_equals_torch(case: Case, channels_last: bool, device: torch.device) -> 
 
 def test_without_bias(device: torch.device) -> None:
     case = Case()
-    assert_matches_twin(case, [*case.inputs(device)[:2], None])
+    assert_matches_reference(case, [*case.inputs(device)[:2], None])
 
 
 def test_one_number_stands_for_two(device: torch.device) -> None:
@@ -167,7 +167,7 @@ def test_only_what_requires_a_gradient_gets_one(device: torch.device, monkeypatc
 
 
 @FORMATS
-def test_nan_and_inf_spread_to_their_neighbours_only(channels_last: bool, device: torch.device) -> None:
+def test_nan_and_inf_spread_to_their_neighbors_only(channels_last: bool, device: torch.device) -> None:
     case = Case((3, 3), channels=4)
     input, weight, bias = case.inputs(device, torch.float32, channels_last)
     expected = depthwise_conv2d(input, weight, bias, padding=1).detach()
@@ -206,8 +206,10 @@ def test_any_layout(case: Case, channels_last: bool, device: torch.device) -> No
 def test_expanded_input(device: torch.device) -> None:
     case = Case()
     input, weight, bias = case.inputs(device)
-    assert_matches_twin(case, [input.detach()[:1].expand_as(input), weight, bias])
-    assert_matches_twin(case, [input, weight.detach()[:1].expand_as(weight), bias.detach()[:1].expand(8)])
+    assert_matches_reference(case, [input.detach()[:1].expand_as(input), weight, bias])
+    assert_matches_reference(
+        case, [input, weight.detach()[:1].expand_as(weight), bias.detach()[:1].expand(8)]
+    )
 
 
 @pytest.mark.parametrize("changes", [{"batch": 0}, {"channels": 0}, {"size": (0, 5)}, {"size": (4, 0)}])

@@ -104,7 +104,7 @@ def test_channels_and_addresses_that_are_no_whole_vectors(dtype: torch.dtype) ->
 
 # The matrix units multiply by zeros too, and NaN times zero is NaN.
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_nan_and_inf_spread_to_their_neighbours_only(dtype: torch.dtype) -> None:
+def test_nan_and_inf_spread_to_their_neighbors_only(dtype: torch.dtype) -> None:
     input, weight, bias = make_inputs((2, 8, 20, 60), 7, dtype)
     expected = depthwise_conv2d(input, weight, bias, padding=3).detach()
     broken = input.detach().clone(memory_format=torch.preserve_format)

@@ -1,4 +1,4 @@
-"""depthwise_conv2d against its twin on shapes that hypothesis draws."""
+"""depthwise_conv2d against its reference on shapes that hypothesis draws."""
 
 import op_contract
 import torch
@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_contract import random
 
-from detector.layers import depthwise_conv2d, reference
+from detector.layers import depthwise_conv2d
 
 
 @st.composite
@@ -27,7 +27,7 @@ def convolutions(draw: st.DrawFn) -> tuple[dict, list[int], list[int]]:
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=convolutions(), channels_last=st.booleans())
-def test_matches_twin_on_drawn_shapes(drawn: tuple, channels_last: bool, device: torch.device) -> None:
+def test_matches_reference_on_drawn_shapes(drawn: tuple, channels_last: bool, device: torch.device) -> None:
     sizes, shape, weight_shape = drawn
     input = random(*shape, device=device).detach()
     if channels_last:
@@ -41,7 +41,7 @@ def test_matches_twin_on_drawn_shapes(drawn: tuple, channels_last: bool, device:
     def function(*tensors: torch.Tensor) -> torch.Tensor:
         return depthwise_conv2d(*tensors, **sizes)
 
-    def twin(*tensors: torch.Tensor) -> torch.Tensor:
+    def reference(*tensors: torch.Tensor) -> torch.Tensor:
         return reference.depthwise_conv2d(*tensors, **sizes)
 
-    op_contract.assert_matches_twin(function, twin, inputs)
+    op_contract.assert_matches_reference(function, reference, inputs)

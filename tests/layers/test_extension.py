@@ -41,7 +41,7 @@ def test_stub_lists_every_op() -> None:
 
 @pytest.mark.slow
 def test_jit_compiles_the_sources_and_agrees(tmp_path: Path) -> None:
-    compiler = tmp_path / "g++"  # optimising takes three times as long, and would show nothing
+    compiler = tmp_path / "g++"  # optimizing takes three times as long, and would show nothing
     compiler.write_text('#!/bin/sh\nexec g++ "$@" -O0\n')
     compiler.chmod(0o755)
     code = """

@@ -1,4 +1,4 @@
-"""lltm and lltm_sequence against their plain twins in float64, and all that every op promises."""
+"""lltm and lltm_sequence against their plain references in float64, and all that every op promises."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from op_contract import (
     assert_equal,
     assert_graph_capture,
     assert_host_never_waits,
-    assert_matches_twin,
+    assert_matches_reference,
     assert_repeats_bitwise,
     assert_runs_on_a_second_stream,
     outputs_and_gradients,
@@ -28,8 +28,8 @@ FORWARD = torch.ops.detector.lltm_forward.default
 BACKWARD = torch.ops.detector.lltm_backward.default
 NAMES = ("input", "weight", "bias", "h", "c")
 PAIRS = [(lltm, reference.lltm, None), (lltm_sequence, reference.lltm_sequence, 4)]
-BOTH = pytest.mark.parametrize(("function", "twin", "steps"), PAIRS, ids=["cell", "sequence"])
-# torch's products and the sums of ours go in another order than the twin's.
+BOTH = pytest.mark.parametrize(("function", "reference", "steps"), PAIRS, ids=["cell", "sequence"])
+# torch's products and the sums of ours go in another order than the reference's.
 TOLERANCE = {torch.float64: {}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 TOLERANCE |= {dtype: {"rtol": 5e-2, "atol": 5e-2} for dtype in (torch.float16, torch.bfloat16)}
 
@@ -73,25 +73,25 @@ def test_by_hand(device: torch.device) -> None:
 @BOTH
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", [(3, 5, 7), (16, 32, 128), (1, 1, 1), (5, 3, 33)])
-def test_matches_twin(
+def test_matches_reference(
     function: Callable,
-    twin: Callable,
+    reference: Callable,
     steps: int | None,
     sizes: tuple,
     dtype: torch.dtype,
     device: torch.device,
 ) -> None:
     inputs = make_inputs(*sizes, steps, dtype, device)
-    assert_matches_twin(function, twin, inputs, **TOLERANCE[dtype])
+    assert_matches_reference(function, reference, inputs, **TOLERANCE[dtype])
 
 
 # A GPU adds the bias after the product, and from 2^16 states on takes them in packs where they fit.
 @BOTH
 @pytest.mark.parametrize("sizes", [(130, 20, 200), (330, 20, 200), (330, 21, 200)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_large_products_match_twin(
+def test_large_products_match_reference(
     function: Callable,
-    twin: Callable,
+    reference: Callable,
     steps: int | None,
     dtype: torch.dtype,
     sizes: tuple[int, int, int],
@@ -99,17 +99,17 @@ def test_large_products_match_twin(
 ) -> None:
     inputs = make_inputs(*sizes, steps, dtype=dtype, device=device)
     inputs[2] = inputs[2].detach().repeat_interleave(2)[::2].requires_grad_()  # a bias with gaps
-    assert_matches_twin(
-        function, twin, inputs, **({"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {})
+    assert_matches_reference(
+        function, reference, inputs, **({"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {})
     )
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.tuples(*[st.integers(0, 12)] * 3), steps=st.integers(0, 5), seed=st.integers(0, 99))
-def test_matches_twin_on_drawn_shapes(sizes: tuple, steps: int, seed: int, device: torch.device) -> None:
-    function, twin = (lltm_sequence, reference.lltm_sequence) if steps else (lltm, reference.lltm)
+def test_matches_reference_on_drawn_shapes(sizes: tuple, steps: int, seed: int, device: torch.device) -> None:
+    function, expected = (lltm_sequence, reference.lltm_sequence) if steps else (lltm, reference.lltm)
     sizes = (sizes[0], sizes[1], max(sizes[2], 1))  # torch's linear makes nothing of an empty state
-    assert_matches_twin(function, twin, make_inputs(*sizes, steps or None, device=device, seed=seed))
+    assert_matches_reference(function, expected, make_inputs(*sizes, steps or None, device=device, seed=seed))
 
 
 @pytest.mark.parametrize("sizes", [(0, 5, 7), (3, 0, 7), (3, 5, 0), (0, 0, 0)])
@@ -125,7 +125,7 @@ def test_empty(sizes: tuple[int, int, int], device: torch.device) -> None:
 
 
 @BOTH
-def test_gradcheck(function: Callable, twin: Callable, steps: int | None, device: torch.device) -> None:
+def test_gradcheck(function: Callable, reference: Callable, steps: int | None, device: torch.device) -> None:
     inputs = make_inputs(2, 3, 4, steps, device=device)
     assert torch.autograd.gradcheck(function, inputs, nondet_tol=0.0)
 
@@ -141,7 +141,7 @@ def test_gradients_of_one_output(used: int, device: torch.device) -> None:
 @BOTH
 @pytest.mark.parametrize("needed", NAMES)
 def test_only_the_needed_gradients(
-    needed: str, function: Callable, twin: Callable, steps: int | None, device: torch.device
+    needed: str, function: Callable, reference: Callable, steps: int | None, device: torch.device
 ) -> None:
     inputs = make_inputs(steps=steps, device=device)
     expected = outputs_and_gradients(function, inputs)
@@ -169,7 +169,7 @@ def test_huge_gates_give_no_nan(dtype: torch.dtype, device: torch.device) -> Non
     weight = torch.cat([torch.zeros(3, 1), torch.eye(3)], dim=1).to(device, dtype)
     inputs = [gates, weight, weight.new_zeros(3), zero, zero]
     tensors = [tensor.clone().requires_grad_(i != 1) for i, tensor in enumerate(inputs)]
-    assert_matches_twin(lltm, reference.lltm, tensors, **TOLERANCE[dtype])
+    assert_matches_reference(lltm, reference.lltm, tensors, **TOLERANCE[dtype])
     assert all(tensor.isfinite().all() for tensor in outputs_and_gradients(lltm, tensors))
 
 
@@ -218,7 +218,7 @@ def test_modules(module_type: type[LLTM], shape: tuple[int, ...]) -> None:
 
 
 @BOTH
-def test_any_layout(function: Callable, twin: Callable, steps: int | None, device: torch.device) -> None:
+def test_any_layout(function: Callable, reference: Callable, steps: int | None, device: torch.device) -> None:
     # torch's products may take another path for other strides.
     assert_any_layout(function, make_inputs(steps=steps, device=device), rtol=1e-12, atol=1e-12)
 
@@ -226,7 +226,7 @@ def test_any_layout(function: Callable, twin: Callable, steps: int | None, devic
 @BOTH
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_ten_repeats_are_bitwise_equal(
-    function: Callable, twin: Callable, steps: int | None, dtype: torch.dtype, device: torch.device
+    function: Callable, reference: Callable, steps: int | None, dtype: torch.dtype, device: torch.device
 ) -> None:
     assert_repeats_bitwise(function, make_inputs(16, 32, 128, steps, dtype, device))
 
@@ -254,7 +254,7 @@ def test_opcheck(dtype: torch.dtype, steps: int | None, device: torch.device) ->
 
 
 @BOTH
-def test_compiles(function: Callable, twin: Callable, steps: int | None, device: torch.device) -> None:
+def test_compiles(function: Callable, reference: Callable, steps: int | None, device: torch.device) -> None:
     shapes = [(3, 5, 7), (4, 6, 9)]
     assert_compiles(function, *(make_inputs(*shape, steps, device=device) for shape in shapes))
 
@@ -279,7 +279,7 @@ def test_export(module_type: type[LLTM], device: torch.device) -> None:
 @BOTH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_autocast_keeps_the_dtype_and_computes_in_float32(
-    function: Callable, twin: Callable, steps: int | None, dtype: torch.dtype, device: torch.device
+    function: Callable, reference: Callable, steps: int | None, dtype: torch.dtype, device: torch.device
 ) -> None:
     inputs = make_inputs(steps=steps, dtype=dtype, device=device)
     expected = outputs_and_gradients(function, [t.detach().float().requires_grad_() for t in inputs])
@@ -372,7 +372,7 @@ def test_cuda_arguments_on_two_devices() -> None:
 
 @pytest.mark.cuda
 @BOTH
-def test_cuda_equals_cpu(function: Callable, twin: Callable, steps: int | None) -> None:
+def test_cuda_equals_cpu(function: Callable, reference: Callable, steps: int | None) -> None:
     inputs = make_inputs(300, 40, 70, steps, torch.float32)
     expected = outputs_and_gradients(function, inputs)
     actual = outputs_and_gradients(function, [t.detach().cuda().requires_grad_() for t in inputs])
@@ -381,7 +381,7 @@ def test_cuda_equals_cpu(function: Callable, twin: Callable, steps: int | None) 
 
 @pytest.mark.cuda
 @BOTH
-def test_cuda_streams_and_graphs(function: Callable, twin: Callable, steps: int | None) -> None:
+def test_cuda_streams_and_graphs(function: Callable, reference: Callable, steps: int | None) -> None:
     inputs = make_inputs(16, 32, 128, steps, torch.float32, "cuda")
     assert_host_never_waits(function, inputs)
     assert_runs_on_a_second_stream(function, inputs)

@@ -53,7 +53,7 @@ def test_sizes_around_bands_and_chunks(size: int, make: Callable, device: torch.
 
 
 @pytest.mark.parametrize("make", SETS)
-def test_matches_twin(make: Callable, device: torch.device) -> None:
+def test_matches_reference(make: Callable, device: torch.device) -> None:
     for boxes, scores, idxs, threshold in hard_sets(make, [60], range(5)):
         inputs = boxes.to(device), scores.to(device)
         assert torch.equal(nms(*inputs, threshold), reference.nms(*inputs, threshold))

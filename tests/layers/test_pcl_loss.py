@@ -1,9 +1,9 @@
-"""pcl_loss against its plain twin in float64."""
+"""pcl_loss against its plain reference in float64."""
 
 import pytest
 import torch
 from op_contract import DTYPES
-from pcl_loss_cases import Case, assert_matches_twin, loss_and_grad, make_case
+from pcl_loss_cases import Case, assert_matches_reference, loss_and_grad, make_case
 
 from detector.layers import PCLLoss, pcl_loss
 
@@ -28,23 +28,25 @@ def test_by_hand(device: torch.device) -> None:
 
 @pytest.mark.parametrize("counts", [None, [20], [11, 0, 30, 1]])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_matches_twin(dtype: torch.dtype, counts: list[int] | None, device: torch.device) -> None:
-    assert_matches_twin(make_case(device, dtype, counts=counts))
+def test_matches_reference(dtype: torch.dtype, counts: list[int] | None, device: torch.device) -> None:
+    assert_matches_reference(make_case(device, dtype, counts=counts))
 
 
 @pytest.mark.parametrize("num_rows", [1, 31, 33, 1025, 5000])
-def test_matches_twin_at_many_sizes(num_rows: int, device: torch.device) -> None:
-    assert_matches_twin(make_case(device, torch.float32, num_rows=num_rows, num_classes=20, num_clusters=50))
+def test_matches_reference_at_many_sizes(num_rows: int, device: torch.device) -> None:
+    assert_matches_reference(
+        make_case(device, torch.float32, num_rows=num_rows, num_classes=20, num_clusters=50)
+    )
 
 
 def test_more_clusters_than_warps(device: torch.device) -> None:
-    assert_matches_twin(make_case(device, torch.float32, num_rows=700, num_clusters=700))
+    assert_matches_reference(make_case(device, torch.float32, num_rows=700, num_clusters=700))
 
 
 def test_upstream_gradient(device: torch.device) -> None:
     case = make_case(device, counts=[11, 8, 30])
-    assert_matches_twin(case, torch.tensor([2.5, -0.5, 0], device=device, dtype=torch.float64))
-    assert_matches_twin(make_case(device), torch.tensor(1024.0, device=device, dtype=torch.float64))
+    assert_matches_reference(case, torch.tensor([2.5, -0.5, 0], device=device, dtype=torch.float64))
+    assert_matches_reference(make_case(device), torch.tensor(1024.0, device=device, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("counts", [None, [4, 0, 7]])
@@ -74,7 +76,7 @@ def test_only_probs_get_a_gradient(device: torch.device) -> None:
 def test_probabilities_are_clamped(device: torch.device) -> None:
     case = make_case(device)
     case.probs[::2] = 0
-    assert_matches_twin(case)
+    assert_matches_reference(case)
     case.probs.zero_()
     loss, grad = loss_and_grad(case)
     torch.testing.assert_close(loss, -torch.tensor(1e-9).log() * case.weights.mean(), check_dtype=False)
@@ -90,7 +92,7 @@ def test_only_background_or_only_members(kept: str, device: torch.device) -> Non
     else:
         row = (~background).nonzero()[0]
         case.labels[background], case.clusters[background] = case.labels[row], case.clusters[row]
-    assert_matches_twin(case)
+    assert_matches_reference(case)
 
 
 def test_empty(device: torch.device) -> None:
@@ -100,7 +102,7 @@ def test_empty(device: torch.device) -> None:
         assert grad.shape == (0, 6)
     background_only = make_case(device, num_rows=8, num_classes=5)
     probs, zeros = background_only.probs[:, :1], torch.zeros(8, dtype=torch.int64, device=device)
-    assert_matches_twin(Case(probs, zeros, background_only.weights, zeros - 1))
+    assert_matches_reference(Case(probs, zeros, background_only.weights, zeros - 1))
 
 
 def test_counts_may_be_on_any_device(device: torch.device) -> None:

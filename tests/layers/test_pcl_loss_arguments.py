@@ -6,7 +6,7 @@ import torch
 from op_contract import DTYPES
 from pcl_loss_cases import (
     Case,
-    assert_matches_twin,
+    assert_matches_reference,
     broken,
     differentiable,
     loss_and_grad,
@@ -29,7 +29,7 @@ def test_any_strides(counts: list[int] | None, device: torch.device) -> None:
 
 def test_expanded_inputs(device: torch.device) -> None:
     case = make_case(device, counts=[11, 26])
-    assert_matches_twin(
+    assert_matches_reference(
         case._replace(probs=case.probs[:1].expand(37, -1), weights=case.weights[:1].expand(37))
     )
 

@@ -6,7 +6,7 @@ import torch
 from op_contract import DTYPES
 from pcl_loss_cases import (
     Case,
-    assert_matches_twin,
+    assert_matches_reference,
     broken,
     differentiable,
     loss_and_grad,
@@ -111,5 +111,5 @@ def test_cuda_more_images_than_a_grid_is_high() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cuda_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
-    assert_matches_twin(make_case(cuda, dtype, counts=[40, 0, 1100], num_clusters=40))
-    assert_matches_twin(make_case(cuda, dtype, num_rows=70))
+    assert_matches_reference(make_case(cuda, dtype, counts=[40, 0, 1100], num_clusters=40))
+    assert_matches_reference(make_case(cuda, dtype, num_rows=70))

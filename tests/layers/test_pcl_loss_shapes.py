@@ -1,4 +1,4 @@
-"""pcl_loss against its twin on shapes that hypothesis draws."""
+"""pcl_loss against its reference on shapes that hypothesis draws."""
 
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -23,7 +23,7 @@ def batches(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], int]:
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=batches(), seed=st.integers(0, 99))
-def test_matches_twin_on_drawn_shapes(batch: tuple, seed: int, device: torch.device) -> None:
+def test_matches_reference_on_drawn_shapes(batch: tuple, seed: int, device: torch.device) -> None:
     counts, labels, clusters, num_classes = batch
     generator = torch.Generator().manual_seed(seed)
     rows = len(labels)

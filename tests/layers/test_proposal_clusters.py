@@ -1,4 +1,4 @@
-"""proposal_clusters against its plain twin, bit for bit."""
+"""proposal_clusters against its plain reference, bit for bit."""
 
 from pathlib import Path
 
@@ -35,10 +35,10 @@ def test_pcl_by_hand(device: torch.device) -> None:
         torch.ones(1, 1, device=device),
         torch.tensor([9]),
         method="pcl",
-        max_centres=2,
+        max_centers=2,
     )
     # Six are top-ranking. Row 0, of degree 3, wins, with the weight of row 2; then row 3, which leaves one.
-    assert found.centres.tolist() == [0, -1, -1, 1, -1, -1, -1, -1, -1]
+    assert found.centers.tolist() == [0, -1, -1, 1, -1, -1, -1, -1, -1]
     # IoU with row 0: row 6 6/14, row 7 2/18; with row 3: row 4 9/11
     assert found.clusters.tolist() == [0, 0, 0, 1, 1, -1, -1, -1, -1]
     assert found.labels.tolist() == [1, 1, 1, 1, 1, 0, 0, 0, 0]
@@ -52,12 +52,12 @@ def test_oicr_by_hand(device: torch.device) -> None:
     labels = torch.tensor([[1.0, 0, 1]], device=device)
     found = proposal_clusters(boxes, scores, labels, torch.tensor([3]), method="oicr")
     # Row 0, the first of the best, is out of the pool when the third class chooses.
-    assert found.centres.tolist() == [0, 1, -1]
+    assert found.centers.tolist() == [0, 1, -1]
     assert found.labels.tolist() == [1, 3, 0]
     assert torch.equal(found.weights.cpu(), torch.tensor([0.9, 0.7, 0]))
 
 
-def test_background_that_covers_a_centre_by_hand(device: torch.device) -> None:
+def test_background_that_covers_a_center_by_hand(device: torch.device) -> None:
     whole, most = [-10.0, -10, 20, 20], [1.0, 0, 30, 10]  # of square(0): all of it, 9 tenths
     boxes = torch.tensor([square(0), whole, most, square(1), square(8), square(100)], device=device)
     scores = torch.tensor([0.9, 0.5, 0.5, 0.5, 0.5, 0.5], device=device)[:, None]
@@ -75,7 +75,7 @@ def test_background_that_covers_a_centre_by_hand(device: torch.device) -> None:
     assert weights[0.9, 0.2] == [0.9, 0.9, 0, 0.9, 0.9, 0]
 
 
-def test_nothing_covers_a_centre_without_area(device: torch.device) -> None:
+def test_nothing_covers_a_center_without_area(device: torch.device) -> None:
     boxes = torch.tensor([[5.0, 5, 5, 9], square(0)], device=device)
     scores = torch.tensor([[0.9], [0.1]], device=device)
     case = (boxes, scores, torch.ones(1, 1, device=device), torch.tensor([2]))
@@ -89,11 +89,11 @@ def test_mist_by_hand(device: torch.device) -> None:
     case = (boxes, scores, torch.ones(1, 1, device=device), torch.tensor([6]))
     # In the order of the scores: rows 2, 3, 1, 4 | 0, 5. Only rows 0 and 1 overlap by more than 0.2.
     found = proposal_clusters(*case, method="mist", top_share=0.6)
-    assert found.centres.tolist() == [-1, 2, 0, 1, 3, -1]
+    assert found.centers.tolist() == [-1, 2, 0, 1, 3, -1]
     found = proposal_clusters(*case, method="mist", top_share=1.0)
-    assert found.centres.tolist() == [-1, 2, 0, 1, 3, 4]
+    assert found.centers.tolist() == [-1, 2, 0, 1, 3, 4]
     found = proposal_clusters(*case, method="mist", top_share=0.0, nms_iou=0.0)
-    assert found.centres.tolist() == [-1, -1, 0, -1, -1, -1]
+    assert found.centers.tolist() == [-1, -1, 0, -1, -1, -1]
 
 
 @given(
@@ -108,7 +108,7 @@ def test_mist_by_hand(device: torch.device) -> None:
     options=st.fixed_dictionaries(
         {
             "graph_iou": st.sampled_from([0.0, 0.4, 0.7]),
-            "max_centres": st.integers(1, 6),
+            "max_centers": st.integers(1, 6),
             "nms_iou": st.sampled_from([0.2, 0.5]),
             "top_share": st.sampled_from([0.15, 0.5, 1.0]),
             "member_iou": st.sampled_from([0.5, 0.6]),
@@ -119,7 +119,7 @@ def test_mist_by_hand(device: torch.device) -> None:
     ),
 )
 @settings(max_examples=400, deadline=None)
-def test_equals_twin(
+def test_equals_reference(
     counts: list[int],
     num_classes: int,
     boxes: str,
@@ -138,7 +138,7 @@ def test_equals_twin(
 
 
 @pytest.mark.parametrize("first", range(0, 1000, 250))
-def test_equals_twin_in_a_thousand_cases(first: int) -> None:
+def test_equals_reference_in_a_thousand_cases(first: int) -> None:
     for number in range(first, first + 250):
         case, options = numbered_case(number)
         assert_same(proposal_clusters(*case, **options), reference.proposal_clusters(*case, **options))
@@ -146,14 +146,14 @@ def test_equals_twin_in_a_thousand_cases(first: int) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scores", ["even", "all equal", "saturated"])
-def test_equals_twin_at_a_real_size(scores: str, method: str, device: torch.device) -> None:
+def test_equals_reference_at_a_real_size(scores: str, method: str, device: torch.device) -> None:
     case = make_case([700, 1300], 3, boxes="on a grid", scores=scores, positive=1)
     expected = reference.proposal_clusters(*case, method=method)
     assert_same(proposal_clusters(*case.to(device), method=method), expected)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_equals_twin_on_recorded_score_maps(method: str, device: torch.device) -> None:
+def test_equals_reference_on_recorded_score_maps(method: str, device: torch.device) -> None:
     """What a detector trained on Toybox gives: recorded by data/record_score_maps.py."""
     with np.load(Path(__file__).with_name("data") / "score_maps.npz") as file:
         maps = {name: torch.from_numpy(file[name]) for name in file.files}
@@ -188,7 +188,7 @@ def test_streams_do_not_touch_each_other(method: str, device: torch.device) -> N
     streams = streams.contiguous().movedim(1, 0)  # any strides
     found = proposal_clusters(*case._replace(scores=streams), method=method)
     assert (
-        found.labels.shape == found.weights.shape == found.clusters.shape == found.centres.shape == (3, 111)
+        found.labels.shape == found.weights.shape == found.clusters.shape == found.centers.shape == (3, 111)
     )
     for stream, scores in enumerate(streams):
         alone = proposal_clusters(*case._replace(scores=scores), method=method)
@@ -212,7 +212,7 @@ def test_nothing_to_cluster(method: str, device: torch.device) -> None:
         found = proposal_clusters(*make_case(counts, num_classes, positive=1).to(device), method=method)
         assert found.labels.tolist() == [0] * sum(counts)
         assert found.weights.tolist() == [0] * sum(counts)
-        assert found.clusters.tolist() == found.centres.tolist() == [-1] * sum(counts)
+        assert found.clusters.tolist() == found.centers.tolist() == [-1] * sum(counts)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -230,11 +230,11 @@ def test_no_positive_class_gives_a_loss_of_zero(method: str, device: torch.devic
 def test_more_positive_classes_than_proposals(method: str, device: torch.device) -> None:
     case = make_case([3], 40, positive=1)
     found = proposal_clusters(*case.to(device), method=method)
-    assert sorted(found.centres.tolist()) == [0, 1, 2]
+    assert sorted(found.centers.tolist()) == [0, 1, 2]
     assert_same(found, reference.proposal_clusters(*case, method=method))
 
 
-def test_centres_have_no_gradient(device: torch.device) -> None:
+def test_centers_have_no_gradient(device: torch.device) -> None:
     case = make_case([30]).to(device)
     found = proposal_clusters(case.boxes, case.scores.requires_grad_(), *case[2:], method="pcl")
     assert not any(tensor.requires_grad for tensor in found)

@@ -129,8 +129,8 @@ def test_bad_options() -> None:
     case = make_case([6, 4], 3)
     with pytest.raises(ValueError, match="method is 'wsddn', expected one of pcl, oicr, mist"):
         proposal_clusters(*case, method="wsddn")
-    with pytest.raises(ValueError, match="max_centres is 0, expected at least 1"):
-        proposal_clusters(*case, method="pcl", max_centres=0)
+    with pytest.raises(ValueError, match="max_centers is 0, expected at least 1"):
+        proposal_clusters(*case, method="pcl", max_centers=0)
 
 
 FRACTIONS = ["graph_iou", "nms_iou", "member_iou", "ignore_iou", "ignore_cover", "cover_iou", "top_share"]
@@ -143,16 +143,16 @@ def test_fractions_out_of_range(name: str, value: float) -> None:
         proposal_clusters(*make_case([6, 4], 3), method="pcl", **{name: value})
 
 
-# method, edge_iou, max_centres, top_share, member_iou, ignore_iou, ignore_cover, cover_iou
+# method, edge_iou, max_centers, top_share, member_iou, ignore_iou, ignore_cover, cover_iou
 GOOD_OPTIONS = {
-    "method": 0, "edge_iou": 0.4, "max_centres": 5, "top_share": 0.15, "member_iou": 0.5, "ignore_iou": 0.1,
+    "method": 0, "edge_iou": 0.4, "max_centers": 5, "top_share": 0.15, "member_iou": 0.5, "ignore_iou": 0.1,
     "ignore_cover": 0.9, "cover_iou": 0.2,
 }  # fmt: skip
-BAD_OPTIONS = [("method", 3), ("method", -1), ("max_centres", 0), ("top_share", 0.0)]
+BAD_OPTIONS = [("method", 3), ("method", -1), ("max_centers", 0), ("top_share", 0.0)]
 BAD_OPTIONS += [
     (name, value)
     for name in GOOD_OPTIONS
-    if name not in ("method", "max_centres")
+    if name not in ("method", "max_centers")
     for value in (2.0, -0.1, math.nan, math.inf)
 ]
 
@@ -165,9 +165,9 @@ def test_the_op_itself_refuses_bad_options(name: str, value: float, device: torc
         OP(*case, *(GOOD_OPTIONS | {name: value}).values())
 
 
-def test_any_number_of_centres(device: torch.device) -> None:
+def test_any_number_of_centers(device: torch.device) -> None:
     case = make_case([60, 40], 3, positive=1).to(device)
-    most, more = (proposal_clusters(*case, method="pcl", max_centres=n) for n in (100, 2**40))
+    most, more = (proposal_clusters(*case, method="pcl", max_centers=n) for n in (100, 2**40))
     assert_same(more, most)
 
 

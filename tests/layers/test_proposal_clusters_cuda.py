@@ -91,7 +91,7 @@ def test_cuda_shows_bad_values_as_nan(method: str, monkeypatch: pytest.MonkeyPat
         assert found.weights[rows[name]].isnan().all()
         assert ((found.labels >= 0) & (found.labels <= 3)).all()
         assert ((found.clusters >= -1) & (found.clusters < 10)).all()
-        assert ((found.centres >= -1) & (found.centres < 10)).all()
+        assert ((found.centers >= -1) & (found.centers < 10)).all()
         if name != "counts":
             assert not found.weights[:6].isnan().any()  # the other image
 

@@ -10,13 +10,13 @@ from detector.layers.reference_clusters import top_ranking
 
 
 def top_count_of_op(scores: Tensor) -> int:
-    """The size of the top cluster: of equal boxes the first top-ranking one becomes the centre."""
+    """The size of the top cluster: of equal boxes the first top-ranking one becomes the center."""
     ascending = scores.sort()[0]
     boxes = torch.tensor([[0.0, 0, 10, 10]]).expand(len(scores), 4)
     found = proposal_clusters(
         boxes, ascending[:, None], torch.ones(1, 1), torch.tensor([len(scores)]), method="pcl"
     )
-    return len(scores) - int((found.centres == 0).nonzero())
+    return len(scores) - int((found.centers == 0).nonzero())
 
 
 def inertia(scores: np.ndarray, sizes: tuple[int, ...]) -> float:
@@ -60,7 +60,7 @@ def test_three_means_is_never_worse_than_scikit_learn() -> None:
         ([0.5, 0.5], 2),
         ([0.5, 0.25], 1),
         ([0.5, 0.25, 0.5], 2),
-        ([0.125, 0.25, 0.375, 0.5], 1),  # any two neighbours may share a cluster
+        ([0.125, 0.25, 0.375, 0.5], 1),  # any two neighbors may share a cluster
         ([0.125, 0.25, 0.25, 0.5, 0.5, 0.5], 3),
         ([1e-12, 1e-10, 0.5], 1),  # below 1e-9 scores are equal
         ([1.0, 2.0, 0.5, 0.25], 2),  # above 1 too

@@ -1,4 +1,4 @@
-"""quick_gelu against its plain twin in float64, and all that every op promises."""
+"""quick_gelu against its plain reference in float64, and all that every op promises."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ from op_contract import (
     assert_equal,
     assert_graph_capture,
     assert_host_never_waits,
-    assert_matches_twin,
+    assert_matches_reference,
     assert_repeats_bitwise,
     assert_runs_on_a_second_stream,
     outputs_and_gradients,
@@ -41,17 +41,17 @@ def test_by_hand(device: torch.device) -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5, 7), (4099,), (2, 3, 64, 65)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_matches_twin(dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> None:
-    assert_matches_twin(quick_gelu, reference.quick_gelu, [random(*shape, dtype=dtype, device=device)])
+def test_matches_reference(dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> None:
+    assert_matches_reference(quick_gelu, reference.quick_gelu, [random(*shape, dtype=dtype, device=device)])
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shape=st.lists(st.integers(0, 9), max_size=5), seed=st.integers(0, 99), scale=st.floats(0.01, 100))
-def test_matches_twin_on_drawn_shapes(
+def test_matches_reference_on_drawn_shapes(
     shape: list[int], seed: int, scale: float, device: torch.device
 ) -> None:
     input = (random(*shape, device=device, seed=seed).detach() * scale).requires_grad_()
-    assert_matches_twin(quick_gelu, reference.quick_gelu, [input])
+    assert_matches_reference(quick_gelu, reference.quick_gelu, [input])
 
 
 def test_float32_is_as_exact_as_its_argument(device: torch.device) -> None:
@@ -66,7 +66,7 @@ def test_float32_is_as_exact_as_its_argument(device: torch.device) -> None:
 def test_extreme_and_not_finite_input(dtype: torch.dtype, device: torch.device) -> None:
     values = [torch.nan, 0.0, -0.0, 6e4, -6e4, 88.0, -88.0, 60.0, -60.0, 1e-7]
     input = torch.tensor(values, dtype=dtype, device=device).requires_grad_()
-    assert_matches_twin(quick_gelu, reference.quick_gelu, [input], equal_nan=True, atol=1e-6, rtol=1e-2)
+    assert_matches_reference(quick_gelu, reference.quick_gelu, [input], equal_nan=True, atol=1e-6, rtol=1e-2)
     assert torch.signbit(quick_gelu(input)[2])
 
 
@@ -123,7 +123,7 @@ def test_second_derivative_in_lower_precision(dtype: torch.dtype, device: torch.
         return torch.autograd.grad(function(input).sum(), input, create_graph=True)[0]
 
     input = random(50, dtype=dtype, device=device)
-    assert_matches_twin(partial(slope, quick_gelu), partial(slope, reference.quick_gelu), [input])
+    assert_matches_reference(partial(slope, quick_gelu), partial(slope, reference.quick_gelu), [input])
 
 
 # ---- layouts ----
@@ -147,7 +147,7 @@ def test_dense_layouts_are_kept_and_not_copied(order: tuple[int, ...], device: t
 def test_memory_that_starts_between_packs(device: torch.device) -> None:
     base = random(4100, dtype=torch.float32, device=device)
     for start in (1, 2, 3):
-        assert_matches_twin(quick_gelu, reference.quick_gelu, [base.detach()[start:].requires_grad_()])
+        assert_matches_reference(quick_gelu, reference.quick_gelu, [base.detach()[start:].requires_grad_()])
 
 
 # ---- the same bits ----
@@ -249,7 +249,7 @@ def test_cuda_more_than_2_to_31_elements() -> None:
 def test_cuda_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
     for size, start in ((5, 0), (4101, 0), (4101, 1)):  # less than a pack, several blocks, single elements
         input = random(start + size, dtype=dtype, device="cuda").detach()[start:].requires_grad_()
-        assert_matches_twin(quick_gelu, reference.quick_gelu, [input])
+        assert_matches_reference(quick_gelu, reference.quick_gelu, [input])
 
 
 def test_names_are_exported() -> None:

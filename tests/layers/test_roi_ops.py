@@ -1,4 +1,4 @@
-"""All that roi_pool and roi_align both promise, against their twins."""
+"""All that roi_pool and roi_align both promise, against their references."""
 
 import op_contract
 import pytest
@@ -34,13 +34,13 @@ def with_boxes(function, boxes: Tensor, output_size=(2, 3)):
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dtype", op_contract.DTYPES)
-def test_matches_twin(op: Op, dtype: torch.dtype, channels_last: bool, device: torch.device) -> None:
+def test_matches_reference(op: Op, dtype: torch.dtype, channels_last: bool, device: torch.device) -> None:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     boxes = make_boxes(60, dtype=wide, device=device)
     input = features(2, 5, 9, 13, dtype=dtype, channels_last=channels_last, device=device)
     tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {}
-    ours, twin = with_boxes(op.function, boxes), with_boxes(op.twin, boxes)
-    op_contract.assert_matches_twin(ours, twin, [input], **tolerance)
+    ours, reference = with_boxes(op.function, boxes), with_boxes(op.reference, boxes)
+    op_contract.assert_matches_reference(ours, reference, [input], **tolerance)
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -50,11 +50,16 @@ def test_matches_twin(op: Op, dtype: torch.dtype, channels_last: bool, device: t
     number=st.integers(1, 40),
     seed=st.integers(0, 99),
 )
-def test_matches_twin_on_drawn_shapes(op: Op, shape, output_size, number: int, seed: int, device) -> None:
+def test_matches_reference_on_drawn_shapes(
+    op: Op, shape, output_size, number: int, seed: int, device
+) -> None:
     boxes = make_boxes(number, shape[0], shape[2:], seed=seed, device=device)
     input = features(*shape, seed=seed, device=device)
-    ours, twin = with_boxes(op.function, boxes, output_size), with_boxes(op.twin, boxes, output_size)
-    op_contract.assert_matches_twin(ours, twin, [input])
+    ours, reference = (
+        with_boxes(op.function, boxes, output_size),
+        with_boxes(op.reference, boxes, output_size),
+    )
+    op_contract.assert_matches_reference(ours, reference, [input])
 
 
 def test_forms_of_boxes(op: Op, device: torch.device) -> None:
@@ -132,8 +137,8 @@ def test_more_bins_and_channels_than_are_worked_on_together(op: Op, device: torc
     boxes = make_boxes(3, device=device)
     for channels_last in (False, True):
         input = features(2, 70, 9, 13, channels_last=channels_last, device=device)
-        ours, twin = with_boxes(op.function, boxes, (33, 40)), with_boxes(op.twin, boxes, (33, 40))
-        op_contract.assert_matches_twin(ours, twin, [input])
+        ours, reference = with_boxes(op.function, boxes, (33, 40)), with_boxes(op.reference, boxes, (33, 40))
+        op_contract.assert_matches_reference(ours, reference, [input])
 
 
 def test_scratch_memory_does_not_grow_with_the_bins(op: Op, device: torch.device) -> None:

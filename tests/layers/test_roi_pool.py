@@ -71,7 +71,7 @@ def test_nan_and_infinity(dtype: torch.dtype, size: int, device: torch.device) -
     for function in (roi_pool, reference.roi_pool, torchvision.ops.roi_pool):
         values, grad = values_and_gradient(function, input, boxes, 2)
         assert values.flatten().tolist() == [3, LOWEST, LOWEST, inf]
-        if function is not reference.roi_pool:  # the twin's gradient goes to an arbitrary cell there
+        if function is not reference.roi_pool:  # the reference's gradient goes to an arbitrary cell there
             assert grad[0, 0].nonzero().tolist() == [[1, 0], [2, 2]]
 
 

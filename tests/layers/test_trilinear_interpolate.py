@@ -1,4 +1,4 @@
-"""trilinear_interpolate against its plain twin in float64, and all that every op promises."""
+"""trilinear_interpolate against its plain reference in float64, and all that every op promises."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from op_contract import (
     assert_equal,
     assert_graph_capture,
     assert_host_never_waits,
-    assert_matches_twin,
+    assert_matches_reference,
     assert_repeats_bitwise,
     assert_runs_on_a_second_stream,
     outputs_and_gradients,
@@ -64,14 +64,16 @@ def test_extrapolates_outside_the_cell(device: torch.device) -> None:
 
 @pytest.mark.parametrize("num_channels", [1, 2, 3, 4, 6, 7, 8, 16, 24, 31, 100, 256, 257, 1100])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_matches_twin(dtype: torch.dtype, num_channels: int, device: torch.device) -> None:
+def test_matches_reference(dtype: torch.dtype, num_channels: int, device: torch.device) -> None:
     # The points' gradient is a sum over all channels: its rounding grows with their number.
     tolerance = {"rtol": 1e-5, "atol": 1e-4} if dtype == torch.float32 else {}
     feats, points = make_inputs(300, num_channels, dtype, device)
     if dtype in (torch.float16, torch.bfloat16):
         points = points.detach().float().requires_grad_()
         tolerance = {"rtol": 1e-2, "atol": 1e-2}
-    assert_matches_twin(trilinear_interpolate, reference.trilinear_interpolate, [feats, points], **tolerance)
+    assert_matches_reference(
+        trilinear_interpolate, reference.trilinear_interpolate, [feats, points], **tolerance
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -87,11 +89,11 @@ def test_half_points(dtype: torch.dtype, device: torch.device) -> None:
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(num_points=st.integers(0, 70), num_channels=st.integers(0, 70), seed=st.integers(0, 99))
-def test_matches_twin_on_drawn_shapes(
+def test_matches_reference_on_drawn_shapes(
     num_points: int, num_channels: int, seed: int, device: torch.device
 ) -> None:
     inputs = make_inputs(num_points, num_channels, device=device, seed=seed)
-    assert_matches_twin(trilinear_interpolate, reference.trilinear_interpolate, inputs)
+    assert_matches_reference(trilinear_interpolate, reference.trilinear_interpolate, inputs)
 
 
 @pytest.mark.parametrize(("num_points", "num_channels"), [(0, 5), (4, 0), (0, 0)])

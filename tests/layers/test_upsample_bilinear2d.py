@@ -1,4 +1,4 @@
-"""upsample_bilinear2d against its plain twin in float64 and torch's own, and all that every op promises."""
+"""upsample_bilinear2d against its reference in float64 and torch's own op, and what every op promises."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ from op_contract import (
     assert_equal,
     assert_graph_capture,
     assert_host_never_waits,
-    assert_matches_twin,
+    assert_matches_reference,
     assert_repeats_bitwise,
     assert_runs_on_a_second_stream,
     outputs_and_gradients,
@@ -79,22 +79,24 @@ def test_by_hand(mode: str, expected: list[list[float]], device: torch.device) -
 @pytest.mark.parametrize(("old", "new"), SIZES)
 @pytest.mark.parametrize("mode", COORDINATE_MODES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_matches_twin(dtype: torch.dtype, mode: str, old: tuple, new: tuple, device: torch.device) -> None:
+def test_matches_reference(
+    dtype: torch.dtype, mode: str, old: tuple, new: tuple, device: torch.device
+) -> None:
     ours = partial(upsample_bilinear2d, size=new, coordinate_mode=mode)
-    twin = partial(reference.upsample_bilinear2d, size=new, coordinate_mode=mode)
+    expected = partial(reference.upsample_bilinear2d, size=new, coordinate_mode=mode)
     for channels in (3, 16):
         for input in layouts(random(2, channels, *old, dtype=dtype, device=device)):
-            assert_matches_twin(ours, twin, [input], **TOLERANCE.get(dtype, {}))
+            assert_matches_reference(ours, expected, [input], **TOLERANCE.get(dtype, {}))
 
 
 @pytest.mark.parametrize("factors", FACTORS)
 @pytest.mark.parametrize("mode", COORDINATE_MODES)
-def test_matches_twin_with_factors(mode: str, factors: tuple, device: torch.device) -> None:
+def test_matches_reference_with_factors(mode: str, factors: tuple, device: torch.device) -> None:
     ours = partial(upsample_bilinear2d, scale_factor=factors, coordinate_mode=mode)
-    twin = partial(reference.upsample_bilinear2d, scale_factor=factors, coordinate_mode=mode)
+    expected = partial(reference.upsample_bilinear2d, scale_factor=factors, coordinate_mode=mode)
     for dtype in (torch.float64, torch.float32):
         for input in layouts(random(2, 4, 10, 7, dtype=dtype, device=device)):
-            assert_matches_twin(ours, twin, [input], **TOLERANCE.get(dtype, {}))
+            assert_matches_reference(ours, expected, [input], **TOLERANCE.get(dtype, {}))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -149,9 +151,9 @@ def test_gradient_is_the_transpose(
     ones = input.detach().fill_(1).requires_grad_()
     (counts,) = torch.autograd.grad(function(ones).sum(), ones)
     assert counts.sum().item() == pytest.approx(output.numel(), rel=1e-5)
-    twin = partial(reference.upsample_bilinear2d, **how, coordinate_mode=mode)
+    expected = partial(reference.upsample_bilinear2d, **how, coordinate_mode=mode)
     tolerance = {"rtol": 1e-4, "atol": 2e-4} if dtype == torch.float32 else {}
-    assert_matches_twin(function, twin, [input], **tolerance)
+    assert_matches_reference(function, expected, [input], **tolerance)
 
 
 @pytest.mark.parametrize("mode", COORDINATE_MODES)
@@ -385,8 +387,8 @@ def test_cuda_huge_grids() -> None:
     for shape in ((3_000_000, 1, 1, 2), (1, 1, 70_000, 3), (1, 1, 3, 70_000)):
         input = random(*shape, dtype=torch.float32, device="cuda")
         function = partial(upsample_bilinear2d, scale_factor=2)
-        twin = partial(reference.upsample_bilinear2d, scale_factor=(2, 2))
-        assert_matches_twin(function, twin, [input], rtol=1e-3, atol=2e-2)  # positions up to 70,000
+        expected = partial(reference.upsample_bilinear2d, scale_factor=(2, 2))
+        assert_matches_reference(function, expected, [input], rtol=1e-3, atol=2e-2)  # positions up to 70,000
 
 
 @pytest.mark.cuda
@@ -396,8 +398,8 @@ def test_cuda_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
         for size in ((34, 16), (33, 15), (5, 70), (20, 800)):  # packs of columns, single columns, many taps
             for input in layouts(random(2, channels, 17, 8, dtype=dtype, device="cuda")):
                 function = partial(upsample_bilinear2d, size=size)
-                twin = partial(reference.upsample_bilinear2d, size=size)
-                assert_matches_twin(function, twin, [input], **TOLERANCE.get(dtype, {}))
+                expected = partial(reference.upsample_bilinear2d, size=size)
+                assert_matches_reference(function, expected, [input], **TOLERANCE.get(dtype, {}))
 
 
 def test_names_are_exported() -> None:

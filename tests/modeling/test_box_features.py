@@ -58,14 +58,14 @@ def test_a_chunk_draws_the_same_units_when_it_is_computed_anew():
     torch.testing.assert_close(gradient, 2.0 * output.detach().count_nonzero(dim=0))  # of the units kept
 
 
-def test_surroundings_see_the_ring_around_a_proposal_alone():
+def test_context_see_the_ring_around_a_proposal_alone():
     torch.manual_seed(0)
     layer = BoxFeatures(2, 8, pool="roi_align", output_size=7, widths=(6,), dropout=0.0, context=2.0)
     rois = torch.tensor([[0.0, 64, 64, 128, 128]])
     features = torch.zeros(1, 2, 24, 24)
-    nothing = layer.surroundings(features, rois)
+    nothing = layer.context_features(features, rois)
     features[:, :, 10:14, 10:14] = 1  # well inside
-    assert torch.equal(layer.surroundings(features, rois), nothing)
+    assert torch.equal(layer.context_features(features, rois), nothing)
     features[:, :, 5, 5] = 1  # in the corner of the ring
-    assert not torch.equal(layer.surroundings(features, rois), nothing)
-    assert BoxFeatures(2, 8, output_size=2, widths=(6,)).surroundings(features, rois) is None
+    assert not torch.equal(layer.context_features(features, rois), nothing)
+    assert BoxFeatures(2, 8, output_size=2, widths=(6,)).context_features(features, rois) is None

@@ -17,7 +17,7 @@ def test_whole_blocks_of_all_channels_go_and_the_rest_is_scaled():
     torch.testing.assert_close(y[partly].mean(dim=(1, 2, 3)), torch.ones(int(partly.sum())))
     for image in kept[partly]:  # a silenced cell has a silenced 3 x 3 block, cut off at the border, around it
         padded = torch.nn.functional.pad(image, (2, 2, 2, 2))
-        blocks = padded.unfold(0, 3, 1).unfold(1, 3, 1).amax(dim=(2, 3)) == 0  # (9, 9), by centre
+        blocks = padded.unfold(0, 3, 1).unfold(1, 3, 1).amax(dim=(2, 3)) == 0  # (9, 9), by center
         covered = torch.nn.functional.max_pool2d(blocks[None].float(), 3, 1, 1)[0, 1:-1, 1:-1]
         assert torch.equal(covered == 1, image == 0)
 
@@ -34,7 +34,7 @@ def test_a_roi_that_is_silenced_whole_is_0():
     assert (y == 0).all()
 
 
-def test_no_cell_is_a_centre_more_often_than_the_limit():
+def test_no_cell_is_a_center_more_often_than_the_limit():
     drop = ConcreteDropBlock(4, share=0.3, size=3)
     torch.nn.init.normal_(drop.shortcut.weight, std=50)
     probs = drop.probabilities(torch.randn(200, 4, 5, 5))

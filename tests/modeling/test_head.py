@@ -33,16 +33,16 @@ def test_without_streams_the_mil_scores_are_the_scores():
 
 def test_a_part_loses_to_the_whole_by_what_is_around_it():
     head, features = Head(4, 2, 1), torch.rand(3, 4)
-    surroundings = features.clone()  # of proposals 0 and 1, parts: as much of the classes as in them
-    surroundings[2] = 0
+    context = features.clone()  # of proposals 0 and 1, parts: as much of the classes as in them
+    context[2] = 0
     with torch.no_grad():
         head.proposals.weight.fill_(1)
     counts = torch.tensor([3])
-    by_proposal = head(features, counts, surroundings).mil / head.classes(features).softmax(dim=1)
+    by_proposal = head(features, counts, context).mil / head.classes(features).softmax(dim=1)
     torch.testing.assert_close(by_proposal[0], by_proposal[1])
     assert (by_proposal[2] > by_proposal[0]).all()
     alone = head(features, counts).refinements
-    assert torch.equal(head(features, counts, surroundings).refinements, alone)  # the streams see no context
+    assert torch.equal(head(features, counts, context).refinements, alone)  # the streams see no context
 
 
 def test_one_class_trains():

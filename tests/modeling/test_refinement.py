@@ -90,7 +90,7 @@ def test_cross_entropy_loss_by_hand():
 def test_options_reach_the_rule_and_the_assignment(make_batch):
     batch, source = make_batch([[1, 1]], [60]), torch.rand(60, 2)
     probs = torch.rand(60, 3).softmax(dim=1)
-    rule, assignment = {"graph_iou": 0.6, "max_centres": 2}, {"member_iou": 0.4, "ignore_iou": 0.0}
+    rule, assignment = {"graph_iou": 0.6, "max_centers": 2}, {"member_iou": 0.4, "ignore_iou": 0.0}
     found = proposal_clusters(
         batch.rois[:, 1:], source, batch.labels, batch.counts, method="pcl", **rule, **assignment
     )

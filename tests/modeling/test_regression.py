@@ -6,8 +6,8 @@ from torch.nn.functional import log_softmax, smooth_l1_loss
 
 from detector.layers import proposal_clusters
 from detector.modeling.refinement import Refinement
-from detector.modeling.regression import RegressionBranch, RegressionLoss, RegressionOutputs, centre_boxes
-from detector.structures import apply_deltas, box_deltas
+from detector.modeling.regression import RegressionBranch, RegressionLoss, RegressionOutputs, center_boxes
+from detector.structures import decode_boxes, encode_boxes
 
 
 def outputs_of(rows, classes=3, seed=0, boxes=None):
@@ -41,8 +41,8 @@ def test_the_losses_are_those_of_loops_over_proposals(labels, boxes, make_batch)
             entropy -= weight * float(log_softmax(outputs.logits[r], dim=0)[label])
             counted += weight > 0
             if label > 0:
-                (centre,) = [c for c in rows if found.centres[c] == found.clusters[r]]
-                expected = box_deltas(batch.rois[r, 1:], batch.rois[centre, 1:])
+                (center,) = [c for c in rows if found.centers[c] == found.clusters[r]]
+                expected = encode_boxes(batch.rois[r, 1:], batch.rois[center, 1:])
                 deltas = outputs.deltas[r, label - 1 if boxes == 3 else 0]
                 box_loss += weight * float(smooth_l1_loss(deltas, expected, reduction="sum"))
         classes.append(entropy / len(rows))
@@ -72,7 +72,7 @@ def test_boxes_without_area_keep_the_loss_finite(make_batch):
     assert torch.isfinite(outputs.deltas.grad).all()
 
 
-def test_descent_moves_members_onto_their_centre(make_batch):
+def test_descent_moves_members_onto_their_center(make_batch):
     batch, sources = make_batch([[1, 0, 1]], [40]), torch.rand(40, 3)
     labels = Refinement("oicr", member_iou=0.3)
     found = labels.clusters(sources, batch)
@@ -85,7 +85,7 @@ def test_descent_moves_members_onto_their_centre(make_batch):
         outputs = RegressionOutputs(torch.zeros(40, 4), deltas)
         RegressionLoss(labels)(outputs, sources, batch)["regress_boxes"].backward()
         optimizer.step()
-    moved = apply_deltas(batch.rois[members, 1:], deltas.detach()[members, found.labels[members] - 1])
-    centres = centre_boxes(batch.rois[:, 1:], found, batch.counts)[members]
-    torch.testing.assert_close(moved, centres, rtol=0, atol=0.1)
+    moved = decode_boxes(batch.rois[members, 1:], deltas.detach()[members, found.labels[members] - 1])
+    centers = center_boxes(batch.rois[:, 1:], found, batch.counts)[members]
+    torch.testing.assert_close(moved, centers, rtol=0, atol=0.1)
     assert (deltas[~members] == 0).all()

@@ -25,7 +25,7 @@ def test_training_and_testing_return_the_same_type(make_batch):
     torch.testing.assert_close(trained.scores(), tested.scores())
 
 
-def test_a_batch_can_be_learnt(make_batch):
+def test_a_batch_can_be_learned(make_batch):
     torch.manual_seed(0)
     model, batch = make_model(), make_batch([[1, 0], [0, 1]], [30, 40])
     criterion, optimizer = Criterion(PCL), torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -67,7 +67,7 @@ def test_an_image_without_proposals_beside_one_with(make_batch):
 
 
 @pytest.mark.parametrize("refinement", [None, OICR, PCL, MIST])
-def test_one_class_can_be_learnt(refinement, make_batch):
+def test_one_class_can_be_learned(refinement, make_batch):
     torch.manual_seed(0)
     batch = make_batch([[1], [0]], [30, 40])
     backbone = SmallBackbone((8, 16))

@@ -104,7 +104,7 @@ def test_forged_weights_are_named(tmp_path, content, message):
         load_weights(str(path))
 
 
-def test_preprocessing_is_compared_by_what_a_grey_level_amounts_to():
+def test_preprocessing_is_compared_by_what_a_gray_level_amounts_to():
     ours = Preprocessing((0.498, 0.498, 0.498), (0.502, 0.502, 0.502))
     assert ours.is_close(Preprocessing((127 / 255,) * 3, (128 / 255,) * 3))
     assert not ours.is_close(Preprocessing((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
@@ -164,7 +164,7 @@ def test_caffes_first_convolution_computes_what_it_did(names):
     )
     inner = (..., slice(1, -1), slice(1, -1))
     torch.testing.assert_close(ours[inner], expected[inner], rtol=1e-4, atol=1e-4)
-    assert (ours - expected).abs().max() < 0.02 * expected.abs().max()  # the padding differs by a grey level
+    assert (ours - expected).abs().max() < 0.02 * expected.abs().max()  # the padding differs by a gray level
 
 
 def test_what_is_no_vgg16_of_caffe():

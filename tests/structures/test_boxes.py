@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from torchvision.models.detection._utils import BoxCoder
 
 from detector.structures import (
-    apply_deltas,
     box_area,
-    box_deltas,
     box_intersection,
     box_iou,
     boxes_to_rois,
     clip_boxes,
+    decode_boxes,
+    encode_boxes,
     flip_boxes,
     scale_boxes,
 )
@@ -83,25 +83,25 @@ def test_deltas_are_those_of_fast_rcnn_and_lead_back(count, seed):
     generator = torch.Generator().manual_seed(seed)
     corners = torch.rand(2, count, 2, generator=generator) * 50
     boxes, others = torch.cat([corners, corners + 1 + corners.flip(1)], dim=2)
-    deltas = box_deltas(boxes, others)
+    deltas = encode_boxes(boxes, others)
     coder = BoxCoder((10.0, 10.0, 5.0, 5.0))  # torchvision's, of its Faster R-CNN
     torch.testing.assert_close(deltas, coder.encode_single(others, boxes), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(apply_deltas(boxes, deltas), others, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(decode_boxes(boxes, deltas), others, rtol=1e-4, atol=1e-3)
 
 
 def test_deltas_of_several_classes_share_the_proposals():
     boxes = torch.tensor([[0.0, 0, 10, 10], [5, 5, 25, 15]])[:, None]  # (2, 1, 4)
     deltas = torch.zeros(2, 3, 4)
     deltas[1, 2] = torch.tensor([1.0, -2, 5, 0])
-    moved = apply_deltas(boxes, deltas)
+    moved = decode_boxes(boxes, deltas)
     assert torch.equal(moved[:, :2], boxes.expand(2, 2, 4))
     half = 10 * torch.e
     torch.testing.assert_close(moved[1, 2], torch.tensor([17 - half, 3, 17 + half, 13]))
 
 
 def test_a_delta_out_of_bounds_gives_a_finite_box():
-    assert torch.isfinite(apply_deltas(torch.tensor([[0.0, 0, 9, 9]]), torch.full((1, 4), 1e4))).all()
-    assert torch.isfinite(box_deltas(torch.zeros(1, 4), torch.tensor([[0.0, 0, 9, 9]]))).all()
+    assert torch.isfinite(decode_boxes(torch.tensor([[0.0, 0, 9, 9]]), torch.full((1, 4), 1e4))).all()
+    assert torch.isfinite(encode_boxes(torch.zeros(1, 4), torch.tensor([[0.0, 0, 9, 9]]))).all()
 
 
 def test_clipping():

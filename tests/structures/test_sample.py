@@ -22,7 +22,7 @@ def test_training_types_hold_no_true_boxes():
         "proposals",
         "labels",
         "image_id",
-        "mirrored",
+        "flipped",
         "normalization",
     }
     assert {field.name for field in fields(Batch)} == {

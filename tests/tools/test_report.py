@@ -188,7 +188,7 @@ def test_forged_snapshots_are_one_line(report, run_folder, capsys, change):
     if change == "text":
         arrays["0/scores"] = np.array("a")
     elif change == "shape":
-        arrays["0/centres"] = arrays["0/centres"][:, 1:]
+        arrays["0/centers"] = arrays["0/centers"][:, 1:]
     elif change == "label":
         arrays["0/labels"] = arrays["0/labels"] + 100
     else:

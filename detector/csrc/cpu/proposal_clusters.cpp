@@ -27,20 +27,20 @@ void cluster_images(const Tensor& boxes, const Tensor& scores, const Tensor& ima
       for (int64_t r = start; r < starts[image + 1]; ++r) {
         image_boxes.push_back(box_at(box, r));
       }
-      const auto centres = find_centres(image_boxes, streams[stream].from_row(start), label.row(image),
+      const auto centers = find_centers(image_boxes, streams[stream].from_row(start), label.row(image),
                                         scores.size(2), options);
-      assign(image_boxes, centres, options, out.from(stream * num_rows + start));
+      assign(image_boxes, centers, options, out.from(stream * num_rows + start));
     }
   });
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cpu(const Tensor& boxes, const Tensor& scores,
                                                         const Tensor& image_labels, const Tensor& counts,
-                                                        int64_t method, double edge_iou, int64_t max_centres,
+                                                        int64_t method, double edge_iou, int64_t max_centers,
                                                         double top_share, double member_iou,
                                                         double ignore_iou, double ignore_cover,
                                                         double cover_iou) {
-  const Options options = checked_options(method, edge_iou, max_centres, top_share, member_iou, ignore_iou,
+  const Options options = checked_options(method, edge_iou, max_centers, top_share, member_iou, ignore_iou,
                                           ignore_cover, cover_iou);
   check_arguments(boxes, scores, image_labels, counts);
   check_values(boxes, scores, image_labels, counts);

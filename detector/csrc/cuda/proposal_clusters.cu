@@ -2,8 +2,8 @@
 // never waits.
 //
 //   order_kernel    PCL, MIST   the rows of each positive class in the order of their scores
-//   centres_kernel  a block an image and stream, or a cluster of them: the centres, class after class
-//   assign_kernel   every row to its nearest centre
+//   centers_kernel  a block an image and stream, or a cluster of them: the centers, class after class
+//   assign_kernel   every row to its nearest center
 //
 // What was tried, for three streams of 2,000 proposals on an H200, is in benchmarks/bench_clusters.py.
 //
@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "launch.cuh"
-#include "proposal_clusters/centres.cuh"
+#include "proposal_clusters/centers.cuh"
 #include "proposal_clusters/order.cuh"
 #include "proposal_clusters/plan.cuh"
 
@@ -37,13 +37,13 @@ __device__ bool is_valid_row(const Matrix<B>& boxes, const Matrix<T>& scores, co
   return valid;
 }
 
-constexpr int kAssignCentres = 128;  // at a time
+constexpr int kAssignCenters = 128;  // at a time
 
 template <typename B>
-struct NearestCentre {
+struct NearestCenter {
   B iou = -1;
-  int32_t centre = -1, own = -1;  // own: the centre that the row is
-  bool covers_one = false;        // some centre, by options.ignore_cover and cover_iou
+  int32_t center = -1, own = -1;  // own: the center that the row is
+  bool covers_one = false;        // some center, by options.ignore_cover and cover_iou
 };
 
 // Block (s * (B + 1) + i, j) takes every gridDim.y-th stretch of image i's rows; image B has all rows if the
@@ -51,15 +51,15 @@ struct NearestCentre {
 template <typename B, typename T>
 __global__ void __launch_bounds__(kAssignThreads)
     assign_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes, Matrix<float> image_labels,
-                  Batch batch, Options options, Centres centres, Outputs<T> out) {
-  __shared__ Box<B> centre_box[kAssignCentres];
-  __shared__ int32_t centre_row[kAssignCentres];
+                  Batch batch, Options options, Centers centers, Outputs<T> out) {
+  __shared__ Box<B> center_box[kAssignCenters];
+  __shared__ int32_t center_row[kAssignCenters];
   const int64_t stream = blockIdx.x / (batch.num_images + 1), index = blockIdx.x % (batch.num_images + 1);
   const Image image = image_at(batch, stream, index);
   const bool left_over = index == batch.num_images;
   const int64_t num_rows = left_over && !image.valid ? batch.num_rows : image.num_rows;
-  const int32_t num_centres =
-      num_rows > 0 && !left_over ? centres.counts[stream * batch.num_images + index] : 0;
+  const int32_t num_centers =
+      num_rows > 0 && !left_over ? centers.counts[stream * batch.num_images + index] : 0;
   const Matrix<B> image_boxes = boxes.from_row(image.begin);
   const Outputs<T> image_out = out.from(image.place);
   const int64_t step = int64_t(gridDim.y) * kAssignThreads;
@@ -68,26 +68,26 @@ __global__ void __launch_bounds__(kAssignThreads)
     const bool exists = r < num_rows;
     const Box<B> box = exists ? box_at(image_boxes, r) : Box<B>{};
     const B box_area = area(box);
-    NearestCentre<B> nearest;
-    for (int32_t begin = 0; begin < num_centres; begin += kAssignCentres) {
-      const int32_t size = min(kAssignCentres, num_centres - begin);
+    NearestCenter<B> nearest;
+    for (int32_t begin = 0; begin < num_centers; begin += kAssignCenters) {
+      const int32_t size = min(kAssignCenters, num_centers - begin);
       __syncthreads();  // those before have been read
       if (threadIdx.x < size) {
-        const int32_t row = centres.rows[image.place + begin + threadIdx.x];
-        centre_row[threadIdx.x] = row;
-        centre_box[threadIdx.x] = box_at(image_boxes, row);
+        const int32_t row = centers.rows[image.place + begin + threadIdx.x];
+        center_row[threadIdx.x] = row;
+        center_box[threadIdx.x] = box_at(image_boxes, row);
       }
       __syncthreads();
       for (int32_t n = 0; n < size; ++n) {
-        const Box<B> centre = centre_box[n];
-        const B centre_area = area(centre), overlap = iou(box, box_area, centre, centre_area);
+        const Box<B> center = center_box[n];
+        const B center_area = area(center), overlap = iou(box, box_area, center, center_area);
         if (overlap > nearest.iou) {
           nearest.iou = overlap;
-          nearest.centre = begin + n;
+          nearest.center = begin + n;
         }
-        nearest.own = centre_row[n] == r ? begin + n : nearest.own;
+        nearest.own = center_row[n] == r ? begin + n : nearest.own;
         nearest.covers_one |= overlap >= static_cast<B>(options.cover_iou) &&
-                              covers(box, centre, centre_area, static_cast<B>(options.ignore_cover));
+                              covers(box, center, center_area, static_cast<B>(options.ignore_cover));
       }
     }
     if (!exists) {
@@ -95,14 +95,14 @@ __global__ void __launch_bounds__(kAssignThreads)
     }
     const bool valid = !left_over && is_valid_row(boxes, streams[stream], image_labels.row(index),
                                                   num_classes, image.begin + r);
-    const bool member = nearest.centre >= 0 && nearest.iou >= static_cast<B>(options.member_iou);
+    const bool member = nearest.center >= 0 && nearest.iou >= static_cast<B>(options.member_iou);
     const bool whole = !member && options.ignore_cover > 0 && nearest.covers_one;
-    const bool ignored = nearest.centre < 0 || nearest.iou < static_cast<B>(options.ignore_iou) || whole;
-    const auto weight = Accumulate<T>(ignored ? 0 : centres.weights[image.place + nearest.centre]);
-    image_out.labels[r] = member ? centres.columns[image.place + nearest.centre] + 1 : 0;
+    const bool ignored = nearest.center < 0 || nearest.iou < static_cast<B>(options.ignore_iou) || whole;
+    const auto weight = Accumulate<T>(ignored ? 0 : centers.weights[image.place + nearest.center]);
+    image_out.labels[r] = member ? centers.columns[image.place + nearest.center] + 1 : 0;
     image_out.weights[r] = static_cast<T>(valid ? weight : Accumulate<T>(NAN));
-    image_out.clusters[r] = member ? nearest.centre : -1;
-    image_out.centres[r] = nearest.own;
+    image_out.clusters[r] = member ? nearest.center : -1;
+    image_out.centers[r] = nearest.own;
   }
 }
 
@@ -116,9 +116,9 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
   const int64_t teams = batch.num_streams * num_images, cells = batch.num_streams * batch.num_rows;
   const int64_t shared = shared_bytes<B>(options.method, largest);
   STD_CUDA_CHECK(
-      cudaFuncSetAttribute(centres_kernel<B, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
+      cudaFuncSetAttribute(centers_kernel<B, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int64_t team_size =
-      options.method == Method::oicr ? 1 : team_size_for(centres_kernel<B, T>, teams, shared);
+      options.method == Method::oicr ? 1 : team_size_for(centers_kernel<B, T>, teams, shared);
   const Space space = plan_space<B>(options.method, largest, shared, batch, num_classes, team_size);
   const Tensor memory = allocate(boxes, {space.all(batch, team_size)}, ScalarType::Byte);
   auto* next = static_cast<char*>(memory.mutable_data_ptr());
@@ -132,7 +132,7 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
   auto* order = reinterpret_cast<uint16_t*>(take(space.order));
   auto* weights = reinterpret_cast<double*>(take(cells * int64_t(sizeof(double))));
   auto* rows = reinterpret_cast<int32_t*>(next);
-  const Centres centres{rows, rows + cells, weights, rows + 2 * cells};
+  const Centers centers{rows, rows + cells, weights, rows + 2 * cells};
 
   const cudaStream_t stream = current_stream(boxes);
   const auto box_view = matrix_view<B>(boxes);
@@ -150,14 +150,14 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
   }
   if (num_images > 0) {
     const TeamLaunch launch(teams, team_size, shared, stream);
-    STD_CUDA_CHECK(cudaLaunchKernelEx(&launch.config, centres_kernel<B, T>, box_view, streams, num_classes,
+    STD_CUDA_CHECK(cudaLaunchKernelEx(&launch.config, centers_kernel<B, T>, box_view, streams, num_classes,
                                       label_view, batch, options, order, scratch, shared, int32_t(team_size),
-                                      centres));
+                                      centers));
   }
   const dim3 assign_grid(batch.num_streams * (num_images + 1),
                          grid_height(rows_an_image / kAssignThreads + 1));
   assign_kernel<B, T><<<assign_grid, kAssignThreads, 0, stream>>>(box_view, streams, num_classes, label_view,
-                                                                  batch, options, centres, out);
+                                                                  batch, options, centers, out);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -168,11 +168,11 @@ void refuse_bad_values(const Tensor& boxes, const Tensor& scores, const Tensor& 
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, const Tensor& scores,
                                                          const Tensor& image_labels, const Tensor& counts,
-                                                         int64_t method, double edge_iou, int64_t max_centres,
+                                                         int64_t method, double edge_iou, int64_t max_centers,
                                                          double top_share, double member_iou,
                                                          double ignore_iou, double ignore_cover,
                                                          double cover_iou) {
-  const Options options = checked_options(method, edge_iou, max_centres, top_share, member_iou, ignore_iou,
+  const Options options = checked_options(method, edge_iou, max_centers, top_share, member_iou, ignore_iou,
                                           ignore_cover, cover_iou);
   check_arguments(boxes, scores, image_labels, counts);
   if (counts.is_cpu()) {

@@ -27,7 +27,7 @@ def grid_boxes(
         image: (H, W, ...), of which only the shape is read.
         sizes: of a box, the root of its area over the root of the image's.
         aspects: width over height, relative to the image's own; a side longer than the image is cut to it.
-        step: distance between neighbours, as a share of the box's side; at most.
+        step: distance between neighbors, as a share of the box's side; at most.
 
     Raises:
         ValueError: an empty image; a size, an aspect or the step is not more than 0.

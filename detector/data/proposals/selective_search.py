@@ -1,7 +1,7 @@
 """Selective search, through OpenCV's contrib module ximgproc.
 
 Uijlings et al., Selective Search for Object Recognition, IJCV 2013: the image is cut into small regions of
-even colour, neighbours are merged by likeness of colour, texture, size and fill, and the box of every region
+even color, neighbors are merged by likeness of color, texture, size and fill, and the box of every region
 on the way is a proposal.
 
 `python -m detector.data.proposals.selective_search` says whether it can be had here, and if not, how.
@@ -30,11 +30,11 @@ def selective_search(image: np.ndarray, *, mode: Mode = "quality", longest_side:
     """Proposals (R, 4) float32, half-open xyxy in pixels of `image`, largest first, no two the same.
 
     The same image gives the same boxes, whatever was searched before and however OpenCV's random numbers are
-    seeded: it draws some, for an order that is not kept. An image of even colour gives one box.
+    seeded: it draws some, for an order that is not kept. An image of even color gives one box.
 
     Args:
         image: (H, W, 3) uint8 RGB.
-        mode: "quality" searches more colour spaces and scales than "fast": 3 times the boxes and the time.
+        mode: "quality" searches more color spaces and scales than "fast": 3 times the boxes and the time.
         longest_side: larger images are searched on a copy reduced to so many pixels. Time and the number of
             boxes grow with the pixels, the share of objects found hardly does.
 

@@ -1,7 +1,7 @@
 """The objects of Toybox: each class is a function that draws one of its kind as painted parts.
 
 Every class has one small telling part of constant look (a face, a wheel, a door, the heart of a blossom), by
-which the class can be told, and a body that varies in shape, pose, colour and texture, without which the box
+which the class can be told, and a body that varies in shape, pose, color and texture, without which the box
 is wrong: a detector trained on image labels alone is tempted to box the telling part.
 
 Parts are polygons (P, 2) of (x, y), y downwards, in any unit: the scene scales the whole. Later parts cover

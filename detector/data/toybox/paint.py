@@ -1,4 +1,4 @@
-"""Colours and textures of Toybox."""
+"""Colors and textures of Toybox."""
 
 import colorsys
 from dataclasses import dataclass
@@ -6,41 +6,41 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-Colour = tuple[int, ...]  # red, green, blue, each 0..255
+Color = tuple[int, ...]  # red, green, blue, each 0..255
 
 TEXTURES = ("plain", "stripes", "dots", "checks", "noise")
 
 
 @dataclass(frozen=True)
 class Paint:
-    """A texture between two colours; `period` and `angle` (radians) are unused by the plain one."""
+    """A texture between two colors; `period` and `angle` (radians) are unused by the plain one."""
 
     texture: str
-    colour: Colour
-    second: Colour
+    color: Color
+    second: Color
     period: float  # fraction of the object's longest side
     angle: float
 
 
-def plain(*colour: int) -> Paint:
-    """The paint of one colour: red, green, blue."""
-    return Paint("plain", colour, colour, 1.0, 0.0)
+def plain(*color: int) -> Paint:
+    """The paint of one color: red, green, blue."""
+    return Paint("plain", color, color, 1.0, 0.0)
 
 
-def random_colour(
+def random_color(
     rng: np.random.Generator, saturation: tuple[float, float], value: tuple[float, float]
-) -> Colour:
-    """A colour of any hue, its saturation and value drawn from ranges within [0, 1]."""
+) -> Color:
+    """A color of any hue, its saturation and value drawn from ranges within [0, 1]."""
     red, green, blue = colorsys.hsv_to_rgb(rng.random(), rng.uniform(*saturation), rng.uniform(*value))
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def random_paint(rng: np.random.Generator) -> Paint:
     """A vivid paint, textured more often than not."""
-    colour = random_colour(rng, (0.45, 1.0), (0.45, 1.0))
+    color = random_color(rng, (0.45, 1.0), (0.45, 1.0))
     shade = rng.choice([0.55, 0.65, 1.4, 1.6])
-    second = tuple(min(255, round(shade * channel + (30 if shade > 1 else 0))) for channel in colour)
-    return Paint(str(rng.choice(TEXTURES)), colour, second, rng.uniform(0.09, 0.2), rng.uniform(0, np.pi))
+    second = tuple(min(255, round(shade * channel + (30 if shade > 1 else 0))) for channel in color)
+    return Paint(str(rng.choice(TEXTURES)), color, second, rng.uniform(0.09, 0.2), rng.uniform(0, np.pi))
 
 
 def noise(rng: np.random.Generator, height: int, width: int, cell: float) -> np.ndarray:
@@ -52,7 +52,7 @@ def noise(rng: np.random.Generator, height: int, width: int, cell: float) -> np.
 def pattern(
     rng: np.random.Generator, texture: str, height: int, width: int, period: float, angle: float
 ) -> np.ndarray:
-    """The share of the second colour at each pixel: (height, width) float32 in [0, 1]; `period` in pixels."""
+    """The share of the second color at each pixel: (height, width) float32 in [0, 1]; `period` in pixels."""
     if texture == "plain":
         return np.zeros((height, width), np.float32)
     if texture == "noise":
@@ -67,16 +67,16 @@ def pattern(
     return (u * v > 0.35).astype(np.float32)  # dots
 
 
-def blend(amount: np.ndarray, colour: Colour, second: Colour) -> Image.Image:
-    """The picture (height, width) that goes from `colour` (amount 0) to `second` (amount 1)."""
+def blend(amount: np.ndarray, color: Color, second: Color) -> Image.Image:
+    """The picture (height, width) that goes from `color` (amount 0) to `second` (amount 1)."""
     mask = Image.fromarray((255 * amount).astype(np.uint8))
-    return Image.composite(Image.new("RGB", mask.size, second), Image.new("RGB", mask.size, colour), mask)
+    return Image.composite(Image.new("RGB", mask.size, second), Image.new("RGB", mask.size, color), mask)
 
 
 def random_background(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     """A muted backdrop (height, width, 3) uint8: a gradient under soft noise and a faint texture."""
     value = rng.uniform(0.35, 0.9)
-    first, second = (random_colour(rng, (0.05, 0.35), (value - 0.12, value + 0.1)) for _ in range(2))
+    first, second = (random_color(rng, (0.05, 0.35), (value - 0.12, value + 0.1)) for _ in range(2))
     gradient = np.asarray(blend(noise(rng, height, width, max(height, width)), first, second), np.float32)
     grain = noise(rng, height, width, rng.uniform(4, 16)) - 0.5
     texture = str(rng.choice(TEXTURES))

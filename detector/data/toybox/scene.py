@@ -27,15 +27,15 @@ OUTLINE = (35, 30, 40)
 
 @dataclass(frozen=True)
 class Sprite:
-    """A drawn object, supersampled: `colours` RGB, `mask` L (255 inside), both as large as the object."""
+    """A drawn object, supersampled: `colors` RGB, `mask` L (255 inside), both as large as the object."""
 
-    colours: Image.Image
+    colors: Image.Image
     mask: Image.Image
     area: int  # pixels inside
 
 
 def render(rng: np.random.Generator, parts: list[Part], side: float) -> Sprite:
-    """Draws the parts, mirrored, squeezed and turned at random; the longest side has `side` pixels."""
+    """Draws the parts, flipped, squeezed and turned at random; the longest side has `side` pixels."""
     angle = rng.normal(0, 0.12)
     mirror = rng.choice([-1.0, 1.0])
     squeeze = np.exp(rng.uniform(-0.18, 0.18))
@@ -50,23 +50,23 @@ def render(rng: np.random.Generator, parts: list[Part], side: float) -> Sprite:
     low, high = everything.min(axis=0), everything.max(axis=0)
     scale = (side - 1) / (high - low).max()
     width, height = np.ceil((high - low) * scale).astype(int) + 1
-    colours = Image.new("RGB", (width, height))
+    colors = Image.new("RGB", (width, height))
     mask = Image.new("L", (width, height))
     for outline, (_, paint) in zip(outlines, parts, strict=True):
         points = (outline - low) * scale
         corners = [tuple(point) for point in points.tolist()]
         ImageDraw.Draw(mask).polygon(corners, fill=255)
         if paint.texture == "plain":
-            ImageDraw.Draw(colours).polygon(corners, fill=paint.colour, outline=OUTLINE, width=2)
+            ImageDraw.Draw(colors).polygon(corners, fill=paint.color, outline=OUTLINE, width=2)
             continue
         x1, y1 = np.floor(points.min(axis=0)).astype(int)
         x2, y2 = np.ceil(points.max(axis=0)).astype(int) + 1
         amount = pattern(rng, paint.texture, y2 - y1, x2 - x1, max(4.0, paint.period * side), paint.angle)
         stencil = Image.new("L", (x2 - x1, y2 - y1))
         ImageDraw.Draw(stencil).polygon([(x - x1, y - y1) for x, y in corners], fill=255)
-        colours.paste(blend(amount, paint.colour, paint.second), (x1, y1), stencil)
-        ImageDraw.Draw(colours).polygon(corners, outline=OUTLINE, width=2)
-    return Sprite(colours, mask, mask.histogram()[255])
+        colors.paste(blend(amount, paint.color, paint.second), (x1, y1), stencil)
+        ImageDraw.Draw(colors).polygon(corners, outline=OUTLINE, width=2)
+    return Sprite(colors, mask, mask.histogram()[255])
 
 
 class Canvas:
@@ -102,7 +102,7 @@ class Canvas:
             owners.paste(len(self.areas) if is_object else 0, (x, y), sprite.mask)
             if np.all(self.visible(owners) >= least):
                 self.owners = owners
-                self.picture.paste(sprite.colours, (x, y), sprite.mask)
+                self.picture.paste(sprite.colors, (x, y), sprite.mask)
                 return True
         if is_object:
             self.areas.pop()

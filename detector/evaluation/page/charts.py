@@ -1,4 +1,4 @@
-"""Small charts in SVG that take their colours from the page's style sheet."""
+"""Small charts in SVG that take their colors from the page's style sheet."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-COLOURS = 8  # that the style sheet has for lines, --c0 to --c7
+COLORS = 8  # that the style sheet has for lines, --c0 to --c7
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 8, 8, 22  # margins of a chart, pixels
 _POINTS = 300  # of a line: more cannot be told apart
 
@@ -54,22 +54,22 @@ def line_chart(
     for place, (x, y) in enumerate(lines.values()):
         if len(x) == 0:
             continue
-        colour = f"var(--c{place % COLOURS})"
+        color = f"var(--c{place % COLORS})"
         if fill:
             closed = f"{_path(across(x), down(y))}V{down(y_low):.1f}H{across(x[0]):.1f}Z"
-            parts.append(f'<path class="area" d="{closed}" style="fill:{colour}"/>')
+            parts.append(f'<path class="area" d="{closed}" style="fill:{color}"/>')
         if smooth and len(x) > 12:
-            parts.append(f'<path class="raw" d="{_path(across(x), down(y))}" style="stroke:{colour}"/>')
+            parts.append(f'<path class="raw" d="{_path(across(x), down(y))}" style="stroke:{color}"/>')
             y = moving_average(y, max(3, len(y) // 12))
-        parts.append(f'<path d="{_path(across(x), down(y))}" style="stroke:{colour}"/>')
+        parts.append(f'<path d="{_path(across(x), down(y))}" style="stroke:{color}"/>')
     head = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
     return head + "".join(parts) + "</svg>"
 
 
 def legend(names: Sequence[str]) -> str:
-    """Which colour is which line of a chart."""
+    """Which color is which line of a chart."""
     items = (
-        f'<span><i style="background:var(--c{place % COLOURS})"></i>{escape(name)}</span>'
+        f'<span><i style="background:var(--c{place % COLORS})"></i>{escape(name)}</span>'
         for place, name in enumerate(names)
     )
     return f'<div class="legend">{"".join(items)}</div>'

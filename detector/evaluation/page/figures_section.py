@@ -41,7 +41,7 @@ def curves_section(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Secti
             chart = line_chart(lines, label=f"{caption} over the steps", smooth=caption != "learning rate")
             key = legend(list(lines)) if len(lines) > 1 else ""
             figures.append(figure(chart + key, f"<b>{escape(caption)}</b>"))
-    note = "Over the steps of the optimiser. Pale: as logged; strong: a moving average."
+    note = "Over the steps of the optimizer. Pale: as logged; strong: a moving average."
     return Section("Training", paragraph(note, "muted") + grid(figures))
 
 

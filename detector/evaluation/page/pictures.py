@@ -9,7 +9,7 @@ from html import escape
 from PIL import Image
 from torch import Tensor
 
-from detector.evaluation.drawing import class_colour
+from detector.evaluation.drawing import class_color
 
 _SIDE = 360  # pixels of the longest side of a picture; larger ones are made smaller
 
@@ -20,7 +20,7 @@ class Box:
 
     box: Sequence[float]  # xyxy in pixels of the image
     style: str  # "found", "other" (thinner) or "true" (dashed white)
-    label: int = 0  # gives the colour
+    label: int = 0  # gives the color
     title: str = ""  # shown where the pointer rests
 
 
@@ -56,7 +56,7 @@ def _shape(box: Box) -> str:
     place = f'x="{x1:.1f}" y="{y1:.1f}" width="{max(x2 - x1, 0):.1f}" height="{max(y2 - y1, 0):.1f}"'
     if box.style == "true":
         return f'<rect class="under" {place}/><rect class="true" {place}/>'
-    red, green, blue = class_colour(box.label)
+    red, green, blue = class_color(box.label)
     halo = f'<rect class="halo" {place}/>' if box.style == "found" else ""
     return (
         f'{halo}<rect class="{box.style}" {place} style="stroke:rgb({red},{green},{blue})">'

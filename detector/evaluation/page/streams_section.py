@@ -23,7 +23,7 @@ def streams_section(
     class_names: Sequence[str],
     read: Callable[[str], tuple[Tensor, Annotation | None]],
 ) -> Section:
-    """Heat, cluster centres and scores by rank of each watched image.
+    """Heat, cluster centers and scores by rank of each watched image.
 
     Args:
         snapshots: (iteration, images), oldest first. Those of other images than the last, as after a resume
@@ -38,8 +38,8 @@ def streams_section(
     chosen = np.unique(np.linspace(0, len(snapshots) - 1, _TIMES).round().astype(int))
     times = [snapshots[place] for place in chosen]
     note = (
-        "Training images as each stream sees them. Light: where its scores lie. Boxes: the centres of the "
-        "clusters that its scores make, which the next stream learns from, in the colour of their class, and "
+        "Training images as each stream sees them. Light: where its scores lie. Boxes: the centers of the "
+        "clusters that its scores make, which the next stream learns from, in the color of their class, and "
         "thin the best-scored members; dashed: true boxes, which training never sees."
     )
     body = paragraph(note, "muted")
@@ -74,12 +74,12 @@ def _panel(
     class_names: Sequence[str],
 ) -> str:
     boxes = truth_boxes(annotation)
-    centres, clusters = seen.centres[stream], seen.clusters[stream]
+    centers, clusters = seen.centers[stream], seen.clusters[stream]
     best = seen.scores[stream].amax(dim=1)  # (R,)
-    for row in (centres >= 0).nonzero()[:, 0].tolist():
-        label = int(centres[row])
+    for row in (centers >= 0).nonzero()[:, 0].tolist():
+        label = int(centers[row])
         members = (clusters == clusters[row]).nonzero()[:, 0]
-        title = f"{class_names[label]}: centre of a cluster of {len(members)}"
+        title = f"{class_names[label]}: center of a cluster of {len(members)}"
         boxes.append(Box(seen.boxes[row].tolist(), "found", label, title))
         for member in members[best[members].argsort(descending=True)[:_MEMBERS]].tolist():
             if member != row:

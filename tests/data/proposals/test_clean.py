@@ -18,7 +18,7 @@ def test_duplicates_on_the_grid_go_and_the_first_stays():
     assert clean_proposals(boxes, min_size=0, stride=8, max_count=2).tolist() == boxes[:2].tolist()
 
 
-def twin(boxes, min_size, stride, max_count):
+def reference(boxes, min_size, stride, max_count):
     kept, cells = [], set()
     for box in boxes.tolist():
         cell = tuple(round(side / stride) for side in box)
@@ -34,11 +34,11 @@ def twin(boxes, min_size, stride, max_count):
     st.sampled_from([1, 4, 8]),
     st.integers(0, 20),
 )
-def test_cleaning_equals_a_slow_twin(rows, min_size, stride, max_count):
+def test_cleaning_equals_a_slow_reference(rows, min_size, stride, max_count):
     boxes = torch.tensor(rows, dtype=torch.float32).reshape(-1, 4)
     kept = clean_proposals(boxes, min_size=min_size, stride=stride, max_count=max_count)
     assert kept.shape[1:] == (4,)
-    assert kept.tolist() == twin(boxes, min_size, stride, max_count)
+    assert kept.tolist() == reference(boxes, min_size, stride, max_count)
 
 
 def test_a_stride_of_zero_is_refused():

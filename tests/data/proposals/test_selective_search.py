@@ -55,7 +55,7 @@ def test_the_boxes_do_not_hang_on_what_was_searched_before():
 
 
 def test_red_and_blue_are_not_swapped():
-    """In grey the two halves are one; their colours are equally bright only as RGB."""
+    """In gray the two halves are one; their colors are equally bright only as RGB."""
     image = cv2.GaussianBlur(noisy(60, 80), (0, 0), 3)
     assert not np.array_equal(selective_search(image), selective_search(image[..., ::-1].copy()))
 

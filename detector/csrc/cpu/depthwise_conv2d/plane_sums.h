@@ -1,5 +1,5 @@
 // The two inner loops of all passes on planes. They read rows of planes that PaddedPlane has prepared, so
-// that nothing is outside, every tap is a constant offset, and neighbours in memory are neighbours in the
+// that nothing is outside, every tap is a constant offset, and neighbors in memory are neighbors in the
 // output.
 #pragma once
 

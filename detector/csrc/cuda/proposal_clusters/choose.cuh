@@ -1,4 +1,4 @@
-// The centres of one class, by each method.
+// The centers of one class, by each method.
 #pragma once
 
 #include "greedy.cuh"
@@ -48,11 +48,11 @@ __device__ int32_t find_winners_of(const Pool<B, T>& pool, const Nodes<B>& nodes
   return pool.work.team.rank == 0 ? list_winners(nodes) : 0;
 }
 
-// The highest key of the winners, by one warp, that the greedy choice does not come to, since max_centres
+// The highest key of the winners, by one warp, that the greedy choice does not come to, since max_centers
 // nodes or fewer remain by then; 0 if there are none. The upper half of a key counts the nodes that went with
 // it.
 template <typename B>
-__device__ uint32_t highest_dropped(const Nodes<B>& nodes, int32_t found, int64_t max_centres) {
+__device__ uint32_t highest_dropped(const Nodes<B>& nodes, int32_t found, int64_t max_centers) {
   uint32_t first = 0;  // the key of the winner that is always kept
   for (int32_t i = lane_of_thread(); i < found; i += kWarp) {
     first = max(first, nodes.found()[i]);
@@ -67,17 +67,17 @@ __device__ uint32_t highest_dropped(const Nodes<B>& nodes, int32_t found, int64_
     }
     last = ~warp_max(~last);
     remaining += last >> 16;
-    if (last == first || remaining > max_centres) {
+    if (last == first || remaining > max_centers) {
       return dropped;
     }
     dropped = last;
   }
 }
 
-// Each chooser calls choose(n, row, weight) for its n-th centre, n from 0, in the first block, and returns
-// the number of centres to that block's thread 0.
+// Each chooser calls choose(n, row, weight) for its n-th center, n from 0, in the first block, and returns
+// the number of centers to that block's thread 0.
 
-// PCL: the max_centres winners of most weight, which is the best score of the nodes that went with them. Of
+// PCL: the max_centers winners of most weight, which is the best score of the nodes that went with them. Of
 // equals the first to win goes first.
 template <typename B, typename T, typename Choose>
 __device__ int32_t choose_best(const Pool<B, T>& pool, const Options& options, const Choose& choose) {
@@ -88,13 +88,13 @@ __device__ int32_t choose_best(const Pool<B, T>& pool, const Options& options, c
   }
   __shared__ uint32_t dropped;
   if (warp_of_thread() == 0) {
-    const uint32_t key = highest_dropped(nodes, found, options.max_centres);
+    const uint32_t key = highest_dropped(nodes, found, options.max_centers);
     if (lane_of_thread() == 0) {
       dropped = key;
     }
   }
   __syncthreads();
-  for (int32_t n = 0; n < options.max_centres; ++n) {
+  for (int32_t n = 0; n < options.max_centers; ++n) {
     Best best{0, 0, -1};
     for (int32_t i = threadIdx.x; i < found; i += kThreads) {
       if (const uint32_t key = nodes.found()[i]; key > dropped) {
@@ -111,7 +111,7 @@ __device__ int32_t choose_best(const Pool<B, T>& pool, const Options& options, c
     }
     __syncthreads();
   }
-  return options.max_centres;
+  return options.max_centers;
 }
 
 // MIST: all winners, best first. A winner's weight is its score.

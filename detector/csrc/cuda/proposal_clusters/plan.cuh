@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../launch.cuh"
-#include "centres.cuh"
+#include "centers.cuh"
 
 namespace detector::proposal_clusters {
 
@@ -12,11 +12,11 @@ struct Space {
   int64_t means_of_stream;  // for one block of a team
   int64_t nodes_of_stream;
   int64_t graph_of_image;
-  int64_t order, centres;
+  int64_t order, centers;
 
   int64_t all(const Batch& batch, int64_t team_size) const {
     return batch.num_streams * (team_size * means_of_stream + nodes_of_stream) +
-           batch.num_streams * batch.num_images * graph_of_image + order + centres;
+           batch.num_streams * batch.num_images * graph_of_image + order + centers;
   }
 };
 
@@ -33,7 +33,7 @@ inline int64_t largest_image(const Tensor& counts, const Batch& batch) {
   return largest;
 }
 
-// Of a block of centres_kernel: what the largest image needs, or all there is.
+// Of a block of centers_kernel: what the largest image needs, or all there is.
 template <typename B>
 int64_t shared_bytes(Method method, int64_t largest) {
   constexpr int64_t static_shared = 4 << 10;  // what the kernel declares by itself, generously
@@ -70,7 +70,7 @@ Space plan_space(Method method, int64_t largest, int64_t shared, const Batch& ba
   return space;
 }
 
-// How centres_kernel is launched.
+// How centers_kernel is launched.
 struct TeamLaunch {
   cudaLaunchAttribute cluster{};
   cudaLaunchConfig_t config{};

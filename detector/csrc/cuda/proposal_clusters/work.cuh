@@ -1,4 +1,4 @@
-// What a block of centres_kernel has at hand for one image and stream, and how much space that takes.
+// What a block of centers_kernel has at hand for one image and stream, and how much space that takes.
 //
 // Addresses are worked out when they are needed: all of them at once would take half of a thread's registers.
 #pragma once
@@ -34,7 +34,7 @@ struct Sets {
   uint32_t* space;
   int32_t words;
 
-  __device__ uint32_t* chosen() const { return space; }                 // the row is a centre
+  __device__ uint32_t* chosen() const { return space; }                 // the row is a center
   __device__ uint32_t* top() const { return space + words; }            // the row is in the top cluster
   __device__ uint32_t* remaining() const { return space + 2 * words; }  // the node has not gone yet
   __device__ uint32_t* going(int32_t rank) const {  // it goes now, by what that block of the team found

@@ -1,4 +1,4 @@
-// The centres of one class among the proposals of its pool.
+// The centers of one class among the proposals of its pool.
 #pragma once
 
 #include <algorithm>
@@ -84,10 +84,10 @@ class Graph {
   std::vector<uint64_t> bits_;
 };
 
-// Greedy: the node of the most remaining neighbors (ties: the first) becomes a centre and takes them with
-// it, until `max_centres` nodes or fewer remain. Its weight is the best score among them.
-inline std::vector<Scored> graph_centres(const std::vector<Scored>& top, const Graph& graph,
-                                         int64_t max_centres) {
+// Greedy: the node of the most remaining neighbors (ties: the first) becomes a center and takes them with
+// it, until `max_centers` nodes or fewer remain. Its weight is the best score among them.
+inline std::vector<Scored> graph_centers(const std::vector<Scored>& top, const Graph& graph,
+                                         int64_t max_centers) {
   const int64_t words = graph.words(), num_nodes = top.size();
   std::vector<uint64_t> remaining(words, 0);
   for (int64_t node = 0; node < num_nodes; ++node) {
@@ -107,7 +107,7 @@ inline std::vector<Scored> graph_centres(const std::vector<Scored>& top, const G
     queue.emplace(degree(node), -node);
   }
   std::vector<Scored> found;
-  for (int64_t left = num_nodes; found.empty() || left > max_centres;) {
+  for (int64_t left = num_nodes; found.empty() || left > max_centers;) {
     const int64_t bound = queue.top().first, node = -queue.top().second;
     queue.pop();
     if (!(remaining[node / 64] >> (node % 64) & 1)) {
@@ -131,27 +131,27 @@ inline std::vector<Scored> graph_centres(const std::vector<Scored>& top, const G
 }
 
 template <typename B>
-std::vector<Scored> pcl_centres(const Boxes<B>& boxes, const std::vector<Scored>& pool,
+std::vector<Scored> pcl_centers(const Boxes<B>& boxes, const std::vector<Scored>& pool,
                                 const FixedPoint& fixed, const Options& options) {
   const std::vector<Scored> top = top_ranking(pool, fixed);
   Boxes<B> nodes;
   for (const Scored& scored : top) {
     nodes.push_back(boxes[scored.row]);
   }
-  auto found = graph_centres(top, Graph(nodes, options.edge_iou), options.max_centres);
+  auto found = graph_centers(top, Graph(nodes, options.edge_iou), options.max_centers);
   sort_best_first(found);
-  found.resize(std::min<size_t>(found.size(), options.max_centres));
+  found.resize(std::min<size_t>(found.size(), options.max_centers));
   return found;
 }
 
-inline std::vector<Scored> oicr_centre(const std::vector<Scored>& pool) {
+inline std::vector<Scored> oicr_center(const std::vector<Scored>& pool) {
   return {*std::max_element(pool.begin(), pool.end(),
                             [](const Scored& a, const Scored& b) { return a.score < b.score; })};
 }
 
 // Greedy non-maximum suppression of the best share of the pool.
 template <typename B>
-std::vector<Scored> mist_centres(const Boxes<B>& boxes, std::vector<Scored> pool, const Options& options) {
+std::vector<Scored> mist_centers(const Boxes<B>& boxes, std::vector<Scored> pool, const Options& options) {
   sort_best_first(pool);
   pool.resize(top_count(pool.size(), options.top_share));
   const B most = static_cast<B>(options.edge_iou);

@@ -1,4 +1,4 @@
-// The centres of each image: centres_kernel.
+// The centers of each image: centers_kernel.
 #pragma once
 
 #include "choose.cuh"
@@ -6,7 +6,7 @@
 namespace detector::proposal_clusters {
 
 // As they are found, from the place of an image's first row on.
-struct Centres {
+struct Centers {
   int32_t* rows;     // (S, sum R) of the image
   int32_t* columns;  // (S, sum R) of the scores
   double* weights;   // (S, sum R)
@@ -49,11 +49,11 @@ __device__ Work work_for(const Batch& batch, const Image& image, int64_t stream,
 // A team of blocks an image and stream, class after class.
 template <typename B, typename T>
 __global__ void __launch_bounds__(kThreads)
-    centres_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes, Matrix<float> image_labels,
+    centers_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes, Matrix<float> image_labels,
                    Batch batch, Options options, const uint16_t* order, Scratch scratch, int64_t shared_bytes,
-                   int32_t team_size, Centres centres) {
+                   int32_t team_size, Centers centers) {
   extern __shared__ __align__(64) char shared[];
-  __shared__ int32_t num_centres;
+  __shared__ int32_t num_centers;
   __shared__ Pool<B, T> pool;  // in the registers of every thread it would take half of them
   const Team team{int32_t(blockIdx.x) % team_size, team_size};
   const int64_t image_of_stream = blockIdx.x / team_size;
@@ -64,11 +64,11 @@ __global__ void __launch_bounds__(kThreads)
     work.sets.chosen()[word] = 0;
   }
   if (threadIdx.x == 0) {
-    num_centres = 0;
+    num_centers = 0;
   }
   team.sync();  // all blocks are there, so that others can write to them
   for_each_positive(image_labels.row(index), num_classes, [&](int64_t column) {
-    const int32_t before = num_centres;
+    const int32_t before = num_centers;
     if (before == image.num_rows) {
       return;  // the pool is empty
     }
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
     const auto choose = [&](int32_t n, int32_t row, double weight) {
-      centres.set(image.place + before + n, row, column, weight);
+      centers.set(image.place + before + n, row, column, weight);
       for (int32_t other = 0; other < team.size; ++other) {
         set_bit(team.in_block(other, work.sets.chosen()), row);
       }
@@ -91,13 +91,13 @@ __global__ void __launch_bounds__(kThreads)
                                                             : choose_best(pool, options, choose);
     if (team.rank == 0 && threadIdx.x == 0) {
       for (int32_t other = 0; other < team.size; ++other) {
-        *team.in_block(other, &num_centres) = before + chosen;
+        *team.in_block(other, &num_centers) = before + chosen;
       }
     }
     team.sync();
   });
   if (team.rank == 0 && threadIdx.x == 0) {
-    centres.counts[image_of_stream] = num_centres;
+    centers.counts[image_of_stream] = num_centers;
   }
 }
 
