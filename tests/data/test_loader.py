@@ -225,7 +225,9 @@ def test_a_stopped_worker_is_an_error_after_a_time(monkeypatch):
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     with pytest.raises(UserError, match=r"timed out after 1 seconds.*DATASETS\.WORKERS 0"):
         list(test_loader(Slow(signal.SIGSTOP), workers=1))
-    assert not multiprocessing.active_children()  # else Python would wait for them at its end
+    for worker in multiprocessing.active_children():  # those that are left, Python would wait for at its end
+        worker.join(10)
+        assert not worker.is_alive()
 
 
 def test_one_time_out_is_forgiven():

@@ -69,11 +69,23 @@ def test_the_lock_is_free_after_the_block(tmp_path):
 
 def test_a_file_is_locked_apart_from_its_folder_and_nothing_is_left_behind(tmp_path):
     path = tmp_path / "out.npz"
-    with file_lock(path), file_lock(tmp_path / "other.npz"):
-        with pytest.raises(UserError, match=r"out\.npz is being made by process \d+ on "), file_lock(path):
+    command = [
+        sys.executable,
+        "-c",
+        HOLD.replace("with folder_lock", "with file_lock").replace("import folder", "import file"),
+        str(path),
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        for _ in range(2):  # a process that was refused does not remove the lock
+            with (
+                pytest.raises(UserError, match=rf"out\.npz is being made by process {holder.pid} "),
+                file_lock(path),
+            ):
+                pass
+        with file_lock(tmp_path / "other.npz"):
             pass
-        with pytest.raises(UserError), file_lock(path):  # the one that was refused did not remove the lock
-            pass
+        holder.stdin.close()
     assert list(tmp_path.iterdir()) == []
     with file_lock(path):
         pass
