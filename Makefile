@@ -2,8 +2,10 @@
 # finds a GPU (FORCE_CUDA=0: never; FORCE_CUDA=1: always). PYTHON names the interpreter; VENV= (empty) uses it as it is.
 PYTHON ?= python3
 VENV ?= .venv
-# Keys of the config that the demo is to change: make demo KEYS="SEED 1".
+# Keys of the config that the demo and voc07 are to change: make demo KEYS="SEED 1".
 KEYS ?=
+# The config that voc07 trains: see docs/recipes.md.
+RECIPE ?= configs/voc07_pcl_pytorch_vgg16.yaml
 CXX_FILES := $(shell find detector/csrc -type f)
 
 ifeq ($(VENV),)
@@ -19,11 +21,11 @@ endif
 # Exact versions with their hashes, as CI installs them, in place of those that pip finds: make LOCK=1.
 LOCK ?=
 
-.PHONY: help demo test test-all test-gpu chaos bench-cpu bench-gpu lint format docs wheel sdist lock clean
+.PHONY: help demo voc07 test test-all test-gpu chaos bench-cpu bench-gpu lint format docs wheel sdist lock clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: $(SETUP) datasets/toybox/proposals.npz  ## draw toybox, find its proposals, train PCL from image labels, test it: see runs/demo
 	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml --resume OUTPUT_DIR runs/demo $(KEYS)
@@ -35,6 +37,9 @@ datasets/toybox: | $(SETUP)
 
 datasets/toybox/proposals.npz: | datasets/toybox
 	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --longest-side 160 --output $@
+
+voc07: $(SETUP)  ## check the files of VOC 2007, train and test RECIPE, compare with the published figures: see docs/voc.md
+	$(RUN) tools/voc07.py --config-file $(RECIPE) $(KEYS)
 
 test: $(SETUP)  ## the tests but the slow ones, on every core; those for a GPU are skipped without one
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal -m "not slow"

@@ -25,7 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from detector.utils.files import atomic_write
 
 ROOT = Path(__file__).parents[1]
-CONFIG = str(ROOT / "configs" / "voc07_pcl_vgg16.yaml")
+CONFIG = str(ROOT / "configs" / "voc07_pcl_pytorch_vgg16.yaml")
 IMAGES = 100_000  # of the schedule
 CHECKPOINTS = 20  # that it writes
 TARGET_MINUTES = 20.0
@@ -109,7 +109,7 @@ def rate(log: str, idle: Idle, steps: int, log_period: int) -> float:
 
 def bench(case: str, words: list[str], data: Path, folder: Path, steps: int) -> Schedule:
     log_period = max(1, min(20, steps // 10))
-    words = [*made_up_voc.keys(data), *FASTEST, *words]
+    words = [*made_up_voc.keys(data), *FASTEST, "SOLVER.IMAGES_PER_STEP", "0", *words]
     words += ["OUTPUT_DIR", str(folder), "SOLVER.MAX_ITER", str(steps), "SOLVER.LOG_PERIOD", str(log_period)]
     words += ["SOLVER.CHECKPOINT_PERIOD", str(steps), "SOLVER.STEPS", f"({steps},)"]
     words += ["SOLVER.BASE_LR", "1e-6"]  # random weights learn nothing in so few steps, but might overflow

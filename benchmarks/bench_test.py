@@ -25,7 +25,7 @@ from detector.engine.precision import set_tf32
 from detector.engine.testing import test_images
 from detector.utils.reproducibility import seed_everything
 
-CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_vgg16.yaml"
+CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_pytorch_vgg16.yaml"
 IMAGES = 4952
 TARGET_MINUTES = 5.0
 PRECISIONS = {"bf16": ["PRECISION", "bf16", "CHANNELS_LAST", "True"], "tf32": ["PRECISION", "tf32"]}

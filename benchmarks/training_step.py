@@ -24,7 +24,7 @@ from detector.modeling.refinement import Refinement
 from detector.structures import Batch, boxes_to_rois
 from detector.utils.reproducibility import seed_batch, seed_everything
 
-CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_vgg16.yaml"
+CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_pytorch_vgg16.yaml"
 PARTS = ["data", "backbone", "RoI", "head", "clusters", "losses"]
 PARTS += ["backward head", "backward RoI", "backward backbone", "optimizer"]
 FASTEST = ["PRECISION", "bf16", "CHANNELS_LAST", "True"]

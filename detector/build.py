@@ -108,12 +108,18 @@ def base_lr(cfg: CfgNode) -> float:
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
     """The optimizer over the model's trainable parameters."""
-    solver = cfg.SOLVER
+    solver, drop_block = cfg.SOLVER, "box_features.drop_block"
+    factors = {
+        "backbone": solver.BACKBONE_LR_FACTOR,
+        "head.refinements": solver.REFINEMENT_LR_FACTOR,
+        drop_block: solver.DROP_BLOCK_LR_FACTOR,
+    }
     groups = parameter_groups(
         model,
         base_lr=base_lr(cfg),
         weight_decay=solver.WEIGHT_DECAY,
-        backbone_lr_factor=solver.BACKBONE_LR_FACTOR,
+        lr_factors={name: factor for name, factor in factors.items() if factor != 1},
+        gammas={drop_block: solver.DROP_BLOCK_GAMMA} if solver.DROP_BLOCK_GAMMA else {},
         bias_lr_factor=solver.BIAS_LR_FACTOR,
         bias_weight_decay=solver.BIAS_WEIGHT_DECAY,
     )
@@ -124,8 +130,8 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
     return AdamW(groups, fused=fused)
 
 
-def build_lr_factor(cfg: CfgNode) -> Callable[[int], float]:
-    """Number of finished steps to the factor of the learning rate."""
+def build_lr_factor(cfg: CfgNode) -> Callable[..., float]:
+    """Number of finished steps, and a gamma other than SOLVER.GAMMA, to the factor of the learning rate."""
     solver = cfg.SOLVER
     return partial(
         lr_factor,
@@ -147,6 +153,8 @@ def build_training(cfg: CfgNode) -> Callable[..., float]:
         max_iter=solver.MAX_ITER,
         lr_factor=build_lr_factor(cfg),
         accumulate=accumulated_batches(cfg),
+        gradient_factor=images_per_step(cfg) if solver.GRADIENT_REDUCTION == "sum" else 1.0,
+        scale_momentum=solver.SCALE_MOMENTUM,
         clip_norm=solver.CLIP_NORM,
         log_period=solver.LOG_PERIOD,
         checkpoint_period=solver.CHECKPOINT_PERIOD,
@@ -180,6 +188,7 @@ def self_training_cfg(cfg: CfgNode) -> CfgNode:
         changed.SOLVER[key] = options[key]
     changed.SOLVER.ACCUMULATE, changed.SOLVER.SCHEDULE = 1, "cosine"
     changed.SOLVER.IMAGES_PER_STEP, changed.SOLVER.LR_SCALING = 0, "none"
+    changed.SOLVER.GRADIENT_REDUCTION, changed.SOLVER.SCALE_MOMENTUM = "mean", False
     changed.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the pyramid, which is new, belongs to the backbone
     changed.freeze()
     return changed

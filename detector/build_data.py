@@ -72,6 +72,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         flip=inputs.FLIP,
         mean=inputs.MEAN,
         std=inputs.STD,
+        inclusive_rois=inputs.INCLUSIVE_ROIS,
     )
     samples = WeakDataset(
         dataset,
@@ -95,13 +96,27 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
 
 
 def build_test_transforms(cfg: CfgNode) -> list[TestTransform]:
-    """One a test pass: each of INPUT.TEST_SIZES, and flipped if INPUT.TEST_FLIP says so."""
+    """One for each test pass: each of INPUT.TEST_SIZES, flipped as well if INPUT.TEST_FLIP is True."""
     inputs = cfg.INPUT
     return [
-        TestTransform(size, inputs.SIDE, inputs.MAX_SIZE, flip, inputs.MEAN, inputs.STD)
-        for size in inputs.TEST_SIZES
+        TestTransform(size, test_side(cfg), max_size, flip, inputs.MEAN, inputs.STD, inputs.INCLUSIVE_ROIS)
+        for size, max_size in zip(inputs.TEST_SIZES, test_max_sizes(cfg), strict=True)
         for flip in ((False, True) if inputs.TEST_FLIP else (False,))
     ]
+
+
+def test_side(cfg: CfgNode) -> str:
+    """The side of an image to which INPUT.TEST_SIZES refer: "shortest" or "longest"."""
+    return cfg.INPUT.SIDE if cfg.INPUT.TEST_SIDE == "same" else cfg.INPUT.TEST_SIDE
+
+
+def test_max_sizes(cfg: CfgNode) -> list[int]:
+    """The maximum length of the longer side for each of INPUT.TEST_SIZES."""
+    inputs = cfg.INPUT
+    caps = inputs.TEST_MAX_SIZES
+    if len(caps) == 1:
+        caps = caps * len(inputs.TEST_SIZES)
+    return [cap or inputs.MAX_SIZE for cap in caps]
 
 
 def build_test_loader(
@@ -123,7 +138,8 @@ def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]
     """The images of `indices` in one pass each, of the first training size and not flipped."""
     inputs = cfg.INPUT
     transform = TestTransform(
-        inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False, inputs.MEAN, inputs.STD
+        *(inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False, inputs.MEAN, inputs.STD),
+        inclusive_rois=inputs.INCLUSIVE_ROIS,
     )
     passes = TestDataset(
         dataset,

@@ -18,8 +18,13 @@ from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
 from detector.modeling.head import Head, ImageHead
 from detector.modeling.postprocess import postprocess
-from detector.modeling.refinement import Refinement, cluster_loss
-from detector.modeling.regression import RegressionBranch, RegressionLoss
+from detector.modeling.refinement import Refinement, cluster_loss, suppressed_by_any
+from detector.modeling.regression import (
+    RegressionBranch,
+    RegressionLoss,
+    StreamRegression,
+    StreamRegressionLoss,
+)
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.modeling.weights import (
     TORCHVISION,
@@ -50,7 +55,13 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
     )
     streams = 0 if cfg.MODEL.METHOD == "wsddn" else cfg.MODEL.STREAMS
     num_classes = len(cfg.DATASETS.CLASSES)
-    head = Head(box_features.out_features, num_classes, streams, init_std=cfg.MODEL.HEAD_STD)
+    head = Head(
+        box_features.out_features,
+        num_classes,
+        streams,
+        init_std=cfg.MODEL.HEAD_STD,
+        mil_background=cfg.MODEL.MIL_BACKGROUND,
+    )
     image_head = ImageHead(backbone.out_channels, num_classes) if cfg.MODEL.IMAGE_HEAD else None
     regression = build_regression(cfg, box_features.out_features)
     recompute = cfg.MODEL.BACKBONE.RECOMPUTE
@@ -72,6 +83,7 @@ def build_backbone(cfg: CfgNode) -> nn.Module:
             stride=options.STRIDE,
             frozen_stages=options.FROZEN_STAGES,
             image_by_image=cfg.PRECISION == "float32",
+            last_relu=options.LAST_RELU,
         )
     if options.NAME != "timm":
         return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
@@ -98,18 +110,32 @@ def build_drop_block(cfg: CfgNode, channels: int) -> ConcreteDropBlock | None:
         size=options.SIZE,
         temperature=options.TEMPERATURE,
         gradient_factor=options.GRADIENT_FACTOR,
+        width=options.WIDTH,
+        norm=options.NORM,
+        bound=options.BOUND,
+        rescale=options.RESCALE,
     )
 
 
-def build_regression(cfg: CfgNode, in_features: int) -> RegressionBranch | None:
-    """The branch that classifies and moves proposals by their features; None: there is none."""
+def build_regression(cfg: CfgNode, in_features: int) -> RegressionBranch | StreamRegression | None:
+    """The module that regresses boxes from the features of proposals; None: there is none."""
     options = cfg.MODEL.REGRESSION
     if not options.ENABLED:
         return None
+    num_classes = len(cfg.DATASETS.CLASSES)
+    if options.PER_STREAM:
+        return StreamRegression(
+            in_features,
+            num_classes,
+            cfg.MODEL.STREAMS,
+            class_agnostic=options.CLASS_AGNOSTIC,
+            box_std=options.BOX_STD,
+        )
     return RegressionBranch(
         in_features,
-        len(cfg.DATASETS.CLASSES),
+        num_classes,
         class_agnostic=options.CLASS_AGNOSTIC,
+        score_weight=options.SCORE_WEIGHT,
         init_std=cfg.MODEL.HEAD_STD,
         box_std=options.BOX_STD,
     )
@@ -147,10 +173,13 @@ def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
 
 def build_criterion(cfg: CfgNode) -> Criterion:
     """The losses of MODEL.METHOD, and of the regression branch where there is one."""
-    refinement, regression = build_refinement(cfg), None
-    if cfg.MODEL.REGRESSION.ENABLED:
-        labels = _refinement(cfg, "oicr") if cfg.MODEL.REGRESSION.LABELS == "top1" else refinement
-        regression = RegressionLoss(labels, cfg.MODEL.REGRESSION.WEIGHT)
+    refinement, options = build_refinement(cfg), cfg.MODEL.REGRESSION
+    regression: RegressionLoss | StreamRegressionLoss | None = None
+    if options.ENABLED and options.PER_STREAM:
+        regression = StreamRegressionLoss(options.WEIGHT, options.BOX_REDUCTION)
+    elif options.ENABLED:
+        labels = _refinement(cfg, "oicr") if options.LABELS == "top1" else refinement
+        regression = RegressionLoss(labels, options.WEIGHT, options.BOX_REDUCTION)
     return Criterion(
         refinement,
         mil_reduction=cfg.MODEL.MIL_REDUCTION,
@@ -168,7 +197,10 @@ def build_refinement(cfg: CfgNode) -> Refinement | None:
         chosen = {"graph_iou": options.GRAPH_IOU, "max_centers": options.MAX_CENTERS}
         return _refinement(cfg, "pcl", chosen, loss=cluster_loss)
     if method == "mist":
-        return _refinement(cfg, "mist", {"top_share": options.TOP_SHARE, "nms_iou": options.NMS_IOU})
+        chosen = {"top_share": options.TOP_SHARE, "nms_iou": options.NMS_IOU}
+        if options.SUPPRESSION == "any":
+            return _refinement(cfg, partial(suppressed_by_any, **chosen))
+        return _refinement(cfg, "mist", chosen)
     return _refinement(cfg, "oicr")
 
 
@@ -232,5 +264,6 @@ def build_postprocess(cfg: CfgNode) -> Callable[[Scores], Detections]:
         postprocess,
         score_threshold=cfg.TEST.SCORE_THRESHOLD,
         nms_threshold=cfg.TEST.NMS,
+        max_per_class=cfg.TEST.MAX_PER_CLASS,
         max_detections=cfg.TEST.MAX_DETECTIONS,
     )

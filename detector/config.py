@@ -1,6 +1,6 @@
 """The config: every key with its default, meaning and bounds, and the checks across keys.
 
-The defaults are the VOC 2007 recipe of PCL (Tang et al., arXiv 1807.03342). Only detector/build*.py,
+The defaults are of no published recipe: those are in configs/ (docs/recipes.md). Only detector/build*.py,
 detector/api/ and tools/ read a config; all other code takes plain arguments. docs/config.md is generated
 from this file by docs/make/config_table.py.
 """
@@ -166,8 +166,18 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("INPUT.SIDE", "shortest", "The side of the image to which the sizes refer.",
             choices=("shortest", "longest")),
         Key("INPUT.MAX_SIZE", 2000, "Maximum length of the longer side after resizing.", over=0),
+        Key("INPUT.TEST_SIDE", "same",
+            "The side to which TEST_SIZES refer; same: as SIDE. The Caffe code of OICR and PCL measures the "
+            "shortest in training and the longest in testing.", choices=("same", "shortest", "longest"),
+            may_change=True),
+        Key("INPUT.TEST_MAX_SIZES", (0,),
+            "Maximum length of the longer side for each of TEST_SIZES, or one for all; 0: MAX_SIZE.",
+            may_change=True),
         Key("INPUT.FLIP", True, "Flip a training image horizontally with probability 0.5."),
         Key("INPUT.TEST_FLIP", True, "Test every size flipped as well.", may_change=True),
+        Key("INPUT.INCLUSIVE_ROIS", False,
+            "RoI pooling gets the last pixel inside a proposal as its corner, as in the code of OICR, PCL "
+            "and MIST, rather than the first one outside."),
         Key("INPUT.PAD_MULTIPLE", 1, "The sides of a batch of images are padded to a multiple of this.",
             over=0),
         Key("INPUT.MEAN", (0.485, 0.456, 0.406), "Mean of red, green and blue scaled to [0, 1]; subtracted.",
@@ -191,6 +201,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "Classify the whole image, too; with a random backbone this learns sooner."),
         Key("MODEL.MIL_REDUCTION", "mean",
             "Reduction of the MIL loss over the classes; the WSDDN paper uses sum.", choices=("mean", "sum")),
+        Key("MODEL.MIL_BACKGROUND", False,
+            "The MIL head has a background class as well, which no image shows; so in the code of MIST."),
         Key("MODEL.BACKBONE.NAME", "vgg16", "Backbone; timm is the network TIMM_NAME of the timm package.",
             choices=("small", "vgg16", "resnet18", "resnet34", "resnet50", "timm")),
         Key("MODEL.BACKBONE.STRIDE", 8,
@@ -203,6 +215,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("MODEL.BACKBONE.RECOMPUTE", False,
             "Recompute activations in the backward pass (activation checkpointing): less memory, more time.",
             may_change=True),
+        Key("MODEL.BACKBONE.LAST_RELU", True,
+            "vgg16: ReLU after the last convolution, conv5_3; the code of MIST pools without it."),
         Key("MODEL.BACKBONE.TIMM_NAME", "", "Name of the network in timm, such as tf_efficientnet_lite0."),
         Key("MODEL.BOX_FEATURES.POOL", "roi_pool", "RoI pooling.", choices=("roi_pool", "roi_align")),
         Key("MODEL.BOX_FEATURES.OUTPUT_SIZE", 7, "Height and width of the pooled grid, in cells.", over=0),
@@ -226,6 +240,16 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("MODEL.DROP_BLOCK.TEMPERATURE", 0.01,
             "Temperature of the relaxed sample through which its gradient passes.", over=0),
         Key("MODEL.DROP_BLOCK.GRADIENT_FACTOR", 1.0, "Factor of the reversed gradient of its weights."),
+        Key("MODEL.DROP_BLOCK.WIDTH", 128, "Channels of its residual block; MIST's code: 512.", over=0),
+        Key("MODEL.DROP_BLOCK.NORM", "group",
+            "Norm layers of its residual block. batch: BatchNorm and the initial weights of MIST's code; "
+            "group: GroupNorm, and at first all cells have one probability.", choices=("group", "batch")),
+        Key("MODEL.DROP_BLOCK.BOUND", "clamp",
+            "How the probability of a center stays below SHARE / SIZE^2. clamp: it is cut off there; scale: "
+            "the sigmoid is multiplied by it, as in the code of MIST.", choices=("clamp", "scale")),
+        Key("MODEL.DROP_BLOCK.RESCALE", "roi",
+            "What is scaled up to make up for dropped cells: each RoI by itself, or all RoIs of a batch by "
+            "one factor, as in the code of MIST.", choices=("roi", "batch")),
         Key("MODEL.REGRESSION.ENABLED", False,
             "Fast R-CNN branch, for any method, that classifies and regresses the proposals. Its class "
             "scores are averaged with those of the streams; its boxes are the detections."),
@@ -233,7 +257,16 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "Pseudo labels of the branch, from the scores of the last stream (wsddn: the MIL scores): top1 "
             "is the best proposal of each class, clusters is the rule of MODEL.METHOD.",
             choices=("top1", "clusters")),
-        Key("MODEL.REGRESSION.WEIGHT", 1.0, "Weight of its two losses."),
+        Key("MODEL.REGRESSION.WEIGHT", 1.0, "Weight of its losses."),
+        Key("MODEL.REGRESSION.PER_STREAM", False,
+            "Regress in each refinement stream, from its pseudo labels and with its loss weight, rather than "
+            "in a branch with classes of its own; the mean of their boxes counts. So in the code of MIST."),
+        Key("MODEL.REGRESSION.SCORE_WEIGHT", 1.0,
+            "Weight of the branch's classes in the final score, where each stream has weight 1; with as much "
+            "as the number of streams it is the mean of the branch and of the streams' mean."),
+        Key("MODEL.REGRESSION.BOX_REDUCTION", "weighted",
+            "The box loss of an image is divided by the number of its proposals that have a weight, or of "
+            "all.", choices=("weighted", "all")),
         Key("MODEL.REGRESSION.CLASS_AGNOSTIC", False,
             "Regress one box for each proposal rather than one for each class."),
         Key("MODEL.REGRESSION.BOX_STD", 0.001,
@@ -248,6 +281,10 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             over=0, most=1),
         Key("CLUSTERS.NMS_IOU", 0.2,
             "mist: IoU threshold of the NMS among them; the lower-scored one is no center.", most=1),
+        Key("CLUSTERS.SUPPRESSION", "greedy",
+            "mist: what drops a proposal of TOP_SHARE. greedy: a center, as in the paper. any: any "
+            "higher-scored one, a center or not, as in the code of its authors; there the share is rounded "
+            "down and every class chooses from all proposals.", choices=("greedy", "any")),
         Key("CLUSTERS.MEMBER_IOU", 0.5,
             "A proposal whose IoU with a center is at least this is a member of its cluster.", most=1),
         Key("CLUSTERS.IGNORE_IOU", 0.1,
@@ -274,14 +311,28 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "ACCUMULATE is computed; 0: ACCUMULATE applies.", may_change=True),
         Key("SOLVER.BASE_LR", 1e-3, "Learning rate of the weights outside the backbone, after the warm-up.",
             over=0, may_change=True),
+        Key("SOLVER.GRADIENT_REDUCTION", "mean",
+            "Reduction of the gradient over the images of a step. sum is the mean with BASE_LR times the "
+            "images per step, and WEIGHT_DECAY divided by them.", choices=("mean", "sum")),
         Key("SOLVER.LR_SCALING", "none",
             "linear: BASE_LR is for LR_IMAGES images per step and is scaled with the images per step.",
             choices=("none", "linear"), may_change=True),
         Key("SOLVER.LR_IMAGES", 2, "Images per step for which BASE_LR is meant, if LR_SCALING is linear.",
             over=0, may_change=True),
         Key("SOLVER.BACKBONE_LR_FACTOR", 1.0, "Learning rate of the backbone relative to BASE_LR."),
+        Key("SOLVER.REFINEMENT_LR_FACTOR", 1.0,
+            "Learning rate of the refinement streams' weights relative to BASE_LR; 10 in the Caffe code of "
+            "OICR and PCL."),
+        Key("SOLVER.DROP_BLOCK_LR_FACTOR", 1.0,
+            "Learning rate of the concrete drop block relative to BASE_LR; see also "
+            "MODEL.DROP_BLOCK.GRADIENT_FACTOR."),
+        Key("SOLVER.DROP_BLOCK_GAMMA", 0.0,
+            "Factor of the drop block's learning rate at each of STEPS; 3 in the code of MIST; 0: GAMMA."),
         Key("SOLVER.BIAS_LR_FACTOR", 2.0, "Learning rate of biases relative to that of weights."),
         Key("SOLVER.MOMENTUM", 0.9, "Momentum of sgd.", most=1),
+        Key("SOLVER.SCALE_MOMENTUM", False,
+            "Where the learning rate changes by more than a tenth at once, scale the momentum of sgd by the "
+            "same factor, as Detectron does."),
         Key("SOLVER.WEIGHT_DECAY", 5e-4, "Weight decay of weights; the parameters of norm layers have none."),
         Key("SOLVER.BIAS_WEIGHT_DECAY", 0.0, "Weight decay of biases."),
         Key("SOLVER.SCHEDULE", "step",
@@ -334,6 +385,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             most=1, may_change=True),
         Key("TEST.NMS", 0.3, "IoU threshold of the NMS among the detections of a class.",
             most=1, may_change=True),
+        Key("TEST.MAX_PER_CLASS", 0,
+            "Maximum number of detections of a class in an image that enter the NMS, those with the highest "
+            "scores; 0: all.", may_change=True),
         Key("TEST.MAX_DETECTIONS", 100, "Maximum number of detections of an image.", over=0, may_change=True),
         Key("TEST.PICTURES", 12, "Number of pictures to draw with the detections and the ground truth.",
             may_change=True),
@@ -522,6 +576,9 @@ def _check_together(cfg: CfgNode) -> None:
     inputs, classes = cfg.INPUT, cfg.DATASETS.CLASSES
     _require(len(inputs.TRAIN_SIZES) > 0, "INPUT.TRAIN_SIZES", inputs.TRAIN_SIZES, "at least one size")
     _require(len(inputs.TEST_SIZES) > 0, "INPUT.TEST_SIZES", inputs.TEST_SIZES, "at least one size")
+    caps, count = inputs.TEST_MAX_SIZES, len(inputs.TEST_SIZES)
+    expected = f"one number, or as many as INPUT.TEST_SIZES, which has {count}"
+    _require(len(caps) in (1, count), "INPUT.TEST_MAX_SIZES", caps, expected)
     sizes = cfg.SELF_TRAIN.SIZES
     _require(len(sizes) > 0, "SELF_TRAIN.SIZES", sizes, "at least one size")
     _require(len(inputs.MEAN) == 3, "INPUT.MEAN", inputs.MEAN, "3 numbers: red, green, blue")
@@ -541,6 +598,8 @@ def _check_backbone(cfg: CfgNode) -> None:
     key, name = "MODEL.BACKBONE.TIMM_NAME", backbone.TIMM_NAME
     # For a name such as hf-hub:USER/NAME timm would download code and weights.
     _require(":" not in name, key, name, "the plain name of a network in timm, without ':'")
+    fits = backbone.NAME == "vgg16" or backbone.LAST_RELU
+    _require(fits, "MODEL.BACKBONE.LAST_RELU", backbone.LAST_RELU, f"True, {because}")
     if backbone.NAME == "timm":  # the network itself knows its strides and stages
         _require(name != "", key, name, f"the name of a timm network, {because}")
         return
@@ -560,6 +619,9 @@ def _check_branches(cfg: CfgNode) -> None:
     _require(context == 0 or context > 1, "MODEL.BOX_FEATURES.CONTEXT", context, "0, or more than 1")
     has_clusters = cfg.MODEL.METHOD != "wsddn" or labels == "top1"
     _require(has_clusters, "MODEL.REGRESSION.LABELS", labels, "'top1', because MODEL.METHOD is 'wsddn'")
+    per_stream, expected = cfg.MODEL.REGRESSION.PER_STREAM, "False, because MODEL.METHOD is 'wsddn'"
+    fits = cfg.MODEL.METHOD != "wsddn" or not per_stream
+    _require(fits, "MODEL.REGRESSION.PER_STREAM", per_stream, expected)
 
 
 def _require(holds: bool, key: str, value: Any, expected: str) -> None:

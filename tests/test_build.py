@@ -10,10 +10,13 @@ import torch
 from detector import build, build_data, build_model
 from detector.config import load_cfg
 from detector.data.proposals import save_proposals
+from detector.engine.schedule import set_lr
 from detector.modeling.drop_block import ConcreteDropBlock
-from detector.modeling.refinement import Refinement, cluster_loss
+from detector.modeling.refinement import Refinement, cluster_loss, suppressed_by_any
+from detector.modeling.regression import StreamRegressionLoss
 from detector.modeling.weights import TORCHVISION, Weights, save_weights
 from detector.structures import Batch
+from detector.utils.errors import ConfigError
 
 
 @pytest.fixture
@@ -91,10 +94,14 @@ def test_model_and_criterion_have_as_many_streams_as_the_method(make_cfg, method
 
 
 @pytest.mark.parametrize(("proposals", "shown"), [(0, 1.0), (9, 0.0)])
-@pytest.mark.parametrize("method", ["wsddn", "oicr", "pcl", "mist"])
+@pytest.mark.parametrize("method", ["wsddn", "oicr", "pcl", "mist", "mist of its authors' code"])
 def test_every_parameter_gets_a_gradient_from_any_batch(make_cfg, method, proposals, shown):
     """Processes that train together wait for each; without proposals or labels there is nothing to learn."""
+    method, *code = method.split(maxsplit=1)
     words = ["MODEL.METHOD", method, "MODEL.DROP_BLOCK.ENABLED", "True", "MODEL.REGRESSION.ENABLED", "True"]
+    if code:
+        words += ["MODEL.MIL_BACKGROUND", "True", "MODEL.REGRESSION.PER_STREAM", "True"]
+        words += ["CLUSTERS.SUPPRESSION", "any", "MODEL.DROP_BLOCK.NORM", "batch"]
     cfg = make_cfg(*words, "MODEL.IMAGE_HEAD", "True")
     model, rois = (
         build_model.build_model(cfg).train(),
@@ -123,10 +130,44 @@ def test_refinements_take_the_keys_of_clusters(make_cfg):
 def test_the_drop_block_takes_its_keys(make_cfg):
     assert build_model.build_model(make_cfg()).box_features.drop_block is None
     words = ["ENABLED", "True", "SHARE", "0.9", "SIZE", "1", "TEMPERATURE", "0.5", "GRADIENT_FACTOR", "2"]
+    words += ["WIDTH", "16", "NORM", "batch", "BOUND", "scale", "RESCALE", "batch"]
     keys = [f"MODEL.DROP_BLOCK.{word}" if i % 2 == 0 else word for i, word in enumerate(words)]
     drop = build_model.build_model(make_cfg(*keys)).box_features.drop_block
     assert isinstance(drop, ConcreteDropBlock)
     assert (drop.limit, drop.size, drop.temperature, drop.gradient_factor) == (0.9, 1, 0.5, 2)
+    assert (drop.bound, drop.rescale, drop.norm.num_features) == ("scale", "batch", 16)
+    assert isinstance(drop.norm, torch.nn.BatchNorm2d)
+
+
+def test_what_mists_code_has_of_its_own(make_cfg):
+    words = [
+        "MODEL.METHOD",
+        "mist",
+        "MODEL.REGRESSION.ENABLED",
+        "True",
+        "MODEL.REGRESSION.PER_STREAM",
+        "True",
+    ]
+    words += ["MODEL.REGRESSION.BOX_REDUCTION", "all", "MODEL.REGRESSION.WEIGHT", "0.5", "MODEL.STREAMS", "2"]
+    words += ["MODEL.STREAM_WEIGHTS", "3,1", "MODEL.MIL_BACKGROUND", "True", "CLUSTERS.SUPPRESSION", "any"]
+    cfg = make_cfg(*words, "CLUSTERS.TOP_SHARE", "0.3", "CLUSTERS.NMS_IOU", "0.1", "CLUSTERS.IGNORE_IOU", "0")
+    model, criterion = build_model.build_model(cfg), build_model.build_criterion(cfg)
+    assert model.head.classes.out_features == 21
+    assert len(model.regression.boxes) == 2
+    assert criterion.regression == StreamRegressionLoss(0.5, "all")
+    rule = criterion.refinement.rule
+    assert (rule.func, rule.keywords) == (suppressed_by_any, {"top_share": 0.3, "nms_iou": 0.1})
+    assert criterion.refinement.ignore_iou == 0
+    with pytest.raises(ConfigError, match=r"MODEL.REGRESSION.PER_STREAM .*'wsddn'"):
+        make_cfg("MODEL.REGRESSION.PER_STREAM", "True", "MODEL.METHOD", "wsddn")
+
+
+def test_the_last_relu_is_vgg16s(make_cfg):
+    words = ["MODEL.BACKBONE.LAST_RELU", "False"]
+    vgg16 = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.NAME", "vgg16"))
+    assert isinstance(vgg16.features[-1], torch.nn.Identity)
+    with pytest.raises(ConfigError, match=r"LAST_RELU .*'small'"):
+        make_cfg(*words)
 
 
 @pytest.mark.parametrize(
@@ -143,11 +184,12 @@ def test_any_method_can_have_a_regression_branch(make_cfg, method, labels, rule)
     assert build_model.build_criterion(make_cfg(*words)).regression is None
     assert build_model.build_model(make_cfg(*words)).regression is None
     words += ["MODEL.REGRESSION.ENABLED", "True", "CLUSTERS.MEMBER_IOU", "0.6"]
+    words += ["MODEL.REGRESSION.SCORE_WEIGHT", "3", "MODEL.REGRESSION.BOX_REDUCTION", "all"]
     loss = build_model.build_criterion(make_cfg(*words)).regression
     assert loss.labels.rule == rule
-    assert (loss.labels.member_iou, loss.weight) == (0.6, 0.5)
+    assert (loss.labels.member_iou, loss.weight, loss.box_reduction) == (0.6, 0.5, "all")
     branch = build_model.build_model(make_cfg(*words)).regression
-    assert branch.boxes.out_features == 80
+    assert (branch.boxes.out_features, branch.score_weight) == (80, 3)
     words += ["MODEL.REGRESSION.CLASS_AGNOSTIC", "True"]
     assert build_model.build_model(make_cfg(*words)).regression.boxes.out_features == 4
 
@@ -162,6 +204,33 @@ def test_optimizers(make_cfg):
     assert isinstance(adamw, torch.optim.AdamW)
 
 
+def test_parts_of_the_model_have_learning_rates_of_their_own(make_cfg):
+    words = ["MODEL.DROP_BLOCK.ENABLED", "True", "SOLVER.BASE_LR", "0.01", "SOLVER.STEPS", "10,"]
+    words += ["SOLVER.REFINEMENT_LR_FACTOR", "10", "SOLVER.DROP_BLOCK_LR_FACTOR", "0.01"]
+    words += ["SOLVER.DROP_BLOCK_GAMMA", "3", "SOLVER.WARMUP_ITERS", "0"]
+    cfg = make_cfg(*words)
+    model = build_model.build_model(cfg)
+    optimizer, schedule = build.build_optimizer(cfg, model), build.build_lr_factor(cfg)
+
+    def rates(iteration):
+        set_lr(optimizer, schedule, iteration)
+        found = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        stream, block = model.head.refinements[1], model.box_features.drop_block
+        shown = (model.head.classes.weight, stream.weight, stream.bias, block.reduce.weight)
+        return [found[id(p)] for p in shown]
+
+    assert rates(0) == pytest.approx([0.01, 0.1, 0.2, 1e-4])
+    assert rates(10) == pytest.approx([0.001, 0.01, 0.02, 3e-4])
+
+
+def test_gradients_are_averaged_or_summed(make_cfg):
+    words = ["SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.ACCUMULATE", "3"]
+    assert build.build_training(make_cfg(*words)).keywords["gradient_factor"] == 1
+    words += ["SOLVER.GRADIENT_REDUCTION", "sum", "SOLVER.SCALE_MOMENTUM", "True"]
+    keywords = build.build_training(make_cfg(*words)).keywords
+    assert (keywords["gradient_factor"], keywords["scale_momentum"]) == (6, True)
+
+
 def test_test_passes_are_sizes_times_flips(make_cfg, monkeypatch):
     monkeypatch.setattr(build_data, "build_proposals", lambda cfg, dataset: {})
     words = ["INPUT.TEST_SIZES", "(100, 200)", "DATASETS.WORKERS", "0"]
@@ -172,6 +241,22 @@ def test_test_passes_are_sizes_times_flips(make_cfg, monkeypatch):
 
     assert passes() == [(100, False), (100, True), (200, False), (200, True)]
     assert passes("INPUT.TEST_FLIP", "False") == [(100, False), (200, False)]
+
+
+def test_each_test_size_has_its_side_and_cap(make_cfg):
+    words = ["INPUT.TEST_SIZES", "(480, 576)", "INPUT.TEST_FLIP", "False", "INPUT.MAX_SIZE", "900"]
+
+    def passes(*more):
+        return [t.size_options for t in build_data.build_test_transforms(make_cfg(*words, *more))]
+
+    assert passes() == [(480, "shortest", 900), (576, "shortest", 900)]
+    assert passes("INPUT.TEST_MAX_SIZES", "2000,4000") == [(480, "shortest", 2000), (576, "shortest", 4000)]
+    assert passes("INPUT.TEST_MAX_SIZES", "700,") == [(480, "shortest", 700), (576, "shortest", 700)]
+    changed = make_cfg(*words, "INPUT.TEST_SIDE", "longest")
+    assert {t.side for t in build_data.build_test_transforms(changed)} == {"longest"}
+    assert changed.INPUT.SIDE == "shortest"
+    with pytest.raises(ConfigError, match=r"INPUT.TEST_MAX_SIZES .* INPUT.TEST_SIZES, which has 2"):
+        passes("INPUT.TEST_MAX_SIZES", "1,2,3")
 
 
 def test_pretrained_weights_that_are_missing_or_do_not_fit_are_named(make_cfg, tmp_path):

@@ -28,7 +28,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
 
     from detector import __version__, load
     from detector.api.loading import read_run
-    from detector.build_data import build_dataset
+    from detector.build_data import build_dataset, test_max_sizes, test_side
     from detector.data.loader import collate
     from detector.data.pictures import find_pictures
     from detector.engine.export import SUFFIXES, largest_difference, load_program, save_program
@@ -119,13 +119,15 @@ def describe(cfg: CfgNode) -> dict:
         "mean": inputs.MEAN,
         "std": inputs.STD,
         "sizes": inputs.TEST_SIZES,
-        "side": inputs.SIDE,
-        "max_size": inputs.MAX_SIZE,
+        "side": test_side(cfg),
+        "max_sizes": test_max_sizes(cfg),
+        "inclusive_rois": inputs.INCLUSIVE_ROIS,
         "flip": inputs.TEST_FLIP,
         "least_side": LEAST_SIDE,
         "proposals": {"mode": cfg.PROPOSALS.MODE, "longest_side": cfg.PROPOSALS.LONGEST_SIDE},
         "score_threshold": test.SCORE_THRESHOLD,
         "nms_iou": test.NMS,
+        "max_per_class": test.MAX_PER_CLASS,
         "max_detections": test.MAX_DETECTIONS,
         "versions": {"detector": __version__, "torch": torch.__version__},
     }

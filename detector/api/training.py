@@ -231,7 +231,8 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
     """Log what will run, so that nobody has to guess what a config amounts to."""
     solver, method = cfg.SOLVER, cfg.MODEL.METHOD
     parts = [] if method == "wsddn" else [f"{cfg.MODEL.STREAMS} refinement streams"]
-    parts += ["regression branch"] if cfg.MODEL.REGRESSION.ENABLED else []
+    where = "boxes of each stream" if cfg.MODEL.REGRESSION.PER_STREAM else "regression branch"
+    parts += [where] if cfg.MODEL.REGRESSION.ENABLED else []
     parts += ["concrete drop block"] if cfg.MODEL.DROP_BLOCK.ENABLED else []
     images = images_per_step(cfg)
     epochs = solver.MAX_ITER * images / len(dataset)
@@ -244,9 +245,10 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
     logger.info("model       %s from %s", cfg.MODEL.BACKBONE.TIMM_NAME or cfg.MODEL.BACKBONE.NAME, origin)
     logger.info("parameters  %.2f million, %.2f million trained", parameters / 1e6, trained / 1e6)
     logger.info(
-        "batch       %d images a step (%d at a time, %d times%s)",
+        "batch       %d images a step (%d at a time, %d times%s), gradients %s",
         *(images, solver.IMAGES_PER_BATCH, accumulated_batches(cfg)),
         f", in {world_size()} processes" if world_size() > 1 else "",
+        "summed" if solver.GRADIENT_REDUCTION == "sum" else "averaged",
     )
     logger.info("steps       %d, %.1f epochs", solver.MAX_ITER, epochs)
     logger.info("optimizer   %s, learning rate %g, %s", solver.OPTIMIZER, base_lr(cfg), solver.SCHEDULE)

@@ -131,6 +131,7 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
     images = samples[0].image.new_zeros(len(samples), 3, height, width)
     for image, sample, (of_height, of_width) in zip(images, samples, sizes, strict=True):
         image[:, :of_height, :of_width] = sample.image
+    pixels = [sample.pixel for sample in samples if sample.pixel is not None]
     return Batch(
         images=images,
         rois=boxes_to_rois([sample.proposals for sample in samples]),  # (sum R, 5)
@@ -139,6 +140,7 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
         image_ids=tuple(sample.image_id for sample in samples),
         sizes=sizes,
         normalization=samples[0].normalization,
+        pixels=torch.tensor(pixels) if pixels else None,  # (B, 2)
     )
 
 

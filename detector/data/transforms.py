@@ -36,11 +36,12 @@ def resize(sample: Sample, size: int, side: str, max_size: int) -> Sample:
     height, width = sample.image.shape[1:]
     new_height, new_width = resized_size(height, width, size, side, max_size)
     if (new_height, new_width) == (height, width):
-        return sample
+        return replace(sample, pixel=(1.0, 1.0))
     # uint8 in, uint8 out: five times as quick as float32, and as exact as the images of Pillow.
     image = F.interpolate(sample.image[None], (new_height, new_width), mode="bilinear", antialias=True)[0]
-    proposals = scale_boxes(sample.proposals, new_width / width, new_height / height)
-    return replace(sample, image=image, proposals=proposals)  # image (3, new_height, new_width)
+    pixel = (new_width / width, new_height / height)
+    proposals = scale_boxes(sample.proposals, *pixel)
+    return replace(sample, image=image, proposals=proposals, pixel=pixel)  # image (3, new_height, new_width)
 
 
 def flip(sample: Sample) -> Sample:
@@ -70,6 +71,7 @@ class TrainTransform:
     flip: bool
     mean: tuple[float, float, float]  # of RGB in [0, 1]
     std: tuple[float, float, float]
+    inclusive_rois: bool = False  # whether RoI pooling gets inclusive corners
 
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
         # Both are drawn whatever the settings, so that one setting does not change the draws of the other.
@@ -78,7 +80,8 @@ class TrainTransform:
         sample = resize(sample, size, self.side, self.max_size)
         if self.flip and flipped:
             sample = flip(sample)
-        return replace(sample, normalization=normalization(self.mean, self.std))
+        pixel = sample.pixel if self.inclusive_rois else None
+        return replace(sample, normalization=normalization(self.mean, self.std), pixel=pixel)
 
     def draw_size(self, generator: torch.Generator) -> int:
         """One of `sizes`: the first that is drawn."""
@@ -97,6 +100,7 @@ class TestTransform:
     flip: bool  # whether this pass sees the flipped image
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    inclusive_rois: bool = False  # whether RoI pooling gets inclusive corners
 
     def __call__(self, sample: Sample) -> Sample:
         return self.finish(resize(sample, *self.size_options))
@@ -109,4 +113,5 @@ class TestTransform:
     def finish(self, resized: Sample) -> Sample:
         """The pass from a sample of its size."""
         sample = flip(resized) if self.flip else resized
-        return replace(sample, normalization=normalization(self.mean, self.std))
+        pixel = sample.pixel if self.inclusive_rois else None
+        return replace(sample, normalization=normalization(self.mean, self.std), pixel=pixel)

@@ -1,7 +1,7 @@
-"""The learning-rate schedule, and the learning rate of each parameter."""
+"""Learning-rate schedules, and parameter groups with learning rates of their own."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import nn
@@ -44,38 +44,67 @@ def parameter_groups(
     *,
     base_lr: float,
     weight_decay: float,
-    backbone_lr_factor: float = 1.0,
+    lr_factors: Mapping[str, float] | None = None,
+    gammas: Mapping[str, float] | None = None,
     bias_lr_factor: float = 2.0,
     bias_weight_decay: float = 0.0,
 ) -> list[dict[str, Any]]:
-    """Groups for an optimizer over the trainable parameters of a model that has a `backbone`.
+    """Groups for an optimizer over the trainable parameters of a model.
 
-    Biases have a learning rate and a decay of their own; scales and shifts of norm layers have no decay. The
-    name of a group, such as "backbone bias", says what it holds.
+    Biases have a learning rate and a weight decay of their own; scales and shifts of norm layers have no
+    decay. The backbone has groups of its own in any case. The name of a group, such as "backbone bias", says
+    what it holds; "head" is all that is neither the backbone nor named in `lr_factors` or `gammas`.
+
+    Args:
+        lr_factors: learning rate of submodules relative to `base_lr`, as in {"head.refinements": 10.0}.
+        gammas: for submodules, the `gamma` that :func:`set_lr` passes to the schedule in place of its own.
     """
-    groups: dict[tuple[bool, str], dict[str, Any]] = {}
+    factors, gammas = lr_factors or {}, gammas or {}
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
     for module_name, module in model.named_modules():
-        in_backbone = module_name.split(".")[0] == "backbone"
+        part = next((name for name in (*factors, *gammas) if f"{module_name}.".startswith(f"{name}.")), "")
+        if module_name.split(".")[0] == "backbone":
+            part = part or "backbone"
         for attribute, parameter in module.named_parameters(recurse=False):
             if not parameter.requires_grad:
                 continue
-            lr, decay = base_lr * (backbone_lr_factor if in_backbone else 1), weight_decay
+            lr, decay = base_lr * factors.get(part, 1.0), weight_decay
             if isinstance(module, NORM_LAYERS):
                 kind, decay = "norm", 0.0
             elif attribute == "bias":
                 kind, lr, decay = "bias", lr * bias_lr_factor, bias_weight_decay
             else:
                 kind = "weight"
-            name = f"{'backbone' if in_backbone else 'head'} {kind}"
+            name = f"{part or 'head'} {kind}"
             group = {"name": name, "params": [], "initial_lr": lr, "lr": lr, "weight_decay": decay}
-            groups.setdefault((in_backbone, kind), group)["params"].append(parameter)
+            if part in gammas:
+                group["gamma"] = gammas[part]
+            groups.setdefault((part, kind), group)["params"].append(parameter)
     return list(groups.values())
 
 
-def set_lr(optimizer: Optimizer, factor: float) -> None:
-    """Give every group its initial learning rate times `factor`."""
+def set_lr(
+    optimizer: Optimizer, lr_factor: Callable[..., float], iteration: int, *, scale_momentum: bool = False
+) -> None:
+    """Give every group its initial learning rate times `lr_factor(iteration)`.
+
+    A group that has a `gamma` takes `lr_factor(iteration, gamma=...)`.
+
+    Args:
+        iteration: number of finished steps.
+        scale_momentum: where a learning rate changes by more than a tenth at once, scale the momentum of SGD
+            by the same factor, as ports of Detectron do. Caffe2's momentum contains the learning rate and
+            needs this; torch's does not, so that for some ten steps the updates are smaller.
+    """
     for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
+        own = {"gamma": group["gamma"]} if "gamma" in group else {}
+        lr = group["initial_lr"] * lr_factor(iteration, **own)
+        if scale_momentum and lr > 0 and not 1 / 1.1 <= lr / group["lr"] <= 1.1:
+            for parameter in group["params"]:
+                momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
+                if momentum is not None:
+                    momentum *= lr / group["lr"]
+        group["lr"] = lr
 
 
 def logged_lr(optimizer: Optimizer) -> dict[str, float]:

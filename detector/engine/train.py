@@ -41,8 +41,10 @@ def train(
     device: torch.device,
     seed: int,
     max_iter: int,
-    lr_factor: Callable[[int], float],
+    lr_factor: Callable[..., float],
     accumulate: int = 1,
+    gradient_factor: float = 1.0,
+    scale_momentum: bool = False,
     clip_norm: float = 0.0,
     log_period: int = 20,
     checkpoint_period: int = 2500,
@@ -68,8 +70,11 @@ def train(
         criterion: (outputs, batch) to losses by name; their sum is minimized.
         batches: endless, and already at the batch that follows step `start`.
         folder: run folder; takes the events of TensorBoard, checkpoints/, snapshots/ and model_final.pt.
-        lr_factor: number of finished steps to the factor of the learning rate.
+        lr_factor: number of finished steps, and perhaps the `gamma` of a parameter group, to the factor of
+            the learning rate.
         accumulate: batches of this process whose gradients are averaged into one step.
+        gradient_factor: of that average; the images per step make it the sum over images.
+        scale_momentum: of :func:`detector.engine.schedule.set_lr`.
         clip_norm: longest gradient (2-norm over all parameters); 0: not clipped.
         keep_checkpoints: how many of the newest to keep.
         snapshots: what periodically takes pictures of the streams; None: nothing does.
@@ -87,6 +92,7 @@ def train(
     batches, replica = iter(batches), replicate(model)
     precision = precision or Precision("float32", device)
     loss_log, images_seen = LossLog(), 0
+    divisor = accumulate / gradient_factor  # of each batch's loss
     began = last_log = time.perf_counter()
     done = saved = start  # steps
     buffers = list(model.buffers())  # batch norm that is trained changes them in the forward pass
@@ -113,14 +119,14 @@ def train(
             for iteration in range(start + 1, max_iter + 1):
                 log_now = iteration % log_period == 0 or iteration == max_iter
                 save_now = iteration % checkpoint_period == 0 or iteration == max_iter
-                set_lr(optimizer, lr_factor(iteration - 1))
+                set_lr(optimizer, lr_factor, iteration - 1, scale_momentum=scale_momentum)
                 image_ids: tuple[str, ...] = ()
                 for number in range(accumulate):
                     batch = next(batches).to(device, non_blocking=True)
                     seed_batch(seed, iteration, number * world_size() + rank())
                     # The last backward pass of a step averages the gradients over the processes.
                     with nullcontext() if number == accumulate - 1 else no_sync(replica):
-                        _add_gradient(replica, criterion, batch, accumulate, loss_log, precision, iteration)
+                        _add_gradient(replica, criterion, batch, divisor, loss_log, precision, iteration)
                     image_ids += batch.image_ids
                 gradient_norm = _gradient_norm(optimizer, precision)
                 loss_log.add({"gradient_norm": precision.logged_norm(gradient_norm)}, image_ids, iteration)
@@ -223,12 +229,12 @@ def _add_gradient(
     model: nn.Module,
     criterion: Callable[..., Mapping[str, Tensor]],
     batch: Batch,
-    accumulate: int,
+    divisor: float,
     loss_log: LossLog,
     precision: Precision,
     step: int,
 ) -> None:
-    """Add the gradient of one of the `accumulate` batches of a step to that of the parameters."""
+    """Add the gradient of one of the batches of a step, divided by `divisor`, to that of the parameters."""
     outputs = None
     try:
         with precision.autocast():
@@ -245,7 +251,7 @@ def _add_gradient(
             raise
         raise UserError(f"images {', '.join(batch.image_ids)}: {error}") from error
     loss = torch.stack(list(losses.values())).sum()
-    precision.scaler.scale(loss / accumulate).backward()
+    precision.scaler.scale(loss / divisor).backward()
     loss_log.add({"loss": loss, **losses}, batch.image_ids, step)
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_
 from detector.modeling.head import HeadOutputs
 from detector.modeling.per_image import sum_per_image
 from detector.modeling.refinement import Refinement
-from detector.modeling.regression import RegressionLoss
+from detector.modeling.regression import RegressionLoss, StreamRegressionLoss
 from detector.structures import Batch
 
 
@@ -40,7 +40,8 @@ class Criterion:
     """All losses of a batch by name; they are already weighted, so the total is their plain sum.
 
     "mil" is always there; "refine_1" to "refine_K" with a refinement, "regress_classes" and "regress_boxes"
-    with the loss of a regression branch, "image" where the model classifies the image as a whole.
+    with the loss of a regression branch or "regress_1" to "regress_K" where each stream regresses boxes,
+    "image" where the model classifies the image as a whole.
 
     Stream k learns pseudo labels made of the scores of stream k - 1, the first stream those of the MIL
     scores. The regression branch learns those of the last stream, or of the MIL scores without streams.
@@ -52,7 +53,7 @@ class Criterion:
         *,
         mil_reduction: Literal["mean", "sum"] = "mean",
         stream_weights: Sequence[float] = (1.0, 1.0, 1.0),
-        regression: RegressionLoss | None = None,
+        regression: RegressionLoss | StreamRegressionLoss | None = None,
     ) -> None:
         self.refinement = refinement
         self.mil_reduction = mil_reduction
@@ -60,15 +61,29 @@ class Criterion:
         self.regression = regression
 
     def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
-        losses = {"mil": mil_loss(outputs.mil, batch.labels, batch.counts, self.mil_reduction)}
+        losses = {"mil": self._mil_loss(outputs, batch)}
         probs = outputs.refinements
         if self.refinement is not None:
             sources = torch.cat([outputs.mil[None], probs[:-1, :, 1:]]).detach()  # (K, sum R, C)
-            streams = zip(self.refinement(probs, sources, batch), self.stream_weights, strict=True)
-            losses |= {f"refine_{k}": weight * loss for k, (loss, weight) in enumerate(streams, start=1)}
-        if self.regression is not None and outputs.regression is not None:
+            losses |= self._weighted("refine", self.refinement(probs, sources, batch))
+            if isinstance(self.regression, StreamRegressionLoss) and outputs.regression is not None:
+                found = self.refinement.clusters(sources, batch)  # (K, sum R), the same as above
+                losses |= self._weighted("regress", self.regression(outputs.regression, found, batch))
+        if isinstance(self.regression, RegressionLoss) and outputs.regression is not None:
             last = probs[-1, :, 1:] if len(probs) else outputs.mil  # (sum R, C)
             losses |= self.regression(outputs.regression, last.detach(), batch)
         if outputs.image_logits is not None:
             losses["image"] = binary_cross_entropy_with_logits(outputs.image_logits.float(), batch.labels)
         return losses
+
+    def _mil_loss(self, outputs: HeadOutputs, batch: Batch) -> Tensor:
+        mil, labels = outputs.mil, batch.labels
+        if outputs.mil_background is not None:  # a class that no image shows
+            mil = torch.cat([outputs.mil_background, mil], dim=1)
+            labels = torch.cat([torch.zeros_like(labels[:, :1]), labels], dim=1)
+        return mil_loss(mil, labels, batch.counts, self.mil_reduction)
+
+    def _weighted(self, name: str, streams: Tensor) -> dict[str, Tensor]:
+        """The losses (K,) of the streams by name, times their weights."""
+        pairs = zip(streams, self.stream_weights, strict=True)
+        return {f"{name}_{k}": weight * loss for k, (loss, weight) in enumerate(pairs, start=1)}

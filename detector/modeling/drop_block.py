@@ -1,6 +1,7 @@
-"""Concrete drop block: training learns which cells of a RoI to silence (Ren et al., arXiv 2004.04725)."""
+"""Concrete drop block: training learns which cells of a RoI to drop (Ren et al., arXiv 2004.04725)."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -8,22 +9,28 @@ from torch.nn.functional import max_pool2d, relu
 
 
 class ConcreteDropBlock(nn.Module):
-    """Silences blocks of cells of pooled features (N, D, S, S) in training, those that would be missed most.
+    """Drops blocks of cells of pooled features (N, D, S, S) in training, those that would be missed most.
 
-    A residual block of convolutions gives each cell the probability to be the center of a silenced block, at
+    A residual block of convolutions gives each cell the probability to be the center of a dropped block, at
     most `share` / `size`^2 (divided as in DropBlock, arXiv 1810.12890, since a center takes `size`^2 cells
-    with it). Centers are drawn from it by a straight-through Gumbel softmax, and what is left of a RoI is
-    scaled up by the number of its cells over the number that is left. A RoI of which nothing is left is 0.
+    with it). Centers are drawn from it by a straight-through Gumbel softmax, and the cells that are left are
+    scaled up by the number of cells over the number that is left. A RoI of which nothing is left is 0.
 
     The network minimizes the loss, the residual block maximizes it: its gradient is reversed. It sees the
     features detached, so the backbone learns from the masked features alone.
 
     Args:
-        share: most of the cells that may be silenced, on average.
-        size: cells of a silenced block, a side; odd.
-        temperature: of the relaxed draw that the gradient goes through.
+        share: maximum share of the cells that is dropped, on average.
+        size: height and width of a dropped block, in cells; odd.
+        temperature: of the relaxed sample through which the gradient passes.
         gradient_factor: of the reversed gradient.
         width: channels inside the residual block.
+        norm: "group": GroupNorm, and the probability of all cells begins at half of the limit. "batch":
+            BatchNorm after both convolutions and He's initial weights, as in the code of MIST's authors;
+            its statistics are those of the batch, so that batches of several images make a difference.
+        bound: "clamp": the probability is cut off at the limit, beyond which it has no gradient. "scale": the
+            sigmoid is multiplied by the limit, as in the code of MIST's authors.
+        rescale: "roi": the factor is that of each RoI; "batch": one factor for all RoIs, as in that code.
     """
 
     def __init__(
@@ -35,6 +42,9 @@ class ConcreteDropBlock(nn.Module):
         temperature: float = 0.01,
         gradient_factor: float = 1.0,
         width: int = 128,
+        norm: Literal["group", "batch"] = "group",
+        bound: Literal["clamp", "scale"] = "clamp",
+        rescale: Literal["roi", "batch"] = "roi",
     ) -> None:
         super().__init__()
         if size % 2 != 1:
@@ -43,14 +53,21 @@ class ConcreteDropBlock(nn.Module):
         self.size = size
         self.temperature = temperature
         self.gradient_factor = gradient_factor
-        self.reduce = nn.Conv2d(channels, width, 3, padding=1)
-        self.norm = nn.GroupNorm(1, width)
+        self.bound, self.rescale = bound, rescale
+        by_batch = norm == "batch"
+        self.reduce = nn.Conv2d(channels, width, 3, padding=1, bias=not by_batch)
+        self.norm = _batch_norm(width) if by_batch else nn.GroupNorm(1, width)
         self.expand = nn.Conv2d(width, 1, 3, padding=1, bias=False)
-        self.shortcut = nn.Conv2d(channels, 1, 1)
-        # All cells begin with half of the limit: beyond the limit there is no gradient to learn from.
-        nn.init.zeros_(self.expand.weight)
-        nn.init.zeros_(self.shortcut.weight)
-        nn.init.constant_(self.shortcut.bias, _logit(self.limit / 2))
+        self.expand_norm = _batch_norm(1) if by_batch else nn.Identity()
+        self.shortcut = nn.Conv2d(channels, 1, 1, bias=not by_batch)
+        if by_batch:
+            for layer in (self.reduce, self.expand, self.shortcut):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        else:
+            nn.init.zeros_(self.expand.weight)
+            nn.init.zeros_(self.shortcut.weight)
+            begin = self.limit / 2 if bound == "clamp" else 0.5
+            nn.init.constant_(self.shortcut.bias, _logit(begin))
 
     def forward(self, features: Tensor) -> Tensor:
         if not self.training:
@@ -58,17 +75,26 @@ class ConcreteDropBlock(nn.Module):
         probs = _ReverseGradient.apply(self.probabilities(features.detach()), self.gradient_factor)
         centers = draw(probs, self.temperature)  # (N, 1, S, S), 0 or 1
         kept = 1 - max_pool2d(centers, self.size, stride=1, padding=self.size // 2)
-        cells = kept.shape[2] * kept.shape[3]
-        scale = cells / kept.sum(dim=(2, 3), keepdim=True).clamp(min=1)  # (N, 1, 1, 1)
+        if self.rescale == "batch":
+            scale = kept.numel() / kept.sum().clamp(min=1)  # ()
+        else:
+            cells = kept.shape[2] * kept.shape[3]
+            scale = cells / kept.sum(dim=(2, 3), keepdim=True).clamp(min=1)  # (N, 1, 1, 1)
         return features * (kept * scale).to(features.dtype)
 
     def probabilities(self, features: Tensor) -> Tensor:
-        """Probability (N, 1, S, S) of each cell to be the center of a silenced block, float32."""
-        residual = self.expand(relu(self.norm(self.reduce(features))))
-        return (residual + self.shortcut(features)).float().sigmoid().clamp(max=self.limit)
+        """Probability (N, 1, S, S) of each cell to be the center of a dropped block, float32."""
+        residual = self.expand_norm(self.expand(relu(self.norm(self.reduce(features)))))
+        probs = (residual + self.shortcut(features)).float().sigmoid()
+        return probs.clamp(max=self.limit) if self.bound == "clamp" else probs * self.limit
 
     def extra_repr(self) -> str:
         return f"limit={self.limit:.3g}, size={self.size}, temperature={self.temperature}"
+
+
+def _batch_norm(channels: int) -> nn.BatchNorm2d:
+    """BatchNorm by the statistics of the batch; it keeps none, since testing drops no cells."""
+    return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
 def draw(probs: Tensor, temperature: float) -> Tensor:

@@ -16,21 +16,29 @@ class HeadOutputs:
     mil: Tensor  # (sum R, C): class softmax times proposal softmax; sums to the image score
     refinements: Tensor  # (K, sum R, C + 1): softmax over the background (column 0) and the classes
     image_logits: Tensor | None = None  # (B, C) of the image as a whole, where the model has an ImageHead
-    regression: RegressionOutputs | None = None  # where the model has a RegressionBranch
+    regression: RegressionOutputs | None = None  # where the model regresses boxes
+    mil_background: Tensor | None = None  # (sum R, 1), where the MIL head has a background class
 
     def scores(self) -> Tensor:
         """Foreground scores (sum R, C) to detect with: the mean of the streams and of the regression branch's
-        classes; the MIL scores where there is neither.
+        classes, weighted by its `score_weight`; the MIL scores where there is neither.
         """
-        probs = self.refinements  # (K, sum R, C + 1)
-        if self.regression is not None:
-            probs = torch.cat([probs, self.regression.logits.softmax(dim=1)[None]])
-        return probs.mean(dim=0)[:, 1:] if len(probs) else self.mil
+        probs, branch = self.refinements, self.regression  # (K, sum R, C + 1)
+        if branch is None or branch.logits is None:
+            return probs.mean(dim=0)[:, 1:] if len(probs) else self.mil
+        own = branch.logits.softmax(dim=1)[None]  # (1, sum R, C + 1)
+        if branch.score_weight == 1:
+            return torch.cat([probs, own]).mean(dim=0)[:, 1:]
+        total = probs.sum(dim=0) + branch.score_weight * own[0]
+        return (total / (len(probs) + branch.score_weight))[:, 1:]
 
     @property
     def deltas(self) -> Tensor | None:
-        """What moves the proposals to the boxes, (sum R, C, 4) or (sum R, 1, 4); None: nothing does."""
-        return None if self.regression is None else self.regression.deltas
+        """Deltas from the proposals to the boxes, (sum R, C, 4) or (sum R, 1, 4); None: there are none."""
+        if self.regression is None:
+            return None
+        deltas = self.regression.deltas
+        return deltas if deltas.dim() == 3 else deltas.mean(dim=0)
 
 
 class ImageHead(nn.Module):
@@ -57,14 +65,22 @@ class Head(nn.Module):
     Args:
         init_std: standard deviation of the initial weights. 0.01 suits pretrained features; random ones need
             more, since near-equal scores of all proposals give the softmax over them no gradient.
+        mil_background: the two MIL layers have a background class as well, in row 0 of their weights.
     """
 
     def __init__(
-        self, in_features: int, num_classes: int, num_streams: int, *, init_std: float = 0.01
+        self,
+        in_features: int,
+        num_classes: int,
+        num_streams: int,
+        *,
+        init_std: float = 0.01,
+        mil_background: bool = False,
     ) -> None:
         super().__init__()
-        self.classes = nn.Linear(in_features, num_classes)
-        self.proposals = nn.Linear(in_features, num_classes)
+        self.mil_background = mil_background
+        self.classes = nn.Linear(in_features, num_classes + mil_background)
+        self.proposals = nn.Linear(in_features, num_classes + mil_background)
         self.refinements = nn.ModuleList(nn.Linear(in_features, num_classes + 1) for _ in range(num_streams))
         for layer in (self.classes, self.proposals, *self.refinements):
             nn.init.normal_(layer.weight, std=init_std)
@@ -84,7 +100,10 @@ class Head(nn.Module):
         contrast = features if context is None else features - context  # (sum R, F)
         by_proposal = softmax_per_image(self.proposals(contrast).float(), counts)  # (sum R, C)
         logits = [layer(features).float() for layer in self.refinements]
+        mil, background = by_class * by_proposal, None
+        if self.mil_background:
+            background, mil = mil[:, :1], mil[:, 1:]
         # shape[0], not len(), of which torch.export would make a constant
-        none = class_logits.new_empty(0, class_logits.shape[0], class_logits.shape[1] + 1)
+        none = mil.new_empty(0, mil.shape[0], mil.shape[1] + 1)
         refinements = torch.stack(logits).softmax(dim=2) if logits else none  # (K, sum R, C + 1)
-        return HeadOutputs(by_class * by_proposal, refinements)
+        return HeadOutputs(mil, refinements, mil_background=background)

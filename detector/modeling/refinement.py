@@ -16,7 +16,7 @@ from torch import Tensor
 from detector.layers import assign_to_seeds, pcl_loss, proposal_clusters
 from detector.layers.proposal_clusters import ProposalClusters
 from detector.modeling.per_image import mean_per_image
-from detector.structures import Batch
+from detector.structures import Batch, box_iou
 
 
 class Seeds(NamedTuple):
@@ -54,6 +54,34 @@ def cluster_loss(probs: Tensor, found: ProposalClusters, counts: Tensor) -> Tens
     return losses.view(len(probs), -1).mean(dim=1)
 
 
+def suppressed_by_any(
+    boxes: Tensor, scores: Tensor, labels: Tensor, *, top_share: float = 0.15, nms_iou: float = 0.2
+) -> Seeds:
+    """MIST's seeds as the code of its authors chooses them, which is stricter than the NMS of the paper.
+
+    Of the `top_share` of the proposals with the highest scores of a class, rounded down but at least one, a
+    proposal is a seed if its IoU with every higher-scored one is less than `nms_iou`. Under NMS only seeds
+    suppress; here proposals that were suppressed themselves do, too. A proposal can be chosen by several
+    classes; it is a seed of the first of them, which wins all ties of the assignment anyway.
+
+    For the arguments see `Rule`. Of equal scores the first comes first.
+    """
+    rows: list[Tensor] = []
+    classes = labels.nonzero()[:, 0]  # waits for a GPU
+    count = min(len(boxes), max(1, int(len(boxes) * top_share)))
+    for c in classes:
+        best = scores[:, c].sort(descending=True, stable=True).indices[:count]  # (count,)
+        suppressed = box_iou(boxes[best], boxes[best]) >= nms_iou  # (count, count), by whom
+        rows.append(best[~suppressed.tril(diagonal=-1).any(dim=1)])  # by those before it
+    seeds = torch.cat([*rows, classes.new_empty(0)])  # (S,)
+    of_class = classes.repeat_interleave(
+        torch.tensor([len(each) for each in rows], dtype=torch.int64).to(classes.device)
+    )
+    earlier = (seeds[:, None] == seeds[None]).tril(diagonal=-1).any(dim=1)  # chosen by an earlier class
+    seeds, of_class = seeds[~earlier], of_class[~earlier]
+    return Seeds(seeds, of_class, scores[seeds, of_class])
+
+
 @dataclass(frozen=True)
 class Refinement:
     """How refinement streams get their pseudo labels, and how they learn them.
@@ -87,7 +115,7 @@ class Refinement:
             return proposal_clusters(boxes, sources, batch.labels, batch.counts, method=self.rule, **options)
         sizes = batch.counts.tolist()
         streams = []
-        for scores in sources.view(-1, *sources.shape[-2:]):  # (sum R, C) each
+        for scores in sources if sources.dim() == 3 else sources[None]:  # (sum R, C) each
             images = zip(boxes.split(sizes), scores.split(sizes), batch.labels, strict=True)
             found = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
             streams.append(ProposalClusters(*map(torch.cat, zip(*found, strict=True))))

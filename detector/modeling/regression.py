@@ -1,10 +1,13 @@
-"""A Fast R-CNN branch: it classifies the proposals and moves them to where the detector sees an object.
+"""Box regression: a Fast R-CNN branch beside the streams, or boxes for each stream.
 
-What it learns from are pseudo labels made of the last stream's scores, as in C-WSL (Gao et al., ECCV 2018)
-and by Yang et al. (arXiv 1911.12148); the losses are those of Fast R-CNN (Girshick, arXiv 1504.08083).
+Both learn from pseudo labels. The branch, with classes of its own, learns those made of the last stream's
+scores, as in C-WSL (Gao et al., ECCV 2018) and by Yang et al. (arXiv 1911.12148); in MIST (Ren et al., arXiv
+2004.04725) each stream regresses boxes from the pseudo labels that it learns anyway. The losses are those of
+Fast R-CNN (Girshick, arXiv 1504.08083).
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,20 +18,26 @@ from detector.modeling.per_image import mean_per_image, sum_per_image
 from detector.modeling.refinement import Refinement
 from detector.structures import Batch, encode_boxes
 
+BoxReduction = Literal["weighted", "all"]
+
 
 @dataclass(frozen=True)
 class RegressionOutputs:
-    """What the branch says of every proposal, the same in training and testing."""
+    """Class logits and box deltas of every proposal, the same in training and testing."""
 
-    logits: Tensor  # (sum R, C + 1), background in column 0
-    deltas: Tensor  # (sum R, C, 4), or (sum R, 1, 4) for all classes alike: see structures.encode_boxes
+    logits: Tensor | None  # (sum R, C + 1), background in column 0; None: there are only those of the streams
+    # (sum R, C, 4), or (sum R, 1, 4) for all classes alike, see structures.encode_boxes; of K streams
+    # (K, sum R, C or 1, 4)
+    deltas: Tensor
+    score_weight: float = 1.0  # of the logits' classes in the final score, relative to one stream
 
 
 class RegressionBranch(nn.Module):
     """RoI features (sum R, F) to classes and box deltas.
 
     Args:
-        class_agnostic: one box a proposal rather than one for each class.
+        class_agnostic: one box for each proposal rather than one for each class.
+        score_weight: weight of its classes in the final score, relative to one refinement stream.
         init_std, box_std: standard deviations of the initial weights of the two layers.
     """
 
@@ -38,19 +47,51 @@ class RegressionBranch(nn.Module):
         num_classes: int,
         *,
         class_agnostic: bool = False,
+        score_weight: float = 1.0,
         init_std: float = 0.01,
         box_std: float = 0.001,
     ) -> None:
         super().__init__()
+        self.score_weight = score_weight
         self.classes = nn.Linear(in_features, num_classes + 1)
         self.boxes = nn.Linear(in_features, 4 * (1 if class_agnostic else num_classes))
-        for layer, std in ((self.classes, init_std), (self.boxes, box_std)):
-            nn.init.normal_(layer.weight, std=std)
-            nn.init.zeros_(layer.bias)
+        _init(self.classes, init_std)
+        _init(self.boxes, box_std)
 
     def forward(self, features: Tensor) -> RegressionOutputs:
         deltas = self.boxes(features).float().unflatten(1, (-1, 4))  # (sum R, C or 1, 4)
-        return RegressionOutputs(self.classes(features).float(), deltas)
+        return RegressionOutputs(self.classes(features).float(), deltas, self.score_weight)
+
+
+class StreamRegression(nn.Module):
+    """RoI features (sum R, F) to the box deltas (K, sum R, C or 1, 4) of each refinement stream.
+
+    For the arguments see :class:`RegressionBranch`.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        num_streams: int,
+        *,
+        class_agnostic: bool = False,
+        box_std: float = 0.001,
+    ) -> None:
+        super().__init__()
+        width = 4 * (1 if class_agnostic else num_classes)
+        self.boxes = nn.ModuleList(nn.Linear(in_features, width) for _ in range(num_streams))
+        for layer in self.boxes:
+            _init(layer, box_std)
+
+    def forward(self, features: Tensor) -> RegressionOutputs:
+        deltas = torch.stack([layer(features).float().unflatten(1, (-1, 4)) for layer in self.boxes])
+        return RegressionOutputs(None, deltas)
+
+
+def _init(layer: nn.Module, std: float) -> None:
+    nn.init.normal_(layer.weight, std=std)
+    nn.init.zeros_(layer.bias)
 
 
 @dataclass(frozen=True)
@@ -58,30 +99,56 @@ class RegressionLoss:
     """Losses of the branch by name: "regress_classes" and "regress_boxes".
 
     The classes: the mean over proposals of w * cross-entropy, w the weight of the proposal's pseudo label.
-    The boxes: of members of a cluster, w * smooth-L1 (beta 1) of the deltas to the cluster's center, summed
-    and divided by the count of w > 0. Both are means over images.
+    The boxes: :func:`box_loss`. Both are means over images.
     """
 
     labels: Refinement  # only its pseudo labels are used
     weight: float = 1.0
+    box_reduction: BoxReduction = "weighted"
 
     def __call__(self, outputs: RegressionOutputs, sources: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Args: sources (sum R, C), the scores that the pseudo labels are made of, without a gradient."""
         found = self.labels.clusters(sources, batch)  # (sum R,)
         losses = found.weights * cross_entropy(outputs.logits, found.labels, reduction="none")
-        boxes = batch.rois[:, 1:]
-        expected = encode_boxes(boxes, center_boxes(boxes, found, batch.counts))  # (sum R, 4)
-        column = (found.labels - 1).clamp(min=0, max=outputs.deltas.shape[1] - 1)
-        deltas = outputs.deltas[torch.arange(len(column), device=column.device), column]  # (sum R, 4)
-        misses = smooth_l1_loss(deltas, expected, reduction="none", beta=1.0).sum(dim=1)
-        misses = misses * found.weights * (found.labels > 0)
-        sums = sum_per_image(
-            torch.stack([misses, (found.weights > 0).float()], dim=1), batch.counts
-        )  # (B, 2)
         return {
             "regress_classes": self.weight * mean_per_image(losses[None], batch.counts)[0],
-            "regress_boxes": self.weight * (sums[:, 0] / sums[:, 1].clamp(min=1)).mean(),
+            "regress_boxes": self.weight * box_loss(outputs.deltas, found, batch, self.box_reduction),
         }
+
+
+@dataclass(frozen=True)
+class StreamRegressionLoss:
+    """Losses (K,) of the boxes of each stream: :func:`box_loss` with the stream's pseudo labels."""
+
+    weight: float = 1.0
+    box_reduction: BoxReduction = "weighted"
+
+    def __call__(self, outputs: RegressionOutputs, found: ProposalClusters, batch: Batch) -> Tensor:
+        """Args: found, the pseudo labels (K, sum R) of the streams."""
+        streams = zip(outputs.deltas, zip(*found, strict=True), strict=True)
+        losses = [box_loss(d, ProposalClusters(*each), batch, self.box_reduction) for d, each in streams]
+        return self.weight * torch.stack(losses)
+
+
+def box_loss(deltas: Tensor, found: ProposalClusters, batch: Batch, reduction: BoxReduction) -> Tensor:
+    """w * smooth-L1 (beta 1) of the deltas of members to the center of their cluster, mean over images.
+
+    The sum over an image is divided by the number of its proposals with w > 0, or of all.
+
+    Args:
+        deltas (Tensor[sum R, C, 4]): or (sum R, 1, 4) for all classes alike.
+        found: pseudo labels (sum R,).
+        reduction: "weighted" or "all".
+    """
+    boxes = batch.rois[:, 1:]
+    expected = encode_boxes(boxes, center_boxes(boxes, found, batch.counts))  # (sum R, 4)
+    column = (found.labels - 1).clamp(min=0, max=deltas.shape[1] - 1)
+    own = deltas[torch.arange(len(column), device=column.device), column]  # (sum R, 4)
+    misses = smooth_l1_loss(own, expected, reduction="none", beta=1.0).sum(dim=1)
+    misses = misses * found.weights * (found.labels > 0)
+    counted = (found.weights > 0).float() if reduction == "weighted" else torch.ones_like(misses)
+    sums = sum_per_image(torch.stack([misses, counted], dim=1), batch.counts)  # (B, 2)
+    return (sums[:, 0] / sums[:, 1].clamp(min=1)).mean()
 
 
 def center_boxes(boxes: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:

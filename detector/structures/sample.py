@@ -46,6 +46,9 @@ class Sample(_Comparable):
     flipped: bool = False  # is `image` flipped left to right?
     # (2, 3) float32: the network sees image / row 0 - row 1, by channel; None: the image as it is
     normalization: Tensor | None = None
+    # Width and height of a pixel of the image as read in pixels of `image`, if RoI pooling is to get
+    # inclusive corners; None: it gets half-open ones.
+    pixel: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +73,16 @@ class Batch(_Comparable):
     sizes: tuple[tuple[int, int], ...] = ()  # (height, width) of each image without its padding
     normalization: Tensor | None = None  # that of the samples, which `to` does: a quarter of the bytes travel
 
+    pixels: Tensor | None = None  # (B, 2) float32, `pixel` of the samples
+
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What the model is called with."""
-        return self.images, self.rois, self.counts
+        """What the model is called with: images, RoIs for pooling, and proposals per image."""
+        rois = self.rois
+        if self.pixels is not None:  # the last pixel inside instead of the first one outside
+            inclusive = rois[:, 3:] - self.pixels[rois[:, 0].long()]  # (sum R, 2)
+            rois = torch.cat([rois[:, :3], inclusive], dim=1)
+        return self.images, rois, self.counts
 
     def to(self, device, non_blocking: bool = False) -> "Batch":
         """The batch with its tensors on `device`, except `counts`; its images as the network sees them."""
@@ -84,7 +93,9 @@ class Batch(_Comparable):
         images = move(self.images)
         if self.normalization is not None:
             images = _normalize(images, move(self.normalization), self.sizes)
-        return Batch(images, move(self.rois), move(self.labels), self.counts, self.image_ids, self.sizes)
+        pixels = None if self.pixels is None else move(self.pixels)
+        tensors = images, move(self.rois), move(self.labels)
+        return Batch(*tensors, self.counts, self.image_ids, self.sizes, pixels=pixels)
 
     def pin_memory(self) -> "Batch":
         """The batch in page-locked memory, as DataLoader asks for it."""
@@ -93,8 +104,9 @@ class Batch(_Comparable):
             return tensor.pin_memory()
 
         normalization = None if self.normalization is None else pin(self.normalization)
+        pixels = None if self.pixels is None else pin(self.pixels)
         tensors = pin(self.images), pin(self.rois), pin(self.labels)
-        return Batch(*tensors, self.counts, self.image_ids, self.sizes, normalization)
+        return Batch(*tensors, self.counts, self.image_ids, self.sizes, normalization, pixels)
 
 
 def _normalize(images: Tensor, normalization: Tensor, sizes: tuple[tuple[int, int], ...]) -> Tensor:

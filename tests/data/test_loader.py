@@ -83,6 +83,29 @@ def test_what_counts_as_small_does_not_depend_on_the_size_drawn(source, size):
     assert dataset[0, 0].proposals.tolist() == [[0, 0, 4 * scale, 9 * scale], [0, 0, 9 * scale, 9 * scale]]
 
 
+@pytest.mark.parametrize("flip", [False, True])
+def test_roi_pooling_may_get_the_inclusive_corners_of_the_authors_code(source, flip):
+    """A box from pixel x1 to pixel x2, both in it, counted from 0: the authors scale these two numbers."""
+    inclusive = torch.tensor([[4.0, 2, 19, 29], [7, 7, 7, 7]])
+    half_open = inclusive + torch.tensor([0, 0, 1, 1])
+    sample = Sample(torch.zeros(3, 40, 60, dtype=torch.uint8), half_open, torch.ones(2), "a")
+    test = TestTransform(80, "shortest", 2000, flip, **NORMAL, inclusive_rois=True)
+    train = TrainTransform((100,), "shortest", 2000, False, **NORMAL, inclusive_rois=True)
+    batch = collate([test(sample), test(sample)])
+    if flip:
+        x1, y1, x2, y2 = inclusive.unbind(dim=1)
+        inclusive = torch.stack([59 - x2, y1, 59 - x1, y2], dim=1)
+    for moved in (batch, batch.to("cpu")):
+        _, rois, _ = moved.inputs
+        assert torch.equal(rois[:, 1:], 2 * torch.cat([inclusive, inclusive]))
+        assert torch.equal(moved.rois[:2, 3:] - rois[:2, 3:], torch.full((2, 2), 2.0))  # IoUs see these
+    if not flip:
+        _, rois, _ = collate([train(sample, torch.Generator())]).inputs
+        torch.testing.assert_close(rois[:, 1:], 2.5 * inclusive)
+    plain = collate([replace(test, inclusive_rois=False)(sample)])
+    assert plain.inputs[1] is plain.rois
+
+
 @pytest.mark.parametrize(("size", "kept"), [(40, 1), (80, 2)])
 def test_the_feature_grid_is_that_of_the_transformed_image(source, size, kept):
     boxes = dict.fromkeys(source.image_ids, torch.tensor([[0.0, 0, 32, 32], [0, 0, 35, 32]]))

@@ -52,7 +52,12 @@ class Net(nn.Module):
 def test_groups_give_each_kind_of_parameter_its_rate_and_decay():
     net = Net()
     groups = parameter_groups(
-        net, base_lr=0.1, weight_decay=0.01, backbone_lr_factor=0.5, bias_lr_factor=2, bias_weight_decay=0.001
+        net,
+        base_lr=0.1,
+        weight_decay=0.01,
+        lr_factors={"backbone": 0.5},
+        bias_lr_factor=2,
+        bias_weight_decay=0.001,
     )
     found = {id(p): (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
     conv, group_norm, batch_norm = net.backbone
@@ -72,10 +77,38 @@ def test_frozen_parameters_are_in_no_group():
     assert {id(p) for g in groups for p in g["params"]} == {id(p) for p in net.head.parameters()}
 
 
+def test_a_part_of_the_model_has_a_learning_rate_of_its_own():
+    """Caffe's OICR: weights of the refinement streams at 10 times, their biases at 20 times the base."""
+    net = nn.ModuleDict({"head": nn.ModuleDict({"mil": nn.Linear(2, 2), "refinements": nn.Linear(2, 2)})})
+    groups = parameter_groups(net, base_lr=0.1, weight_decay=0.01, lr_factors={"head.refinements": 10.0})
+    found = {id(p): g["lr"] for g in groups for p in g["params"]}
+    mil, streams = net["head"]["mil"], net["head"]["refinements"]
+    rates = [found[id(p)] for p in (mil.weight, mil.bias, streams.weight, streams.bias)]
+    assert rates == pytest.approx([0.1, 0.2, 1.0, 2.0])
+    names = ["head weight", "head bias", "head.refinements weight", "head.refinements bias"]
+    assert [g["name"] for g in groups] == names
+
+
+def test_a_name_that_begins_like_a_part_is_another_part():
+    net = nn.ModuleDict({"drop": nn.Linear(2, 2, bias=False), "drop_more": nn.Linear(2, 2, bias=False)})
+    groups = parameter_groups(net, base_lr=1.0, weight_decay=0.0, lr_factors={"drop": 3.0})
+    assert sorted(g["lr"] for g in groups) == [1.0, 3.0]
+
+
+def test_without_factors_the_groups_are_those_of_the_backbone_and_the_rest():
+    """A checkpoint of the optimizer holds groups by their number: equal settings, equal groups."""
+    sizes = [sorted(len(g["params"]) for g in parameter_groups(Net(), base_lr=1.0, weight_decay=0.0))]
+    sizes += [
+        sorted(len(g["params"]) for g in parameter_groups(Net(), base_lr=1.0, weight_decay=0.0, lr_factors=f))
+        for f in ({"backbone": 0.5}, {})
+    ]
+    assert sizes[0] == sizes[1] == sizes[2] == [1, 1, 1, 1, 4]
+
+
 def test_set_lr_multiplies_the_initial_rates():
     optimizer = torch.optim.SGD(parameter_groups(Net(), base_lr=0.1, weight_decay=0.01))
-    set_lr(optimizer, 0.1)
-    set_lr(optimizer, 0.5)
+    set_lr(optimizer, [0.1, 0.5].__getitem__, 0)
+    set_lr(optimizer, [0.1, 0.5].__getitem__, 1)
     assert {g["lr"] for g in optimizer.param_groups} == {0.05, 0.1}
 
 
@@ -83,9 +116,39 @@ def test_set_lr_multiplies_the_initial_rates():
 def test_the_logged_rate_is_that_of_the_heads(factor, logged):
     """The backbone comes first in the model, and so in the optimizer."""
     net = nn.ModuleDict({"backbone": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
-    groups = parameter_groups(net, base_lr=0.1, weight_decay=0.0, backbone_lr_factor=factor)
+    groups = parameter_groups(net, base_lr=0.1, weight_decay=0.0, lr_factors={"backbone": factor})
     assert logged_lr(torch.optim.SGD(groups)) == logged
     net["backbone"].requires_grad_(False)
-    groups = parameter_groups(net, base_lr=0.1, weight_decay=0.0, backbone_lr_factor=factor)
+    groups = parameter_groups(net, base_lr=0.1, weight_decay=0.0, lr_factors={"backbone": factor})
     assert logged_lr(torch.optim.SGD(groups)) == {"lr": 0.1}
     assert logged_lr(torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)) == {"lr": 0.3}
+
+
+def test_a_group_may_have_a_gamma_of_its_own():
+    """MIST's drop block: its learning rate triples where that of the others falls to a tenth."""
+
+    def schedule(iteration, gamma=0.1):
+        return lr_factor(iteration, max_iter=30, schedule="step", steps=(20, 26), gamma=gamma)
+
+    net = Net()
+    groups = parameter_groups(net, base_lr=1.0, weight_decay=0.0, gammas={"head": 3.0}, bias_lr_factor=1.0)
+    optimizer = torch.optim.SGD(groups)
+    for iteration, rest, head in ((19, 1.0, 1.0), (20, 0.1, 3.0), (26, 0.01, 9.0)):
+        set_lr(optimizer, schedule, iteration)
+        found = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
+        assert found[id(net.head.weight)] == pytest.approx(head)
+        assert found[id(net.backbone[0].weight)] == pytest.approx(rest)
+
+
+@pytest.mark.parametrize(("factor", "scaled"), [(0.1, 0.1), (3.0, 3.0), (1.09, 1.0), (0.92, 1.0)])
+def test_momentum_is_scaled_with_large_changes_of_the_learning_rate(factor, scaled):
+    weight = nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.SGD([{"params": [weight], "initial_lr": 0.1}], lr=0.1, momentum=0.9)
+    set_lr(optimizer, lambda _: 1.0, 0, scale_momentum=True)  # there is no momentum yet
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    for scale_momentum, expected in ((False, 1.0), (True, scaled)):
+        set_lr(optimizer, lambda _: 1.0, 1)
+        set_lr(optimizer, lambda _: factor, 1, scale_momentum=scale_momentum)
+        momentum = optimizer.state[weight]["momentum_buffer"]
+        torch.testing.assert_close(momentum, torch.full((3,), expected))

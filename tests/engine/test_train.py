@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 import torch
-from train_cases import batches, criterion, make, make_batch, weights
+from train_cases import Net, batches, criterion, make, make_batch, weights
 
 from detector.engine.checkpoint import load_checkpoint, restore_model, restore_optimizer
 from detector.engine.loss_log import NonFiniteLoss
@@ -111,6 +111,20 @@ def test_accumulated_batches_equal_one_large_batch(tmp_path):
         run(tmp_path, net, optimizer, data, max_iter=1, accumulate=len(data))
     for whole, parts in zip(*gradients, strict=True):
         torch.testing.assert_close(whole, parts)
+
+
+def test_the_gradients_of_the_images_of_a_step_can_be_summed(tmp_path):
+    """SGD on the sum over N images is SGD on the mean with N times the step and an Nth of the decay."""
+    nets = []
+    for factor, lr, decay in ((4.0, 0.01, 0.02), (1.0, 0.04, 0.005)):
+        torch.manual_seed(1)
+        net = Net()
+        groups = [{"params": list(net.parameters()), "initial_lr": lr}]
+        optimizer = torch.optim.SGD(groups, lr=lr, momentum=0.9, weight_decay=decay)
+        run(tmp_path / str(factor), net, optimizer, accumulate=2, gradient_factor=factor)
+        nets.append(weights(net))
+    torch.testing.assert_close(*nets)
+    assert not nets[0].equal(weights(make()[0]))
 
 
 def test_the_schedule_sets_the_learning_rate_of_each_step(tmp_path):

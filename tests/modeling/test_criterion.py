@@ -5,6 +5,8 @@ import torch
 
 from detector.modeling.criterion import Criterion, mil_loss
 from detector.modeling.head import HeadOutputs
+from detector.modeling.refinement import Refinement
+from detector.modeling.regression import RegressionOutputs, StreamRegressionLoss, box_loss
 
 
 def test_mil_loss_by_hand():
@@ -54,3 +56,30 @@ def test_a_weight_for_each_stream(make_batch):
     outputs = HeadOutputs(torch.rand(4, 2), torch.rand(1, 4, 3))
     with pytest.raises(ValueError, match="longer"):
         Criterion(lambda *_: torch.zeros(1), stream_weights=(1, 1))(outputs, make_batch([[1, 0]], [4]))
+
+
+def test_a_background_class_counts_as_one_that_no_image_shows(make_batch):
+    outputs = HeadOutputs(
+        torch.tensor([[0.3, 0.1], [0.4, 0.1]]),
+        torch.empty(0, 2, 3),
+        mil_background=torch.tensor([[0.2], [0.1]]),
+    )
+    loss = Criterion(None)(outputs, make_batch([[1, 0]], [2]))["mil"]
+    per_class = [-math.log(0.7), -math.log(0.7), -math.log(0.8)]  # background, and the two of the labels
+    assert loss.item() == pytest.approx(sum(per_class) / 3)
+
+
+def test_streams_that_regress_have_their_weights_and_pseudo_labels(make_batch):
+    batch, streams = make_batch([[1, 0, 1]], [20]), torch.rand(2, 20, 4).softmax(dim=2)
+    outputs = RegressionOutputs(None, torch.randn(2, 20, 3, 4))
+    mil = torch.rand(20, 3) / 20
+    criterion = Criterion(
+        Refinement("mist"), stream_weights=(3, 1), regression=StreamRegressionLoss(0.5, "all")
+    )
+    losses = criterion(HeadOutputs(mil, streams, regression=outputs), batch)
+    assert list(losses) == ["mil", "refine_1", "refine_2", "regress_1", "regress_2"]
+    for name, weight, source, deltas in zip(
+        ("regress_1", "regress_2"), (1.5, 0.5), (mil, streams[0, :, 1:]), outputs.deltas, strict=True
+    ):
+        found = Refinement("mist").clusters(source, batch)
+        torch.testing.assert_close(losses[name], weight * box_loss(deltas, found, batch, "all"))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.functional import conv2d
 
 from detector.modeling.drop_block import ConcreteDropBlock, draw
 
@@ -81,3 +82,37 @@ def test_the_features_get_the_gradient_of_what_is_kept():
 def test_an_even_block_is_refused():
     with pytest.raises(ValueError, match="size is 2, expected an odd number"):
         ConcreteDropBlock(4, size=2)
+
+
+def test_the_block_of_mists_code_by_hand():
+    """Conv, BatchNorm, ReLU, conv, BatchNorm, plus a 1 x 1 convolution; the sigmoid times the limit."""
+    torch.manual_seed(0)
+    drop, x = ConcreteDropBlock(4, width=6, norm="batch", bound="scale"), torch.randn(9, 4, 5, 5)
+    assert drop.reduce.bias is None
+    assert drop.shortcut.bias is None
+
+    def normalized(y):
+        return (y - y.mean(dim=(0, 2, 3), keepdim=True)) / (
+            y.var(dim=(0, 2, 3), keepdim=True, unbiased=False) + 1e-5
+        ).sqrt()
+
+    hidden = normalized(conv2d(x, drop.reduce.weight, padding=1)).relu()
+    logits = normalized(conv2d(hidden, drop.expand.weight, padding=1)) + conv2d(x, drop.shortcut.weight)
+    torch.testing.assert_close(drop.probabilities(x), logits.sigmoid() * 0.3 / 9)
+    assert drop.expand.weight.std().item() == pytest.approx((2 / 9) ** 0.5, rel=0.3)  # He, fan-out
+
+
+def test_all_rois_of_a_batch_can_share_one_factor():
+    torch.manual_seed(0)
+    drop, x = ConcreteDropBlock(4, share=0.5, rescale="batch"), torch.ones(50, 4, 7, 7)
+    y = drop(x)
+    factors = y[y > 0]
+    torch.testing.assert_close(factors, factors[:1].expand_as(factors))
+    assert y.mean().item() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("rois", [0, 1, 3])
+def test_every_weight_gets_a_gradient_from_any_number_of_rois(rois):
+    drop = ConcreteDropBlock(4, width=6, norm="batch", bound="scale", rescale="batch")
+    drop(torch.randn(rois, 4, 5, 5)).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in drop.parameters())

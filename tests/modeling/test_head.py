@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from detector.modeling.head import Head, HeadOutputs
+from detector.modeling.regression import RegressionOutputs
 
 
 def test_probabilities_and_shapes():
@@ -62,3 +63,39 @@ def test_initial_weights(std):
     head = Head(1000, 20, 1, init_std=std)
     assert head.refinements[0].weight.std().item() == pytest.approx(std, rel=0.05)
     assert (head.classes.bias == 0).all()
+
+
+def test_a_background_class_of_the_mil_head():
+    """MIST's code: softmaxes over C + 1 classes, of which the image score of the first is to be 0."""
+    head, features = Head(8, 4, 2, mil_background=True), torch.randn(5, 8)
+    outputs = head(features, torch.tensor([5]))
+    logits = [layer.weight @ features[2] + layer.bias for layer in (head.classes, head.proposals)]
+    by_proposal = (features @ head.proposals.weight.T + head.proposals.bias).softmax(dim=0)[2]
+    both = logits[0].softmax(dim=0) * by_proposal  # (5,)
+    torch.testing.assert_close(outputs.mil[2], both[1:])
+    torch.testing.assert_close(outputs.mil_background[2], both[:1])
+    assert outputs.refinements.shape == (2, 5, 5)
+    assert Head(8, 4, 2)(features, torch.tensor([5])).mil_background is None
+
+
+def test_the_regression_branch_may_weigh_as_much_as_all_streams():
+    """OICR with regression: the score is the mean of the branch and of the mean of the streams."""
+    streams = torch.rand(3, 6, 5).softmax(dim=2)
+    logits, deltas = torch.randn(6, 5), torch.zeros(6, 4, 4)
+    branch = logits.softmax(dim=1)
+
+    def scores(weight):
+        return HeadOutputs(
+            torch.zeros(6, 4), streams, regression=RegressionOutputs(logits, deltas, weight)
+        ).scores()
+
+    torch.testing.assert_close(scores(3.0), ((streams.mean(dim=0) + branch) / 2)[:, 1:])
+    torch.testing.assert_close(scores(1.0), ((streams.sum(dim=0) + branch) / 4)[:, 1:])
+    torch.testing.assert_close(scores(0.0), streams.mean(dim=0)[:, 1:])
+
+
+def test_the_boxes_of_the_streams_are_averaged():
+    streams, deltas = torch.rand(3, 6, 5).softmax(dim=2), torch.randn(3, 6, 4, 4)
+    outputs = HeadOutputs(torch.zeros(6, 4), streams, regression=RegressionOutputs(None, deltas))
+    torch.testing.assert_close(outputs.deltas, (deltas[0] + deltas[1] + deltas[2]) / 3)
+    torch.testing.assert_close(outputs.scores(), streams.mean(dim=0)[:, 1:])

@@ -39,3 +39,18 @@ def test_each_class_has_its_own_boxes():
     found = postprocess(Scores("a", moved, torch.tensor([[0.9, 0.0], [0.0, 0.8], [0.3, 0.0]])))
     assert found.labels.tolist() == [0, 1, 0]
     assert torch.equal(found.boxes, torch.stack([BOXES[0], BOXES[1] + 100, BOXES[2]]))
+
+
+def test_a_class_enters_the_suppression_with_its_best_boxes_alone():
+    """The third box would survive, but the second, which the first suppresses, takes its place before NMS."""
+    scores = scored("a", BOXES, torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.3]]))
+    found = postprocess(scores, max_per_class=2)
+    assert [(int(c), round(float(s), 1)) for c, s in zip(found.labels, found.scores, strict=True)] == [
+        (0, 0.9),
+        (1, 0.3),
+        (1, 0.2),
+    ]
+    assert len(postprocess(scores).boxes) == 4
+    equal = postprocess(scored("a", BOXES, torch.full((3, 1), 0.5)), max_per_class=1)
+    assert torch.equal(equal.boxes, BOXES[:1])
+    assert len(postprocess(scored("a", BOXES[:0], torch.zeros(0, 3)), max_per_class=2).boxes) == 0

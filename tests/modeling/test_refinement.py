@@ -5,7 +5,14 @@ import torch
 
 from detector.layers import pcl_loss, proposal_clusters
 from detector.layers.proposal_clusters import ProposalClusters
-from detector.modeling.refinement import Refinement, Seeds, cluster_loss, cross_entropy_loss
+from detector.modeling.refinement import (
+    Refinement,
+    Seeds,
+    cluster_loss,
+    cross_entropy_loss,
+    suppressed_by_any,
+)
+from detector.structures import Batch, boxes_to_rois
 
 
 def best_of_each_class(boxes, scores, labels):
@@ -98,3 +105,56 @@ def test_options_reach_the_rule_and_the_assignment(make_batch):
     changed = Refinement("pcl", rule, cluster_loss, **assignment)
     torch.testing.assert_close(changed(probs[None], source[None], batch)[0], expected)
     assert not torch.isclose(PCL(probs[None], source[None], batch)[0], expected)
+
+
+def overlap(a, b):
+    wide, high = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    shared = max(wide, 0) * max(high, 0)
+    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mist_of_its_authors_code_in_plain_python(seed, make_batch):
+    batch = make_batch([[1, 0, 1]], [60], seed=seed)
+    scores = torch.rand(60, 3, generator=torch.Generator().manual_seed(seed))
+    boxes, expected = batch.rois[:, 1:], []
+    for c in (0, 2):
+        best = sorted(range(60), key=lambda r: -float(scores[r, c]))[: int(60 * 0.37)]
+        for i, r in enumerate(best):
+            if all(overlap(boxes[r].tolist(), boxes[s].tolist()) < 0.2 for s in best[:i]):
+                expected.append((r, c))
+    firsts = {r: c for r, c in reversed(expected)}
+    expected = [(r, c) for r, c in expected if firsts[r] == c]  # a second class does not matter, see below
+    found = suppressed_by_any(boxes, scores, batch.labels[0], top_share=0.37, nms_iou=0.2)
+    assert list(zip(found.rows.tolist(), found.classes.tolist(), strict=True)) == expected
+    assert torch.equal(found.weights, scores[found.rows, found.classes])
+    greedy = Refinement("mist", {"top_share": 0.37, "nms_iou": 0.2}).clusters(scores, batch)
+    assert len(expected) < int((greedy.centers >= 0).sum())
+
+
+def test_a_proposal_that_was_suppressed_suppresses():
+    """A chain of three: by NMS the first and the last are seeds, by MIST's code the first alone."""
+    boxes = torch.tensor([[0.0, 0, 10, 10], [6, 0, 16, 10], [12, 0, 22, 10]])
+    scores, labels = torch.tensor([[0.9], [0.8], [0.7]]), torch.ones(1)
+    found = suppressed_by_any(boxes, scores, labels, top_share=1.0)
+    assert found.rows.tolist() == [0]
+    batch = Batch(torch.zeros(1, 3, 8, 8), boxes_to_rois([boxes]), labels[None], torch.tensor([3]), ("a",))
+    greedy = Refinement("mist", {"top_share": 1.0}).clusters(scores, batch)
+    assert greedy.centers.tolist() == [0, -1, 1]
+
+
+def test_a_proposal_of_two_classes_is_a_seed_of_the_first_and_suppresses_for_both():
+    boxes = torch.tensor([[0.0, 0, 10, 10], [1, 0, 11, 10], [40, 0, 50, 10]])
+    scores = torch.tensor([[0.9, 0.9], [0.1, 0.8], [0.2, 0.3]])
+    found = suppressed_by_any(boxes, scores, torch.ones(2), top_share=1.0)
+    assert list(zip(found.rows.tolist(), found.classes.tolist(), strict=True)) == [(0, 0), (2, 0)]
+    assert found.weights.tolist() == pytest.approx([0.9, 0.2])
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, 0), (1, 1), (6, 1), (14, 2)])
+def test_the_share_is_rounded_down_to_at_least_one(count, expected):
+    boxes = torch.arange(count).float()[:, None] * 20 + torch.tensor([0.0, 0, 10, 10])
+    found = suppressed_by_any(boxes, torch.rand(count, 1), torch.ones(1), top_share=0.15)
+    assert len(found.rows) == expected
+    none = suppressed_by_any(boxes, torch.rand(count, 1), torch.zeros(1))
+    assert len(none.rows) == len(none.classes) == len(none.weights) == 0

@@ -6,7 +6,14 @@ from torch.nn.functional import log_softmax, smooth_l1_loss
 
 from detector.layers import proposal_clusters
 from detector.modeling.refinement import Refinement
-from detector.modeling.regression import RegressionBranch, RegressionLoss, RegressionOutputs, center_boxes
+from detector.modeling.regression import (
+    RegressionBranch,
+    RegressionLoss,
+    RegressionOutputs,
+    StreamRegression,
+    box_loss,
+    center_boxes,
+)
 from detector.structures import decode_boxes, encode_boxes
 
 
@@ -89,3 +96,26 @@ def test_descent_moves_members_onto_their_center(make_batch):
     centers = center_boxes(batch.rois[:, 1:], found, batch.counts)[members]
     torch.testing.assert_close(moved, centers, rtol=0, atol=0.1)
     assert (deltas[~members] == 0).all()
+
+
+def test_the_box_loss_may_be_divided_by_all_proposals(make_batch):
+    batch, sources = make_batch([[1, 0, 1]], [40]), torch.rand(40, 3)
+    outputs = outputs_of(40)
+    found = Refinement("oicr").clusters(sources, batch)
+    weighted, all_rows = (box_loss(outputs.deltas, found, batch, name) for name in ("weighted", "all"))
+    counted = int((found.weights > 0).sum())
+    assert 0 < counted < 40
+    torch.testing.assert_close(weighted * counted, all_rows * 40)
+    losses = RegressionLoss(Refinement("oicr"), 2.0, "all")(outputs, sources, batch)
+    torch.testing.assert_close(losses["regress_boxes"], 2 * all_rows)
+
+
+def test_streams_have_box_layers_of_their_own():
+    module, features = StreamRegression(500, 20, 3), torch.randn(7, 500)
+    outputs = module(features)
+    assert outputs.logits is None
+    assert outputs.deltas.shape == (3, 7, 20, 4)
+    second = features @ module.boxes[1].weight.T + module.boxes[1].bias
+    torch.testing.assert_close(outputs.deltas[1].flatten(1), second)
+    assert StreamRegression(500, 20, 3, class_agnostic=True)(features).deltas.shape == (3, 7, 1, 4)
+    assert module.boxes[2].weight.std().item() == pytest.approx(0.001, rel=0.05)

@@ -22,6 +22,7 @@ class VGG16(nn.Module):
         frozen_stages: how many of conv1 to conv3 keep their weights (2 in the published recipes).
         image_by_image: run each image of a batch by itself. In float32 without TF32 cuDNN 9 takes 150 times
             as long for one layer of conv3 of two images as of one (docs/performance.md).
+        last_relu: whether a ReLU follows the last convolution, so that features are not negative.
     """
 
     out_channels = 512
@@ -32,6 +33,7 @@ class VGG16(nn.Module):
         stride: Literal[8, 16] = 8,
         frozen_stages: int = 2,
         image_by_image: bool = False,
+        last_relu: bool = True,
     ) -> None:
         super().__init__()
         self.stride, self.image_by_image = stride, image_by_image
@@ -48,6 +50,8 @@ class VGG16(nn.Module):
                 self.features[position].padding = (2, 2)
         elif stride != 16:
             raise ValueError(f"stride is {stride}, expected 8 or 16")
+        if not last_relu:
+            self.features[POOL5 - 1] = nn.Identity()
         if frozen_stages:
             self.features[: STAGE_ENDS[frozen_stages - 1]].requires_grad_(False)
 

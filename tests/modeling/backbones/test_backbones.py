@@ -67,3 +67,12 @@ def test_vgg16_image_by_image():
     one_by_one = backbone(images)
     backbone.image_by_image = False
     torch.testing.assert_close(one_by_one, backbone(images))
+
+
+def test_vgg16_without_its_last_relu():
+    with_relu, without = VGG16().eval(), VGG16(last_relu=False).eval()
+    without.load_state_dict(with_relu.state_dict())
+    images = torch.randn(1, 3, 48, 64)
+    features = without(images)
+    assert features.min() < 0
+    assert torch.equal(features.relu(), with_relu(images))

@@ -1,0 +1,204 @@
+"""Writes docs/recipes.md: what the recipes for VOC 2007 are, read from the files in configs/.
+
+    python docs/make/recipes_table.py
+
+`--check` writes nothing and exits with 1 if the page is out of date, which tests/test_recipes.py looks at.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from yacs.config import CfgNode
+
+from detector.build import base_lr, build_lr_factor, images_per_step
+from detector.build_data import build_test_transforms, test_max_sizes, test_side
+from detector.config import load_cfg
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/recipes.md"
+# The columns, with the name of each config in voc07_NAME_vgg16.yaml.
+COLUMNS = {
+    "oicr_caffe": "OICR, Caffe",
+    "pcl_caffe": "PCL, Caffe",
+    "pcl_pytorch": "PCL, PyTorch",
+    "oicr_reg_pytorch": "OICR + regression",
+    "oicr_reg_longer": "OICR + regression, longer",
+    "mist_reg_wetectron": "MIST",
+    "ours_oicr_reg": "ours",
+}
+
+INTRO = """\
+# Recipes for VOC 2007
+
+Each published recipe has a config that is equal to it key by key, so that whoever trains it can expect the
+figure beside it; `tests/test_recipes.py` holds the configs to the settings of the authors' configurations,
+solvers and code. This page is generated from the configs, each of which opens with its source and with every
+deviation that is left.
+
+**None of these figures has been measured with this code yet.** `make voc07` checks the files, trains, tests
+and prints the figure that it finds beside the published one ([Training on VOC](voc.md)). What has been
+measured, on other data sets, is in [Results](RESULTS.md).
+
+The last column is our own recipe and was never published: what we would train on VOC today. WSDDN (34.8 /
+53.5, arXiv 1511.02853) has no column, because its recipe differs from these in ways that we do not know well
+enough.
+
+"""
+
+OUTRO = """\
+
+Equal in all: VGG16 without pool4 and with conv5 dilated (stride 8), conv1 and conv2 frozen, RoI max pooling
+to 7 x 7, fc6 and fc7 from ImageNet, three streams, SGD with momentum 0.9, learning rate x 0.1 at each fall,
+biases at twice the learning rate without weight decay, losses averaged over classes and proposals, a graph
+with edges above IoU 0.4 and 5 centers a class (PCL), members from IoU 0.5, NMS at IoU 0.3, flips.
+
+## What differs for all of them
+
+* **AP** follows VOC's development kit: a match needs IoU >= 0.5 and equal scores keep their order. The
+  authors' Python evaluations want more than 0.5. VOC 2007's figure is the mean over 11 points of recall,
+  `mAP50_11point` of `metrics.json`.
+* **Proposals** of the authors are distributed files; `tools/convert_proposals.py` reads them.
+  `tools/make_proposals.py` searches with OpenCV, in images of at most 300 pixels by default.
+* **The spread over seeds** was published for none of them. Of our measurements on other data, three seeds
+  span 1 to 8 points of mAP50 ([Results](RESULTS.md)); take a difference of 1 point on VOC for noise until
+  several seeds say otherwise.
+* **VOC 2012 and COCO.** MIST on COCO 2014, without its drop block, is
+  `configs/coco14_mist_reg_wetectron_vgg16.yaml` (AP 11.7, AP50 24.0 published). For VOC 2012 there is no
+  config: the published figures are of the server's hidden test set.
+"""
+
+
+def header(path: Path) -> str:
+    """The comment that a config opens with."""
+    return "".join(line for line in path.read_text(encoding="utf-8").splitlines(True) if line[0] == "#")
+
+
+def figure(path: Path, word: str) -> str:
+    """What follows `word: ` in the header: the two figures, or that there are none."""
+    found = re.search(rf"{word}: (\d+\.\d / \d+\.\d|[a-z ]+)", header(path))
+    if found is None:
+        raise SystemExit(f"{path} does not say what was {word}")
+    return found[1]
+
+
+def numbers(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def learning_rate(cfg: CfgNode) -> str:
+    return f"{base_lr(cfg):g}, gradients {'summed' if cfg.SOLVER.GRADIENT_REDUCTION == 'sum' else 'averaged'}"
+
+
+def refinement_rate(cfg: CfgNode) -> str:
+    factor = cfg.SOLVER.REFINEMENT_LR_FACTOR
+    return f"x {factor:g}, biases x {factor * cfg.SOLVER.BIAS_LR_FACTOR:g}"
+
+
+def warm_up(cfg: CfgNode) -> str:
+    steps = cfg.SOLVER.WARMUP_ITERS
+    return f"{steps} steps from {cfg.SOLVER.WARMUP_FACTOR:.2g}" if steps else "none"
+
+
+def total_decay(cfg: CfgNode) -> str:
+    """The sum over steps of learning rate times weight decay."""
+    factor = build_lr_factor(cfg)
+    total = sum(factor(i) for i in range(cfg.SOLVER.MAX_ITER)) * base_lr(cfg) * cfg.SOLVER.WEIGHT_DECAY
+    return f"{total:.4f}"
+
+
+def caps(cfg: CfgNode) -> str:
+    sizes, side = test_max_sizes(cfg), test_side(cfg)
+    if side == "longest":  # a size is the longer side itself
+        return "none"
+    first, *rest = dict.fromkeys(sizes)
+    return f"{first} at size {cfg.INPUT.TEST_SIZES[0]}, else {numbers(rest)}" if rest else str(first)
+
+
+def detections(cfg: CfgNode) -> str:
+    test = cfg.TEST
+    whole = "" if test.MAX_PER_CLASS else f"{test.MAX_DETECTIONS} an image after NMS"
+    return whole or f"{test.MAX_PER_CLASS} a class before NMS"
+
+
+def pseudo_labels(cfg: CfgNode) -> str:
+    rules = {"greedy": ", suppressed by centers", "any": ", suppressed by any higher-scored"}
+    return cfg.MODEL.METHOD + (rules[cfg.CLUSTERS.SUPPRESSION] if cfg.MODEL.METHOD == "mist" else "")
+
+
+def regression(cfg: CfgNode) -> str:
+    options = cfg.MODEL.REGRESSION
+    if not options.ENABLED:
+        return "none"
+    if options.PER_STREAM:
+        return f"in each stream, over {'all' if options.BOX_REDUCTION == 'all' else 'weighted'} RoIs"
+    return f"branch of weight {options.SCORE_WEIGHT:g} to 1 of each stream"
+
+
+def drop_block(cfg: CfgNode) -> str:
+    options, solver = cfg.MODEL.DROP_BLOCK, cfg.SOLVER
+    if not options.ENABLED:
+        return "none"
+    step = base_lr(cfg) * solver.DROP_BLOCK_LR_FACTOR * options.GRADIENT_FACTOR
+    later = f", x {solver.DROP_BLOCK_GAMMA:g} at each fall" if solver.DROP_BLOCK_GAMMA else ""
+    return f"{options.NORM} norm, width {options.WIDTH}, step {step:g}{later}"
+
+
+ROWS: dict[str, Callable[[CfgNode], str]] = {
+    "pseudo labels": pseudo_labels,
+    "ImageNet weights": lambda c: "Caffe's" if "caffe" in c.MODEL.WEIGHTS else "torchvision's",
+    "image labels": lambda c: f"{'with' if c.DATASETS.DIFFICULT_LABELS else 'without'} difficult objects",
+    "images a step": lambda c: str(images_per_step(c)),
+    "learning rate": learning_rate,
+    "that of the refinement heads": refinement_rate,
+    "weight decay": lambda c: f"{c.SOLVER.WEIGHT_DECAY:g}",
+    "steps": lambda c: str(c.SOLVER.MAX_ITER),
+    "learning rate falls at": lambda c: numbers(c.SOLVER.STEPS),
+    "images in all": lambda c: str(c.SOLVER.MAX_ITER * images_per_step(c)),
+    "sum over steps of lr x weight decay": total_decay,
+    "warm-up": warm_up,
+    "momentum at the falls": lambda c: "scaled" if c.SOLVER.SCALE_MOMENTUM else "kept",
+    "dropout in fc6, fc7": lambda c: f"{c.MODEL.BOX_FEATURES.DROPOUT:g}",
+    "std of the heads": lambda c: f"{c.MODEL.HEAD_STD:g}",
+    "ignore IoU below": lambda c: f"{c.CLUSTERS.IGNORE_IOU:g}" if c.CLUSTERS.IGNORE_IOU else "off",
+    "loss weights of the streams": lambda c: numbers(c.MODEL.STREAM_WEIGHTS),
+    "box regression": regression,
+    "drop block": drop_block,
+    "MIL classes": lambda c: "21 with background" if c.MODEL.MIL_BACKGROUND else "20",
+    "ReLU after conv5_3": lambda c: "yes" if c.MODEL.BACKBONE.LAST_RELU else "no",
+    "corners of RoIs": lambda c: "inclusive" if c.INPUT.INCLUSIVE_ROIS else "half-open",
+    "training sizes": lambda c: numbers(c.INPUT.TRAIN_SIZES),
+    "of the side": lambda c: f"{c.INPUT.SIDE}, the longer at most {c.INPUT.MAX_SIZE}",
+    "test sizes": lambda c: numbers(c.INPUT.TEST_SIZES),
+    "of which side": test_side,
+    "cap on the longer side in testing": caps,
+    "test passes": lambda c: str(len(build_test_transforms(c))),
+    "score threshold": lambda c: f"{c.TEST.SCORE_THRESHOLD:g}",
+    "most detections": detections,
+}
+
+
+def table() -> list[str]:
+    paths = [ROOT / f"configs/voc07_{name}_vgg16.yaml" for name in COLUMNS]
+    cfgs = [load_cfg(path) for path in paths]
+    rows = [
+        ["", *COLUMNS.values()],
+        ["---"] * (1 + len(COLUMNS)),
+        ["mAP50 / CorLoc published", *(figure(path, "published") for path in paths)],
+        ["measured with this code", *(figure(path, "Measured") for path in paths)],
+        ["`voc07_..._vgg16.yaml`", *(f"`{name}`" for name in COLUMNS)],
+        *([title, *map(read, cfgs)] for title, read in ROWS.items()),
+    ]
+    return ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def page() -> str:
+    return INTRO + "\n".join(table()) + "\n" + OUTRO
+
+
+if __name__ == "__main__":
+    text = page()
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text)
+    PAGE.write_text(text, encoding="utf-8")
