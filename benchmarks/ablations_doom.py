@@ -1,9 +1,9 @@
-"""PCL on Doom with one choice changed at a time, and MIST with context, three seeds each.
+"""Ablations of PCL on Doom, and MIST with context, three seeds each.
 
 python benchmarks/ablations_doom.py [--seeds 3] [--jobs 1] [--only NAME] [KEY VALUE ...]
 
-The lines "fast" and "grid" read datasets/doom/proposals_fast.npz and proposals_grid.npz; docs/doom.md has the
-commands that make them.
+"fast" and "grid" require datasets/doom/proposals_fast.npz and proposals_grid.npz; see docs/doom.md for the
+commands that create them.
 """
 
 from methods import compare

@@ -1,10 +1,10 @@
-"""What finds whole animals rather than their heads on photographs, three seeds each.
+"""Ablations on photographs: context and ignore rules that localize whole animals, three seeds each.
 
 python benchmarks/ablations_photos.py [--seeds 3] [--jobs 1] [--only NAME] [KEY VALUE ...]
 
-"context": a proposal is compared with what is around it. "cover": one that contains a center is no
-background; "bounded": unless it is much larger. configs/photos_pcl_lite0.yaml says where photographs,
-proposals and weights come from.
+"context": features of a proposal are compared with those of its context. "cover": proposals that contain a
+center are ignored instead of background; "bounded": unless they are much larger.
+configs/photos_pcl_lite0.yaml documents the origin of photographs, proposals and weights.
 """
 
 from methods import compare

@@ -1,10 +1,10 @@
-"""Times a few Toybox steps beside a busy core, with and without what detector/__init__.py sets for OpenMP.
+"""Times Toybox steps next to a busy core, with and without the OpenMP setting of detector/__init__.py.
 
 python benchmarks/bench_busy_core.py --device cpu [--steps 10]
 
-Each run is a process of its own that trains PCL on Toybox with a thread a core, while another process keeps
-one core busy. "without" imports torch before detector, so that GNU's OpenMP runtime has read its environment
-by then: a thread that waits spins for its default time.
+Each run is a separate process that trains PCL on Toybox with one thread per core, while another process keeps
+one core busy. "without" imports torch before detector, so that GNU OpenMP reads its environment too early and
+waiting threads spin for the default time.
 """
 
 import multiprocessing
@@ -41,14 +41,14 @@ print(load_checkpoint(folder / "model_final.pt")["train_seconds"])
 
 @dataclass(frozen=True)
 class Run:
-    """One line of the table."""
+    """One row of the table."""
 
-    spin_count: str  # with or without that of the package
+    spin_count: str  # with or without the package's setting
     steps: int
     threads: int
     seconds: float  # of all steps
-    slower: float  # than with it
-    reached: bool  # with it, no slower than without
+    slower: float  # factor relative to "with"
+    reached: bool  # "with" is not slower than "without"
 
 
 def busy() -> None:
@@ -57,7 +57,7 @@ def busy() -> None:
 
 
 def train(kind: str, root: Path, steps: int) -> float:
-    """Seconds that the steps take in a process of its own."""
+    """Seconds that the steps take in a separate process."""
     unset = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS")
     environment = {key: value for key, value in os.environ.items() if key not in unset}
     config = str(ROOT / "configs" / "toybox_pcl.yaml")
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     arguments = parser.parse_args()
     if arguments.device != "cpu":
-        print("bench_busy_core: it is about threads of the CPU")
+        print("bench_busy_core: CPU only")
         return
     with tempfile.TemporaryDirectory() as name:
         root = Path(name, "toybox")

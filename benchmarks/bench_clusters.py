@@ -1,32 +1,22 @@
-"""Times the proposal clusters of three streams, with their losses, beside what one would write first.
+"""Times the proposal clusters of three streams and their losses, compared with a scikit-learn implementation.
 
 python benchmarks/bench_clusters.py --device cuda
-python benchmarks/bench_clusters.py --device cuda --profile   # the kernels of each case instead
+python benchmarks/bench_clusters.py --device cuda --profile   # print the kernels of each case instead
 
-A step of three streams: each clusters by the scores of the one before it, the first by the MIL scores.
+Each stream is clustered by the scores of the previous one, the first by the MIL scores.
 
-What was tried on an H200, in microseconds of centers_kernel for 2,000 proposals at the first step:
+Design alternatives on an H200, microseconds of centers_kernel for 2,000 proposals at the first training step:
 
-- A graph of all proposals in global memory, found by a kernel before, and winners in rounds, many at a
-  time, each node a warp: 351 (degrees 65, the highest key near each node 145, removal 54, 3-means 63).
-- A graph of the top-ranking set alone, in shared memory, and one winner after another: 1091; most of its
-  boxes overlap no other, so that there are hundreds of winners.
-- The same graph, winners in rounds, each node a thread: 594; with 512 threads instead of 1024, 800.
-- No division per pair, no 64-bit division per tile, the words of a node read eight at a time: 458.
-- The hot parts in functions of their own, so that each has all 64 registers: 413.
-- The blocks of a cluster share an image, each node eight threads: 377 with eight blocks. A step in a graph
-  takes 0.42 ms with eight, 0.47 with four, 0.57 with two, 0.72 with one; of 10,000 proposals 2.8, 4.3, 6.6
-  and 10.9 ms. It hardly matters how the blocks wait for each other: by the cluster's barrier, with one warp
-  alone fencing before it, or by an mbarrier in each block, 6 % apart. By these figures about 110 us of a
-  class do not shrink with the blocks.
-- Where they were, by clock64 in the first block, in thousands of cycles of 642 for three classes: 185 waiting
-  for the others after each round's winners, which wrote by atomics to the memory of all blocks; 82 the other
-  phases of 19 rounds and 74 their barriers, 59 the graph, 49 the choice of the five best by one warp, 44 the
-  3-means (two blocks had all lower thresholds), 37 the sort, 29 the start of a class (its description was in
-  every thread's stack). The instruction cache was no cause: 1 % of the stalls.
-- A share of the thresholds for every warp of the team, centers in shared memory where rows go to the nearest,
-  blocks of 512 threads to order: a step in a graph 408, from 417. Stores of what a block found instead of
-  atomics for each winner, a choice by all warps: 362 (predicted: 300). The description in shared memory: 336.
+- A graph of all proposals in global memory, several centers per round, one warp per node: 351.
+- A graph of the top cluster in shared memory, one center at a time: 1091, since there are hundreds of
+  centers.
+- The same graph, several centers per round, one thread per node: 594. Without divisions, and with eight words
+  of a node read at a time: 458. Hot code in functions of its own, for more registers: 413.
+- Thread block clusters that share an image, eight threads per node: 377 with eight blocks. A captured step
+  takes 0.42 ms with eight blocks, 0.47 with four, 0.57 with two, 0.72 with one. The kind of barrier hardly
+  matters.
+- All warps share the thresholds of the 3-means and the selection of the best centers, centers are in shared
+  memory, and blocks store what they found instead of using atomics: a captured step takes 336, from 417.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,11 +35,11 @@ from detector.structures import box_iou
 NUM_CLASSES = 20
 NUM_POSITIVE = 3
 NUM_STREAMS = 3
-NUM_INPUTS = 4  # rotated
-TARGETS_MS = {1: 0.4, 16: 1.2}  # a step on a GPU, by images
-CPU_TARGET_MS = 15.0  # a step, an image
+NUM_INPUTS = 4  # used in turn
+TARGETS_MS = {1: 0.4, 16: 1.2}  # per step on a GPU, by number of images
+CPU_TARGET_MS = 15.0  # per step and image
 ONE, MANY = [2000], [2000] * 16
-MORE = [2000] * 32  # with three streams more than can have a team of blocks each
+MORE = [2000] * 32  # with three streams too many to use several blocks per image
 CASES = [  # proposals, scores, method
     (ONE, "trained", "pcl"),
     (ONE, "first step", "pcl"),
@@ -63,15 +53,15 @@ CASES = [  # proposals, scores, method
     (MORE, "trained", "pcl"),
     (MORE, "first step", "pcl"),
 ]
-PEERS = {
-    "pcl": ("scikit-learn, numpy", clusters_sklearn.of_streams),
+BASELINES = {
+    "pcl": ("scikit-learn, numpy", clusters_sklearn.cluster_streams),
     "oicr": ("plain torch", partial(reference.proposal_clusters, method="oicr")),
     "mist": ("plain torch", partial(reference.proposal_clusters, method="mist")),
 }
 
 
 class Inputs(NamedTuple):
-    """A batch and what a head with three streams says of it."""
+    """A batch and the outputs of a head with three streams."""
 
     boxes: Tensor  # (sum R, 4)
     mil: Tensor  # (sum R, C)
@@ -81,7 +71,7 @@ class Inputs(NamedTuple):
 
 
 def make_boxes(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Boxes (count, 4) in whole pixels, a third of them about one of three objects; the objects (3, 4)."""
+    """Boxes (count, 4) in whole pixels, a third of them near one of three objects, and the objects (3, 4)."""
 
     def draw(number: int) -> Tensor:
         corners = torch.rand(number, 2, generator=generator) * torch.tensor([400.0, 300.0])
@@ -99,7 +89,7 @@ def make_boxes(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def make_probs(kind: str, boxes: Tensor, objects: Tensor, generator: torch.Generator) -> Tensor:
-    """Probabilities (R, C + 1) of a stream: as at the first step, as of a trained head, or without a peak."""
+    """Probabilities (R, C + 1) of a stream at the first step, of a trained head, or uniform."""
     noise = torch.randn(len(boxes), NUM_CLASSES + 1, generator=generator)
     if kind == "first step":
         return (0.05 * noise).softmax(dim=1)
@@ -133,7 +123,7 @@ def make_inputs(sizes: Sequence[int], kind: str, device: torch.device, seed: int
 
 
 def step(inputs: Inputs, find: Callable[..., ProposalClusters], method: str, backward: bool) -> None:
-    """The clusters of all streams and, with `backward`, their losses and the gradient."""
+    """Compute the clusters of all streams and, with `backward`, their losses and the gradient."""
     probs = inputs.probs
     sources = torch.cat([inputs.mil[None], probs.detach()[:-1, :, 1:]])  # (S, sum R, C)
     found = find(inputs.boxes, sources, inputs.image_labels, inputs.counts)
@@ -149,8 +139,11 @@ def step(inputs: Inputs, find: Callable[..., ProposalClusters], method: str, bac
 
 
 def fewest_bytes(rows: int, backward: bool) -> int:
-    """What three streams read and write: boxes, a score a positive class, the four outputs; of the loss, a
-    probability and the gradient."""
+    """Bytes that three streams must read and write.
+
+    For the clusters: boxes, one score per positive class and the four outputs. For the loss: one probability
+    per proposal and the gradient.
+    """
     clusters = rows * (16 + 4 * NUM_POSITIVE + 8 + 4 + 8 + 8)
     loss = rows * (4 + 4 * (NUM_CLASSES + 1)) if backward else 0
     return NUM_STREAMS * (clusters + loss)
@@ -171,7 +164,7 @@ def bench(
     timer = time_in_graph if pass_.endswith("graph") else time_calls
     ours_ms = timer([partial(step, i, find, method, backward) for i in inputs], device)
     target_ms = TARGETS_MS.get(len(sizes)) if device.type == "cuda" else CPU_TARGET_MS * len(sizes)
-    held = backward and method == "pcl" and max(sizes) == 2000 and target_ms is not None
+    has_target = backward and method == "pcl" and max(sizes) == 2000 and target_ms is not None
     threads = "" if device.type == "cuda" else f", {torch.get_num_threads()} threads"
     images = "" if len(sizes) == 1 else f"{len(sizes)} x "
     return Row(
@@ -180,24 +173,24 @@ def bench(
         dtype="float32",
         layout="contiguous",
         ours_ms=ours_ms,
-        peer=PEERS[method][0],
+        peer=BASELINES[method][0],
         peer_ms=peer_ms,
         copy_percent=100 * fewest_bytes(sum(sizes), backward) / bandwidth / ours_ms,
-        target=f"{target_ms} ms" if held else "peer_ms",
-        reached=ours_ms <= (target_ms if held else peer_ms),
+        target=f"{target_ms} ms" if has_target else "peer_ms",
+        reached=ours_ms <= (target_ms if has_target else peer_ms),
     )
 
 
-def time_peer(sizes: list[int], kind: str, method: str, device: torch.device) -> float:
-    """A step with the clusters of the peer; of many images two, in proportion."""
+def time_baseline(sizes: list[int], kind: str, method: str, device: torch.device) -> float:
+    """Milliseconds of a step with the baseline's clusters; extrapolated from two images."""
     timed = sizes[:2]
     inputs = make_inputs(timed, kind, device, seed=0)
-    call = partial(step, inputs, PEERS[method][1], method, True)
+    call = partial(step, inputs, BASELINES[method][1], method, True)
     return time_calls([call], device, repeats=2) * len(sizes) / len(timed)
 
 
 def profile(device: torch.device) -> None:
-    """Prints the kernels of each case, for three repeats of a step."""
+    """Print the kernels of each case, from three repetitions of a step."""
     for sizes, kind, method in CASES:
         inputs = make_inputs(sizes, kind, device, seed=0)
         call = partial(step, inputs, partial(proposal_clusters, method=method), method, True)
@@ -222,12 +215,12 @@ def main() -> None:
         return
     bandwidth = copy_bandwidth(device)
     on_gpu = device.type == "cuda"
-    peers_ms = [time_peer(*case, device) for case in CASES]
+    baselines_ms = [time_baseline(*case, device) for case in CASES]
     rows = []
     for threads in [torch.get_num_threads()] if on_gpu else sorted({1, torch.get_num_threads()}):
         torch.set_num_threads(threads)
         for pass_ in ["clusters", "both", *(["both, graph"] if on_gpu else [])]:
-            for case, peer_ms in zip(CASES, peers_ms, strict=True):
+            for case, peer_ms in zip(CASES, baselines_ms, strict=True):
                 rows.append(bench(*case, pass_, device, bandwidth, peer_ms))
     report("clusters", device, rows)
 

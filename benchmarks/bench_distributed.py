@@ -1,12 +1,11 @@
-"""Images a second of training in 1, 2, ... processes with a GPU each, at an equal batch for each process.
+"""Times training in 1, 2, ... processes with one GPU each and a fixed batch size per process.
 
 python benchmarks/bench_distributed.py --device cuda [KEY VALUE ...] [--processes 1 2]
 
 The step is that of tools/train_net.py (detector.engine.train: DistributedDataParallel, optimizer, log) with
-configs/voc07_pcl_pytorch_vgg16.yaml, in batches of 2 made-up images of 688 x 917 pixels with 2,000 proposals
-each, which lie in memory: reading is not timed. `linear` is the throughput of N processes over N times that
-of one; the target is 0.93. On the CPU it is a small network on small images, in processes that share the
-cores: that shows that it runs, and writes no file.
+configs/voc07_pcl_pytorch_vgg16.yaml on synthetic images of 688 x 917 pixels with 2,000 proposals each. They are in
+memory, so reading is not timed. `linear` is the scaling efficiency; the target is 0.93. On the CPU a small
+network is run on small images in processes that share the cores, as a test; no file is written.
 """
 
 import argparse
@@ -32,7 +31,7 @@ from detector.utils.distributed import is_main, process_group, rank, world_size
 
 ROOT = Path(__file__).parents[1]
 TARGET = 0.93
-# Of each device: config, height and width of an image, proposals an image, steps to warm up and to time.
+# By device: config, height and width of an image, proposals per image, warm-up steps, timed steps.
 SETTINGS = {
     "cuda": ("configs/voc07_pcl_pytorch_vgg16.yaml", 688, 917, 2000, 15, 60),
     "cpu": ("configs/toybox_pcl.yaml", 96, 128, 100, 2, 8),
@@ -41,20 +40,20 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Throughput:
-    """One line of the table."""
+    """One row of the table."""
 
     processes: int
     images_per_batch: int
     keys: str
     images_per_second: float
     step_ms: float
-    linear: float  # share of `processes` times what one does
+    linear: float  # images/s relative to `processes` times that of one process
     target: float
     reached: bool
 
 
 class Finished(Exception):
-    """All steps to time have been made."""
+    """Raised when all timed steps are done."""
 
 
 def make_batch(size: int, height: int, width: int, proposals: int, classes: int, seed: int) -> Batch:
@@ -64,7 +63,7 @@ def make_batch(size: int, height: int, width: int, proposals: int, classes: int,
     labels = torch.zeros(size, classes)
     labels[:, :2] = 1
     return Batch(
-        images=torch.randn(size, 3, height, width, generator=generator),  # normalized, not bytes
+        images=torch.randn(size, 3, height, width, generator=generator),  # normalized
         rois=torch.cat([index, corners.amin(dim=1), corners.amax(dim=1)], dim=1),
         labels=labels,
         counts=torch.full((size,), proposals),
@@ -73,7 +72,7 @@ def make_batch(size: int, height: int, width: int, proposals: int, classes: int,
 
 
 def timed(batches: Sequence[Batch], warm_up: int, steps: int, device: torch.device) -> Iterator[Batch]:
-    """The batches over and over; when all steps are made, Finished with the seconds that they took."""
+    """Cycle through the batches; raise Finished with the elapsed seconds after the timed steps."""
     began = 0.0
     for number in count():
         if number in (warm_up, warm_up + steps):
@@ -86,7 +85,7 @@ def timed(batches: Sequence[Batch], warm_up: int, steps: int, device: torch.devi
 
 
 def work(device_type: str, words: Sequence[str]) -> None:
-    """What each process does; the main one prints its figures as the last line."""
+    """The work of each process; the main process prints its results as the last line."""
     config, height, width, proposals, warm_up, steps = SETTINGS[device_type]
     keys = ["DEVICE", device_type, "SOLVER.LOG_PERIOD", "1000"]
     keys += ["SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.IMAGES_PER_STEP", "0"] if device_type == "cuda" else []
@@ -126,9 +125,9 @@ def measure(processes: int, device_type: str, words: Sequence[str]) -> dict:
 
 def main() -> None:
     parser = device_parser(__doc__)
-    parser.add_argument("--processes", type=int, nargs="+", help="default: 1 and 2; with one GPU, 1")
+    parser.add_argument("--processes", type=int, nargs="+", help="default: 1 and 2, or 1 with a single GPU")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="keys of the config to change")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="config overrides")
     arguments = parser.parse_intermixed_args()
     if arguments.work:
         work(arguments.device, arguments.overrides)

@@ -1,4 +1,4 @@
-"""Times the layers that other projects come for beside what PyTorch has.
+"""Times the general-purpose layers, compared with PyTorch.
 
 python benchmarks/bench_layers.py --device cuda
 """

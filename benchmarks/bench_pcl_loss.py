@@ -1,4 +1,4 @@
-"""Times pcl_loss beside its plain PyTorch reference, eager and compiled.
+"""Times pcl_loss, compared with its PyTorch reference, eager and compiled.
 
 python benchmarks/bench_pcl_loss.py --device cuda
 """
@@ -14,13 +14,13 @@ from detector.layers import pcl_loss, reference
 
 NUM_COLUMNS = 21  # VOC: 20 classes and background
 NUM_CLUSTERS = 15  # three classes of five centers
-NUM_INPUTS = 8  # rotated
+NUM_INPUTS = 8  # used in turn
 CASES = {"2000": [2000], "4096": [4096], "2 x 2000": [2000] * 2, "64 x 2000": [2000] * 64}  # proposals
-GRAPH_TARGET_MS = 0.03  # both passes over one image, launches and Python aside
+GRAPH_TARGET_MS = 0.03  # both passes for one image, without launches and Python
 
 
 def make_inputs(sizes: list[int], dtype: torch.dtype, layout: str, device: torch.device, seed: int) -> list:
-    """probs, labels, weights, clusters and counts (None for one image), as training makes them."""
+    """probs, labels, weights, clusters and counts (None for one image), as in training."""
     generator = torch.Generator().manual_seed(seed)
     rows = sum(sizes)
     probs = torch.randn(rows, NUM_COLUMNS, generator=generator).softmax(dim=1).to(device, dtype)
@@ -33,8 +33,8 @@ def make_inputs(sizes: list[int], dtype: torch.dtype, layout: str, device: torch
     return [probs.requires_grad_(), labels.to(device), weights.to(device, dtype), clusters.to(device), counts]
 
 
-def calls_of(function: Callable[..., Tensor], pass_: str, inputs: list[list]) -> list[Callable[[], object]]:
-    """One call for each of the inputs."""
+def pass_calls(function: Callable[..., Tensor], pass_: str, inputs: list[list]) -> list[Callable[[], object]]:
+    """One call per input."""
 
     def gradient(loss: Tensor, probs: Tensor, retain_graph: bool) -> None:
         torch.autograd.grad(loss, probs, torch.ones_like(loss), retain_graph=retain_graph)
@@ -50,7 +50,7 @@ def calls_of(function: Callable[..., Tensor], pass_: str, inputs: list[list]) ->
 
 
 def fewest_bytes(pass_: str, rows: int, dtype: torch.dtype) -> int:
-    """Each input read once, each output written once; of probs the forward needs one column a row."""
+    """Bytes to read each input and write each output once; the forward pass reads one column of probs."""
     forward = rows * (8 + 8 + 2 * dtype.itemsize + 4)  # labels, clusters, weights, one of probs; slopes
     backward = rows * (8 + 4 + NUM_COLUMNS * dtype.itemsize)  # labels, slopes; gradient
     return {"forward": forward, "backward": backward}.get(pass_, forward + backward)
@@ -61,19 +61,21 @@ def bench(
 ) -> list[Row]:
     sizes = CASES[case]
     inputs = [make_inputs(sizes, dtype, layout, device, seed) for seed in range(NUM_INPUTS)]
-    # The reference splits by counts on the host, so they stay there; ours takes them on the device.
+    # The reference splits by counts on the host; the op takes them on the device.
     ours_inputs = [[*i[:4], None if i[4] is None else i[4].to(device)] for i in inputs]
-    peers = {"eager": reference.pcl_loss}
-    if len(sizes) == 1:  # splitting by values does not compile
+    baselines = {"eager": reference.pcl_loss}
+    if len(sizes) == 1:  # splitting by counts does not compile
         torch._dynamo.reset()
-        peers["torch.compile"] = torch.compile(reference.pcl_loss, dynamic=False)
+        baselines["torch.compile"] = torch.compile(reference.pcl_loss, dynamic=False)
     threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
     rows = []
     for pass_ in passes:
         timer = time_in_graph if pass_.endswith("graph") else time_calls
-        ours_ms = timer(calls_of(pcl_loss, pass_, ours_inputs), device)
-        peers_ms = {name: timer(calls_of(peer, pass_, inputs), device) for name, peer in peers.items()}
-        peer = min(peers_ms, key=peers_ms.__getitem__)
+        ours_ms = timer(pass_calls(pcl_loss, pass_, ours_inputs), device)
+        baselines_ms = {
+            name: timer(pass_calls(baseline, pass_, inputs), device) for name, baseline in baselines.items()
+        }
+        peer = min(baselines_ms, key=baselines_ms.__getitem__)
         absolute = pass_ == "both, graph" and len(sizes) == 1
         row = Row(
             case=f"{case} x {NUM_COLUMNS}{threads}",
@@ -82,10 +84,10 @@ def bench(
             layout=layout,
             ours_ms=ours_ms,
             peer=peer,
-            peer_ms=peers_ms[peer],
+            peer_ms=baselines_ms[peer],
             copy_percent=100 * fewest_bytes(pass_, sum(sizes), dtype) / bandwidth / ours_ms,
             target=f"{GRAPH_TARGET_MS} ms" if absolute else "peer_ms",
-            reached=ours_ms <= (GRAPH_TARGET_MS if absolute else peers_ms[peer]),
+            reached=ours_ms <= (GRAPH_TARGET_MS if absolute else baselines_ms[peer]),
         )
         rows.append(row)
     return rows

@@ -1,11 +1,11 @@
-"""Times detector.load's predictor on one CPU core, part by part.
+"""Times the stages of detector.load's predictor on one CPU core.
 
     python benchmarks/bench_predict.py --device cpu
 
-Toybox by configs/toybox_pcl.yaml, and photographs of datasets/photos, brought to 500 x 375 pixels, by
-configs/photos_pcl_lite0.yaml, as it stands (4 sizes, each flipped) and with one test pass. The weights are
-random: of the time they decide only how many boxes NMS looks at, with TEST.SCORE_THRESHOLD 1e-5 nearly all.
-The seconds are CPU time; a quiet machine takes no longer.
+Data: Toybox with configs/toybox_pcl.yaml, and photographs of datasets/photos, resized to 500 x 375 pixels,
+with configs/photos_pcl_lite0.yaml, both unchanged (4 sizes, each also flipped) and with a single test pass.
+Weights are random; they affect only the number of boxes in NMS, which with TEST.SCORE_THRESHOLD 1e-5 is
+nearly all of them. CPU time is measured, so other load hardly matters.
 """
 
 import tempfile
@@ -37,22 +37,22 @@ ONE_PASS = ("INPUT.TEST_SIZES", (480,), "INPUT.TEST_FLIP", False)
 
 @dataclass(frozen=True)
 class Row:
-    """CPU milliseconds an image, the mean over all images of a case."""
+    """Mean CPU milliseconds per image."""
 
     case: str
     passes: int
-    proposals: int  # mean number
-    read_ms: float  # decode, resize, mirror, normalize
-    search_ms: float  # for proposals
+    proposals: int  # mean per image
+    read_ms: float  # decode, resize, flip, normalize
+    search_ms: float  # proposals
     backbone_ms: float
-    head_ms: float  # pool, fully connected layers, streams
+    head_ms: float  # RoI pooling, fully connected layers, streams
     nms_ms: float
     total_ms: float
     images_per_second: float
 
 
 class Clock:
-    """Adds up the CPU time of parts."""
+    """Accumulates the CPU time of each stage."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -66,7 +66,7 @@ class Clock:
 
 @torch.no_grad()
 def predict_by_part(predictor: Predictor, path: Path, clock: Clock) -> int:
-    """What `predictor(path)` does; returns the number of proposals."""
+    """Run the stages of `predictor(path)`; returns the number of proposals."""
     image = clock("read", partial(open_image, path))
     found = clock("search", lambda: predictor.find(image.permute(1, 2, 0).numpy()))
     views = clock("read", lambda: predictor.views(image, found))
@@ -88,7 +88,7 @@ def score(model: torch.nn.Module, features: Tensor, batch: Batch) -> Tensor:
 def bench(case: str, config: str, words: Sequence[object], paths: Sequence[Path]) -> Row:
     cfg = load_cfg(config, words)
     predictor = build_predictor(cfg, build_model(cfg), torch.device("cpu"))
-    predict_by_part(predictor, paths[0], Clock())  # first calls allocate
+    predict_by_part(predictor, paths[0], Clock())  # warm up
     clock = Clock()
     proposals = [predict_by_part(predictor, path, clock) for path in paths]
     ms = {part: 1e3 * seconds / len(paths) for part, seconds in clock.seconds.items()}
@@ -109,9 +109,9 @@ def bench(case: str, config: str, words: Sequence[object], paths: Sequence[Path]
 
 def main() -> None:
     if device_parser(__doc__).parse_args().device == "cuda":
-        return  # nothing to time there
+        return  # CPU only
     if not PHOTOS.is_dir():
-        print(f"{PHOTOS}, which this times, does not exist: configs/photos_pcl_lite0.yaml says what it is")
+        print(f"{PHOTOS} does not exist; configs/photos_pcl_lite0.yaml explains how to create it")
         return
     torch.set_num_threads(1)
     cv2.setNumThreads(1)

@@ -1,10 +1,10 @@
-"""Times what a data set takes to be read and checked at the start of a run, on one core.
+"""Times reading and validating the annotations of a data set at the start of a run, on one core.
 
 python benchmarks/bench_reading.py --device cpu
 
-The files are made up, of the form and size of real ones: a VOC folder of 500 x 375 pixels and 3 objects an
-image, and a COCO file of as many images and objects as COCO 2017's train has, with polygons. The seconds are
-CPU time, files in the page cache: a quiet machine takes no longer. The peers check nothing of what they read.
+The data is synthetic: a VOC folder with images of 500 x 375 pixels and 3 objects, and a COCO file with the
+number of images and objects of COCO train2017, including polygons. CPU time is measured with files in the
+page cache, so other load hardly matters. The baselines do not validate what they read.
 """
 
 import json
@@ -37,7 +37,7 @@ TARGET_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Reading:
-    """One line of the table."""
+    """One row of the table."""
 
     case: str
     seconds: float
@@ -48,7 +48,7 @@ class Reading:
 
 
 def write_voc(root: Path, images: int) -> None:
-    """A folder in VOC layout, its split "train"; all its images and all its annotations are the same."""
+    """Write a VOC folder with the split "train"; all images and annotations are equal."""
     objects = [VOCObject("bird", (9, 9, 99 + i, 99)) for i in range(3)]
     for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (root / folder).mkdir(parents=True)
@@ -64,7 +64,7 @@ def write_voc(root: Path, images: int) -> None:
 
 
 def write_coco(root: Path) -> Path:
-    """A set in COCO's layout whose images are empty files; returns the path of its JSON file."""
+    """Write a data set in COCO layout with empty image files; returns the path of the JSON file."""
     rng = np.random.default_rng(0)
     (root / "train").mkdir(parents=True)
     (root / "annotations").mkdir()
@@ -76,8 +76,8 @@ def write_coco(root: Path) -> Path:
         images.append({"file_name": name, "coco_url": url, "height": 480, "width": 640, "id": index})
     polygons = [rng.uniform(0, 480, 2 * rng.integers(10, 40)).round(2).tolist() for _ in range(1000)]
     boxes = rng.uniform(1, 240, (COCO_OBJECTS, 4)).round(2)
-    of_image = rng.integers(COCO_IMAGES, size=COCO_OBJECTS)
-    of_category = rng.integers(COCO_CATEGORIES, size=COCO_OBJECTS)
+    image_ids = rng.integers(COCO_IMAGES, size=COCO_OBJECTS)
+    category_ids = rng.integers(COCO_CATEGORIES, size=COCO_OBJECTS)
     objects = [
         {
             "segmentation": [polygons[index % len(polygons)]],
@@ -89,7 +89,7 @@ def write_coco(root: Path) -> Path:
             "id": index,
         }
         for index, (box, image, category) in enumerate(
-            zip(boxes.tolist(), of_image.tolist(), of_category.tolist(), strict=True)
+            zip(boxes.tolist(), image_ids.tolist(), category_ids.tolist(), strict=True)
         )
     ]
     categories = [{"id": index, "name": f"class {index}"} for index in range(COCO_CATEGORIES)]
@@ -108,25 +108,25 @@ def bench_voc(root: Path) -> Reading:
     write_voc(root, VOC_IMAGES)
     paths = sorted((root / "Annotations").glob("*.xml"))
     ours = cpu_seconds(lambda: VOCDataset(root, "train", CLASSES))
-    peer = cpu_seconds(lambda: deque(map(ElementTree.parse, paths), maxlen=0))
+    baseline = cpu_seconds(lambda: deque(map(ElementTree.parse, paths), maxlen=0))
     case = f"VOC, {VOC_IMAGES:,} images: XML and sizes"
-    return Reading(case, ours, "ElementTree.parse", peer, TARGET_SECONDS, ours < TARGET_SECONDS)
+    return Reading(case, ours, "ElementTree.parse", baseline, TARGET_SECONDS, ours < TARGET_SECONDS)
 
 
 def bench_coco(root: Path) -> Reading:
     path = write_coco(root)
     ours = cpu_seconds(lambda: COCODataset(root, "train"))
     with redirect_stdout(StringIO()):
-        peer = cpu_seconds(lambda: COCO(str(path)))
+        baseline = cpu_seconds(lambda: COCO(str(path)))
     megabytes = path.stat().st_size / 1e6
     case = f"COCO, {COCO_IMAGES:,} images, {COCO_OBJECTS:,} objects, {megabytes:.0f} MB"
-    return Reading(case, ours, "pycocotools.COCO", peer, TARGET_SECONDS, ours < TARGET_SECONDS)
+    return Reading(case, ours, "pycocotools.COCO", baseline, TARGET_SECONDS, ours < TARGET_SECONDS)
 
 
 def main() -> None:
     if device_parser(__doc__).parse_args().device == "cuda":
-        return  # nothing to time there
-    warnings.simplefilter("ignore")  # of images without objects
+        return  # CPU only
+    warnings.simplefilter("ignore")  # about images without objects
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         rows = [bench_voc(Path(folder, "voc")), bench_coco(Path(folder, "coco"))]

@@ -1,12 +1,11 @@
-"""Kills a training run 30 times at random moments by SIGKILL, resumes it each time, and compares the weights.
+"""Kills a training run with SIGKILL at 30 random times, resumes it, and compares the final weights.
 
 python benchmarks/bench_resume.py --device cpu [--kills 30]
 
-The run is tools/train_net.py with PCL on Toybox at a small size and every random part on. It writes a
-checkpoint every second step, so that some kills fall into a write. Of three kills one comes at any moment of
-the start, before the first step; two come within half a second after it. The final weights and momenta must
-equal those of a run that nobody killed, bit by bit. `lost` counts steps that had been logged and were made
-again.
+The run is tools/train_net.py with PCL on a small Toybox, with all random augmentations and dropouts enabled.
+It writes a checkpoint every second step, so that some kills interrupt a write. Every third kill comes during
+startup, before the first step; the others within half a second after it. The final weights and momenta must
+be bitwise equal to those of an uninterrupted run. `lost` counts the logged steps that had to be repeated.
 """
 
 import multiprocessing
@@ -42,19 +41,19 @@ CONTEXT.set_forkserver_preload(
 
 @dataclass(frozen=True)
 class Kill:
-    """One line of the table; the last one is of the run as a whole."""
+    """One row of the table; the last row is for the whole run."""
 
     kill: str
-    after_seconds: float  # since the process was started
-    steps_made: int  # that had been logged
-    resumed_at: int  # by the next process
+    after_seconds: float  # since the start of the process
+    steps_made: int  # last logged step
+    resumed_at: int  # newest checkpoint
     lost: int
-    in_a_write: bool  # was an unfinished checkpoint left?
+    in_a_write: bool  # an unfinished checkpoint was left
     reached: bool
 
 
 def write_data(root: Path) -> None:
-    """A small Toybox with proposals at random."""
+    """Write a small Toybox with random proposals."""
     draw_toybox(root, train=16, test=1)
     generator, dataset = np.random.default_rng(0), VOCDataset(root, "trainval", CLASSES)
     sizes = [dataset.image_size(i) for i in range(len(dataset))]
@@ -86,32 +85,34 @@ def start(root: Path, folder: Path, device: str) -> BaseProcess:
 
 
 def train(words: list[str]) -> None:
-    """What the process does: the command, which keeps to its log file."""
+    """Run tools/train_net.py without console output."""
     torch.set_num_threads(1)
     with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
         sys.exit(runpy.run_path(str(ROOT / "tools" / "train_net.py"))["main"](words))
 
 
 def steps_logged(folder: Path, position: int = 0) -> int:
-    """The last step that the log names from `position` on; 0: none."""
+    """The last step in the log from `position` on, or 0."""
     log = folder / "log.txt"
     found = re.findall(r"step (\d+)/", log.read_text()[position:]) if log.exists() else []
     return int(found[-1]) if found else 0
 
 
 def wait_for_step(process: BaseProcess, folder: Path) -> float:
-    """Seconds until the process, which has just been started, has logged a step."""
+    """Seconds until a newly started process has logged a step."""
     began, log = time.perf_counter(), folder / "log.txt"
     position = len(log.read_text()) if log.exists() else 0
     while steps_logged(folder, position) == 0:
         if process.exitcode is not None:
-            raise RuntimeError(f"the run ended by itself, with status {process.exitcode}: raise STEPS")
+            raise RuntimeError(
+                f"the run finished before it was killed (status {process.exitcode}); increase STEPS"
+            )
         time.sleep(0.02)
     return time.perf_counter() - began
 
 
 def kill_and_resume(root: Path, folder: Path, device: str, kills: int, start_seconds: float) -> list[Kill]:
-    """Start the run `kills` times and kill it, then let it end."""
+    """Start and kill the run `kills` times, then let it finish."""
     draw, rows = random.Random(0), []
     process = start(root, folder, device)
     for number in range(1, kills + 1):
@@ -138,12 +139,12 @@ def kill_and_resume(root: Path, folder: Path, device: str, kills: int, start_sec
 
 
 def equal_runs(one: Path, other: Path) -> bool:
-    """Are the weights and the momenta of two finished runs equal, bit by bit?"""
+    """Whether the weights and momenta of two finished runs are bitwise equal."""
     first, second = (load_checkpoint(list_checkpoints(folder)[-1]) for folder in (one, other))
     momenta, others = first["optimizer"]["state"], second["optimizer"]["state"]
     pairs = [(value, second["model"][name]) for name, value in first["model"].items()]
     pairs += [(value, others[key][name]) for key, slot in momenta.items() for name, value in slot.items()]
-    return first["iteration"] == second["iteration"] and all(mine.equal(theirs) for mine, theirs in pairs)
+    return first["iteration"] == second["iteration"] and all(a.equal(b) for a, b in pairs)
 
 
 def main() -> None:
@@ -158,12 +159,12 @@ def main() -> None:
         seconds = wait_for_step(process, Path(name, "timed"))
         process.kill()
         rows = kill_and_resume(root, broken, arguments.device, arguments.kills, seconds)
-        went_on = re.findall(r"going on from \S*?(\d+)\.pt", (broken / "log.txt").read_text())
-        # A process that was killed before it came to its checkpoint has not said where it went on.
+        resumed_from = re.findall(r"from \S*?(\d+)\.pt", (broken / "log.txt").read_text())
+        # A process that was killed before it loaded a checkpoint has not logged its name.
         expected = {row.resumed_at for row in rows}
-        equal = equal_runs(whole, broken) and {int(number) for number in went_on} <= expected
+        equal = equal_runs(whole, broken) and {int(number) for number in resumed_from} <= expected
         lost, in_a_write = max(row.lost for row in rows), any(row.in_a_write for row in rows)
-        rows.append(Kill("all: equal to the bit", 0.0, STEPS, STEPS, lost, in_a_write, equal))
+        rows.append(Kill("all: bitwise equal", 0.0, STEPS, STEPS, lost, in_a_write, equal))
         report("resume", torch.device(arguments.device), rows)
 
 

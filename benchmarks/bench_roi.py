@@ -1,4 +1,4 @@
-"""Times the RoI ops and non-maximum suppression beside torchvision's.
+"""Times the RoI ops and non-maximum suppression, compared with torchvision.
 
 python benchmarks/bench_roi.py --device cuda
 """

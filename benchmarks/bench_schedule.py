@@ -1,11 +1,11 @@
-"""Times the published schedule of VOC 2007 (50,000 steps of 2 images) through tools/train_net.py itself.
+"""Times the schedule of VOC 2007 in the PCL paper (50,000 steps of 2 images) with tools/train_net.py.
 
 python benchmarks/bench_schedule.py --device cuda [--steps 3000] [--workers 12] [--small] [KEY VALUE ...]
 
-JPEGs, proposals (2,000 an image) and labels are made up, in VOC's sizes; scales are 480 to 1200. Steps before
-the first fifth, in which libraries choose their kernels, do not count. A row a setting: the loader's images
-as drawn or sorted by shape, batches of 2, or of 8. `idle_percent` is of 50 steps in the middle, between the
-GPU's kernels and copies.
+JPEGs, proposals (2,000 per image) and labels are synthetic, with the sizes of VOC; scales are 480 to 1200.
+The first fifth of the steps, in which libraries select their kernels, is not timed. One row per setting:
+batches of 2 or 8, with images in random order or sorted by shape. `idle_percent` is the share of time without
+kernels or copies on the GPU, over 50 steps.
 """
 
 import importlib.util
@@ -26,8 +26,8 @@ from detector.utils.files import atomic_write
 
 ROOT = Path(__file__).parents[1]
 CONFIG = str(ROOT / "configs" / "voc07_pcl_pytorch_vgg16.yaml")
-IMAGES = 100_000  # of the schedule
-CHECKPOINTS = 20  # that it writes
+IMAGES = 100_000  # in the schedule
+CHECKPOINTS = 20  # written by the schedule
 TARGET_MINUTES = 20.0
 FASTEST = ["PRECISION", "bf16", "CHANNELS_LAST", "True"]
 CASES = {
@@ -40,7 +40,7 @@ SMALL = ["INPUT.TRAIN_SIZES", "(48,64)", "MODEL.BOX_FEATURES.WIDTHS", "(16,16)",
 
 @dataclass(frozen=True)
 class Schedule:
-    """One line; `minutes` is of the whole schedule, its checkpoints with it."""
+    """One row; `minutes` is for the whole schedule including its checkpoints."""
 
     case: str
     steps: int
@@ -54,7 +54,7 @@ class Schedule:
 
 
 class Idle:
-    """The share of its time in which a GPU has nothing to do, over some steps in the middle of a run."""
+    """Measures the share of time in which the GPU is idle, over some steps in the middle of a run."""
 
     def __init__(self, steps: int) -> None:
         self.first, self.last = steps // 2, steps // 2 + min(50, steps // 4)
@@ -97,7 +97,7 @@ def load_tool(name: str):
 
 
 def rate(log: str, idle: Idle, steps: int, log_period: int) -> float:
-    """Images a second by the lines of a run's log after the first fifth of its steps, but those profiled."""
+    """Images per second from the log, without the first fifth of the steps and the profiled steps."""
     lines = [(int(step), float(speed)) for step, speed in re.findall(r"step (\d+)/\d+ .*images/s (\S+)", log)]
     rates = [
         speed
@@ -112,7 +112,7 @@ def bench(case: str, words: list[str], data: Path, folder: Path, steps: int) -> 
     words = [*made_up_voc.keys(data), *FASTEST, "SOLVER.IMAGES_PER_STEP", "0", *words]
     words += ["OUTPUT_DIR", str(folder), "SOLVER.MAX_ITER", str(steps), "SOLVER.LOG_PERIOD", str(log_period)]
     words += ["SOLVER.CHECKPOINT_PERIOD", str(steps), "SOLVER.STEPS", f"({steps},)"]
-    words += ["SOLVER.BASE_LR", "1e-6"]  # random weights learn nothing in so few steps, but might overflow
+    words += ["SOLVER.BASE_LR", "1e-6"]  # avoids overflow with random weights
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--case", choices=CASES, nargs="+", default=list(CASES))
-    parser.add_argument("--small", action="store_true", help="a small model, to try it; writes no file")
+    parser.add_argument("--small", action="store_true", help="small model, for a quick test; writes no file")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     arguments = parser.parse_intermixed_args()
     if not worth_timing(arguments):
@@ -152,7 +152,9 @@ def main() -> None:
         made_up_voc.make_voc(data, train=count, test=1, proposals=60 if arguments.small else 2300)
         for number, case in enumerate(arguments.case):
             run = Path(folder, f"run{number}")
-            steps = arguments.steps // (20 if number else 1)  # the others for comparison only
+            steps = arguments.steps // (
+                20 if number else 1
+            )  # fewer steps for the cases that are only compared
             rows.append(bench(case, [*CASES[case], *words], data, run, max(steps, 5)))
             print_table(rows)
             if not arguments.small:

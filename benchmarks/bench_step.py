@@ -1,12 +1,13 @@
-"""Times a training step of VGG16 (stride 8) with PCL: precisions, batches, parts, options, a stock baseline.
+"""Times a training step of VGG16 (stride 8) with PCL: precisions, batch sizes, parts, options, a baseline.
 
 python benchmarks/bench_step.py --device cuda [--small] [--only PART ...]
 
-An image is 688 x 917 pixels with 2,000 proposals, 3 of 20 classes and 3 streams. `step` has images/s, peak
-memory and the first loss of each precision, batch and option; `step_parts` where the time goes: each part's
-share and its floor, that is its operations by the rate of a large matrix product in the same run, or its
-bytes by the rate of a copy. The baseline is torchvision's RoI pooling, scikit-learn's 3-means and numpy, an
-image a step, in float32 and TF32; `trained` takes its clusters from scores as a trained head has them.
+Images have 688 x 917 pixels, 2,000 proposals and 3 of 20 classes; there are 3 streams. The table `step` has
+images/s, peak memory and the first loss of each precision, batch size and option. `step_parts` has the time
+of each part and a lower bound: its operations at the rate of a large matrix product, or its bytes at the rate
+of a copy, measured in the same run. The baseline uses torchvision's RoI pooling, scikit-learn's 3-means and
+numpy, with one image per step, in float32 and TF32. `trained` computes clusters from scores like those of a
+trained head.
 """
 
 import gc
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from measure import copy_bandwidth, device_parser, print_table, time_calls, worth_timing, write_result
-from training_step import FASTEST, PARTS, Shape, Step, config, free, of_batch
+from training_step import FASTEST, PARTS, Shape, Step, config, free
 
 PRECISIONS = {
     "bf16": FASTEST,
@@ -28,7 +29,7 @@ FLOAT32_OPTIONS = {
     "float32, CHANNELS_LAST": ["CHANNELS_LAST", "True"],
     "float32, CUDNN_BENCHMARK": ["CUDNN_BENCHMARK", "True"],
 }
-OPTIONS = {  # beside FASTEST
+OPTIONS = {  # added to FASTEST
     "no CHANNELS_LAST": ["CHANNELS_LAST", "False"],
     "CUDNN_BENCHMARK": ["CUDNN_BENCHMARK", "True"],
     "DETERMINISTIC False": ["DETERMINISTIC", "False"],
@@ -37,14 +38,14 @@ OPTIONS = {  # beside FASTEST
     "COMPILE": ["COMPILE", "True"],
 }
 LARGE = Shape(1, 900, 1200, 4000)
-# A moment's work of a CPU, to try that everything runs.
+# For a quick test on a CPU.
 SMALL_SHAPE = Shape(1, 48, 64, 30)
 SMALL = ["MODEL.BOX_FEATURES.WIDTHS", "(16, 16)"]
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One line: `loss` is that of the initial weights without dropout."""
+    """One row; `loss` is the loss of the initial weights without dropout."""
 
     case: str
     precision: str
@@ -57,7 +58,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Part:
-    """One line: what a part of the step takes, and the least that the machine allows."""
+    """One row: the time of a part of the step and its lower bound."""
 
     case: str
     part: str
@@ -105,7 +106,7 @@ class Bench:
         self._write("step_parts", self.parts)
 
     def _rates(self, dtype: torch.dtype) -> tuple[float, float]:
-        """Operations of a matrix product and bytes of a copy, each a millisecond."""
+        """Operations of a matrix product and bytes of a copy, per millisecond."""
         side = 256 if self.small else 8192
         factor = torch.randn(side, side, device=self.device, dtype=dtype)
         ms = time_calls([lambda: factor @ factor], self.device, repeats=5)
@@ -116,24 +117,24 @@ class Bench:
         if not self.small:
             write_result(name, self.device, rows)
 
-    # ---- What is measured
+    # ---- measurements
 
     def precisions(self) -> None:
         for words in PRECISIONS.values():
             for batch in (1, 2) if self.small else (1, 2, 4, 8):
-                self.speed("step", words, of_batch(self.shape, batch))
+                self.speed("step", words, replace(self.shape, batch=batch))
 
     def timelines(self) -> None:
-        self.timeline("bf16, batch 4", FASTEST, of_batch(self.shape, 4))
+        self.timeline("bf16, batch 4", FASTEST, replace(self.shape, batch=4))
         self.timeline("bf16, batch 1", FASTEST, self.shape)
         self.timeline("float32, batch 1", [], self.shape)
 
     def options(self) -> None:
         for case, words in FLOAT32_OPTIONS.items():
             for batch in (1, 2):
-                self.speed(case, words, of_batch(self.shape, batch))
+                self.speed(case, words, replace(self.shape, batch=batch))
         for case, words in OPTIONS.items():
-            self.speed(case, [*FASTEST, *words], of_batch(self.shape, 4))
+            self.speed(case, [*FASTEST, *words], replace(self.shape, batch=4))
 
     def memory(self) -> None:
         shape = self.shape if self.small else LARGE
@@ -156,7 +157,9 @@ MEASURED = ("timelines", "memory", "precisions", "baseline", "options")
 
 def main() -> None:
     parser = device_parser(__doc__)
-    parser.add_argument("--small", action="store_true", help="a small model and image, to try it; no file")
+    parser.add_argument(
+        "--small", action="store_true", help="small model and images, for a quick test; writes no file"
+    )
     parser.add_argument("--only", nargs="+", choices=MEASURED, default=MEASURED, metavar="PART")
     arguments = parser.parse_args()
     if not worth_timing(arguments):

@@ -1,10 +1,10 @@
-"""Times the test of VOC 2007's 4,952 images by 10 passes each (5 sizes, flipped), from some images of it.
+"""Times testing on VOC 2007 (4,952 images, 5 sizes with flips), extrapolated from some of the images.
 
 python benchmarks/bench_test.py --device cuda [--images 200] [--workers 12] [--small] [KEY VALUE ...]
 
-The images are read, scored, their passes averaged, suppressed, and their results written, as
-tools/test_net.py does. JPEGs and proposals (2,000 an image) are made up, in VOC's sizes; the first tenth of
-the images, in which libraries choose their kernels, does not count.
+Includes everything that tools/test_net.py does: reading, scoring, averaging of passes, NMS and writing
+results. JPEGs and proposals (2,000 per image) are synthetic, with the sizes of VOC. The first tenth of the
+images, in which libraries select their kernels, is not timed.
 """
 
 import tempfile
@@ -34,7 +34,7 @@ SMALL = ["INPUT.TEST_SIZES", "(48,64)", "MODEL.BOX_FEATURES.WIDTHS", "(16,16)", 
 
 @dataclass(frozen=True)
 class Test:
-    """One line; `minutes` is of the whole split."""
+    """One row; `minutes` is for the whole split."""
 
     precision: str
     passes: int
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--precision", choices=PRECISIONS, nargs="+", default=list(PRECISIONS))
-    parser.add_argument("--small", action="store_true", help="a small model, to try it; writes no file")
+    parser.add_argument("--small", action="store_true", help="small model, for a quick test; writes no file")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     arguments = parser.parse_intermixed_args()
     if not worth_timing(arguments):

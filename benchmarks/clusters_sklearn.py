@@ -1,4 +1,4 @@
-"""Proposal clusters as one would write them first: scikit-learn, numpy, a Python loop over classes."""
+"""Baseline for proposal clusters: scikit-learn, numpy and a Python loop over classes."""
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ def cluster_image(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> 
 def proposal_clusters(
     boxes: Tensor, scores: Tensor, image_labels: Tensor, counts: Tensor
 ) -> ProposalClusters:
-    """PCL clusters of the images of a batch, each with a positive class; through the host, as is usual."""
+    """PCL clusters of a batch, computed on the CPU. Each image must have a positive class."""
     sizes = counts.tolist()
     scores = scores.clamp(1e-9, 1 - 1e-9).cpu()
     images = zip(boxes.cpu().split(sizes), scores.split(sizes), image_labels.cpu(), strict=True)
@@ -71,7 +71,7 @@ def proposal_clusters(
     return ProposalClusters(*fields)
 
 
-def of_streams(boxes: Tensor, scores: Tensor, image_labels: Tensor, counts: Tensor) -> ProposalClusters:
-    """The clusters of scores (S, sum R, C), a stream at a time."""
+def cluster_streams(boxes: Tensor, scores: Tensor, image_labels: Tensor, counts: Tensor) -> ProposalClusters:
+    """Cluster scores (S, sum R, C), one stream at a time."""
     streams = [proposal_clusters(boxes, stream, image_labels, counts) for stream in scores]
     return ProposalClusters(*(torch.stack(field) for field in zip(*streams, strict=True)))

@@ -1,4 +1,4 @@
-"""Times an op of one differentiable tensor beside its peers, forward and backward, and makes rows of it."""
+"""Times the forward and backward pass of an op with one differentiable tensor, and of its baselines."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -14,23 +14,23 @@ Function = Callable[[Tensor], Tensor]
 def time_in_turn(
     calls: dict[str, Sequence[Callable[[], object]]], device: torch.device, repeats: int = 40
 ) -> dict[str, float]:
-    """Median milliseconds of each by turns: what else the machine does, and how fast it runs, is shared.
+    """Median milliseconds of each function, alternating so that load and clock changes affect all equally.
 
-    In a turn each takes another of its inputs: what one has just read is in the cache.
+    In each round every function uses a different input, since the last one may still be in the cache.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for its_calls in calls.values():
-        for call in its_calls:  # allocate
+    for function_calls in calls.values():
+        for call in function_calls:  # allocate
             call()
     for i in range(repeats):
-        for position, (name, its_calls) in enumerate(calls.items()):
-            call = its_calls[(i + position * len(its_calls) // len(calls)) % len(its_calls)]
+        for position, (name, function_calls) in enumerate(calls.items()):
+            call = function_calls[(i + position * len(function_calls) // len(calls)) % len(function_calls)]
             times[name].append(time_call(call, device))
-    return {name: statistics.median(its_times) for name, its_times in times.items()}
+    return {name: statistics.median(function_times) for name, function_times in times.items()}
 
 
-def calls_of(function: Function, pass_: str, inputs: Sequence[Tensor]) -> list[Callable[[], object]]:
-    """One call for each of the inputs; backward, of the gradient alone, with one gradient that arrives."""
+def pass_calls(function: Function, pass_: str, inputs: Sequence[Tensor]) -> list[Callable[[], object]]:
+    """One call per input: the forward pass, or the gradient alone for a given upstream gradient."""
     if pass_ == "forward":
         return [partial(function, input.detach()) for input in inputs]
     outputs = [function(input) for input in inputs]
@@ -44,28 +44,29 @@ def calls_of(function: Function, pass_: str, inputs: Sequence[Tensor]) -> list[C
 def compare(
     case: str,
     ours: Function,
-    peers: dict[str, Function],
+    baselines: dict[str, Function],
     inputs: Sequence[Tensor],
     fewest_bytes: dict[str, int],
     targets: dict[str, float],
     bandwidth: float,
 ) -> list[Row]:
-    """A row for each pass in `fewest_bytes`; `targets` are percent of the copy bandwidth, for a GPU.
+    """Return a row for each pass in `fewest_bytes`.
 
-    On a CPU the target is the time of the fastest peer.
+    On a GPU `targets` are percent of the copy bandwidth. On a CPU the target is the time of the fastest
+    baseline.
     """
     device, dtype = inputs[0].device, inputs[0].dtype
     on_gpu = device.type == "cuda"
     rows = []
     for pass_, least in fewest_bytes.items():
-        functions = {"ours": ours, **peers}
-        calls = {name: calls_of(function, pass_, inputs) for name, function in functions.items()}
+        functions = {"ours": ours, **baselines}
+        calls = {name: pass_calls(function, pass_, inputs) for name, function in functions.items()}
         if on_gpu:
-            times = {name: time_queued(its_calls, device) for name, its_calls in calls.items()}
+            times = {name: time_queued(function_calls, device) for name, function_calls in calls.items()}
         else:
             times = time_in_turn(calls, device)
         ours_ms = times["ours"]
-        peer = min(peers, key=times.__getitem__)
+        peer = min(baselines, key=times.__getitem__)
         percent = 100 * least / bandwidth / ours_ms
         row = Row(
             case=case if on_gpu else f"{case}, threads: {torch.get_num_threads()}",

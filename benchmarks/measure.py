@@ -1,4 +1,4 @@
-"""What every benchmark shares: timing, the copy bandwidth to hold times against, the table and the file."""
+"""Shared by all benchmarks: timing, copy bandwidth, tables and result files."""
 
 import argparse
 import ctypes
@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. `peer` is the fastest thing to pick instead, timed in the same run."""
+    """One row of a table. `peer` is the fastest baseline, timed in the same run."""
 
     case: str
     pass_: str  # forward, backward, both, or both in a CUDA graph
@@ -32,13 +32,13 @@ class Row:
     ours_ms: float
     peer: str
     peer_ms: float
-    copy_percent: float  # share of the copy bandwidth at which the fewest possible bytes were moved
+    copy_percent: float  # minimal bytes to move over time, as a share of the copy bandwidth
     target: str
     reached: bool
 
 
 def time_calls(calls: Sequence[Callable[[], object]], device: torch.device, repeats: int = 60) -> float:
-    """Median milliseconds of a call; the calls do the same on different data, so that no cache is warm."""
+    """Median milliseconds of a call. The calls use different data, so that caches are cold."""
     for call in calls:  # compile, allocate
         call()
     return statistics.median(time_call(calls[i % len(calls)], device) for i in range(repeats))
@@ -60,10 +60,10 @@ def time_call(call: Callable[[], object], device: torch.device) -> float:
 
 
 def queued(calls: Sequence[Callable[[], object]], device: torch.device) -> tuple[Callable[[], object], int]:
-    """One call that makes many of `calls` by turns, and how many.
+    """A function that makes many of the calls in turn, and their number.
 
-    They are waiting in a GPU's queue when it comes to them, as in a training step: the host's time shows only
-    where it is the longer.
+    As in a training step, calls are queued before the GPU executes them, so that host time counts only if it
+    exceeds the GPU time.
     """
     for call in calls:  # compile, allocate
         call()
@@ -79,7 +79,7 @@ def queued(calls: Sequence[Callable[[], object]], device: torch.device) -> tuple
 
 
 def time_queued(calls: Sequence[Callable[[], object]], device: torch.device) -> float:
-    """Median milliseconds of a call on a GPU, among many in its queue."""
+    """Median milliseconds of a call on a GPU, among many queued calls."""
     all_calls, number = queued(calls, device)
     return time_calls([all_calls], device, repeats=10) / number
 
@@ -90,16 +90,17 @@ def time_in_graph(
     stream: torch.cuda.Stream | None = None,
     repeats: int = 60,
 ) -> float:
-    """Median milliseconds of a call inside a CUDA graph of them all: the GPU's own time, no Python."""
+    """Median milliseconds of a call in a CUDA graph of all calls: GPU time without host overhead."""
     return time_calls([capture(calls, stream).replay], device, repeats) / len(calls)
 
 
 def capture(
     calls: Sequence[Callable[[], object]], stream: torch.cuda.Stream | None = None
 ) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of the calls, one after the other.
+    """Capture the calls in a CUDA graph.
 
-    A backward pass runs on the stream of its forward pass: where the calls hold one, give that `stream`.
+    A backward pass runs on the stream of its forward pass. If the calls are backward passes, `stream` must be
+    that stream.
     """
     stream = stream or torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -115,10 +116,10 @@ def capture(
 
 
 def keep_freed_memory() -> None:
-    """Keeps what is freed in the process, where the C library is glibc.
+    """Make glibc keep freed memory instead of returning it to the system.
 
-    It would return large blocks, or not, as the heap happens to lie; to take their pages anew takes as long
-    as an op that fills them, and whoever comes next pays it.
+    Whether large blocks are returned depends on the state of the heap. Page faults on new blocks can take as
+    long as the op that fills them, which would make timings unreliable.
     """
     trim_threshold, most_mapped_blocks = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -128,7 +129,7 @@ def keep_freed_memory() -> None:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes per millisecond that a plain copy reads and writes."""
+    """Bytes that a copy reads and writes per millisecond."""
     source = torch.ones(2**28 if device.type == "cuda" else 2**25, device=device)  # far larger than any cache
     copy = torch.empty_like(source)
     return 2 * source.nbytes / time_calls([lambda: copy.copy_(source)], device, repeats=20)
@@ -150,7 +151,7 @@ def commit() -> str:
 
 
 def report(name: str, device: torch.device, rows: Sequence[Row]) -> None:
-    """Prints the rows and writes benchmarks/results/NAME_{gpu,cpu}.json."""
+    """Print the rows and write benchmarks/results/NAME_{gpu,cpu}.json."""
     print_table(rows)
     write_result(name, device, rows)
 
@@ -191,7 +192,7 @@ def _text(value: object) -> str:
 
 
 def device_parser(description: str) -> argparse.ArgumentParser:
-    """The command line of every benchmark, which may add to it."""
+    """The command-line parser of all benchmarks; callers may add arguments."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -200,18 +201,18 @@ def device_parser(description: str) -> argparse.ArgumentParser:
 
 
 def worth_timing(arguments: argparse.Namespace) -> bool:
-    """Whether a benchmark of whole networks, which has --small, is to run; says so if not."""
+    """Whether to run a benchmark of whole networks: on a GPU or with --small. Prints a note if not."""
     worth = arguments.device == "cuda" or arguments.small
     if not worth:
-        print("nothing to time on a CPU; --small shows that it runs")
+        print("not meaningful on a CPU; use --small to test that it runs")
     return worth
 
 
 def run_cases(name: str, description: str, cases: Sequence[ModuleType]) -> None:
-    """The command line of a benchmark of several ops: modules of cases/ with rows(device, bandwidth)."""
+    """Run a benchmark of several ops from the command line; `cases`: modules with rows(device, bandwidth)."""
     names = [case.__name__.rpartition(".")[2] for case in cases]
     parser = device_parser(description)
-    parser.add_argument("--only", choices=names, help="time one op and print, but write no file")
+    parser.add_argument("--only", choices=names, help="time only this op, and write no file")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     keep_freed_memory()

@@ -1,4 +1,4 @@
-"""Train and test methods, variants of one and their self-training over several seeds; keep the figures."""
+"""Trains and tests methods, variants and self-training with several seeds, and saves the metrics."""
 
 import argparse
 import json
@@ -13,37 +13,39 @@ from pathlib import Path
 FIGURES = ("mAP50", "mAP50_11point", "CorLoc", "train_seconds")
 ROOT = Path(__file__).resolve().parent.parent
 
-# What is compared: a name and the keys that make it, KEY VALUE KEY VALUE ...
+# Name of a variant -> config overrides, KEY VALUE KEY VALUE ...
 Variants = Mapping[str, Sequence[str]]
-# Self-training: a name, the variant whose boxes are learned from, and the keys.
+# Name of a self-training run -> the variant that is its teacher, and config overrides.
 Students = Mapping[str, tuple[str, Sequence[str]]]
 
 
 def methods(*names: str) -> Variants:
-    """The methods as variants that differ in MODEL.METHOD alone."""
+    """Variants that differ only in MODEL.METHOD."""
     return {name: ("MODEL.METHOD", name) for name in names}
 
 
 def compare(
     name: str, config: str, variants: Variants | None = None, students: Students | None = None
 ) -> None:
-    """Run each variant with each seed as the command line says, print the table and keep it.
+    """Run each variant with each seed, as set on the command line; print and save the table.
 
     Args:
-        name: of the table, benchmarks/results/methods_NAME.json, and of the folder of the runs.
-        config: the one config file that all share.
-        variants: what differs; default: WSDDN, OICR and PCL.
-        students: self-training, after all variants, each from the variant of its own seed.
+        name: determines the result file, benchmarks/results/methods_NAME.json, and the folder of the runs.
+        config: config file of all runs.
+        variants: default: WSDDN, OICR and PCL.
+        students: self-training runs, each with its teacher's run of the same seed.
     """
     variants, students = variants or methods("wsddn", "oicr", "pcl"), students or {}
-    every = [*variants, *students]
-    parser = argparse.ArgumentParser(description=f"{', '.join(every)}: {config}, over several seeds")
+    all_names = [*variants, *students]
+    parser = argparse.ArgumentParser(description=f"{', '.join(all_names)}: {config}, over several seeds")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("--only", action="append", choices=every, help="of these; may be repeated")
-    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="keys of the config to change")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel runs")
+    parser.add_argument(
+        "--only", action="append", choices=all_names, help="run only this variant; may be repeated"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="config overrides")
     options = parser.parse_intermixed_args()
-    names = options.only or every
+    names = options.only or all_names
     folder = f"runs/methods_{name}"
 
     def one_run(run_name: str, seed: int) -> dict:
@@ -54,7 +56,7 @@ def compare(
 
     table_rows: dict[str, list[dict]] = {}
     with ThreadPoolExecutor(options.jobs) as pool:
-        for group in (variants, students):  # one after the other: a student needs its teacher's weights
+        for group in (variants, students):  # in this order: a student needs its teacher's weights
             runs = [(n, seed) for n in names if n in group for seed in range(options.seeds)]
             for (run_name, _), figures in zip(runs, pool.map(lambda r: one_run(*r), runs), strict=True):
                 table_rows.setdefault(run_name, []).append(figures)
@@ -72,14 +74,14 @@ def compare(
     path = ROOT / f"benchmarks/results/methods_{name}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")
-    print(f"kept in {path.relative_to(ROOT)}")
+    print(f"written to {path.relative_to(ROOT)}")
 
 
 def run(output: str, config: str, overrides: Sequence[str], seed: int, teacher: str | None = None) -> dict:
-    """Metrics of one new run; the tools refuse a folder that holds one, so no figure is an old one.
+    """Make one run and return its metrics. The tools raise an error if the folder already contains a run.
 
     Args:
-        teacher: a weak detector's checkpoint, to learn from what it finds; None: train a weak detector.
+        teacher: checkpoint of a weak detector, for self-training; None: train a weak detector.
     """
     keys = [*overrides, "SEED", str(seed), "OUTPUT_DIR", output]
     tools = [["self_train.py", "--weights", teacher]] if teacher else [["train_net.py"], ["test_net.py"]]
@@ -95,7 +97,7 @@ def run(output: str, config: str, overrides: Sequence[str], seed: int, teacher: 
 
 
 def table(rows: Mapping[str, list[dict]]) -> str:
-    """Mean over seeds, and the spread from lowest to highest."""
+    """Format mean, minimum and maximum over the seeds."""
     width = 2 + max(map(len, rows))
     lines = [f"{'':{width}}" + "".join(f"{figure:>26}" for figure in FIGURES)]
     for name, runs in rows.items():

@@ -2,7 +2,7 @@
 
 python benchmarks/methods_doom.py [--seeds 3] [--jobs 1] [KEY VALUE ...]
 
-configs/doom_pcl_lite0.yaml says where the pictures and their proposals come from.
+configs/doom_pcl_lite0.yaml documents how to create the images and proposals.
 """
 
 from methods import compare, methods

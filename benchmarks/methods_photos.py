@@ -2,7 +2,7 @@
 
 python benchmarks/methods_photos.py [--seeds 3] [--jobs 1] [KEY VALUE ...]
 
-configs/photos_pcl_lite0.yaml says where the photographs, their proposals and the weights come from.
+configs/photos_pcl_lite0.yaml documents the origin of photographs, proposals and weights.
 """
 
 from methods import compare, methods

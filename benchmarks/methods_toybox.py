@@ -2,7 +2,7 @@
 
 python benchmarks/methods_toybox.py [--seeds 3] [--jobs 1] [KEY VALUE ...]
 
-It reads datasets/toybox with its proposals, as `make demo` leaves them.
+Requires datasets/toybox with its proposals, which `make demo` creates.
 """
 
 from methods import compare

@@ -1,4 +1,4 @@
-"""The passes of a differentiable function as calls to time, alone or in a CUDA graph."""
+"""Times the forward and backward passes of differentiable functions, as single calls or in CUDA graphs."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +14,7 @@ Inputs = Sequence[Tensor]
 def pass_calls(
     function: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Inputs], wanted: Sequence[int]
 ) -> list[Callable[[], object]]:
-    """One call for each of the inputs: the forward pass, or the gradients of the wanted inputs."""
+    """One call per input: the forward pass or, if `wanted` is not empty, the gradients of those arguments."""
     if not wanted:
         return [partial(function, *tensors) for tensors in inputs]
     calls = []
@@ -35,12 +35,12 @@ def time_passes(
     device: torch.device,
     in_graph: bool,
 ) -> dict[str, float]:
-    """Median milliseconds of a pass of each function, by turns; on a GPU of many in its queue."""
+    """Median milliseconds of a pass of each function, alternating; on a GPU among many queued calls."""
     if not in_graph:
         calls = {name: pass_calls(function, inputs, wanted) for name, function in functions.items()}
         if device.type == "cpu":
             return time_in_turn(calls, device, repeats=80)
-        queues = {name: queued(its_calls, device) for name, its_calls in calls.items()}
+        queues = {name: queued(function_calls, device) for name, function_calls in calls.items()}
         times = time_in_turn(
             {name: [all_calls] for name, (all_calls, _) in queues.items()}, device, repeats=20
         )
@@ -49,5 +49,5 @@ def time_passes(
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         calls = {name: pass_calls(function, inputs, wanted) for name, function in functions.items()}
-    graphs = {name: [capture(its_calls, stream).replay] for name, its_calls in calls.items()}
+    graphs = {name: [capture(function_calls, stream).replay] for name, function_calls in calls.items()}
     return {name: time / len(inputs) for name, time in time_in_turn(graphs, device, repeats=80).items()}

@@ -1,9 +1,9 @@
-"""Self-training on Doom: which choice decides, three seeds each.
+"""Ablations of self-training on Doom, three seeds each.
 
 python benchmarks/self_training_doom.py [--seeds 3] [--jobs 1] [--only NAME] [KEY VALUE ...]
 
-PCL and MIST train as in methods_doom.py; each "_self" line is a Faster R-CNN taught by them.
-configs/doom_pcl_lite0.yaml says where the pictures and their proposals come from.
+PCL and MIST are trained as in methods_doom.py; "_self" is a Faster R-CNN trained on their detections.
+configs/doom_pcl_lite0.yaml documents how to create the images and proposals.
 """
 
 from methods import compare, methods

@@ -1,8 +1,8 @@
-"""Self-training on photographs, from PCL and from what finds whole animals, three seeds each.
+"""Self-training on photographs, from PCL and from the best ablation, three seeds each.
 
 python benchmarks/self_training_photos.py [--seeds 3] [--jobs 1] [--only NAME] [KEY VALUE ...]
 
-configs/photos_pcl_lite0.yaml says where photographs, proposals and weights come from.
+configs/photos_pcl_lite0.yaml documents the origin of photographs, proposals and weights.
 """
 
 from ablations_photos import ABLATIONS

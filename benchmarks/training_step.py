@@ -1,9 +1,9 @@
-"""A training step on made-up input, as detector/engine/train.py makes it, that can be timed part by part."""
+"""A training step like that of detector/engine/train.py on synthetic input, which can be timed by parts."""
 
 import statistics
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -32,7 +32,7 @@ FASTEST = ["PRECISION", "bf16", "CHANNELS_LAST", "True"]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a step sees. `trained`: clusters by scores as of a trained head, not by the model's own."""
+    """Sizes of the input. `trained`: compute clusters from scores like those of a trained head."""
 
     batch: int = 1
     height: int = 688
@@ -46,7 +46,7 @@ def config(*words: str) -> CfgNode:
 
 
 class Timeline:
-    """Milliseconds of the parts of steps: each `mark` ends a part that began at the mark before."""
+    """Times the parts of a step; each `mark` ends the part that began at the previous mark."""
 
     def __init__(self, device: torch.device) -> None:
         self.on_gpu = device.type == "cuda"
@@ -61,7 +61,7 @@ class Timeline:
             self._marks.append((name, time.perf_counter()))
 
     def take(self) -> dict[str, float]:
-        """What was marked since the last call, summed by name."""
+        """Milliseconds since the last call, summed by part."""
         if self.on_gpu:
             torch.cuda.synchronize()
         parts: dict[str, float] = defaultdict(float)
@@ -72,7 +72,7 @@ class Timeline:
 
 
 class TrainedScores:
-    """A refinement that finds its clusters by given scores; those of the model stay what is learned."""
+    """Wraps a refinement so that it computes clusters from given scores; the loss uses the model's scores."""
 
     def __init__(self, refinement: Refinement, sources: Tensor) -> None:
         self.refinement, self.sources = refinement, sources
@@ -82,12 +82,12 @@ class TrainedScores:
 
 
 class StockPCL:
-    """PCL of stock parts: scikit-learn and numpy find the clusters, torch in float32 the loss."""
+    """Baseline refinement: clusters by scikit-learn and numpy, the loss in plain PyTorch."""
 
     def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:
-        from clusters_sklearn import of_streams  # scikit-learn need not be there for all else
+        from clusters_sklearn import cluster_streams  # only the baseline needs scikit-learn
 
-        return of_streams(batch.rois[:, 1:], sources, batch.labels, batch.counts)
+        return cluster_streams(batch.rois[:, 1:], sources, batch.labels, batch.counts)
 
     def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
         found = self.clusters(sources, batch)
@@ -101,15 +101,15 @@ class StockRoIPool(nn.Module):
         return torchvision.ops.roi_pool(features, rois, 7, 1 / 8)
 
 
-def made_up_batch(shape: Shape, num_classes: int) -> tuple[Batch, Tensor]:
-    """A batch on the CPU, and scores (3, sum R, C) as of trained streams."""
+def synthetic_batch(shape: Shape, num_classes: int) -> tuple[Batch, Tensor]:
+    """A synthetic batch on the CPU, and scores (3, sum R, C) like those of trained streams."""
     generator = torch.Generator().manual_seed(0)
     boxes, scores = [], []
     for _ in range(shape.batch):
-        of_image, objects = make_boxes(shape.proposals, generator)  # in 800 x 600 pixels
-        streams = [make_probs("trained", of_image, objects, generator) for _ in range(3)]
+        image_boxes, objects = make_boxes(shape.proposals, generator)  # in 800 x 600 pixels
+        streams = [make_probs("trained", image_boxes, objects, generator) for _ in range(3)]
         scores.append(torch.stack(streams)[:, :, 1 : num_classes + 1])
-        boxes.append(of_image * torch.tensor([shape.width / 800, shape.height / 600] * 2))
+        boxes.append(image_boxes * torch.tensor([shape.width / 800, shape.height / 600] * 2))
     labels = torch.zeros(shape.batch, num_classes)
     labels[:, :3] = 1
     images = torch.rand(shape.batch, 3, shape.height, shape.width, generator=generator) * 4 - 2
@@ -119,7 +119,7 @@ def made_up_batch(shape: Shape, num_classes: int) -> tuple[Batch, Tensor]:
 
 
 class Step:
-    """The model, its optimizer and a batch; `step()` is one step. `stock`: the baseline of stock parts."""
+    """The model, its optimizer and a batch; calling it makes one step. `stock`: use the baseline's parts."""
 
     def __init__(self, cfg: CfgNode, shape: Shape, device: torch.device, *, stock: bool = False) -> None:
         seed_everything(cfg.SEED, cfg.DETERMINISTIC)
@@ -131,7 +131,7 @@ class Step:
         self.model.to(device).train()
         self.criterion, self.precision = build_criterion(cfg), build_precision(cfg, device)
         self.optimizer = build_optimizer(cfg, self.model)
-        batch, scores = made_up_batch(shape, len(cfg.DATASETS.CLASSES))
+        batch, scores = synthetic_batch(shape, len(cfg.DATASETS.CLASSES))
         self.batch = batch.pin_memory() if device.type == "cuda" else batch
         if stock:
             self.model.box_features.pool = StockRoIPool()
@@ -172,7 +172,7 @@ class Step:
             self.timeline.mark(name)
 
     def time(self, seconds: float) -> float:
-        """Milliseconds of a step among many, with the host's work where the device waits for it."""
+        """Mean milliseconds of a step over about `seconds`, including host time that the device waits for."""
         for _ in range(2):
             self()
         repeats = max(2, round(seconds * 1e3 / self._time(1)))
@@ -187,7 +187,7 @@ class Step:
         return (time.perf_counter() - begin) / repeats * 1e3
 
     def time_parts(self, repeats: int) -> dict[str, float]:
-        """Median milliseconds of each of PARTS, by marks on the device's queue; no `COMPILE`."""
+        """Median milliseconds of each part, by events in the device's queue; not with `COMPILE`."""
         self.timeline = Timeline(self.device)
         model, refinement = self.model, self.criterion.refinement
         model.backbone.register_forward_hook(self._after("backbone", "backward RoI"))
@@ -223,7 +223,7 @@ class Step:
             torch.cuda.synchronize()
 
     def peak_memory(self) -> float:
-        """Gigabytes (10^9 bytes) that torch held at most in two steps; 0 on the CPU."""
+        """Peak memory reserved by torch in two steps, in GB (10^9 bytes); 0 on the CPU."""
         if self.device.type != "cuda":
             return 0.0
         torch.cuda.reset_peak_memory_stats()
@@ -232,7 +232,7 @@ class Step:
         return torch.cuda.max_memory_reserved() / 1e9
 
     def loss_without_dropout(self) -> float:
-        """The loss of the batch by the initial weights: of a model that has not yet made a step."""
+        """The loss of the batch without dropout, to be called before the first step."""
         dropouts = [module for module in self.model.modules() if isinstance(module, nn.Dropout)]
         shares = [module.p for module in dropouts]
         for module in dropouts:
@@ -244,7 +244,7 @@ class Step:
         return loss
 
     def flops(self) -> dict[str, float]:
-        """Operations of the parts that have many; a multiplication and an addition are two."""
+        """Floating-point operations of the compute-bound parts; a multiply-add counts as two."""
         counts = {}
         batch = self.batch.to(self.device)
         model = self.model
@@ -268,16 +268,16 @@ class Step:
         return torch.zeros(rows, features, device=self.device, requires_grad=True)
 
     def fewest_bytes(self) -> dict[str, float]:
-        """Bytes that a part must read and write, of those that compute little."""
+        """Minimal bytes to read and write of the memory-bound parts."""
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         size = 4 if self.precision.dtype is None else 2
         shape, channels = self.shape, self.model.backbone.out_channels
         pooled = shape.batch * shape.proposals * self.model.box_features.layers[0].in_features
         features = shape.batch * channels * (shape.height // 8) * (shape.width // 8)
-        rows = 3 * shape.batch * shape.proposals  # of three streams
+        rows = 3 * shape.batch * shape.proposals  # three streams
         return {
             "data": 2 * self.batch.images.nbytes,
-            "RoI": (pooled + features) * size + 4 * pooled,  # the cells of the maxima are int32
+            "RoI": (pooled + features) * size + 4 * pooled,  # argmax is int32
             "backward RoI": (pooled + features) * size + 4 * pooled,
             "clusters": rows * (16 + 4 * 3 + 28),
             "losses": rows * 4 * 22,
@@ -285,12 +285,8 @@ class Step:
         }
 
 
-def of_batch(shape: Shape, batch: int) -> Shape:
-    return replace(shape, batch=batch)
-
-
 def free(device: torch.device) -> None:
-    """Give back what the last model held, so that the next one's peak is its own."""
+    """Release cached GPU memory and reset the peak statistics."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

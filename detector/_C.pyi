@@ -1,4 +1,4 @@
-"""The compiled ops, as csrc/vision.h lists them; `import torch` comes first. Use them by detector.layers."""
+"""Type stubs of the compiled ops in csrc/vision.h. Use them through detector.layers; import torch first."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Batches for the tests of proposal_clusters, and when two results are the same."""
+"""Test inputs for proposal_clusters, and comparison of results."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ SCORES = ["even", "peaked", "saturated", "over many orders", "few levels", "all 
 
 
 class Case(NamedTuple):
-    """The tensors that proposal_clusters takes."""
+    """The tensor arguments of proposal_clusters."""
 
     boxes: Tensor
     scores: Tensor
@@ -71,7 +71,7 @@ def make_case(
 
 
 def numbered_case(number: int) -> tuple[Case, dict]:
-    """One of endlessly many: a case and options."""
+    """A random case and options, determined by `number`."""
     draw = np.random.default_rng(number)
     sizes = [0, 1, 2, 3, 5, 20, 60, 150]
     case = make_case(

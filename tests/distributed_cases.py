@@ -1,4 +1,4 @@
-"""Several processes as torchrun would start them, but quicker, for the tests of what they do together."""
+"""Starts several processes with the environment of torchrun, but faster, for tests of distributed code."""
 
 import multiprocessing
 import os
@@ -20,17 +20,17 @@ from detector.utils.distributed import gather, local_rank, process_group, rank, 
 from detector.utils.errors import UserError
 
 CPU = torch.device("cpu")
-# Imports what takes seconds once for all processes of all tests. DistributedDataParallel wants torch._dynamo.
+# Slow imports are done once for all processes of all tests. DistributedDataParallel imports torch._dynamo.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.build", "detector.build_data"])
 
 
-def run_processes(function, count, *arguments, patience=40):
-    """Call function(*arguments) in `count` processes that know of one another.
+def run_processes(function, count, *arguments, timeout=40):
+    """Call function(*arguments) in `count` processes of one process group.
 
     Returns:
-        by rank: what it returned, the exception that it raised, or None where it died or took longer than
-        `patience` seconds.
+        A list by rank: the return value, the exception that was raised, or None if the process died or took
+        longer than `timeout` seconds.
     """
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     environment = {
@@ -52,7 +52,7 @@ def run_processes(function, count, *arguments, patience=40):
         sender.close()
         pipes.append(receiver)
         processes.append(process)
-    results, end = [], time.monotonic() + patience
+    results, end = [], time.monotonic() + timeout
     for pipe in pipes:
         try:
             results.append(pipe.recv() if pipe.poll(max(0, end - time.monotonic())) else None)
@@ -74,7 +74,7 @@ def _child(function, arguments, environment, sender):
     sender.send(result)
 
 
-# ---- What the processes do
+# ---- Functions for the processes
 
 
 def train_stand_in(folder, accumulate, criterion=criterion, device="cpu"):
@@ -100,7 +100,7 @@ def train_stand_in(folder, accumulate, criterion=criterion, device="cpu"):
 
 
 def poisoned(outputs, batch):
-    """A criterion that finds NaN in image 7, which one process reads in the third step of two."""
+    """A criterion whose loss is NaN for the batch of one process in one step."""
     losses = criterion(outputs, batch)
     if "image5_0" in batch.image_ids:
         losses["mil"] = losses["mil"] * float("nan")
@@ -119,16 +119,16 @@ def fail_on_rank_1():
 
 
 def lose_rank_1(way, folder):
-    """A command whose process 1 leaves the others waiting; what they say goes to files."""
+    """A command in which rank 1 exits while the others wait; each rank logs to a file."""
 
     def command():
         with process_group(CPU, 4):
-            gather("all are here")
+            gather("all ranks")
             if rank() == 1:
                 while way == "sleep" and not all(path.stat().st_size for path in others):
                     time.sleep(0.1)
                 os._exit(0)
-            gather("one is not")
+            gather("rank 1 is missing")
 
     others = [folder / "0.txt", folder / "2.txt"]
     with open(folder / f"{rank()}.txt", "w", buffering=1) as file, redirect_stderr(file):
@@ -136,21 +136,21 @@ def lose_rank_1(way, folder):
 
 
 def train_net(words):
-    """tools/train_net.py in a process of its own, which ends with its status."""
+    """Run tools/train_net.py and exit with its status."""
     torch.set_num_threads(1)
     path = Path(__file__).parents[1] / "tools" / "train_net.py"
     sys.exit(runpy.run_path(str(path))["main"](words))
 
 
 def evaluate_twice(folder):
-    """Test a run, and then with another key; returns both metrics."""
+    """Evaluate a run with two different configs; returns both metrics."""
     return detector.evaluate(folder), detector.evaluate(folder, {"INPUT.TEST_SIZES": [48]})
 
 
 def meet_twice():
-    """Two groups, one after the other; returns what the second still knows of the first."""
+    """Create two process groups in turn; returns whether the second sees keys of the first."""
     with process_group(CPU, 30):
-        distributed_c10d._get_default_store().set("address", "of the first")
+        distributed_c10d._get_default_store().set("address", "first group")
         gather("written")
     with process_group(CPU, 30):
         return gather(distributed_c10d._get_default_store().check(["address"]))

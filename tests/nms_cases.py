@@ -1,4 +1,4 @@
-"""Sets of boxes for the tests of nms, and torchvision's answers."""
+"""Test inputs for nms, and comparison with torchvision."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,7 +15,7 @@ THRESHOLDS = [0.0, 0.3, 0.5, 0.7, 1.0]
 def make_set(
     size: int, seed: int = 0, *, side: float = 100, largest: float = 40, dtype=torch.float32, groups: int = 3
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Random boxes in a square, their scores and groups, negative ones among them; on the CPU."""
+    """Random boxes in a square, with scores and groups (some negative), on the CPU."""
     generator = torch.Generator().manual_seed(seed)
     corner = torch.rand(size, 2, generator=generator, dtype=dtype) * side
     sides = torch.rand(size, 2, generator=generator, dtype=dtype) * largest
@@ -24,10 +24,10 @@ def make_set(
     return torch.cat([corner, corner + sides], dim=1), scores, idxs
 
 
-# ---- sets that are hard to get right; each changes boxes and scores of a random set ----
+# ---- difficult cases: each function modifies the boxes and scores of a random set ----
 
 
-def as_they_are(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+def unchanged(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     return boxes, scores
 
 
@@ -36,11 +36,11 @@ def tied_scores(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def equal_scores(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    return boxes, torch.where(scores < 0.5, 0.0, -0.0).to(scores.dtype)  # two zeros, one score
+    return boxes, torch.where(scores < 0.5, 0.0, -0.0).to(scores.dtype)  # 0.0 and -0.0 are equal
 
 
 def infinite_scores(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    return boxes, ((scores - 0.5) * 4).round() / 0  # -inf, NaN, inf; NaN has no order, so it goes
+    return boxes, ((scores - 0.5) * 4).round() / 0  # -inf, NaN, inf; the caller replaces NaN
 
 
 def duplicates(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,11 +48,11 @@ def duplicates(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def on_a_grid(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    return (boxes / 10).round() * 10, scores  # touching and empty ones; IoUs of small fractions
+    return (boxes / 10).round() * 10, scores  # touching and empty boxes
 
 
 def chain(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Each overlaps the ones beside it: every box's fate hangs on the box before."""
+    """Each box overlaps its neighbors, so whether it is kept depends on the previous box."""
     left = torch.arange(len(boxes), dtype=boxes.dtype)
     zeros = torch.zeros_like(left)
     return torch.stack([left, zeros, left + 3, zeros + 1], dim=1), -left
@@ -63,7 +63,7 @@ def shuffled_chain(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def exact_thresholds(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Boxes of height 1 from 0: IoUs of a / b for all small a and b, some of them the thresholds."""
+    """IoUs are fractions a / b with small a and b, some equal to a threshold."""
     width = 1 + torch.arange(len(boxes)) % 10
     zeros = torch.zeros_like(width)
     return torch.stack([zeros, zeros, width, zeros + 1], dim=1).to(boxes.dtype), scores
@@ -95,7 +95,7 @@ def infinite(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 SETS = [
-    as_they_are, tied_scores, equal_scores, infinite_scores, duplicates, on_a_grid, chain, shuffled_chain,
+    unchanged, tied_scores, equal_scores, infinite_scores, duplicates, on_a_grid, chain, shuffled_chain,
     exact_thresholds, inverted, inverted_both_ways, empty_boxes, huge, tiny, infinite,
 ]  # fmt: skip
 
@@ -110,7 +110,7 @@ def hard_sets(make: Callable, sizes: list[int], seeds: range, dtype=torch.float3
 
 
 def expected_batched(boxes: Tensor, scores: Tensor, idxs: Tensor, threshold: float) -> Tensor:
-    """torchvision's nms of each group; then the order that batched_nms promises."""
+    """torchvision's nms applied to each group, in the order of batched_nms."""
     kept = torch.zeros(len(scores), dtype=torch.bool)
     for group in idxs.unique():
         rows = (idxs == group).nonzero()[:, 0]
@@ -119,19 +119,19 @@ def expected_batched(boxes: Tensor, scores: Tensor, idxs: Tensor, threshold: flo
     return order[kept[order]]
 
 
-def assert_as_torchvision(
+def assert_equals_torchvision(
     boxes: Tensor, scores: Tensor, idxs: Tensor, threshold: float, device: torch.device
 ) -> None:
-    """All three functions; torchvision's on the CPU, whatever the device of ours."""
-    there = boxes.to(device), scores.to(device), idxs.to(device)
+    """Compare nms, batched_nms and nms_mask on `device` with torchvision on the CPU."""
+    inputs = boxes.to(device), scores.to(device), idxs.to(device)
     expected = torchvision.ops.nms(boxes, scores, threshold)
-    found = nms(*there[:2], threshold)
+    found = nms(*inputs[:2], threshold)
     assert found.dtype == torch.int64
     assert torch.equal(found.cpu(), expected)
-    assert_mask(nms_mask(*there[:2], threshold), expected)
+    assert_mask(nms_mask(*inputs[:2], threshold), expected)
     expected = expected_batched(boxes, scores, idxs, threshold)
-    assert torch.equal(batched_nms(*there, threshold).cpu(), expected)
-    assert_mask(nms_mask(*there[:2], threshold, there[2]), expected)
+    assert torch.equal(batched_nms(*inputs, threshold).cpu(), expected)
+    assert_mask(nms_mask(*inputs[:2], threshold, inputs[2]), expected)
 
 
 def assert_mask(found: tuple[Tensor, Tensor], expected: Tensor) -> None:
@@ -143,10 +143,10 @@ def assert_mask(found: tuple[Tensor, Tensor], expected: Tensor) -> None:
     assert torch.equal(mask.nonzero()[:, 0].cpu(), expected.sort().values)
 
 
-# ---- what every op promises: as functions of tensors alone ----
+# ---- functions of tensors only, for the checks of op_contract.py ----
 
 
-def inputs_of(
+def make_inputs(
     device: torch.device | str, dtype=torch.float32, size: int = 300, seed: int = 0
 ) -> list[Tensor]:
     return [tensor.to(device, dtype if tensor.is_floating_point() else None)

@@ -1,8 +1,8 @@
-"""What every op promises, as checks that the tests of an op call.
+"""Checks of the properties that every op must have, called by the tests of each op.
 
-An op is a function of tensors (None where an argument is left out); bind all other arguments first, for
-example with functools.partial. An output may be one tensor or a tuple of them. An input takes part in the
-gradients if it requires one.
+The checks take the op as a function of tensors (or None for an omitted argument); bind other arguments first,
+for example with functools.partial. The function may return one tensor or a tuple of tensors. Gradients are
+taken with respect to the inputs that require them.
 """
 
 import re
@@ -21,7 +21,7 @@ Inputs = Sequence[Tensor | None]
 
 
 def random(*shape: int, dtype=torch.float64, device="cpu", seed: int = 0, requires_grad=True) -> Tensor:
-    """Normal numbers, the same on every device."""
+    """Normally distributed numbers, the same on every device."""
     values = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return values.to(device, dtype).requires_grad_(requires_grad)
 
@@ -29,11 +29,11 @@ def random(*shape: int, dtype=torch.float64, device="cpu", seed: int = 0, requir
 def outputs_and_gradients(
     function: Function, inputs: Inputs, upstreams: Sequence[Tensor] | None = None
 ) -> list[Tensor]:
-    """The outputs, then the gradient of each input that requires one, for a random upstream gradient."""
-    inputs = [fresh(tensor) for tensor in inputs]
+    """The outputs, then the gradients of the inputs that require them, for random upstream gradients."""
+    inputs = [as_leaf(tensor) for tensor in inputs]
     outputs = _as_tuple(function(*inputs))
     wanted = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
-    pairs = list(zip(outputs, upstreams or upstreams_of(outputs), strict=True))
+    pairs = list(zip(outputs, upstreams or random_upstreams(outputs), strict=True))
     pairs = [(output, upstream) for output, upstream in pairs if output.requires_grad]
     gradients = ()
     if wanted and pairs:
@@ -42,8 +42,8 @@ def outputs_and_gradients(
     return [*(output.detach() for output in outputs), *gradients]
 
 
-def upstreams_of(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """A random gradient for each output, the same on every device and in every dtype but for rounding."""
+def random_upstreams(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """A random gradient for each output, the same on every device and, up to rounding, in every dtype."""
     return [
         random(*o.shape, dtype=o.dtype if o.is_floating_point() else torch.float64, device=o.device,
                seed=100 + i, requires_grad=False)
@@ -51,39 +51,40 @@ def upstreams_of(outputs: Sequence[Tensor]) -> list[Tensor]:
     ]  # fmt: skip
 
 
-def fresh(tensor: Tensor | None) -> Tensor | None:
-    """The same numbers and strides as a leaf of a new graph."""
+def as_leaf(tensor: Tensor | None) -> Tensor | None:
+    """A leaf tensor with the same values and strides."""
     return None if tensor is None else tensor.detach().requires_grad_(tensor.requires_grad)
 
 
 def assert_matches_reference(
     function: Function, reference: Function, inputs: Inputs, **tolerance: float
 ) -> None:
-    """Outputs and gradients as the reference computes them in float64 from the same numbers."""
+    """Compare outputs and gradients with those of the reference, computed in float64 from the same values."""
     exact_inputs = [_in_float64(tensor) for tensor in inputs]
     actual = outputs_and_gradients(function, inputs)
     number = len(_as_tuple(function(*inputs)))
-    upstreams = [_in_float64(upstream) for upstream in upstreams_of(actual[:number])]
+    upstreams = [_in_float64(upstream) for upstream in random_upstreams(actual[:number])]
     expected = outputs_and_gradients(reference, exact_inputs, upstreams)
     for a, e in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, e.to(a.dtype), **tolerance)
 
 
 def assert_equal(actual: Sequence[Tensor], expected: Sequence[Tensor], what: str = "", **tolerance) -> None:
-    """Bitwise, NaN equal to NaN, unless a tolerance is given."""
+    """Bitwise comparison (NaN equals NaN), unless a tolerance is given."""
     tolerance = tolerance or {"rtol": 0, "atol": 0}
     for a, e in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, e, equal_nan=True, **tolerance, msg=lambda text: f"{what}: {text}")
 
 
-def assert_repeats_bitwise(function: Function, inputs: Inputs, times: int = 10) -> None:
+def assert_reproducible(function: Function, inputs: Inputs, times: int = 10) -> None:
+    """Repeated calls give bitwise equal outputs and gradients."""
     first = outputs_and_gradients(function, inputs)
     for _ in range(times - 1):
         assert_equal(outputs_and_gradients(function, inputs), first)
 
 
-def assert_bits_do_not_depend_on_threads(function: Function, inputs: Inputs) -> None:
-    """For inputs on the CPU that are large enough to be shared out."""
+def assert_independent_of_threads(function: Function, inputs: Inputs) -> None:
+    """Results are bitwise equal for any number of threads. Inputs: on the CPU, large enough for several."""
     expected = outputs_and_gradients(function, inputs)
     threads = torch.get_num_threads()
     torch.set_num_threads(3)
@@ -94,7 +95,7 @@ def assert_bits_do_not_depend_on_threads(function: Function, inputs: Inputs) -> 
 
 
 def strided_copies(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The same values and shape in other strides."""
+    """Copies with the same values and shape but other strides."""
     doubled = torch.stack([tensor, torch.zeros_like(tensor)], dim=-1)
     yield "sliced", doubled[..., 0]
     yield "offset", torch.cat([tensor.flatten()[:1], tensor.flatten()])[1:].view(tensor.shape)
@@ -106,8 +107,8 @@ def strided_copies(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def assert_any_layout(function: Function, inputs: Inputs, **tolerance: float) -> None:
-    """Every input and the gradient that arrives may have any strides; no tolerance means the same bits."""
-    upstreams = upstreams_of(_as_tuple(function(*inputs)))
+    """Inputs and incoming gradients may have any strides; without a tolerance, results are bitwise equal."""
+    upstreams = random_upstreams(_as_tuple(function(*inputs)))
     expected = outputs_and_gradients(function, inputs, upstreams)
     for i, tensor in enumerate(inputs):
         for layout, copy in () if tensor is None else strided_copies(tensor.detach()):
@@ -127,27 +128,28 @@ def assert_any_layout(function: Function, inputs: Inputs, **tolerance: float) ->
 
 @contextmanager
 def peak_memory(most: float) -> Iterator[None]:
-    """Fails if what runs within it takes more bytes at a time than `most`, of the host or of a GPU."""
+    """Fail if the enclosed code allocates more than `most` bytes at a time, on the host or on a GPU."""
     status, on_gpu = Path("/proc/self/status"), torch.cuda.is_available() and torch.cuda.is_initialized()
 
     def resident(key: str) -> float:
         return 1024 * int(re.search(rf"{key}:\s*(\d+) kB", status.read_text())[1])
 
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is forgotten
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     except OSError:
         pytest.skip("the peak of this process's memory cannot be read here")
     before, allocated = resident("VmRSS"), torch.cuda.memory_allocated() if on_gpu else 0
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     yield
-    assert resident("VmHWM") - before <= most + (500e6 if on_gpu else 0)  # a GPU's libraries are loaded late
+    lazily_loaded = 500e6 if on_gpu else 0  # CUDA libraries
+    assert resident("VmHWM") - before <= most + lazily_loaded
     if on_gpu:
         assert torch.cuda.max_memory_allocated() - allocated <= most
 
 
 def assert_compiles(function: Function, *all_inputs: Inputs) -> None:
-    """torch.compile takes the op as one graph, static and dynamic, and changes no bit."""
+    """torch.compile captures the op in one graph, static and dynamic, with bitwise equal results."""
     for dynamic in (False, True):
         torch._dynamo.reset()
         compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
@@ -157,7 +159,7 @@ def assert_compiles(function: Function, *all_inputs: Inputs) -> None:
 
 
 def assert_autocast_keeps_dtype(function: Function, inputs: Inputs, device: torch.device) -> None:
-    """Under autocast the op computes in float32 and gives what it gives for the inputs outside."""
+    """Under autocast, outputs have the same dtype as, and values close to, those without autocast."""
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         cast = [t.detach().to(dtype) if t is not None and t.is_floating_point() else t for t in inputs]
         expected = _as_tuple(function(*cast))
@@ -168,8 +170,8 @@ def assert_autocast_keeps_dtype(function: Function, inputs: Inputs, device: torc
             torch.testing.assert_close(a, e)
 
 
-def assert_host_never_waits(function: Function, inputs: Inputs) -> None:
-    """For inputs on a GPU."""
+def assert_no_synchronization(function: Function, inputs: Inputs) -> None:
+    """Neither pass synchronizes the host with the GPU. Inputs: on a GPU."""
     torch.cuda.set_sync_debug_mode("error")
     try:
         outputs = _as_tuple(function(*inputs))
@@ -180,11 +182,11 @@ def assert_host_never_waits(function: Function, inputs: Inputs) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def assert_runs_on_a_second_stream(function: Function, inputs: Inputs) -> None:
-    """For inputs on a GPU: every kernel is on the stream that torch is on."""
+def assert_uses_current_stream(function: Function, inputs: Inputs) -> None:
+    """Every kernel is launched on the current stream. Inputs: on a GPU."""
     expected = outputs_and_gradients(function, inputs)
     outputs = _as_tuple(function(*inputs))
-    upstreams = upstreams_of(outputs)  # made before: a copy to the GPU would wait for the stream
+    upstreams = random_upstreams(outputs)  # created now: a copy to the GPU would wait for the stream
     late = [None if t is None else torch.zeros_like(t, requires_grad=t.requires_grad) for t in inputs]
     busy = torch.zeros(4096, 4096, device="cuda")
     stream = torch.cuda.Stream()
@@ -202,13 +204,13 @@ def assert_runs_on_a_second_stream(function: Function, inputs: Inputs) -> None:
 
 
 def assert_graph_capture(function: Function, inputs: Inputs, others: Inputs) -> None:
-    """For inputs on a GPU: captured with some inputs, replayed with others of the same shapes."""
+    """A CUDA graph captured with `inputs` and replayed with `others` gives the results for `others`."""
     static = [None if tensor is None else tensor.detach().clone().requires_grad_(tensor.requires_grad)
               for tensor in inputs]  # fmt: skip
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        upstreams = upstreams_of(_as_tuple(function(*static)))
+        upstreams = random_upstreams(_as_tuple(function(*static)))
         outputs_and_gradients(function, static, upstreams)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

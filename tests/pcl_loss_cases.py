@@ -1,4 +1,4 @@
-"""Rows for the tests of pcl_loss, and its reference's loss and gradient."""
+"""Test inputs for pcl_loss, and its comparison with the reference."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ def make_case(
     num_clusters: int = 4,
     seed: int = 0,
 ) -> Case:
-    """Random rows of one image or, with counts, of several; a third background, cluster ids with gaps."""
+    """Random proposals of one image or, with `counts`, several; about 1/3 background, noncontiguous ids."""
     generator = torch.Generator().manual_seed(seed)
     sizes = [num_rows] if counts is None else counts
     labels, clusters = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, dtype=torch.int64)]
@@ -67,20 +67,20 @@ def in_float64(case: Case) -> Case:
 
 
 def assert_matches_reference(case: Case, upstream: Tensor | None = None) -> None:
-    """Loss and gradient as the reference computes them in float64 from the same numbers."""
+    """Compare loss and gradient with those of the reference in float64."""
     exact_upstream = None if upstream is None else upstream.double()
     expected = loss_and_grad(in_float64(case), exact_upstream, reference.pcl_loss)
     actual = loss_and_grad(case, upstream)
-    # torch's own tolerances of a dtype, wider in float32 for sums in another order
+    # wider than torch's default in float32 because sums are in another order
     tolerance = {"rtol": 2e-6, "atol": 1e-6} if case.probs.dtype == torch.float32 else {}
     torch.testing.assert_close(actual, tuple(t.to(case.probs.dtype) for t in expected), **tolerance)
 
 
-# ---- bad input ----
+# ---- invalid values ----
 
 
 def broken(name: str, index: int, value: float) -> Case:
-    """Background (4 rows), cluster 0 of class 1 (3 rows), cluster 2 of class 3 (3 rows); one bad value."""
+    """4 background rows, 3 of cluster 0 (class 1) and 3 of cluster 2 (class 3), with one invalid value."""
     case = Case(
         torch.full((10, 4), 0.25),
         torch.tensor([0, 0, 0, 0, 1, 1, 1, 3, 3, 3]),

@@ -1,4 +1,4 @@
-"""Boxes of every kind for the tests of roi_pool and roi_align, and both ops with their references."""
+"""Test inputs for roi_pool and roi_align, and both ops with their references."""
 
 from functools import partial
 from typing import NamedTuple
@@ -21,9 +21,10 @@ def make_boxes(
     seed: int = 0,
     inverted: bool = True,
 ) -> Tensor:
-    """(R, 5) on features of `size`: by turns plain, inverted, on cell borders, zero-sized, huge, on halves.
+    """Boxes (R, 5), many partly or completely outside of features of `size`.
 
-    Many are partly or wholly outside. Without `inverted` the second corner is never before the first.
+    They are in turn random, inverted, on cell borders, of zero size, huge, and on multiples of 1/2. With
+    `inverted=False` no box is inverted.
     """
     generator = torch.Generator().manual_seed(seed)
     height, width = size
@@ -44,7 +45,7 @@ def make_boxes(
 
 
 class Op(NamedTuple):
-    """An op with its options bound: what is left are input, boxes and output_size."""
+    """An op as a function of input, boxes and output_size, with all other options bound."""
 
     name: str
     function: partial
@@ -52,9 +53,9 @@ class Op(NamedTuple):
     module: torch.nn.Module  # with output_size (2, 3)
 
 
-def _op(name: str, module: type[torch.nn.Module], **options: object) -> Op:
-    functions = (partial(getattr(of, name), **options) for of in (layers, reference))
-    return Op(name, *functions, module((2, 3), **options))
+def _op(name: str, module_type: type[torch.nn.Module], **options: object) -> Op:
+    functions = (partial(getattr(module, name), **options) for module in (layers, reference))
+    return Op(name, *functions, module_type((2, 3), **options))
 
 
 OPS = [
@@ -70,3 +71,11 @@ def features(
     values = random(*shape, dtype=dtype, device=device, seed=seed, requires_grad=False)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     return values.contiguous(memory_format=layout).requires_grad_()
+
+
+def values_and_gradient(function, input: Tensor, *arguments: object) -> tuple[Tensor, Tensor]:
+    """The output, and the gradient of input for a fixed upstream gradient."""
+    input = input.detach().requires_grad_()
+    pooled = function(input, *arguments)
+    upstream = torch.linspace(-1, 2, pooled.numel(), dtype=torch.float64).view(pooled.shape).to(input)
+    return pooled.detach(), torch.autograd.grad(pooled, input, upstream)[0]

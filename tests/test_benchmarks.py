@@ -1,4 +1,4 @@
-"""The benchmarks are run by hand; that they still fit the package is seen here."""
+"""The benchmarks can be imported. They are run by hand, not in the tests."""
 
 import runpy
 from pathlib import Path
@@ -9,6 +9,6 @@ FILES = sorted((Path(__file__).parents[1] / "benchmarks").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_all_that_it_imports_is_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(path.parent))
     runpy.run_path(str(path), run_name="imported")

@@ -1,7 +1,7 @@
-"""docs/writing_an_op.md, followed to the letter in a copy of the checkout.
+"""Applies every step of docs/writing_an_op.md to a copy of the checkout and runs its commands.
 
-The copy lacks the kernels of all ops but one: compiling them again would show nothing and take a minute. They
-stay in the list of vision.h, so that nothing is edited but what the document says.
+To save compile time, the copy has the kernels of a single op. All ops remain in the list of vision.h, so that
+only the edits of the document are applied.
 """
 
 import os
@@ -19,14 +19,14 @@ from detector.layers import _extension
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/writing_an_op.md"
 TEMPLATE = "pcl_loss"
-CHECKS = ("layers/test_support_table.py", "layers/test_extension.py")  # what `make test` asks of any op
+CHECKS = ("layers/test_support_table.py", "layers/test_extension.py")  # tests that cover every op
 # `FILE`:   `FILE`, below `LINE`:   `FILE`, at the end:
 HEADING = re.compile(r"`(?P<file>[^`]+)`(, below `(?P<below>[^`]+)`|(?P<end>, at the end))?:")
 BLOCK = re.compile(r"(?:^(?P<heading>[^\n]+)\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
 class Step(NamedTuple):
-    """A command of the shell, or what goes to a file."""
+    """A shell command, or text to write to a file."""
 
     command: str | None
     file: str = ""
@@ -42,21 +42,21 @@ def read_steps() -> list[Step]:
             steps += [Step(command) for command in block["text"].splitlines()]
             continue
         heading = HEADING.fullmatch(block["heading"] or "")
-        assert heading, f"a block is headed by its file, found {block['heading']!r}"
+        assert heading, f"expected a heading with the file name, found {block['heading']!r}"
         end = heading["end"] is not None
         steps.append(Step(None, heading["file"], heading["below"], end, block["text"]))
     return steps
 
 
 def copy_checkout(target: Path) -> None:
-    def others_kernels(folder: str, names: list[str]) -> set[str]:
+    def ignored_files(folder: str, names: list[str]) -> set[str]:
         kernels = {name for name in names if Path(folder, name).suffix in (".cpp", ".cu")}
         return kernels - {"vision.cpp", f"{TEMPLATE}.cpp", f"{TEMPLATE}.cu"} | {
             name for name in names if name == "__pycache__" or name.endswith(".so")
         }
 
     for folder in ("detector", "benchmarks"):
-        shutil.copytree(ROOT / folder, target / folder, ignore=others_kernels)
+        shutil.copytree(ROOT / folder, target / folder, ignore=ignored_files)
     (target / "tests/layers").mkdir(parents=True)
     for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, target / file)
@@ -69,7 +69,7 @@ def copy_checkout(target: Path) -> None:
 def write(step: Step, root: Path) -> None:
     path = root / step.file
     if step.below is None and not step.end:
-        assert not path.exists(), f"{step.file} is there already"
+        assert not path.exists(), f"{step.file} already exists"
         path.write_text(step.text)
         return
     lines = path.read_text().splitlines(keepends=True)
@@ -83,7 +83,7 @@ def write(step: Step, root: Path) -> None:
 
 
 def run(command: str, root: Path, **environment: str) -> subprocess.CompletedProcess:
-    """Runs a command of the shell in the copy, where `python` is this Python."""
+    """Run a shell command in the copy, with `python` being the current interpreter."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     folders = {"TORCH_EXTENSIONS_DIR": str(root / "extensions"), "PYTHONPATH": str(root), "PATH": path}
     environment = {**os.environ, **folders, **environment}
@@ -91,7 +91,7 @@ def run(command: str, root: Path, **environment: str) -> subprocess.CompletedPro
 
 
 def follow(root: Path, **environment: str) -> list[tuple[str, str]]:
-    """Takes the steps in order; returns each command with what it printed."""
+    """Apply the steps in order and return each command with its output."""
     copy_checkout(root)
     printed = []
     for step in read_steps():
@@ -105,7 +105,7 @@ def follow(root: Path, **environment: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_the_recipe_works(tmp_path: Path) -> None:
+def test_guide_works(tmp_path: Path) -> None:
     printed = follow(tmp_path, FORCE_CUDA="0")
     tests, build, benchmark = (text for _, text in printed)
     assert "passed" in tests
@@ -116,26 +116,22 @@ def test_the_recipe_works(tmp_path: Path) -> None:
     checks = [f"tests/{file}" for file in CHECKS]
     result = run(f"python -m pytest {' '.join(checks)} -k 'row or stub or swish'", tmp_path)
     assert result.returncode == 0, result.stdout
-    assert "4 passed" in result.stdout  # a row of the table, the stub, and both ops in the library
+    assert "4 passed" in result.stdout  # the support table, the stub, and both ops in the library
 
 
 @pytest.mark.slow
 @pytest.mark.cuda
-def test_cuda_the_recipe_works_with_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_guide_works_with_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_CUDA", "")
     try:
         _extension.recipe()
-    except RuntimeError as error:  # no toolkit, or one of another version
+    except RuntimeError as error:  # no toolkit or the wrong version
         pytest.skip(str(error))
     printed = follow(tmp_path, FORCE_CUDA="1")
-    assert "skipped" not in printed[0][1]  # the tests of the new op ran on the GPU too
+    assert "skipped" not in printed[0][1]  # the tests of the new op ran on the GPU
 
 
-def test_the_guide_points_here() -> None:
-    assert "docs/writing_an_op.md" in (ROOT / "CONTRIBUTING.md").read_text()
-
-
-def test_the_blocks_pass_lint_after_make_format(tmp_path: Path) -> None:
+def test_code_blocks_pass_lint(tmp_path: Path) -> None:
     if not (shutil.which("ruff") and shutil.which("clang-format")):
         pytest.skip("needs ruff and clang-format")
     copy_checkout(tmp_path)

@@ -1,4 +1,4 @@
-"""A stand-in for the detector that is quick to step, with its batches, for the tests of the training loop."""
+"""A tiny model with the interface of the detector, and batches for it, for tests of the training loop."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from detector.structures import Batch
 
 
 class Net(nn.Module):
-    """Something with a backbone, dropout and the call of the detector."""
+    """A network with a backbone, dropout and the signature of the detector."""
 
     def __init__(self):
         super().__init__()

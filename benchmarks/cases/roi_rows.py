@@ -1,4 +1,4 @@
-"""What roi_pool.py and roi_align.py share: sizes, boxes and the timing beside torchvision."""
+"""Shared by roi_pool.py and roi_align.py: cases, boxes, and the comparison with torchvision."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from detector import layers
 
-STRIDE = 8  # pixels a cell
+STRIDE = 8  # pixels per cell
 OUTPUT_SIZE = 7
-NUM_BOXES_SETS = 3  # rotated
+NUM_BOXES_SETS = 3  # used in turn
 
 
 class Case(NamedTuple):
@@ -21,26 +21,25 @@ class Case(NamedTuple):
     channels: int
     height: int
     width: int
-    boxes: int  # in all
+    boxes: int  # in total
     dtype: torch.dtype = torch.float32
     channels_last: bool = False
-    sides: tuple[float, float] | None = None  # of boxes, in pixels; None: both corners are drawn
+    sides: tuple[float, float] | None = None  # of the boxes, in pixels; None: random corners
 
     def text(self) -> str:
         sides = "" if self.sides is None else f" of {self.sides[0]:g} to {self.sides[1]:g} pixels"
         return f"{self.images}x{self.channels}x{self.height}x{self.width}, {self.boxes} boxes{sides}"
 
 
-WSOD = Case(1, 512, 112, 150, 4000)  # a dilated VGG16's conv5 of an image of 900 x 1200
+WSOD = Case(1, 512, 112, 150, 4000)  # conv5 of a dilated VGG16 on an image of 900 x 1200
 BATCH = Case(16, 512, 38, 50, 16 * 1000)
 LARGE = Case(1, 512, 75, 100, 2000)
-# The targets were set where torchvision took 0.80 and 0.51 ms (roi_pool, forward and backward) and 1.16 and
-# 4.08 (roi_align). On an H200 it takes 0.80, 0.50, 1.17 and 3.79 with these boxes, the nearest of twelve
-# kinds that were tried, and 1.22, 0.56, 1.17 and 5.5 with boxes between any two corners.
-OF_TARGETS = LARGE._replace(sides=(32, 256))
-IN_GRAPHS = [OF_TARGETS, LARGE]
+# The targets were set for boxes with which torchvision takes about 0.80 and 0.51 ms (roi_pool, forward and
+# backward) and 1.16 and 4.08 ms (roi_align) on an H200.
+TARGET_CASE = LARGE._replace(sides=(32, 256))
+GRAPH_CASES = [TARGET_CASE, LARGE]
 GPU_CASES = [
-    OF_TARGETS,
+    TARGET_CASE,
     LARGE,
     *(
         WSOD._replace(dtype=d, channels_last=last)
@@ -53,8 +52,7 @@ CPU_CASES = [Case(1, 256, 14, 14, 100), Case(2, 64, 38, 50, 300), Case(1, 128, 7
 
 
 def random_boxes(case: Case, seed: int) -> Tensor:
-    """(R, 5), image by image: both corners uniform in the image, so a third as wide and high on average, or
-    sides and center uniform."""
+    """Boxes (R, 5), sorted by image, with uniform corners or, given `sides`, uniform sides and centers."""
     generator = torch.Generator().manual_seed(seed)
     size = torch.tensor([case.width, case.height]) * STRIDE
     random = torch.rand(case.boxes, 2, 2, generator=generator)
@@ -76,12 +74,12 @@ def rows(
     device: torch.device,
     bandwidth: float,
 ) -> list[Row]:
-    """`targets_ms` are those of OF_TARGETS; elsewhere torchvision is to be beaten."""
+    """`targets_ms` are for TARGET_CASE; the target of other cases is the time of torchvision."""
     cases = GPU_CASES if device.type == "cuda" else CPU_CASES
     result = []
     for case in cases:
         ours = _times(partial(getattr(layers, op), **options), case, device)
-        # torchvision has no bfloat16, and wants boxes in the dtype of the features.
+        # torchvision does not support bfloat16 and requires boxes in the dtype of the features.
         peer_dtype = torch.float16 if case.dtype == torch.bfloat16 else case.dtype
         peer = _times(
             partial(getattr(torchvision.ops, op), **options),
@@ -89,7 +87,7 @@ def rows(
         )  # fmt: skip
         threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
         for pass_, ours_ms in ours.items():
-            target = targets_ms.get(pass_) if case == OF_TARGETS else None
+            target = targets_ms.get(pass_) if case == TARGET_CASE else None
             row = Row(
                 case=f"{op} {case.text()}{threads}",
                 pass_=pass_,
@@ -107,7 +105,7 @@ def rows(
 
 
 def _fewest_bytes(case: Case, saved_bytes: int) -> int:
-    """Both ways the same: the features or their gradient, the pooled values or theirs, and what is saved."""
+    """Equal for both passes: features, pooled values (or their gradients), boxes and saved tensors."""
     cells = case.images * case.channels * case.height * case.width
     pooled = case.boxes * case.channels * OUTPUT_SIZE**2
     return cells * case.dtype.itemsize + pooled * (case.dtype.itemsize + saved_bytes) + case.boxes * 20
@@ -125,7 +123,7 @@ def _times(
     calls = [partial(op, input, b, OUTPUT_SIZE, 1 / STRIDE) for b in boxes]
     timer = time_queued if device.type == "cuda" else partial(time_calls, repeats=9)
     times = {"forward": timer(calls, device), "backward": timer(_backward_calls(calls, input), device)}
-    if case in IN_GRAPHS and device.type == "cuda":
+    if case in GRAPH_CASES and device.type == "cuda":
         stream = torch.cuda.Stream()
         times["forward in a CUDA graph"] = time_in_graph(calls, device, stream)
         with torch.cuda.stream(stream):

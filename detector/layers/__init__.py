@@ -1,4 +1,4 @@
-"""The layers: our own ops, each with its gradient, and those that torch and torchvision already have."""
+"""Differentiable ops with CPU and CUDA kernels, and re-exports of related ops of torch and torchvision."""
 
 from torch.nn.functional import smooth_l1_loss
 from torchvision.ops import deform_conv2d, sigmoid_focal_loss

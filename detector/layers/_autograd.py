@@ -1,8 +1,9 @@
-"""Gradients of ops, for little time of the host.
+"""Autograd registration with little overhead per call.
 
-torch.library.register_autograd gives an op its gradient wherever torch meets it. But each call then passes
-torch's dispatcher twice and its Python wrapper once, which takes the host longer than many a kernel takes a
-GPU: in eager mode :func:`differentiable` goes around them. What it calls of torch._C that wrapper calls too.
+torch.library.register_autograd registers a gradient for every use of an op. In eager mode, however, each
+call then goes through torch's dispatcher twice and through a Python wrapper once, which can take longer on
+the host than the kernel takes on the GPU. :func:`differentiable` bypasses both in eager mode. The private
+functions of torch._C that it uses are those that torch's own wrapper calls.
 """
 
 from collections.abc import Callable
@@ -17,41 +18,42 @@ Op = TypeVar("Op", bound=Callable)
 def differentiable(
     op: Op, backward: Callable[..., Any], setup_context: Callable[..., None] | None = None
 ) -> Op:
-    """Registers a gradient formula, and returns a function to call the op by.
+    """Register a gradient formula for an op, and return a function that calls the op.
 
     Args:
-        op: of detector._C. Its arguments are given by place.
-        backward: as for torch.library.register_autograd. It calls other ops by what this function returned.
-        setup_context: likewise.
+        op: an op of detector._C. The returned function takes positional arguments only.
+        backward: as in torch.library.register_autograd. It must call other ops through the functions that
+            `differentiable` returned for them.
+        setup_context: as in torch.library.register_autograd.
     """
     overload = op.default  # type: ignore[attr-defined]
     torch.library.register_autograd(overload, backward, setup_context=setup_context)
 
     def forward(ctx, *arguments):
-        output = _past_autograd(overload, *arguments)
+        output = _call_below_autograd(overload, *arguments)
         if setup_context is not None:
             setup_context(ctx, arguments, output)
         return output
 
     formulas = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     name = overload.name()
-    name_of_grad_fn = name.replace("::", "_")
-    function = type(name_of_grad_fn, (torch.autograd.Function,), formulas)
+    grad_fn_name = name.replace("::", "_")
+    function = type(grad_fn_name, (torch.autograd.Function,), formulas)
 
     def call(*arguments):
         refuse_tangents(name, *arguments)
-        if _is_watched():
+        if _needs_dispatcher():
             return overload(*arguments)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
             return function.apply(*arguments)
-        return _past_autograd(overload, *arguments)
+        return _call_below_autograd(overload, *arguments)
 
     return call  # type: ignore[return-value]
 
 
 def refuse_tangents(name: str, *arguments: Any) -> None:
-    """Raises where forward-mode differentiation arrives, which would take the op for a constant."""
-    if torch.compiler.is_compiling() or forward_ad._current_level < 0:  # as nearly always
+    """Raise on forward-mode differentiation, which would otherwise treat the op as a constant."""
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:  # the common case
         return
     if any(
         isinstance(argument, torch.Tensor) and forward_ad.unpack_dual(argument).tangent is not None
@@ -60,14 +62,14 @@ def refuse_tangents(name: str, *arguments: Any) -> None:
         raise NotImplementedError(f"{name} has no forward-mode derivative; differentiate it in reverse mode")
 
 
-def _past_autograd(op: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls an op where no gradient is wanted, without a look at whether one is."""
+def _call_below_autograd(op: Callable[..., Any], *arguments: Any) -> Any:
+    """Call an op without autograd's bookkeeping, for calls that need no gradient."""
     with torch._C._AutoDispatchBelowAutograd():
         return op(*arguments)
 
 
-def _is_watched() -> bool:
-    """Whether more than autograd must see an op: a compiler, a tracer, a transform or autocast."""
+def _needs_dispatcher() -> bool:
+    """Whether a compiler, a tracer, a functorch transform or autocast must see the op."""
     return (
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()

@@ -1,7 +1,7 @@
-"""The compiled extension `detector._C`: how it is built, and how it is loaded.
+"""Building and loading the compiled extension `detector._C`.
 
-setup.py takes :func:`recipe` from here. With the environment variable DETECTOR_JIT=1, :func:`load_extension`
-compiles the same sources at import in place of the installed build: edit a kernel, run again.
+setup.py builds from :func:`recipe`. With the environment variable DETECTOR_JIT=1, :func:`load_extension`
+compiles the same sources at import instead of loading the installed build.
 """
 
 import functools
@@ -17,47 +17,46 @@ from typing import NamedTuple
 import torch
 
 CSRC = Path(__file__).resolve().parents[1] / "csrc"
-# libtorch's stable ABI of 2.11, the oldest torch that is supported
+# the stable ABI of torch 2.11, the oldest supported version
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"
 
 
 class Recipe(NamedTuple):
-    """What to compile: file names, flags of g++ and of nvcc, and the CUDA toolkit (None: CPU only)."""
+    """Source files, compiler flags and the CUDA toolkit (None: build for the CPU only)."""
 
     sources: list[str]
     include: str
     cxx_flags: list[str]
     nvcc_flags: list[str]
     cuda_home: str | None
-    note: str  # one line that says what is built
+    note: str  # what is built and why, in one line
 
 
 def recipe() -> Recipe:
-    """How to compile `detector._C` here.
+    """Return how to compile `detector._C` on this machine.
 
-    The CUDA kernels are built where torch finds a GPU. The environment variable FORCE_CUDA=1 builds them
-    elsewhere too, and FORCE_CUDA=0 never does.
+    CUDA kernels are built if torch finds a GPU or the environment variable FORCE_CUDA is 1; FORCE_CUDA=0
+    builds for the CPU only.
 
     Raises:
-        RuntimeError: if the CUDA kernels are to be built and there is no CUDA toolkit that fits the installed
-            torch.
+        RuntimeError: if CUDA kernels are requested and no CUDA toolkit matches the installed torch.
     """
     cuda_home, note = _find_cuda()
     sources = [CSRC / "vision.cpp", *sorted((CSRC / "cpu").rglob("*.cpp"))]
     if cuda_home:
         sources += sorted((CSRC / "cuda").rglob("*.cu"))
         if not torch.cuda.is_available():
-            # Ampere and Hopper, and PTX for what comes after. With a GPU torch builds for that GPU.
+            # Ampere, Hopper, and PTX for later GPUs. If a GPU is present, torch builds for that one.
             os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
             note += f" for {os.environ['TORCH_CUDA_ARCH_LIST']}"
     flags = ["-O3", "-std=c++20", STABLE_ABI]
-    cxx_flags = [*flags, "-g0"]  # Python's own flags contain -g, which takes a third of g++'s time
+    cxx_flags = [*flags, "-g0"]  # Python's own flags contain -g, a third of the compile time
     nvcc_flags = [*flags, "-DUSE_CUDA"]
     return Recipe([str(s) for s in sources], str(CSRC), cxx_flags, nvcc_flags, cuda_home, note)
 
 
 def _find_cuda() -> tuple[str | None, str]:
-    """The root of the CUDA toolkit to build with, or None for a CPU build; and a line that says why."""
+    """The root of the CUDA toolkit, or None for a CPU build, and the reason for the choice."""
     forced = os.environ.get("FORCE_CUDA", "")
     if forced not in ("", "0", "1"):
         raise RuntimeError(f"FORCE_CUDA is {forced!r}, expected 0 (CPU only) or 1 (CPU and CUDA)")
@@ -66,15 +65,17 @@ def _find_cuda() -> tuple[str | None, str]:
     if not forced and not torch.cuda.is_available():
         return (
             None,
-            "CPU only, because torch finds no GPU (FORCE_CUDA=1 builds the CUDA kernels all the same)",
+            "CPU only, because torch finds no GPU (FORCE_CUDA=1 builds the CUDA kernels anyway)",
         )
     why = "FORCE_CUDA=1" if forced else "torch finds a GPU"
     remedy = "or build for the CPU only: FORCE_CUDA=0"
     if torch.version.cuda is None:
-        raise RuntimeError(f"{why}, but the installed torch has no CUDA. Install a torch with CUDA, {remedy}")
+        raise RuntimeError(
+            f"{why}, but the installed torch was built without CUDA. Install a CUDA build of torch, {remedy}"
+        )
     home = next((root for root in _cuda_roots() if _is_toolkit(root)), None)
     major = torch.version.cuda.split(".")[0]
-    install = f"Install the CUDA {major} toolkit, name its folder by CUDA_HOME, {remedy}"
+    install = f"Install the CUDA {major} toolkit and set CUDA_HOME to its folder, {remedy}"
     if home is None:
         raise RuntimeError(
             f"{why}, but no CUDA toolkit (bin/nvcc, include, lib64/libcudart) was found. {install}"
@@ -82,7 +83,7 @@ def _find_cuda() -> tuple[str | None, str]:
     version = _nvcc_version(home)
     if version.split(".")[0] != major:
         raise RuntimeError(
-            f"{why}, but nvcc in {home} is of CUDA {version} and torch was built with CUDA"
+            f"{why}, but {home} has nvcc {version} and torch was built with CUDA"
             f" {torch.version.cuda}. {install}"
         )
     return str(home), f"CPU and CUDA ({home})"
@@ -97,7 +98,7 @@ def _cuda_roots() -> list[Path]:
 
 
 def _is_toolkit(root: Path) -> bool:
-    # nvcc alone is not enough: on some machines the one on the PATH is a script far from its toolkit.
+    # nvcc alone is not enough: on some machines the PATH has a wrapper script outside the toolkit.
     libraries = [*root.glob("lib64/libcudart.so*"), *root.glob("lib/libcudart.so*")]
     return (root / "bin/nvcc").exists() and (root / "include/cuda_runtime.h").exists() and bool(libraries)
 
@@ -106,13 +107,13 @@ def _nvcc_version(root: Path) -> str:
     text = subprocess.run([root / "bin/nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"release (\d+\.\d+)", text)
     if found is None:
-        raise RuntimeError(f"{root}/bin/nvcc --version names no release:\n{text}")
+        raise RuntimeError(f"{root}/bin/nvcc --version reports no release:\n{text}")
     return found[1]
 
 
 @functools.cache
 def load_extension() -> ModuleType:
-    """The module `detector._C`: the installed build or, with DETECTOR_JIT=1, one compiled now from csrc."""
+    """Return the module `detector._C`: the installed build or, with DETECTOR_JIT=1, a new build of csrc."""
     if os.environ.get("DETECTOR_JIT") == "1":
         return _compile()
     try:
@@ -128,12 +129,10 @@ def load_extension() -> ModuleType:
 def _compile() -> ModuleType:
     from torch.utils import cpp_extension
 
-    if "detector._C" in sys.modules:  # two libraries with the same ops crash torch
-        raise ImportError(
-            "DETECTOR_JIT=1, but detector._C is loaded already; import detector.layers before it"
-        )
+    if "detector._C" in sys.modules:  # registering the same ops twice crashes torch
+        raise ImportError("DETECTOR_JIT=1, but detector._C is already loaded; import detector.layers first")
     build = recipe()
-    if shutil.which("ninja") is None:  # pip puts it beside the interpreter, which need not be on the PATH
+    if shutil.which("ninja") is None:  # pip installs it next to the interpreter, possibly off the PATH
         os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
     if build.cuda_home:
         cpp_extension.CUDA_HOME = build.cuda_home

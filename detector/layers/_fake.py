@@ -1,4 +1,4 @@
-"""What torch asks of an op in place of running it, by shapes and dtypes alone."""
+"""Registration of fake (meta) implementations, which infer output shapes and dtypes without running an op."""
 
 import functools
 from collections.abc import Callable
@@ -11,15 +11,14 @@ Formula = Callable[..., Any]
 
 
 def register_fake(name: str, *, on_cpu: frozenset[str] = frozenset()) -> Callable[[Formula], Formula]:
-    """torch.library.register_fake, for a formula that only sees tensors of one device.
+    """torch.library.register_fake with a check that all tensors are on one device.
 
-    torch calls the formula whenever one of the tensors is a meta tensor, wherever the others are. Without
-    this check the result would be uninitialized memory on their device. The kernels compare all other
-    devices.
+    torch calls the fake implementation as soon as one tensor is a meta tensor. If the others were on a real
+    device, the result would be uninitialized memory there. The kernels themselves check all other devices.
 
     Args:
-        name: of an op of the library `detector`.
-        on_cpu: arguments that may be on the CPU whatever the device of the others.
+        name: name of an op in the library `detector`.
+        on_cpu: arguments that may be on the CPU while the others are on another device.
     """
     names = [argument.name for argument in getattr(torch.ops.detector, name).default._schema.arguments]
 

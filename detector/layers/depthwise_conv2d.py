@@ -22,37 +22,37 @@ def depthwise_conv2d(
     padding: Pair = 0,
     dilation: Pair = 1,
 ) -> Tensor:
-    r"""A 2-D convolution whose every output channel reads one input channel.
+    r"""2-D convolution in which each output channel reads a single input channel.
 
     .. math::
         output_{n, c m + k, y, x} = b_{c m + k} + \sum_{i, j} w_{c m + k, 0, i, j}
             \, input_{n, c, \, y s_h - p_h + i d_h, \, x s_w - p_w + j d_w}
 
-    with zeros around the input. It equals ``torch.nn.functional.conv2d(..., groups=C)``, and the output has
-    (H + 2 p_h - d_h (kh - 1) - 1) // s_h + 1 rows, columns alike. Source: Chollet, "Xception: Deep Learning
-    with Depthwise Separable Convolutions", https://arxiv.org/abs/1610.02357.
+    with zero padding. Equivalent to ``torch.nn.functional.conv2d(..., groups=C)``: the output has
+    (H + 2 p_h - d_h (kh - 1) - 1) // s_h + 1 rows, and columns likewise. Source: Chollet, "Xception: Deep
+    Learning with Depthwise Separable Convolutions", https://arxiv.org/abs/1610.02357.
 
-    The gradient goes to `input`, `weight` and `bias`, and may be differentiated again, any number of times.
-    Equal inputs give equal bits, in the gradients too. On a GPU the host never waits, and the call can be
-    captured in a CUDA graph. Half precision computes in float32; under autocast everything does, and
-    the output has the dtype of `input`. A NaN or infinity reaches only the outputs that see it, but on a GPU
-    it may make NaN of all the weight gradient of its channel.
+    `input`, `weight` and `bias` receive gradients of any order. Outputs and gradients are bitwise
+    reproducible. On a GPU the call does not synchronize with the host and can be captured in a CUDA graph.
+    Half precision computes in float32, and so does every dtype under autocast; the output has the dtype of
+    `input`. A NaN or infinity affects only the outputs whose window contains it. On a GPU it may turn the
+    whole weight gradient of its channel into NaN.
 
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. A channels-last input
-            gives a channels-last output, without a copy; any other gives a contiguous one.
-        weight (Tensor[C * m, 1, kh, kw]): the m filters of channel 0, then those of channel 1, ...
+            is not copied and gives a channels-last output; any other gives a contiguous one.
+        weight (Tensor[C * m, 1, kh, kw]): the m filters of channel 0, then those of channel 1, and so on.
         bias (Tensor[C * m], optional): added to the output.
-        stride (int or tuple[int, int]): one number, or (rows, columns).
-        padding (int or tuple[int, int]): as stride.
-        dilation (int or tuple[int, int]): as stride.
+        stride (int or tuple[int, int]): one number for both axes, or (rows, columns).
+        padding (int or tuple[int, int]): like stride.
+        dilation (int or tuple[int, int]): like stride.
 
     Returns:
         Tensor[N, C * m, OH, OW]
 
     Raises:
         RuntimeError: on a wrong shape, dtype or device, a stride, dilation or kernel below 1, a negative
-            padding, or a kernel that is larger than the padded input.
+            padding, or a kernel larger than the padded input.
         ValueError: if stride, padding or dilation is neither an integer nor a pair of them.
     """
     sizes = (_pair("stride", stride), _pair("padding", padding), _pair("dilation", dilation))
@@ -61,7 +61,7 @@ def depthwise_conv2d(
 
 
 class DepthwiseConv2d(nn.Module):
-    """See :func:`depthwise_conv2d`. Parameters, their names and first values are those of ``nn.Conv2d``."""
+    """See :func:`depthwise_conv2d`. Parameter names and initialization are those of ``nn.Conv2d``."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ def _pair(name: str, value: Pair) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-# ---- autograd: each of the three ops is linear in its two tensors, and its gradients are the other two ----
+# ---- autograd: each of the three ops is bilinear, and its gradients are given by the other two ----
 
 
 def _setup_forward(ctx, inputs: tuple, output: Tensor) -> None:
@@ -120,7 +120,7 @@ def _setup_forward(ctx, inputs: tuple, output: Tensor) -> None:
 def _backward_forward(ctx, grad: Tensor) -> tuple:
     input, weight = ctx.saved_tensors
     wants_input, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-    grad = grad.contiguous(memory_format=_memory_format(input))  # and so the gradient of the input
+    grad = grad.contiguous(memory_format=_memory_format(input))  # grad_input follows this format
     return (
         _grad_input_like(input, grad, weight, ctx.sizes) if wants_input else None,
         _grad_weight(input, grad, weight.shape[2:], *ctx.sizes) if wants_weight else None,
@@ -167,12 +167,12 @@ def _grad_input_like(input: Tensor, grad: Tensor, weight: Tensor, sizes: list) -
 
 
 def _memory_format(tensor: Tensor) -> torch.memory_format:
-    """The format that the kernels work in, and of what they return, for this first argument."""
+    """The memory format in which the kernels compute and return, given their first argument."""
     channels_last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
     return torch.channels_last if channels_last else torch.contiguous_format
 
 
-def _empty_in_format_of(tensor: Tensor, shape: tuple) -> Tensor:
+def _empty_with_format_of(tensor: Tensor, shape: tuple) -> Tensor:
     return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, memory_format=_memory_format(tensor))
 
 
@@ -182,12 +182,12 @@ def _fake_forward(input, weight, bias, stride, padding, dilation):
         (input.shape[2 + i] + 2 * padding[i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1
         for i in range(2)
     ]
-    return _empty_in_format_of(input, (input.shape[0], weight.shape[0], *out))
+    return _empty_with_format_of(input, (input.shape[0], weight.shape[0], *out))
 
 
 @register_fake("depthwise_conv2d_grad_input")
 def _fake_grad_input(grad, weight, channels, size, stride, padding, dilation):
-    return _empty_in_format_of(grad, (grad.shape[0], channels, *size))
+    return _empty_with_format_of(grad, (grad.shape[0], channels, *size))
 
 
 @register_fake("depthwise_conv2d_grad_weight")

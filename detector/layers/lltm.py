@@ -1,4 +1,4 @@
-"""The LLTM cell, one step or a sequence. Kernels: csrc/cpu/lltm.cpp, csrc/cuda/lltm.cu."""
+"""The LLTM recurrent cell, for one step or a sequence. Kernels: csrc/cpu/lltm.cpp, csrc/cuda/lltm.cu."""
 
 import torch
 from torch import Tensor, nn
@@ -11,27 +11,27 @@ _C = load_extension()
 
 
 def lltm(input: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    r"""One step of an LSTM cell that has no forget gate and an ELU in place of a tanh.
+    r"""One step of an LSTM cell without a forget gate and with an ELU instead of a tanh.
 
     .. math::
         (i, o, g) = [h, x]\, W^\top + b, \qquad
         c' = c + \mathrm{elu}(g)\, \sigma(i), \qquad
         h' = \tanh(c')\, \sigma(o)
 
-    The matrix products are torch's and follow its settings (TF32, for example); one kernel does the rest.
-    Source: PyTorch's tutorial "Custom C++ and CUDA Extensions", which calls it LLTM.
+    The matrix products are torch's and follow its settings (TF32, for example); one kernel computes the rest.
+    Source: the cell named LLTM in PyTorch's tutorial "Custom C++ and CUDA Extensions".
 
-    Gradients go to all five arguments; there is no second derivative. Equal inputs give equal bits wherever
-    torch's matrix products do, backward too. Half precision computes in float32. On a GPU the host never
-    waits, and the call can be captured in a CUDA graph.
+    All five arguments receive gradients; second derivatives are not supported. Results are bitwise
+    reproducible wherever torch's matrix products are. Half precision computes in float32. On a GPU the call
+    does not synchronize with the host and can be captured in a CUDA graph.
 
     Args:
         input (Tensor[N, I]): x; float64, float32, float16 or bfloat16, any strides.
-        weight (Tensor[3 S, S + I]): W; rows in the order input gate, output gate, candidate, columns in the
+        weight (Tensor[3 S, S + I]): W; rows in the order input gate, output gate, candidate; columns in the
             order h, x.
         bias (Tensor[3 S]): b.
-        h (Tensor[N, S]): the output of the step before.
-        c (Tensor[N, S]): the cell state of the step before.
+        h (Tensor[N, S]): the output of the previous step.
+        c (Tensor[N, S]): the cell state of the previous step.
 
     Returns:
         tuple[Tensor[N, S], Tensor[N, S]]: h' and c', in the dtype of `input`.
@@ -46,15 +46,13 @@ def lltm(input: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor) -> t
 def lltm_sequence(
     input: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """All the steps of a sequence: :func:`lltm` on input[0], input[1] and so on.
-
-    The product of W with the inputs is one for all steps; each step then has one more and one kernel.
+    """Apply :func:`lltm` to input[0], input[1] and so on.
 
     Args:
-        input (Tensor[T, N, I]): one step or more. The other arguments are those of :func:`lltm`.
+        input (Tensor[T, N, I]): T >= 1 steps. The other arguments are those of :func:`lltm`.
 
     Returns:
-        tuple[Tensor[T, N, S], Tensor[N, S], Tensor[N, S]]: h of every step, and h and c of the last.
+        tuple[Tensor[T, N, S], Tensor[N, S], Tensor[N, S]]: h of every step, then h and c of the last step.
     """
     _check_rank("lltm_sequence", input, 3)
     outputs, last_c = _apply(input, weight, bias, h, c)
@@ -62,7 +60,7 @@ def lltm_sequence(
 
 
 class LLTM(nn.Module):
-    """One step. See :func:`lltm`; the state is (h, c), zeros where it is not given."""
+    """See :func:`lltm`. The state is (h, c) and defaults to zeros."""
 
     def __init__(self, input_size: int, state_size: int) -> None:
         super().__init__()
@@ -72,7 +70,7 @@ class LLTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform within 1 / sqrt(state_size), as in torch's LSTM."""
+        """Draw from U(-a, a) with a = 1 / sqrt(state_size), as in torch's LSTM."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -(self.state_size**-0.5), self.state_size**-0.5)
 
@@ -88,7 +86,7 @@ class LLTM(nn.Module):
 
 
 class LLTMSequence(LLTM):
-    """A whole sequence. See :func:`lltm_sequence`; the state is (h, c), zeros where it is not given."""
+    """See :func:`lltm_sequence`. The state is (h, c) and defaults to zeros."""
 
     def forward(  # type: ignore[override]
         self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
@@ -104,7 +102,7 @@ def _check_rank(op: str, input: Tensor, rank: int) -> None:
 
 def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
     refuse_tangents("lltm", input, *others)
-    # The first is the quicker to ask. Computes in float32 then, as all our ops do.
+    # Under autocast the op computes in float32. The first condition is the cheaper one.
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(input.device.type):
         with torch.autocast(input.device.type, enabled=False):
             outputs, last_c = _LLTM.apply(input.float(), *(tensor.float() for tensor in others))
@@ -116,9 +114,10 @@ def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _LLTM(torch.autograd.Function):
-    """Not by :func:`differentiable`, as the op gives c of every step and the gradient arrives for the last.
+    """The op returns c of every step, but only the last c is an output and receives a gradient.
 
-    To select that outside would have autograd write a gradient of zeros for all the others.
+    With :func:`differentiable` the last c would be selected outside of the op, and autograd would allocate
+    and fill a gradient of zeros for all other steps.
     """
 
     @staticmethod
@@ -136,7 +135,7 @@ class _LLTM(torch.autograd.Function):
 
 
 def _no_second_derivative(ctx, *grads: Tensor) -> None:
-    raise NotImplementedError("lltm has no second derivative; differentiate it once only")
+    raise NotImplementedError("lltm has no second derivative; differentiate it only once")
 
 
 @register_fake("lltm_forward")
@@ -151,12 +150,12 @@ def _fake_backward(
     grad_h, grad_c, weight, bias, cs, gates, xh, needs_input, needs_weight, needs_bias, needs_h
 ):
     state = cs.shape[-1]
-    of_input, of_h = (*cs.shape[:-1], weight.shape[1] - state), cs.shape[-2:]
-    wanted = [(needs_input, of_input), (needs_weight, weight.shape), (needs_bias, weight.shape[:1])]
-    wanted += [(needs_h, of_h), (True, of_h)]
+    input_shape, h_shape = (*cs.shape[:-1], weight.shape[1] - state), cs.shape[-2:]
+    wanted = [(needs_input, input_shape), (needs_weight, weight.shape), (needs_bias, weight.shape[:1])]
+    wanted += [(needs_h, h_shape), (True, h_shape)]
     return tuple(cs.new_empty(shape if needed else (0,)) for needed, shape in wanted)
 
 
-_forward = torch.ops.detector.lltm_forward.default  # the overload: the packet, _C.lltm_forward, looks for it
-# Not once_differentiable, which takes a second derivative for zero where the arriving gradient is constant.
+_forward = torch.ops.detector.lltm_forward.default  # the overload, so that no call has to resolve it
+# once_differentiable would silently return zero second derivatives if the incoming gradient is a constant.
 _gradients = differentiable(_C.lltm_backward, _no_second_derivative)

@@ -10,16 +10,16 @@ _C = load_extension()
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """The boxes that greedy non-maximum suppression keeps, as `torchvision.ops.nms`, index for index.
+    """Greedy non-maximum suppression, with the same result as `torchvision.ops.nms`.
 
-    In descending order of score, equal scores by ascending index, a box is kept unless its IoU with a kept
-    box is greater than `iou_threshold`. Boxes are continuous, (x2 - x1) wide; one of no or of negative width
-    or height suppresses nothing and is kept. The arithmetic is that of torchvision on the CPU, operation for
-    operation, on both devices: both give the same indices, bit-equal IoUs included.
+    Boxes are visited in descending order of score, ties by ascending index. A box is kept unless its IoU with
+    a box kept earlier is greater than `iou_threshold`. The width of a box is x2 - x1. A box of zero or
+    negative width or height suppresses no other box and is kept. Both devices perform the same floating-point
+    operations as torchvision on the CPU and therefore return the same indices.
 
-    The size of the result depends on the values, so on a GPU the host waits for it; `nms_mask` does not.
-    Under torch.compile it is an unbacked size, which one graph (fullgraph=True) takes only with
-    `torch._dynamo.config.capture_dynamic_output_shape_ops = True`. No gradient flows. Memory is linear in N.
+    The size of the result depends on the values, so on a GPU the host has to synchronize; `nms_mask` avoids
+    this. Under torch.compile the size is unbacked, and fullgraph=True requires
+    `torch._dynamo.config.capture_dynamic_output_shape_ops = True`. Not differentiable. Memory is linear in N.
 
     Args:
         boxes (Tensor[N, 4]): xyxy; float64, float32, float16 or bfloat16 (half precision computes in
@@ -28,31 +28,32 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         iou_threshold: from 0 to 1.
 
     Returns:
-        Tensor[K]: int64, indices of the kept boxes by descending score, equal scores by ascending index.
+        Tensor[K]: int64, indices of the kept boxes by descending score, ties by ascending index.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype, device or threshold, and on a GPU from 2^31 boxes on. On the
-            CPU, and on a GPU with the environment variable DETECTOR_VALIDATE=1, also on NaN. Else on a GPU a
-            box with a NaN suppresses nothing and is kept, and a score of NaN is above all others.
+        RuntimeError: on a wrong shape, dtype, device or threshold, and on a GPU for 2^31 boxes or more. NaN
+            values raise on the CPU, and on a GPU if the environment variable DETECTOR_VALIDATE is 1.
+            Otherwise, on a GPU, a box with a NaN suppresses no other box and is kept, and a NaN score ranks
+            above all others.
     """
     return _C.nms(boxes, scores, None, iou_threshold)
 
 
 def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
-    """`nms` within each group of boxes, as `torchvision.ops.batched_nms`.
+    """Non-maximum suppression within each group of boxes, as in `torchvision.ops.batched_nms`.
 
-    The kernels compare groups, where torchvision, for few boxes, moves groups apart by an offset that costs
-    the coordinates bits. See :func:`nms` for all else.
+    The kernels compare group indices. torchvision instead offsets the coordinates of each group when there
+    are few boxes, which loses precision. See :func:`nms` for everything else.
 
     Args:
         boxes (Tensor[N, 4]): as in `nms`.
         scores (Tensor[N]): as in `nms`.
-        idxs (Tensor[N]): the group of each box, its class for example: any integers, negative ones too.
+        idxs (Tensor[N]): the group of each box, for example its class; any integers.
         iou_threshold: from 0 to 1.
 
     Returns:
-        Tensor[K]: int64, indices of the kept boxes of all groups by descending score, equal scores by
-        ascending index. (torchvision leaves the order of equal scores open.)
+        Tensor[K]: int64, indices of the kept boxes of all groups by descending score, ties by ascending
+        index. (torchvision does not define the order of ties.)
     """
     return _C.nms(boxes, scores, _as_int64(idxs), iou_threshold)
 
@@ -60,20 +61,20 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
 def nms_mask(
     boxes: Tensor, scores: Tensor, iou_threshold: float, idxs: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`nms` or, with `idxs`, `batched_nms`, in a form of which no size depends on the values.
+    """`nms` or, with `idxs`, `batched_nms`, with outputs of fixed size.
 
-    On a GPU the host never waits, the number of launches depends on N alone, and the call can be captured in
-    a CUDA graph. See :func:`nms` for the arguments and errors.
+    On a GPU the call does not synchronize with the host, the number of launches depends only on N, and the
+    call can be captured in a CUDA graph. See :func:`nms` for the arguments and errors.
 
     Returns:
         Tensor[N]: bool, whether each box is kept, in the order of `boxes`.
-        Tensor: int64, (), how many are.
+        Tensor: int64, (), the number of kept boxes.
     """
     return _C.nms_mask(boxes, scores, None if idxs is None else _as_int64(idxs), iou_threshold)
 
 
 def _as_int64(idxs: Tensor) -> Tensor:
-    """Narrower integers widened; the op refuses all else."""
+    """Convert integers to int64; other dtypes are left for the op to reject."""
     return idxs if idxs.is_floating_point() or idxs.is_complex() else idxs.long()
 
 
@@ -88,6 +89,6 @@ def _fake_nms_mask(boxes, scores, idxs, iou_threshold):
     return boxes.new_empty(scores.shape, dtype=torch.bool), boxes.new_empty((), dtype=torch.int64)
 
 
-for _device_type in ("cpu", "cuda"):  # as torchvision: boxes and scores of two dtypes both become float32
+for _device_type in ("cpu", "cuda"):  # as in torchvision: boxes and scores are cast to float32
     for _op in ("detector::nms", "detector::nms_mask"):
         torch.library.register_autocast(_op, _device_type, torch.float32)

@@ -13,36 +13,36 @@ _C = load_extension()
 def pcl_loss(
     probs: Tensor, labels: Tensor, weights: Tensor, clusters: Tensor, counts: Tensor | None = None
 ) -> Tensor:
-    r"""The proposal cluster loss of one image or, with `counts`, of each image of a batch.
+    r"""Proposal cluster loss of one image or, with `counts`, of each image of a batch.
 
     .. math::
         L = -\frac{1}{R} \Big[ \sum_n S_n \log p_n + \sum_{r\,\text{background}} w_r \log \phi_{r,0} \Big]
 
-    Cluster n has the weight S_n, the sum of its members' weights, and the probability p_n, the mean of its
-    members' probabilities of their class. Logarithms are of max(p, 1e-9); below that the gradient is zero. R
-    counts every proposal of the image; no proposals give exactly 0. Source: Tang et al., "PCL: Proposal
-    Cluster Learning for Weakly Supervised Object Detection", https://arxiv.org/abs/1807.03342.
+    S_n is the sum of the weights of the members of cluster n, and p_n the mean of their probabilities of the
+    cluster's class. Probabilities are clamped to at least 1e-9, below which the gradient is zero. R is the
+    number of proposals of the image; an image without proposals has loss 0. Source: Tang et al., "PCL:
+    Proposal Cluster Learning for Weakly Supervised Object Detection", https://arxiv.org/abs/1807.03342.
 
-    The gradient goes to `probs` alone; `labels`, `weights` and `clusters` are constants. There is no second
-    derivative. Equal inputs give equal bits. On a GPU the host never waits, and the call can be captured in
-    a CUDA graph if `counts` is None or on the GPU.
+    Only `probs` receives a gradient; second derivatives are not supported. Results are bitwise reproducible.
+    On a GPU the call does not synchronize with the host. It can be captured in a CUDA graph if `counts` is
+    None or on the GPU.
 
     Args:
-        probs (Tensor[R, C + 1]): class probabilities of the proposals, background in column 0, image after
-            image; float64, float32, float16 or bfloat16 (half precision computes in float32), any strides.
-        labels (Tensor[R]): int64, the class 1..C of a cluster's member, 0 for background.
+        probs (Tensor[R, C + 1]): class probabilities of the proposals of all images, background in column 0;
+            float64, float32, float16 or bfloat16 (half precision computes in float32), any strides.
+        labels (Tensor[R]): int64, class 1..C for members of a cluster, 0 for background.
         weights (Tensor[R]): in the dtype of `probs`.
-        clusters (Tensor[R]): int64, the cluster of each member, counted from 0 within its image and below
-            the number of its proposals; -1 for background. The members of a cluster have one label.
-        counts (Tensor[B], optional): int64, proposals per image, on any device; None: all rows are one image.
+        clusters (Tensor[R]): int64, index of the proposal's cluster within its image, less than the number of
+            its proposals; -1 for background. All members of a cluster have the same label.
+        counts (Tensor[B], optional): int64, proposals per image, on any device; None: a single image.
 
     Returns:
         Tensor: the loss, () or with `counts` (B,), in the dtype of `probs`.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype or device. On the CPU, and on a GPU with the environment
-            variable DETECTOR_VALIDATE=1, also on values that contradict the above or are not finite. Else
-            a GPU ignores rows with an impossible label or cluster and rows past the sum of `counts`.
+        RuntimeError: on a wrong shape, dtype or device. Invalid or non-finite values raise on the CPU, and on
+            a GPU if the environment variable DETECTOR_VALIDATE is 1. Otherwise a GPU ignores rows with an
+            invalid label or cluster and rows past the sum of `counts`.
     """
     if counts is not None:
         counts = counts.to(probs.device, non_blocking=probs.is_cuda)
@@ -70,22 +70,22 @@ def pcl_loss_compat(
     img_cls_loss_weights: Tensor,
     im_labels: Tensor,
 ) -> Tensor:
-    """The PCL loss of one image from the nine tensors of the original PCL code, with a true gradient.
+    """PCL loss of one image with the argument list of the original PCL implementation.
 
-    As there, vectors may be (N,) or (1, N), integers may come as floats, and classes with `im_labels` 0 do
-    not count. `pc_labels` and `pc_probs` are not read: they follow from the others, and the gradient must
-    pass through the cluster means.
+    As in the original, vectors may be (N,) or (1, N), integers may be stored as floats, and classes with
+    `im_labels` 0 are ignored. `pc_labels` and `pc_probs` are not used: cluster means are recomputed from
+    `pcl_probs`, so that the gradient passes through them.
 
     Args:
-        pcl_probs (Tensor[R, C + 1]): class probabilities, background in column 0; the gradient goes here.
+        pcl_probs (Tensor[R, C + 1]): class probabilities, background in column 0; receives the gradient.
         labels (Tensor[R]): class of each proposal, 0 for background.
-        cls_loss_weights (Tensor[R]): weights of the proposals, read for background.
-        gt_assignment (Tensor[R]): cluster of each proposal, read for members.
+        cls_loss_weights (Tensor[R]): weights of the proposals, used for background only.
+        gt_assignment (Tensor[R]): cluster of each proposal, used for members only.
         pc_labels (Tensor[N]): class of each cluster.
         pc_probs (Tensor[N]): mean probability of each cluster.
-        pc_count (Tensor[N]): members of each cluster.
+        pc_count (Tensor[N]): number of members of each cluster.
         img_cls_loss_weights (Tensor[N]): weight of each cluster.
-        im_labels (Tensor[C + 1]): not 0 for the classes the image shows, background among them.
+        im_labels (Tensor[C + 1]): nonzero for classes present in the image, including background.
 
     Returns:
         Tensor: the loss, ().
@@ -93,7 +93,7 @@ def pcl_loss_compat(
     labels = labels.flatten().long()
     background = labels == 0
     clusters = gt_assignment.flatten().long().masked_fill(background, -1)
-    # A cluster's weight in equal parts to its members: pcl_loss sums them up again.
+    # Split each cluster's weight evenly among its members; pcl_loss sums them again.
     parts = img_cls_loss_weights.flatten() / pc_count.flatten()  # (N,)
     parts = torch.cat([parts, parts.new_zeros(1)])[clusters]  # (R,); cluster -1 reads the added zero
     weights = torch.where(background, cls_loss_weights.flatten(), parts)
@@ -105,7 +105,7 @@ def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
     probs, labels, _, _, counts = inputs
     _, slopes = output  # (sum R,): dL/dprobs in the column of each row's label; every other column is 0
     ctx.mark_non_differentiable(slopes)
-    ctx.set_materialize_grads(False)  # else a gradient of zeros is written for slopes
+    ctx.set_materialize_grads(False)  # avoids allocating a gradient of zeros for slopes
     ctx.save_for_backward(probs, labels, slopes, counts)
 
 
@@ -116,7 +116,7 @@ def _backward(ctx, grad: Tensor | None, _grad_slopes: None) -> tuple[Tensor | No
 
 
 def _no_second_derivative(ctx, grad: Tensor) -> None:
-    raise NotImplementedError("pcl_loss has no second derivative; differentiate it once only")
+    raise NotImplementedError("pcl_loss has no second derivative; differentiate it only once")
 
 
 @register_fake("pcl_loss_forward")
@@ -126,8 +126,8 @@ def _fake_forward(probs, labels, weights, clusters, counts):
     return losses, probs.new_empty(labels.shape, dtype=slopes_dtype)
 
 
-# The backward op reads only the shape of probs; it takes probs so that autograd sees the gradient depend on
-# it and a second derivative is refused, where it would else be taken for zero.
+# The backward op reads only the shape of probs. It takes the tensor so that autograd records the dependency
+# and a second derivative raises an error instead of being zero.
 @register_fake("pcl_loss_backward")
 def _fake_backward(grad, probs, labels, slopes, counts):
     return probs.new_empty(probs.shape)

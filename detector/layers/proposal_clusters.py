@@ -1,4 +1,4 @@
-"""Pseudo labels from scores. Kernels: csrc/cpu/proposal_clusters.cpp, csrc/cuda/proposal_clusters.cu."""
+"""Pseudo labels of proposals. Kernels: csrc/cpu/proposal_clusters.cpp, csrc/cuda/proposal_clusters.cu."""
 
 from typing import Literal, NamedTuple
 
@@ -15,15 +15,15 @@ METHODS = ("pcl", "oicr", "mist")  # numbered as in csrc/proposal_clusters.h
 
 
 class ProposalClusters(NamedTuple):
-    """Pseudo labels of the proposals of a batch, row by row; clusters count from 0 in each image.
+    """Pseudo labels of the proposals of a batch; cluster indices start at 0 in each image.
 
-    All are (sum R,) or, for scores of S streams, (S, sum R).
+    All fields are (sum R,) or, for the scores of S streams, (S, sum R).
     """
 
     labels: Tensor  # int64: 1..C for members of a cluster, 0 for background
-    weights: Tensor  # dtype of the scores: weight of the nearest center, 0 where ignored
+    weights: Tensor  # dtype of the scores: weight of the nearest center, 0 if ignored
     clusters: Tensor  # int64: cluster of a member, -1 for background
-    centers: Tensor  # int64: the cluster whose center this proposal is, -1 for all others
+    centers: Tensor  # int64: the cluster of which the proposal is the center, else -1
 
 
 @torch.no_grad()
@@ -43,47 +43,50 @@ def proposal_clusters(
     ignore_cover: float = 0.0,
     cover_iou: float = 0.0,
 ) -> ProposalClusters:
-    """Which proposals of each image of a batch are taken for an object, for which, and how surely.
+    """Assign pseudo labels and weights to the proposals of a batch of images with image-level labels.
 
-    The positive classes of an image choose centers among its proposals, in class order; a chosen proposal is
-    out of the pool of later classes.
+    Each positive class of an image, in class order, selects cluster centers among the proposals that no
+    earlier class has selected:
 
-    - "pcl" (Tang et al., https://arxiv.org/abs/1807.03342) takes the highest cluster of the optimal 3-means
-      of the pool's scores and joins two proposals of it whose IoU is greater than `graph_iou`. The proposal
-      of the most remaining neighbors becomes a center and takes them with it, until `max_centers` or fewer
-      remain. A center's weight is the best score among those it took; the `max_centers` of most weight stay.
-    - "oicr" (Tang et al., https://arxiv.org/abs/1704.00138) takes the best proposal. Its score is its weight.
-    - "mist" (Ren et al., https://arxiv.org/abs/2004.04725) takes what greedy non-maximum suppression at
-      `nms_iou` leaves of the best `top_share` of the pool, rounded up. Their scores are their weights.
+    - "pcl" (Tang et al., https://arxiv.org/abs/1807.03342) takes the proposals in the highest-scoring cluster
+      of an optimal 3-means of the scores, and connects those whose IoU is greater than `graph_iou`. It
+      repeatedly makes the proposal with the most neighbors a center and removes it with its neighbors, until
+      at most `max_centers` proposals remain. A center's weight is the highest score in its group. The
+      `max_centers` centers with the highest weights are kept.
+    - "oicr" (Tang et al., https://arxiv.org/abs/1704.00138) takes the highest-scoring proposal. The weight is
+      its score.
+    - "mist" (Ren et al., https://arxiv.org/abs/2004.04725) takes the top `top_share` of the proposals by
+      score, rounded up, and applies greedy non-maximum suppression at `nms_iou`. The weights are the scores.
 
-    A proposal whose IoU with its nearest center is at least `member_iou` gets that center's class; below, it
-    is background. Either way it gets the center's weight, or 0 if the IoU is less than `ignore_iou`. With an
-    `ignore_cover` above 0, background that covers at least that share of the area of some center of its image
-    gets 0 too, as it may be the whole of which the center is a part, but not where their IoU is less than
-    `cover_iou`, as it is too large for that. An image without a positive class has no clusters, and weights
-    of 0.
+    Each proposal is then assigned to the center with which its IoU is highest. If that IoU is at least
+    `member_iou` the proposal gets the class of the center, else it is background. Its weight is that of the
+    center, or 0 (ignored) if the IoU is less than `ignore_iou`. If `ignore_cover` is positive, a background
+    proposal is also ignored if it covers at least that fraction of the area of some center of its image and
+    their IoU is at least `cover_iou`: it may be the whole object of which the center is a part. An image
+    without a positive class has no clusters and weights of 0.
 
-    Ties go to the first proposal, to the first center and, in the 3-means, to the smaller top cluster. Equal
-    inputs give equal bits, on the CPU and on a GPU. No gradient flows. On a GPU the host never waits, the
-    number of launches is fixed, and the call can be captured in a CUDA graph if all tensors are on the GPU.
+    Ties are resolved in favor of the first proposal, the first center and, in the 3-means, the smallest top
+    cluster. Results are bitwise reproducible and equal on the CPU and on a GPU. Not differentiable. On a GPU
+    the call does not synchronize with the host, the number of launches is fixed, and the call can be captured
+    in a CUDA graph if all tensors are on the GPU.
 
     Args:
-        boxes (Tensor[sum R, 4]): xyxy boxes of the images, one image after another; float32 or float64.
-        scores (Tensor[sum R, C] or Tensor[S, sum R, C]): class probabilities, clamped here to
-            [1e-9, 1 - 1e-9]; float64, float32, float16 or bfloat16 (half precision computes in float32). Any
-            strides. Those of several streams, each clustered by itself, share the work on the boxes.
-        image_labels (Tensor[B, C]): 1 where the image shows the class, else 0; any dtype.
-        counts (Tensor[B]): int64, proposals of each image, 65,535 at most; their sum is sum R. On any device;
-            for boxes on a GPU those on the CPU save memory, as the space for the graphs is known.
-        method: how centers are chosen.
+        boxes (Tensor[sum R, 4]): xyxy proposals of all images, concatenated; float32 or float64.
+        scores (Tensor[sum R, C] or Tensor[S, sum R, C]): class probabilities, clamped internally to
+            [1e-9, 1 - 1e-9]; float64, float32, float16 or bfloat16 (half precision computes in float32); any
+            strides. The S streams are clustered independently of each other.
+        image_labels (Tensor[B, C]): 1 if the class is present in the image, else 0; any dtype.
+        counts (Tensor[B]): int64, number of proposals of each image, at most 65,535; they sum to sum R. On
+            any device; with boxes on a GPU, counts on the CPU reduce the memory for the graphs.
+        method: how centers are selected.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype or device. On the CPU, and on a GPU with the environment
-            variable DETECTOR_VALIDATE=1, also on scores that are not finite, boxes with x2 < x1 or y2 < y1,
-            labels other than 0 and 1, and counts that do not fit. Else a GPU gives their rows weights of NaN,
-            which the loss shows.
-        ValueError: on an unknown method, a `max_centers` below 1, a `top_share` that is not above 0 and at
-            most 1, and an IoU or `ignore_cover` outside [0, 1].
+        RuntimeError: on a wrong shape, dtype or device. Non-finite scores, boxes with x2 < x1 or y2 < y1,
+            labels other than 0 and 1 and inconsistent counts raise on the CPU, and on a GPU if the
+            environment variable DETECTOR_VALIDATE is 1. Otherwise a GPU sets the weights of the affected rows
+            to NaN, so that the loss is NaN.
+        ValueError: on an unknown method, `max_centers` less than 1, `top_share` outside (0, 1], or an IoU or
+            `ignore_cover` outside [0, 1].
     """
     if method not in METHODS:
         raise ValueError(f"proposal_clusters: method is {method!r}, expected one of {', '.join(METHODS)}")
@@ -100,7 +103,7 @@ def proposal_clusters(
         "cover_iou": cover_iou,
     }
     for name, value in fractions.items():
-        if not 0 <= value <= 1:  # so written, NaN is refused too
+        if not 0 <= value <= 1:  # also true for NaN
             raise ValueError(f"proposal_clusters: {name} is {value}, expected 0 to 1")
     outputs = _C.proposal_clusters(
         boxes,
@@ -131,21 +134,22 @@ def assign_to_seeds(
     ignore_cover: float = 0.0,
     cover_iou: float = 0.0,
 ) -> ProposalClusters:
-    """Pseudo labels of the proposals of one image from its seeds, as :func:`proposal_clusters` gives them.
+    """Assign pseudo labels to the proposals of one image, given its cluster centers ("seeds").
 
-    In plain PyTorch: for seeds that another rule has chosen. It takes R x S memory.
+    The assignment is that of :func:`proposal_clusters`, in plain PyTorch, for centers selected by another
+    rule. Memory is O(R S).
 
     Args:
         boxes (Tensor[R, 4]): the proposals, xyxy.
-        rows (Tensor[S]): int64, the proposals that are seeds, the centers of clusters 0..S-1; each once.
-        classes (Tensor[S]): int64, the class of each seed, 0..C-1.
-        weights (Tensor[S]): floating point, the weight of each seed.
-        member_iou, ignore_iou, ignore_cover, cover_iou: of :func:`proposal_clusters`.
+        rows (Tensor[S]): int64, distinct indices of the proposals that are the centers of clusters 0..S-1.
+        classes (Tensor[S]): int64, the class of each center, 0..C-1.
+        weights (Tensor[S]): floating point, the weight of each center.
+        member_iou, ignore_iou, ignore_cover, cover_iou: as in :func:`proposal_clusters`.
     """
-    nothing = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
+    unassigned = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
     if len(rows) == 0:
-        labels = torch.zeros_like(nothing)
-        return ProposalClusters(labels, labels.to(weights.dtype), nothing, nothing)
+        labels = torch.zeros_like(unassigned)
+        return ProposalClusters(labels, labels.to(weights.dtype), unassigned, unassigned)
     seeds = boxes[rows]
     overlaps = box_iou(boxes, seeds)  # (R, S)
     overlap = overlaps.amax(dim=1)
@@ -160,7 +164,7 @@ def assign_to_seeds(
         labels=torch.where(member, classes[nearest] + 1, 0),
         weights=torch.where(ignored, 0, weights[nearest]),
         clusters=torch.where(member, nearest, -1),
-        centers=nothing.index_put((rows,), torch.arange(len(rows), device=boxes.device)),
+        centers=unassigned.index_put((rows,), torch.arange(len(rows), device=boxes.device)),
     )
 
 

@@ -1,13 +1,12 @@
-"""Each op in plain PyTorch: the executable specification; tests and benchmarks set it beside the kernels."""
+"""Reference implementations of the ops in plain PyTorch, for tests and benchmarks of the kernels."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from detector.layers.depthwise_conv2d import Pair
 from detector.layers.reference_clusters import proposal_clusters
-from detector.layers.reference_depthwise_conv2d import depthwise_conv2d
 from detector.layers.reference_roi import roi_align, roi_pool
-from detector.layers.reference_upsample import upsample_bilinear2d
 
 __all__ = [
     "batched_nms",
@@ -37,7 +36,7 @@ def pcl_loss(
     num_rows = len(probs)
     prob = probs.gather(1, labels[:, None])[:, 0]  # (R,)
     background = clusters == -1
-    # A background row is a cluster of one: it takes the number R + r, after the at most R clusters.
+    # Each background row r is a cluster of its own, with index R + r.
     cluster = torch.where(background, torch.arange(num_rows, 2 * num_rows, device=probs.device), clusters)
 
     def sum_members(values: Tensor) -> Tensor:
@@ -66,7 +65,7 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     width, height = (bottom_right - top_left).clamp(min=0).unbind(dim=2)  # (N, N), (N, N)
     intersection = width * height
     iou = intersection / (areas[:, None] + areas - intersection)
-    # The threshold is compared as a double, not rounded to the dtype of the boxes.
+    # Compare with the threshold in float64, without rounding it to the dtype of the boxes.
     suppresses = (iou.double() > iou_threshold) & (idxs[:, None] == idxs)  # (N, N)
     suppressed = torch.zeros_like(idxs, dtype=torch.bool)
     kept = []
@@ -96,7 +95,7 @@ def quick_gelu(input: Tensor) -> Tensor:
 def trilinear_interpolate(feats: Tensor, points: Tensor) -> Tensor:
     """See :func:`detector.layers.trilinear_interpolate`."""
     upper = (points + 1) / 2
-    for u in upper[:, :, None, None].unbind(1):  # x, y, z: each halves the corners, 8 to 4 to 2 to 1
+    for u in upper[:, :, None, None].unbind(1):  # x, y, z: each step halves the number of corners
         low, high = feats.unflatten(1, (2, feats.shape[1] // 2)).unbind(1)
         feats = (1 - u) * low + u * high
     return feats[:, 0]
@@ -118,3 +117,66 @@ def lltm_sequence(
         h, c = lltm(x, weight, bias, h, c)
         outputs.append(h)
     return torch.stack(outputs), h, c
+
+
+def depthwise_conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+) -> Tensor:
+    """See :func:`detector.layers.depthwise_conv2d`."""
+    stride, padding, dilation = (
+        pair if isinstance(pair, tuple) else (pair, pair) for pair in (stride, padding, dilation)
+    )
+    multiplier = weight.shape[0] // input.shape[1]
+    (pad_h, pad_w), kernel = padding, weight.shape[2:]
+    padded = F.pad(input, (pad_w, pad_w, pad_h, pad_h))
+    padded = padded.repeat_interleave(multiplier, dim=1)  # (N, C m, H + 2 pad_h, W + 2 pad_w)
+    starts = [padded.shape[2 + i] - (kernel[i] - 1) * dilation[i] for i in range(2)]
+    total = padded.new_zeros(()) if bias is None else bias[:, None, None]
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            rows = padded[:, :, i * dilation[0] :][:, :, : starts[0] : stride[0]]
+            pixels = rows[:, :, :, j * dilation[1] :][:, :, :, : starts[1] : stride[1]]  # (N, C m, OH, OW)
+            total = total + weight[:, :, i, j, None] * pixels
+    return total
+
+
+def upsample_bilinear2d(
+    input: Tensor,
+    size: tuple[int, int] | None = None,
+    scale_factor: tuple[float, float] | None = None,
+    coordinate_mode: str = "half_pixel",
+) -> Tensor:
+    """See :func:`detector.layers.upsample_bilinear2d`. Sizes and factors must be pairs."""
+    for dim in (2, 3):
+        if size is not None:
+            length, factor = size[dim - 2], None
+        elif scale_factor is not None:
+            factor = scale_factor[dim - 2]
+            length = int(input.shape[dim] * factor)
+        input = _resize(input, dim, length, factor, coordinate_mode)
+    return input
+
+
+def _resize(input: Tensor, dim: int, length: int, factor: float | None, mode: str) -> Tensor:
+    """Resize dimension `dim` of `input` to `length`. `factor` is None if a size was given."""
+    old = input.shape[dim]
+    outputs = torch.arange(length, dtype=input.dtype, device=input.device)
+    if mode == "align_corners":
+        position = outputs * ((old - 1) / max(length - 1, 1))
+    elif mode == "asymmetric":
+        position = outputs * (old / length)
+    else:
+        scale = old / length
+        if factor is not None and mode == "half_pixel" and length != old:
+            scale = 1 / factor
+        position = (outputs + 0.5) * scale - 0.5
+    position = position.clamp(0, old - 1)
+    lower = position.long()
+    upper = (lower + 1).clamp(max=old - 1)
+    weight = (position - lower).view(-1, *[1] * (input.dim() - 1 - dim))
+    return (1 - weight) * input.index_select(dim, lower) + weight * input.index_select(dim, upper)

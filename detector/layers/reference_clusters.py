@@ -1,4 +1,4 @@
-"""proposal_clusters in plain PyTorch: the executable specification, a class at a time."""
+"""Reference implementation of proposal_clusters in plain PyTorch, one class at a time."""
 
 import math
 from collections.abc import Callable
@@ -35,22 +35,22 @@ def proposal_clusters(
         "oicr": lambda b, s, limits: ([int(s.argmax())], [float(s.max())]),
         "mist": lambda b, s, limits: mist_centers(b, s, nms_iou, top_share),
     }[method]
-    computed = scores.float() if scores.dtype.itemsize < 4 else scores
-    computed = computed.clamp(1e-9, 1 - 1e-9)
+    probs = scores.float() if scores.dtype.itemsize < 4 else scores
+    probs = probs.clamp(1e-9, 1 - 1e-9)
 
-    def of_stream(stream: Tensor) -> ProposalClusters:
+    def cluster_stream(stream: Tensor) -> ProposalClusters:
         images = zip(boxes.split(sizes), stream.split(sizes), image_labels, strict=True)
         options = member_iou, ignore_iou, ignore_cover, cover_iou
         parts = [cluster_image(b, s, y, find, *options) for b, s, y in images]
         empty = boxes.new_zeros(0, dtype=torch.int64)
-        parts.append(ProposalClusters(empty, stream.new_zeros(0), empty, empty))  # also of no images
+        parts.append(ProposalClusters(empty, stream.new_zeros(0), empty, empty))  # for batches without images
         found = ProposalClusters(*(torch.cat(field) for field in zip(*parts, strict=True)))
         return found._replace(weights=found.weights.to(scores.dtype))
 
     sizes = counts.tolist()
     if scores.dim() == 2:
-        return of_stream(computed)
-    streams = [of_stream(stream) for stream in computed]
+        return cluster_stream(probs)
+    streams = [cluster_stream(stream) for stream in probs]
     return ProposalClusters(*(torch.stack(field) for field in zip(*streams, strict=True)))
 
 
@@ -64,11 +64,11 @@ def cluster_image(
     ignore_cover: float,
     cover_iou: float,
 ) -> ProposalClusters:
-    """The clusters of one image: boxes (R, 4), scores (R, C), labels (C,)."""
+    """Cluster one image: boxes (R, 4), scores (R, C), labels (C,)."""
     rows: list[int] = []
     classes: list[int] = []
     values: list[float] = []
-    pool = torch.arange(len(boxes), device=boxes.device)  # rows still to be chosen from
+    pool = torch.arange(len(boxes), device=boxes.device)  # rows that no class has selected yet
     for c in labels.nonzero()[:, 0].tolist():
         if len(pool) == 0:
             break
@@ -94,26 +94,26 @@ def cluster_image(
 def pcl_centers(
     boxes: Tensor, scores: Tensor, limits: tuple[float, float], graph_iou: float, max_centers: int
 ) -> Centers:
-    """One class's centers among boxes (R, 4) with scores (R,), best first; `limits` as in `fixed_point`."""
+    """Centers of one class among boxes (R, 4) with scores (R,), best first; `limits` as in `fixed_point`."""
     top = top_ranking(scores, limits).nonzero()[:, 0]  # (T,)
     neighbors = box_iou(boxes[top], boxes[top]) > graph_iou  # (T, T)
-    neighbors.fill_diagonal_(True)  # also of a box without area, whose IoU with itself is 0
+    neighbors.fill_diagonal_(True)  # the IoU of an empty box with itself is 0
     remaining = torch.ones(len(top), dtype=torch.bool, device=boxes.device)
     rows: list[int] = []
     weights: list[float] = []
     while not rows or int(remaining.sum()) > max_centers:
         degrees = (neighbors & remaining).sum(dim=1) * remaining  # (T,)
-        center = int((degrees == degrees.max()).nonzero()[0])  # the first maximum wins
+        center = int((degrees == degrees.max()).nonzero()[0])  # the first maximum
         group = neighbors[center] & remaining  # (T,)
         rows.append(int(top[center]))
         weights.append(float(scores[top][group].max()))
         remaining &= ~group
-    order = sorted(range(len(rows)), key=lambda i: -weights[i])[:max_centers]  # stable: first found first
+    order = sorted(range(len(rows)), key=lambda i: -weights[i])[:max_centers]  # stable sort
     return [rows[i] for i in order], [weights[i] for i in order]
 
 
 def mist_centers(boxes: Tensor, scores: Tensor, nms_iou: float, top_share: float) -> Centers:
-    """One class's centers among boxes (R, 4) with scores (R,), best first."""
+    """Centers of one class among boxes (R, 4) with scores (R,), best first."""
     count = max(1, min(len(boxes), math.ceil(top_share * len(boxes))))
     order = scores.argsort(descending=True, stable=True)[:count]  # (T,)
     suppresses = box_iou(boxes[order], boxes[order]) > nms_iou  # (T, T)
@@ -125,10 +125,10 @@ def mist_centers(boxes: Tensor, scores: Tensor, nms_iou: float, top_share: float
 
 
 def fixed_point(scores: Tensor, limits: tuple[float, float]) -> Tensor:
-    """Scores (R,) as int64 multiples of 2^-46 of their range's power of two, counted from the lowest.
+    """Convert scores (R,) to int64 fixed point with 46 fractional bits relative to their range.
 
     Sums of such numbers are exact in any order, so every device finds the same optimum. `limits` are the
-    lowest and the highest score of the image for the class, be they in the pool or not.
+    lowest and highest score of the class among all proposals of the image.
     """
     lowest, highest = limits
     scale = math.ldexp(1.0, 46 - math.frexp(highest - lowest)[1]) if highest > lowest else 1.0
@@ -136,27 +136,27 @@ def fixed_point(scores: Tensor, limits: tuple[float, float]) -> Tensor:
 
 
 def top_ranking(scores: Tensor, limits: tuple[float, float], block: int = 512) -> Tensor:
-    """The highest of the three clusters of the optimal 1-D 3-means of scores (R,), as a mask (R,).
+    """Mask (R,) of the highest of the three clusters of an optimal 1-D 3-means of scores (R,).
 
-    Clusters of sorted values are intervals, so the optimum is a pair of thresholds between distinct values:
-    the pair with the largest sum of S_k^2 / n_k over the three intervals (S_k the sum, n_k the count), which
-    is the smallest within-cluster variance. Ties: the smallest top cluster. Fewer than three distinct values
-    are as many clusters.
+    In one dimension the clusters are intervals of the sorted values, so the optimum is a pair of thresholds
+    between distinct values: the pair that maximizes the sum of S_k^2 / n_k over the intervals (S_k the sum,
+    n_k the count), which minimizes the within-cluster variance. Ties go to the smallest top cluster. Fewer
+    than three distinct values form one cluster each.
     """
     numbers = fixed_point(scores, limits)
     values, repeats = numbers.unique(return_counts=True)  # (M,) ascending, (M,)
     if len(values) < 3:
         return numbers == values[-1]
-    n = torch.cat([repeats.new_zeros(1), repeats.cumsum(0)])  # (M + 1,) count below a threshold
-    s = torch.cat([values.new_zeros(1), (values * repeats).cumsum(0)])  # (M + 1,) sum below a threshold
+    n = torch.cat([repeats.new_zeros(1), repeats.cumsum(0)])  # (M + 1,) counts below each threshold
+    s = torch.cat([values.new_zeros(1), (values * repeats).cumsum(0)])  # (M + 1,) sums below each threshold
 
     def fit(begin: Tensor, end: Tensor) -> Tensor:
         return (s[end] - s[begin]).double().square() / (n[end] - n[begin]).double()
 
     first, last = torch.zeros_like(n[0]), torch.full_like(n[0], len(values))
-    low = torch.arange(1, len(values) - 1, device=scores.device)  # the lower threshold, below values[low]
+    low = torch.arange(1, len(values) - 1, device=scores.device)  # lower thresholds, just below values[low]
     best, best_high = -math.inf, 0
-    for start in range(2, len(values), block):  # in blocks: memory stays linear in M
+    for start in range(2, len(values), block):  # in blocks, for memory linear in M
         high = torch.arange(start, min(start + block, len(values)), device=scores.device)[:, None]
         fits = fit(first, low) + fit(low, high) + fit(high, last)  # (block, M - 2)
         fits = fits.masked_fill(low >= high, -math.inf).amax(dim=1)  # (block,)

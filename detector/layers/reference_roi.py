@@ -1,13 +1,13 @@
-"""RoI pooling and align in plain PyTorch, box after box; see reference.py. Geometry in the dtype of boxes."""
+"""Reference implementations of RoI pooling and RoI align in plain PyTorch, one box at a time."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from detector.layers.roi_boxes import pair_of, rois_of
+from detector.layers.roi_boxes import as_pair, as_rois
 
-LOWEST = torch.finfo(torch.float32).min  # what a maximum starts from
+LOWEST = torch.finfo(torch.float32).min  # the initial value of a maximum
 
 
 def roi_pool(
@@ -17,8 +17,9 @@ def roi_pool(
     spatial_scale: float = 1.0,
 ) -> Tensor:
     """See :func:`detector.layers.roi_pool`."""
-    rois = (boxes if isinstance(boxes, Tensor) else rois_of(boxes, input)).cpu()  # a GPU divides less exactly
-    height, width = pair_of(output_size)
+    rois = boxes if isinstance(boxes, Tensor) else as_rois(boxes, input)
+    rois = rois.cpu()  # division is less accurate on a GPU
+    height, width = as_pair(output_size)
     pooled = []
     for image, *corners in zip(rois[:, 0].tolist(), *(rois[:, 1:] * spatial_scale).T, strict=True):
         x1, y1, x2, y2 = (_round(corner) for corner in corners)
@@ -30,7 +31,7 @@ def roi_pool(
 
 
 def _round(coordinate: Tensor) -> Tensor:
-    """Half away from zero, where torch.round goes to even."""
+    """Round half away from zero; torch.round rounds half to even."""
     whole = coordinate.trunc()
     return whole + coordinate.sign() * ((coordinate - whole).abs() >= 0.5)
 
@@ -44,10 +45,10 @@ def _bins(first: Tensor, last: Tensor, number: int, size: int) -> list[slice]:
 
 
 def _maximum(cells: Tensor) -> Tensor:
-    """The first maximum of (C, h, w) in each channel; 0 of no cells."""
+    """The maximum of (C, h, w) in each channel, 0 if there are no cells; the gradient goes to the first."""
     cells = cells.flatten(1)
     if cells.shape[1] == 0:
-        return cells.sum(dim=1)  # zeros, and part of the graph
+        return cells.sum(dim=1)  # zeros with a gradient
     comparable = cells.detach().nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     best = cells.gather(1, comparable.argmax(dim=1, keepdim=True))[:, 0]
     return best.where(best > LOWEST, LOWEST)
@@ -62,8 +63,9 @@ def roi_align(
     aligned: bool = False,
 ) -> Tensor:
     """See :func:`detector.layers.roi_align`."""
-    rois = (boxes if isinstance(boxes, Tensor) else rois_of(boxes, input)).cpu()  # a GPU divides less exactly
-    height, width = pair_of(output_size)
+    rois = boxes if isinstance(boxes, Tensor) else as_rois(boxes, input)
+    rois = rois.cpu()  # division is less accurate on a GPU
+    height, width = as_pair(output_size)
     offset = 0.5 if aligned else 0.0
     pooled = []
     for image, *corners in zip(rois[:, 0].tolist(), *(rois[:, 1:] * spatial_scale - offset).T, strict=True):
@@ -78,7 +80,7 @@ def roi_align(
 def _weights(
     start: Tensor, end: Tensor, number: int, size: int, sampling_ratio: int, aligned: bool
 ) -> tuple[Tensor, int]:
-    """How much each of `size` cells weighs in each bin of one axis, (number, size); samples in a bin."""
+    """Weights of the cells in each bin along one axis, (number, size), and the number of samples per bin."""
     length = end - start if aligned else (end - start).clamp(min=1)
     bin_size = length / number
     samples = sampling_ratio if sampling_ratio > 0 else max(int(bin_size.ceil()), 0)

@@ -8,12 +8,12 @@ from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers.roi_boxes import (
-    channels_second,
+    as_pair,
+    as_rois,
     is_channels_last,
     new_features,
     new_pooled,
-    pair_of,
-    rois_of,
+    to_nchw,
 )
 
 _C = load_extension()
@@ -27,44 +27,44 @@ def roi_align(
     sampling_ratio: int = -1,
     aligned: bool = False,
 ) -> Tensor:
-    r"""The mean of samples in each bin of a grid laid over each box: torchvision's `roi_align`.
+    r"""Average bilinear samples of each box in a fixed grid of bins, as `torchvision.ops.roi_align`.
 
-    Corners are multiplied by `spatial_scale`, less 0.5 if `aligned`, and not rounded; unless `aligned`, a box
-    is at least one cell wide and high. Each bin of size b is sampled at a grid of g x g points,
+    Box corners are multiplied by `spatial_scale` and not rounded. With `aligned` they are shifted by -0.5;
+    without, boxes are at least one cell wide and high. Each bin of size b is sampled at g x g points,
 
     .. math:: y_i = y_1 + p b + (i + 1/2) b / g, \quad g = \text{sampling\_ratio or } \lceil b \rceil
 
-    A sample interpolates its four neighbors bilinearly; one more than a cell outside the input counts as 0,
-    other coordinates are clamped to the input. No samples (inverted boxes with `aligned`) give 0. Source: He
-    et al., "Mask R-CNN", https://arxiv.org/abs/1703.06870.
+    A sample is interpolated bilinearly from its four neighbors. It is 0 if it lies more than one cell outside
+    of the input; otherwise its coordinates are clamped to the input. A bin without samples (inverted boxes
+    with `aligned`) gives 0. Source: He et al., "Mask R-CNN", https://arxiv.org/abs/1703.06870.
 
-    `boxes` get no gradient; second derivatives work. Equal inputs give equal bits, in the gradient too. On a
-    GPU the host never waits, and the call can be captured in a CUDA graph.
+    `boxes` receive no gradient. Second derivatives are supported. Results are bitwise reproducible. On a GPU
+    the call does not synchronize with the host and can be captured in a CUDA graph.
 
     Args:
-        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. With channels last
-            nothing is copied, and the result is channels last too.
-        boxes (Tensor[R, 5] or list of Tensor[L, 4]): (image, x1, y1, x2, y2), or (x1, y1, x2, y2) in one
-            tensor for each image; of any floating dtype. Half features go well with float32 boxes.
+        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. A
+            channels_last input is not copied and gives a channels_last result.
+        boxes (Tensor[R, 5] or list of Tensor[L, 4]): (image, x1, y1, x2, y2), or (x1, y1, x2, y2) as one
+            tensor per image; any floating dtype. Half precision features may have float32 boxes.
         output_size (int or (int, int)): PH and PW.
-        spatial_scale (float): cells per unit of the boxes.
-        sampling_ratio (int): g; 0 or less: as many samples as the bin has cells, rounded up, on each axis.
-        aligned (bool): whether cells are points in their middle (True) or at their corner (False).
+        spatial_scale (float): factor from box coordinates to feature coordinates.
+        sampling_ratio (int): g; if not positive, the size of the bin in cells, rounded up, on each axis.
+        aligned (bool): whether cell i is located at coordinate i + 0.5 (True) or at i (False).
 
     Returns:
         Tensor[R, C, PH, PW]: in the dtype of `input`.
 
     Raises:
         RuntimeError: on a wrong shape, dtype or device, or an `output_size` or `spatial_scale` that is not
-            positive. On the CPU, and on a GPU with the environment variable DETECTOR_VALIDATE=1, also on a
-            box of no image or with coordinates that are not finite. Else such a box gives 0 on a GPU.
+            positive. Boxes with an invalid image index or non-finite coordinates raise on the CPU, and on a
+            GPU if the environment variable DETECTOR_VALIDATE is 1; otherwise they give 0 on a GPU.
     """
-    rois = rois_of(boxes, input)
+    rois = as_rois(boxes, input)
     channels_last = is_channels_last(input)
     pooled = _forward(
-        input, rois, *pair_of(output_size), spatial_scale, sampling_ratio, aligned, channels_last
+        input, rois, *as_pair(output_size), spatial_scale, sampling_ratio, aligned, channels_last
     )
-    return channels_second(pooled, channels_last)  # (R, C, PH, PW)
+    return to_nchw(pooled, channels_last)  # (R, C, PH, PW)
 
 
 class RoIAlign(nn.Module):
@@ -106,7 +106,7 @@ def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     if not ctx.needs_input_grad[0]:
         return (None,) * 8
     grad_input = _grad_input(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
-    return channels_second(grad_input, ctx.options[-1]), *(None,) * 7
+    return to_nchw(grad_input, ctx.options[-1]), *(None,) * 7
 
 
 def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
@@ -116,10 +116,10 @@ def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
 
 
 def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Both ops are linear, and each other's transpose."""
+    """The forward and backward ops are linear and transposes of each other."""
     if not ctx.needs_input_grad[0]:
         return (None,) * 9
-    input = channels_second(grad, ctx.options[-1])  # (N, C, H, W)
+    input = to_nchw(grad, ctx.options[-1])  # (N, C, H, W)
     return _forward(input, *ctx.saved_tensors, *ctx.output_size, *ctx.options), *(None,) * 8
 
 
@@ -135,6 +135,6 @@ def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_r
     return new_features(grad, images, height, width, channels_last)
 
 
-# No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.
+# No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.
 _forward = differentiable(_C.roi_align_forward, _backward, _setup_context)
 _grad_input = differentiable(_C.roi_align_backward, _double_backward, _setup_backward_context)

@@ -9,12 +9,12 @@ from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers.roi_boxes import (
-    channels_second,
+    as_pair,
+    as_rois,
     is_channels_last,
     new_features,
     new_pooled,
-    pair_of,
-    rois_of,
+    to_nchw,
 )
 
 _C = load_extension()
@@ -26,41 +26,41 @@ def roi_pool(
     output_size: int | Sequence[int],
     spatial_scale: float = 1.0,
 ) -> Tensor:
-    r"""The maximum of each bin of a grid laid over each box: torchvision's `roi_pool`.
+    r"""Max-pool each box into a fixed grid of bins, as `torchvision.ops.roi_pool`.
 
-    Corners, times `spatial_scale`, are rounded to cells, half away from zero; both are part of the box, which
-    is at least one cell. Of H' rows, bin p of PH takes
+    Box corners are multiplied by `spatial_scale` and rounded, halves away from zero. Both corners belong to
+    the box, whose height H' and width are at least one cell. Bin p of PH covers the rows
 
     .. math:: \lfloor p H' / PH \rfloor \ldots \lceil (p + 1) H' / PH \rceil - 1
 
-    clipped to the input, and columns likewise. A bin outside gives 0. NaN is never the maximum; a bin of
-    nothing but NaN or minus infinity gives the lowest float32. Source: Girshick, "Fast R-CNN",
-    https://arxiv.org/abs/1504.08083.
+    of the box, clipped to the input; columns likewise. A bin outside of the input gives 0. NaN is never the
+    maximum; a bin that contains only NaN or minus infinity gives the lowest float32. Source: Girshick,
+    "Fast R-CNN", https://arxiv.org/abs/1504.08083.
 
-    The gradient goes to the first of equal maxima, `boxes` get none, and second derivatives work. Equal
-    inputs give equal bits, in the gradient too. On a GPU the host never waits, and the call can be captured
+    The gradient goes to the first of equal maxima; `boxes` receive none. Second derivatives are supported.
+    Results are bitwise reproducible. On a GPU the call does not synchronize with the host and can be captured
     in a CUDA graph.
 
     Args:
-        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. With channels last
-            the features are not copied, and the result is channels last too.
-        boxes (Tensor[R, 5] or list of Tensor[L, 4]): (image, x1, y1, x2, y2), or (x1, y1, x2, y2) in one
-            tensor for each image; of any floating dtype. Half features go well with float32 boxes.
+        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. A
+            channels_last input is not copied and gives a channels_last result.
+        boxes (Tensor[R, 5] or list of Tensor[L, 4]): (image, x1, y1, x2, y2), or (x1, y1, x2, y2) as one
+            tensor per image; any floating dtype. Half precision features may have float32 boxes.
         output_size (int or (int, int)): PH and PW.
-        spatial_scale (float): cells per unit of the boxes.
+        spatial_scale (float): factor from box coordinates to feature coordinates.
 
     Returns:
         Tensor[R, C, PH, PW]: in the dtype of `input`.
 
     Raises:
         RuntimeError: on a wrong shape, dtype or device, or an `output_size` or `spatial_scale` that is not
-            positive. On the CPU, and on a GPU with the environment variable DETECTOR_VALIDATE=1, also on a
-            box of no image or with coordinates that are not finite. Else such a box gives 0 on a GPU.
+            positive. Boxes with an invalid image index or non-finite coordinates raise on the CPU, and on a
+            GPU if the environment variable DETECTOR_VALIDATE is 1; otherwise they give 0 on a GPU.
     """
-    rois = rois_of(boxes, input)
+    rois = as_rois(boxes, input)
     channels_last = is_channels_last(input)
-    pooled, _ = _forward(input, rois, *pair_of(output_size), spatial_scale, channels_last)
-    return channels_second(pooled, channels_last)  # (R, C, PH, PW)
+    pooled, _ = _forward(input, rois, *as_pair(output_size), spatial_scale, channels_last)
+    return to_nchw(pooled, channels_last)  # (R, C, PH, PW)
 
 
 class RoIPool(nn.Module):
@@ -82,7 +82,7 @@ def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
     input, boxes, _, _, *ctx.options = inputs  # spatial_scale, channels_last
     _, argmax = output
     ctx.mark_non_differentiable(argmax)
-    ctx.set_materialize_grads(False)  # else a gradient of zeros is written for argmax
+    ctx.set_materialize_grads(False)  # avoids allocating a gradient of zeros for argmax
     ctx.save_for_backward(argmax, boxes)
     images, _, *size = input.shape
     ctx.sizes = (images, *size)
@@ -92,7 +92,7 @@ def _backward(ctx, grad: Tensor | None, _grad_argmax: None) -> tuple[Tensor | No
     if grad is None or not ctx.needs_input_grad[0]:
         return (None,) * 6
     grad_input = _grad_input(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
-    return channels_second(grad_input, ctx.options[-1]), *(None,) * 5
+    return to_nchw(grad_input, ctx.options[-1]), *(None,) * 5
 
 
 def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
@@ -101,7 +101,7 @@ def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
 
 
 def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradient op is linear; its transpose reads each maximum's cell."""
+    """The backward op is linear; its transpose gathers the values at the maxima."""
     if not ctx.needs_input_grad[0]:
         return (None,) * 8
     argmax, boxes = ctx.saved_tensors
@@ -111,7 +111,7 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     else:
         cells = grad.flatten(2).mT
         channel = channel[:, None, None]
-    # No maximum, as in all bins of an impossible box, which only a GPU lets through.
+    # Bins without a maximum, for example of invalid boxes, which a GPU accepts, have argmax -1.
     found = argmax >= 0
     image = torch.where(found, boxes[:, 0, None, None, None].long(), 0)
     values = cells[image, argmax.clamp(min=0).long(), channel]
@@ -129,6 +129,6 @@ def _fake_backward(grad, argmax, boxes, images, height, width, spatial_scale, ch
     return new_features(grad, images, height, width, channels_last)
 
 
-# No autocast rule: the kernels compute in float32 and coordinates are never half, so half features stay half.
+# No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.
 _forward = differentiable(_C.roi_pool_forward, _backward, _setup_context)
 _grad_input = differentiable(_C.roi_pool_backward, _double_backward, _setup_backward_context)

@@ -11,23 +11,23 @@ _C = load_extension()
 
 
 def trilinear_interpolate(feats: Tensor, points: Tensor) -> Tensor:
-    r"""Interpolates, for each point, between the features at the eight corners of its cell.
+    r"""Interpolate, for each point, the features at the eight corners of its cell.
 
     .. math::
         \text{out}_{n,f} = \sum_{x,y,z \in \{0,1\}} X_x\, Y_y\, Z_z\; \text{feats}_{n,\,4x+2y+z,\,f}
 
     The cell is [-1, 1]^3. With u = (p + 1) / 2 for the first coordinate p of a point, X_0 = 1 - u and
-    X_1 = u; Y and Z likewise for the second and the third. Outside the cell the formula extrapolates.
+    X_1 = u; Y and Z likewise for the second and third coordinates. Points outside the cell are extrapolated.
 
-    Gradients, of any order, go to `feats` and to `points`. Equal inputs give equal bits, backward too. On a
-    GPU the host never waits, and the call can be captured in a CUDA graph.
+    `feats` and `points` receive gradients of any order. Results are bitwise reproducible. On a GPU the call
+    does not synchronize with the host and can be captured in a CUDA graph.
 
     Args:
         feats (Tensor[N, 8, F]): features of the corners; float64, float32, float16 or bfloat16 (half
-            precision computes in float32), any strides. Fastest where F is contiguous and its rows start at
-            multiples of 16 bytes.
-        points (Tensor[N, 3]): coordinates within each cell, in the dtype of `feats`; float32 goes with half
-            precision too, and is more exact.
+            precision computes in float32), any strides. Fastest if the last dimension is contiguous and rows
+            are aligned to 16 bytes.
+        points (Tensor[N, 3]): coordinates in the cell, in the dtype of `feats`; with half precision features
+            float32 is allowed too, and more accurate.
 
     Returns:
         Tensor[N, F]: in the dtype of `feats`.
@@ -37,8 +37,8 @@ def trilinear_interpolate(feats: Tensor, points: Tensor) -> Tensor:
     """
     needs_gradient = torch.is_grad_enabled() and (feats.requires_grad or points.requires_grad)
     if needs_gradient and points.dtype == feats.dtype and feats.dtype in (torch.float16, torch.bfloat16):
-        points = points.float()  # the backward op computes with these
-    return _forward(feats, points).to(feats.dtype)  # under autocast it is float32
+        points = points.float()  # the backward op takes float32 points
+    return _forward(feats, points).to(feats.dtype)  # under autocast the op computes in float32
 
 
 class TrilinearInterpolate(nn.Module):
@@ -50,7 +50,7 @@ class TrilinearInterpolate(nn.Module):
 
 def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:
     feats, points = inputs
-    # The gradient of feats does not need them.
+    # Only the gradient of points needs feats.
     ctx.save_for_backward(points, feats if ctx.needs_input_grad[1] else None)
 
 
@@ -66,11 +66,11 @@ def _setup_backward_context(ctx, inputs: tuple, output: tuple) -> None:
 
 
 def _double_backward(ctx, upstream_feats: Tensor, upstream_points: Tensor) -> tuple:
-    """The gradients of the backward op, whose outputs are, with W(c) the weight of corner c,
+    """The gradients of the backward op.
 
-    grad_feats[n, c, f] = W(c) grad[n, f]   and   grad_points[n, k] = sum over c of W_k(c) along[n, c]
-
-    where W_k is the slope of W along axis k and along[n, c] = sum over f of grad[n, f] feats[n, c, f].
+    With W(c) the weight of corner c and W_k its derivative along axis k, the outputs of the backward op are
+    grad_feats[n, c, f] = W(c) grad[n, f] and grad_points[n, k] = sum over c of W_k(c) along[n, c],
+    where along[n, c] = sum over f of grad[n, f] feats[n, c, f].
     """
     saved_grad, points, saved_feats = ctx.saved_tensors
     grad = saved_grad.to(points.dtype)
@@ -87,7 +87,7 @@ def _double_backward(ctx, upstream_feats: Tensor, upstream_points: Tensor) -> tu
         slope = torch.einsum("nk,knc->nc", upstream_points, torch.stack(slopes))
         grad_grad = grad_grad + torch.einsum("nc,ncf->nf", slope, feats)
         grad_feats = (slope[:, :, None] * grad[:, None]).to(saved_feats.dtype)
-        # W is linear in each coordinate, so that only its mixed second slopes are not zero.
+        # W is linear in each coordinate, so only its mixed second derivatives are nonzero.
         xy, xz, yz = ((_weights(points, *axes) * along).sum(1) for axes in ((0, 1), (0, 2), (1, 2)))
         x, y, z = upstream_points.unbind(1)
         grad_points = grad_points + torch.stack([y * xy + z * xz, x * xy + z * yz, x * xz + y * yz], 1)
@@ -95,7 +95,7 @@ def _double_backward(ctx, upstream_feats: Tensor, upstream_points: Tensor) -> tu
 
 
 def _weights(points: Tensor, *axes: int) -> Tensor:
-    """The weights of the corners (N, 8), differentiated once along each of the axes."""
+    """The weights of the corners (N, 8), differentiated once along each axis in `axes`."""
     upper = (points + 1) / 2
     factors = torch.stack([1 - upper, upper], dim=-1)  # (N, 3, 2)
     slopes = torch.stack([torch.full_like(upper, -0.5), torch.full_like(upper, 0.5)], dim=-1)
@@ -110,8 +110,8 @@ def _fake_forward(feats, points):
 
 @register_fake("trilinear_interpolate_backward")
 def _fake_backward(grad, points, feats, needs_feats):
-    of_feats = (grad.shape[0], 8, grad.shape[1]) if needs_feats else (0,)
-    return grad.new_empty(of_feats), points.new_empty((0,) if feats is None else points.shape)
+    feats_shape = (grad.shape[0], 8, grad.shape[1]) if needs_feats else (0,)
+    return grad.new_empty(feats_shape), points.new_empty((0,) if feats is None else points.shape)
 
 
 _forward = differentiable(_C.trilinear_interpolate_forward, _backward, _setup_context)

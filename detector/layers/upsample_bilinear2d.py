@@ -24,7 +24,7 @@ def upsample_bilinear2d(
     scale_factor: Scale | None = None,
     coordinate_mode: str = "half_pixel",
 ) -> Tensor:
-    r"""Resizes images, up or down, by linear interpolation along height and width.
+    r"""Resize images, up or down, by bilinear interpolation.
 
     Output pixel o of an axis lies at position s(o) of the input axis, and is
 
@@ -41,27 +41,28 @@ def upsample_bilinear2d(
     tf_half_pixel     (o + 0.5) in / out - 0.5               TensorFlow 2: half_pixel_centers=True
     ================= ====================================== ==============================================
 
-    A `scale_factor` f gives floor(in f) pixels. Where that is not in f, half_pixel has 1 / f in place of
-    in / out, as torch has; an axis that keeps its length stays as it is. The other modes know sizes only.
+    A `scale_factor` f gives floor(in f) pixels. As in torch, half_pixel then uses 1 / f instead of in / out,
+    except for an axis whose length does not change. The other modes depend on the sizes only.
 
-    The gradient is gathered, pixel by pixel in a fixed order: equal inputs give equal bits. It is linear, and
-    its derivative is the forward. Positions and sums are in float32, in float64 for float64. On a GPU the
-    host never waits, and the call can be captured in a CUDA graph. Modes are named as in ONNX Resize.
+    Modes are named as in ONNX Resize. The backward pass gathers the gradient of each pixel in a fixed order,
+    so results are bitwise reproducible. The op is linear; second derivatives are supported. Positions and
+    sums are computed in float32, or in float64 for float64 input. On a GPU the call does not synchronize with
+    the host and can be captured in a CUDA graph.
 
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16. Contiguous and channels_last images
-            are read where they are; others are copied.
-        size (int or (int, int), optional): height and width of the output; one number is both.
-        scale_factor (float or (float, float), optional): of height and width, in place of `size`.
-        coordinate_mode (str): one of the above.
+            are not copied; other layouts are.
+        size (int or (int, int), optional): height and width of the output.
+        scale_factor (float or (float, float), optional): factors for height and width, instead of `size`.
+        coordinate_mode (str): one of the modes above.
 
     Returns:
         Tensor[N, C, height, width]: in the dtype of `input`; channels_last if `input` is, else contiguous.
 
     Raises:
-        ValueError: on an unknown mode, or unless exactly one of `size` and `scale_factor` is given, in the
-            form above.
-        RuntimeError: on a wrong rank or dtype, an image without pixels, or an output without any.
+        ValueError: on an unknown mode, an invalid `size` or `scale_factor`, or unless exactly one of them is
+            given.
+        RuntimeError: on a wrong number of dimensions or dtype, or if the input or output has no pixels.
     """
     height, width, scale_height, scale_width = _output_size(input, size, scale_factor)
     if coordinate_mode not in COORDINATE_MODES:
@@ -97,7 +98,7 @@ class UpsampleBilinear2d(nn.Module):
 def _output_size(
     input: Tensor, size: Size | None, scale_factor: Scale | None
 ) -> tuple[int, int, float, float]:
-    """Height and width of the output, and their factors, 0 where a size is given."""
+    """Height and width of the output, and the scale factors, which are 0 if a size is given."""
     if (size is None) == (scale_factor is None):
         raise ValueError(
             f"upsample_bilinear2d: size is {size} and scale_factor is {scale_factor}, expected exactly one of"
@@ -114,7 +115,7 @@ def _output_size(
             f"upsample_bilinear2d: scale_factor is {scale_factor}, expected a positive number or a pair of"
             " them"
         )
-    if input.dim() != 4:  # its sizes are read here
+    if input.dim() != 4:  # checked here because the sizes are read next
         raise RuntimeError(
             f"upsample_bilinear2d: input has shape {tuple(input.shape)}, expected 4 dimensions"
         )
@@ -123,12 +124,12 @@ def _output_size(
 
 
 def _floor(length):
-    """Of a length of 0 or more; sym_int takes its time, and only symbols, as torch traces, need it."""
+    """Floor of a non-negative length. sym_int is slow and only needed for symbolic sizes."""
     return int(length) if isinstance(length, int | float) else torch.sym_int(length)
 
 
 def _pair(value, types: tuple[type, ...]) -> tuple | None:
-    """One number, which stands for both, or two of them; None if it is neither."""
+    """A number as a pair of equal numbers, a sequence of two as a tuple, None for anything else."""
     if isinstance(value, types):
         return value, value
     pair = tuple(value) if isinstance(value, Sequence) else ()
@@ -158,6 +159,6 @@ def _fake(tensor, height, width, mode, scale_height, scale_width):
     return tensor.new_empty((*tensor.shape[:2], height, width)).contiguous(memory_format=memory_format)
 
 
-# No autocast: the kernels compute half precision in float32 already.
+# No autocast rule: the kernels already compute half precision in float32.
 _forward = differentiable(_C.upsample_bilinear2d_forward, _backward, _setup_context)
 _grad_input = differentiable(_C.upsample_bilinear2d_backward, _second_backward, _setup_context)

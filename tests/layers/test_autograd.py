@@ -1,4 +1,4 @@
-"""Ops called past torch's wrapper of their gradient formulas, and by all who must see them."""
+"""layers/_autograd.py: eager calls that bypass torch's wrapper, and the cases that must not bypass it."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from detector.layers import lltm, quick_gelu, trilinear_interpolate
 
 OP = torch.ops.detector.quick_gelu_forward.default
-WEIGHT_BIAS_H_C = torch.ones(6, 5), torch.ones(6), torch.ones(5, 2), torch.ones(5, 2)  # of lltm
+WEIGHT_BIAS_H_C = torch.ones(6, 5), torch.ones(6), torch.ones(5, 2), torch.ones(5, 2)  # arguments of lltm
 
 
 def gradient(function: Callable[[Tensor], Tensor], x: Tensor, create_graph: bool = False) -> Tensor:
@@ -22,18 +22,18 @@ def x() -> Tensor:
     return torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
 
 
-def test_gradients_are_those_of_the_op_itself(x: Tensor) -> None:
+def test_gradients_equal_those_of_the_registered_op(x: Tensor) -> None:
     assert torch.equal(gradient(quick_gelu, x), gradient(OP, x))
     second = [torch.autograd.grad(gradient(f, x, create_graph=True).sum(), x)[0] for f in (quick_gelu, OP)]
     assert torch.equal(*second)
 
 
-def test_torchs_wrapper_is_not_in_between(x: Tensor) -> None:
+def test_eager_mode_bypasses_torchs_wrapper(x: Tensor) -> None:
     assert quick_gelu(x).grad_fn.name() == "detector_quick_gelu_forwardBackward"
     assert OP(x).grad_fn.name() != quick_gelu(x).grad_fn.name()
 
 
-def test_no_graph_is_kept_where_no_gradient_is_wanted(x: Tensor) -> None:
+def test_no_autograd_graph_without_gradient(x: Tensor) -> None:
     assert quick_gelu(x.detach()).grad_fn is None
     with torch.no_grad():
         assert quick_gelu(x).grad_fn is None
@@ -41,7 +41,7 @@ def test_no_graph_is_kept_where_no_gradient_is_wanted(x: Tensor) -> None:
         assert quick_gelu(x).is_inference()
 
 
-def test_a_trace_holds_the_op(x: Tensor) -> None:
+def test_trace_contains_the_op(x: Tensor) -> None:
     traced = torch.jit.trace(quick_gelu, x)
     assert "detector::quick_gelu_forward" in str(traced.graph)
 
@@ -50,21 +50,21 @@ def test_a_trace_holds_the_op(x: Tensor) -> None:
 @pytest.mark.parametrize(
     "function", [quick_gelu, lambda x: lltm(x, *WEIGHT_BIAS_H_C)[0]], ids=["quick_gelu", "lltm"]
 )
-def test_forward_mode_is_refused(function: Callable, requires_grad: bool, x: Tensor) -> None:
+def test_forward_mode_raises(function: Callable, requires_grad: bool, x: Tensor) -> None:
     x = x.detach().requires_grad_(requires_grad)
     with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
         torch.func.jvp(function, (x,), (torch.ones_like(x),))
     with forward_ad.dual_level():
-        function(x)  # no tangent arrives
+        function(x)  # without a tangent
         with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
             function(forward_ad.make_dual(x, torch.ones_like(x)))
 
 
-def test_vmap_of_a_tensor_that_requires_a_gradient(x: Tensor) -> None:
+def test_vmap_with_gradient(x: Tensor) -> None:
     torch.testing.assert_close(torch.vmap(quick_gelu)(x), quick_gelu(x))
 
 
-def test_autocast_is_seen_before_the_formula_saves_anything() -> None:
+def test_autocast_is_applied_before_tensors_are_saved() -> None:
     feats, points = torch.randn(4, 8, 3).bfloat16().requires_grad_(), torch.rand(4, 3, dtype=torch.bfloat16)
     with torch.autocast("cpu"):
         output = trilinear_interpolate(feats, points)

@@ -1,4 +1,4 @@
-"""depthwise_conv2d against its reference in float64 and torch's conv2d, and what every op promises."""
+"""depthwise_conv2d: comparison with its reference and torch's conv2d, and the checks of op_contract.py."""
 
 from functools import partial
 from typing import NamedTuple
@@ -21,7 +21,7 @@ GRAD_WEIGHT = torch.ops.detector.depthwise_conv2d_grad_weight.default
 
 
 class Case(NamedTuple):
-    """Sizes of one convolution."""
+    """Sizes and options of a convolution."""
 
     kernel: tuple[int, int] = (3, 3)
     stride: tuple[int, int] = (1, 1)
@@ -55,14 +55,14 @@ STRIDED = [Case((k, k), (2, 2), (k // 2, k // 2)) for k in (3, 5, 7)]
 OTHERS = [
     Case(padding=(0, 0)),
     Case(padding=(2, 2)),
-    Case(padding=(5, 4)),  # more than the kernel reaches
+    Case(padding=(5, 4)),  # larger than the kernel
     Case((3, 5), padding=(1, 2)),
     Case((5, 5), padding=(2, 0)),
     Case((4, 2), padding=(1, 1)),
     Case((3, 3), (2, 2), (0, 0)),
     Case((3, 3), (2, 1), (1, 1)),
     Case((3, 3), (1, 3), (0, 1)),
-    Case((2, 2), (3, 3), (0, 0)),  # some pixels touch no output
+    Case((2, 2), (3, 3), (0, 0)),  # some pixels affect no output
     Case(dilation=(2, 2), padding=(2, 2)),
     Case((3, 2), (2, 1), (1, 3), (1, 3)),
     Case(multiplier=3),
@@ -86,12 +86,12 @@ CASES = SQUARE + STRIDED + OTHERS + SIZES
 
 
 def assert_matches_reference(case: Case, inputs: list[Tensor | None], **tolerance: float) -> None:
-    if inputs[0].dtype == torch.float32:  # the gradient of a weight is a sum over all images and outputs
+    if inputs[0].dtype == torch.float32:  # weight gradients are sums over all outputs
         tolerance = {"rtol": 2e-5, "atol": 5e-5}
     op_contract.assert_matches_reference(case.function(), case.reference(), inputs, **tolerance)
 
 
-# ---- what it computes ----
+# ---- values and gradients ----
 
 
 def test_by_hand(device: torch.device) -> None:
@@ -112,7 +112,7 @@ def test_matches_reference(case: Case, channels_last: bool, device: torch.device
 @FORMATS
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("case", SQUARE + STRIDED + SIZES + OTHERS[-2:], ids=str)
-def test_half_types_match_reference(
+def test_half_precision_matches_reference(
     case: Case, dtype: torch.dtype, channels_last: bool, device: torch.device
 ) -> None:
     assert_matches_reference(case, case.inputs(device, dtype, channels_last))
@@ -122,10 +122,12 @@ def test_half_types_match_reference(
 @pytest.mark.parametrize("case", SQUARE[1:3] + STRIDED[:1] + OTHERS[-3:], ids=str)
 def test_equals_torch(case: Case, channels_last: bool, device: torch.device) -> None:
     inputs = case.inputs(device, channels_last=channels_last)
-    peer = partial(conv2d, stride=case.stride, padding=case.padding, dilation=case.dilation,
-                   groups=case.channels)  # fmt: skip
+    baseline = partial(conv2d, stride=case.stride, padding=case.padding, dilation=case.dilation,
+                       groups=case.channels)  # fmt: skip
     actual = op_contract.outputs_and_gradients(case.function(), inputs)
-    op_contract.assert_equal(actual, op_contract.outputs_and_gradients(peer, inputs), rtol=1e-9, atol=1e-9)
+    op_contract.assert_equal(
+        actual, op_contract.outputs_and_gradients(baseline, inputs), rtol=1e-9, atol=1e-9
+    )
 
 
 def test_without_bias(device: torch.device) -> None:
@@ -133,7 +135,7 @@ def test_without_bias(device: torch.device) -> None:
     assert_matches_reference(case, [*case.inputs(device)[:2], None])
 
 
-def test_one_number_stands_for_two(device: torch.device) -> None:
+def test_scalar_arguments(device: torch.device) -> None:
     input, weight, bias = Case().inputs(device)
     expected = depthwise_conv2d(input, weight, bias, (2, 2), (3, 3), (2, 2))
     assert torch.equal(depthwise_conv2d(input, weight, bias, 2, 3, 2), expected)
@@ -147,13 +149,13 @@ SMALL = [
 
 @FORMATS
 @pytest.mark.parametrize("case", SMALL, ids=str)
-def test_gradcheck_twice(case: Case, channels_last: bool, device: torch.device) -> None:
+def test_gradcheck(case: Case, channels_last: bool, device: torch.device) -> None:
     inputs = tuple(case.inputs(device, channels_last=channels_last))
     assert torch.autograd.gradcheck(case.function(), inputs, nondet_tol=0.0)
     assert torch.autograd.gradgradcheck(case.function(), inputs, nondet_tol=0.0)
 
 
-def test_only_what_requires_a_gradient_gets_one(device: torch.device, monkeypatch) -> None:
+def test_only_needed_gradients_are_computed(device: torch.device, monkeypatch) -> None:
     case = Case()
     for wanted in range(3):
         inputs = [tensor.detach().requires_grad_(i == wanted) for i, tensor in enumerate(case.inputs(device))]
@@ -167,7 +169,7 @@ def test_only_what_requires_a_gradient_gets_one(device: torch.device, monkeypatc
 
 
 @FORMATS
-def test_nan_and_inf_spread_to_their_neighbors_only(channels_last: bool, device: torch.device) -> None:
+def test_nan_and_inf_stay_local(channels_last: bool, device: torch.device) -> None:
     case = Case((3, 3), channels=4)
     input, weight, bias = case.inputs(device, torch.float32, channels_last)
     expected = depthwise_conv2d(input, weight, bias, padding=1).detach()
@@ -222,29 +224,27 @@ def test_empty(changes: dict, device: torch.device) -> None:
     assert torch.equal(output, inputs[2].detach()[:, None, None].expand(output.shape))
     assert grad_input.shape == inputs[0].shape
     assert not grad_weight.any()
-    torch.testing.assert_close(grad_bias, op_contract.upstreams_of([output])[0].sum((0, 2, 3)))
+    torch.testing.assert_close(grad_bias, op_contract.random_upstreams([output])[0].sum((0, 2, 3)))
 
 
-# ---- the same bits ----
+# ---- reproducibility ----
 
 
 @FORMATS
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", [Case(size=(40, 40)), STRIDED[0], SQUARE[3], OTHERS[-1]], ids=str)
-def test_ten_repeats_are_bitwise_equal(
-    case: Case, dtype: torch.dtype, channels_last: bool, device: torch.device
-) -> None:
-    op_contract.assert_repeats_bitwise(case.function(), case.inputs(device, dtype, channels_last))
+def test_reproducible(case: Case, dtype: torch.dtype, channels_last: bool, device: torch.device) -> None:
+    op_contract.assert_reproducible(case.function(), case.inputs(device, dtype, channels_last))
 
 
 @FORMATS
 @pytest.mark.parametrize("case", [Case(size=(60, 60)), Case((5, 5), (2, 2), size=(80, 80))], ids=str)
-def test_bits_do_not_depend_on_threads(case: Case, channels_last: bool) -> None:
+def test_independent_of_threads(case: Case, channels_last: bool) -> None:
     inputs = case._replace(channels=32).inputs("cpu", torch.float32, channels_last)
-    op_contract.assert_bits_do_not_depend_on_threads(case.function(), inputs)
+    op_contract.assert_independent_of_threads(case.function(), inputs)
 
 
-# ---- torch's machinery ----
+# ---- torch.library, compile, export, autocast ----
 
 
 @FORMATS
@@ -266,7 +266,7 @@ def test_compile_full_graph(device: torch.device) -> None:
     all_inputs = [c.inputs(device, torch.float32) for c in (case, other)]
     all_inputs.append(case.inputs(device, torch.float32, channels_last=True))
     for _, _, bias in all_inputs:
-        bias.requires_grad_(False)  # its gradient is torch's own sum, which a compiler may reorder
+        bias.requires_grad_(False)  # its gradient is a torch sum, which a compiler may reorder
     op_contract.assert_compiles(case.function(), *all_inputs)
 
 
@@ -289,16 +289,16 @@ def test_autocast(device: torch.device) -> None:
     assert torch.equal(output, case.function()(input.half().float(), weight, bias).half())
 
 
-def test_module_is_conv2d(device: torch.device) -> None:
+def test_module_equals_conv2d(device: torch.device) -> None:
     arguments = {"stride": 2, "padding": (1, 2), "dilation": (2, 1), "device": device}
     torch.manual_seed(0)
     module = DepthwiseConv2d(4, (3, 5), multiplier=2, **arguments)
     torch.manual_seed(0)
-    peer = nn.Conv2d(4, 8, (3, 5), groups=4, **arguments)
+    baseline = nn.Conv2d(4, 8, (3, 5), groups=4, **arguments)
     input = random(2, 4, 11, 12, dtype=torch.float32, device=device)
-    assert all(map(torch.equal, module.parameters(), peer.parameters()))  # the same first values
-    peer.load_state_dict(module.state_dict())
-    torch.testing.assert_close(module(input), peer(input))
+    assert all(map(torch.equal, module.parameters(), baseline.parameters()))  # equal initialization
+    baseline.load_state_dict(module.state_dict())
+    torch.testing.assert_close(module(input), baseline(input))
     assert DepthwiseConv2d(4, 3, bias=False).bias is None
     assert repr(DepthwiseConv2d(4, (3, 5), 2, padding=1)) == (
         "DepthwiseConv2d(4, kernel_size=(3, 5), stride=(2, 2), padding=(1, 1), dilation=(1, 1), "
@@ -306,7 +306,7 @@ def test_module_is_conv2d(device: torch.device) -> None:
     )
 
 
-# ---- sizes out of all proportion ----
+# ---- huge stride, padding and dilation ----
 
 FAR = 2**30
 
@@ -317,11 +317,11 @@ FAR = 2**30
     [
         (2**31 - 1, 0, 1),  # a single output
         (FAR, FAR, 1),
-        (1, FAR, FAR),  # of the padded input only the middle is not zero
+        (1, FAR, FAR),  # only the center of the padded input is nonzero
         ((1, FAR), (1, FAR), 1),
     ],
 )
-def test_time_and_memory_do_not_grow_with_stride_padding_and_dilation(
+def test_cost_is_independent_of_stride_padding_and_dilation(
     stride: int | tuple[int, int],
     padding: int | tuple[int, int],
     dilation: int,
@@ -335,7 +335,7 @@ def test_time_and_memory_do_not_grow_with_stride_padding_and_dilation(
     def pair(option: int | tuple[int, int]) -> tuple[int, int]:
         return option if isinstance(option, tuple) else (option, option)
 
-    # Taps and outputs meet the input where they do with numbers a billion times smaller.
+    # With these smaller values the taps and outputs touch the same input pixels.
     near = [tuple(9 if n >= FAR else n for n in pair(option)) for option in (stride, padding, dilation)]
     far = [pair(option) for option in (stride, padding, dilation)]
     with peak_memory(most=100e6):
@@ -345,7 +345,7 @@ def test_time_and_memory_do_not_grow_with_stride_padding_and_dilation(
         torch.testing.assert_close(ours, same)
 
 
-# ---- bad input ----
+# ---- invalid arguments ----
 
 CPU_INT = torch.zeros(1, 2, 5, 5, dtype=torch.int32)
 BAD_ARGUMENTS = [

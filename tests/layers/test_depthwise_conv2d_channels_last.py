@@ -1,4 +1,4 @@
-"""The CUDA kernels of depthwise_conv2d for channels_last, each variant and the edges of its blocks."""
+"""The CUDA kernels of depthwise_conv2d for channels_last: each variant and its block boundaries."""
 
 from functools import partial
 
@@ -28,15 +28,15 @@ def make_inputs(shape: tuple[int, ...], k: int | tuple, dtype: torch.dtype) -> l
 
 
 def assert_matches_torch(inputs: list[Tensor], stride, padding, dilation=1) -> None:
-    """Output and gradients, each by its norm, against torch in float64."""
+    """Compare output and gradients with torch in float64, by the norm of the difference."""
     dtype, channels = inputs[0].dtype, inputs[0].shape[1]
     exact_inputs = [tensor.detach().double().requires_grad_() for tensor in inputs]
     sizes = {"stride": stride, "padding": padding, "dilation": dilation}
-    peer = partial(conv2d, **sizes, groups=channels)
+    baseline = partial(conv2d, **sizes, groups=channels)
     ours = partial(depthwise_conv2d, **sizes)
     upstream = torch.randn_like(ours(*inputs))
     results = []
-    for function, arguments in ((ours, inputs), (peer, exact_inputs)):
+    for function, arguments in ((ours, inputs), (baseline, exact_inputs)):
         output = function(*arguments)
         results.append([output, *torch.autograd.grad(output, arguments, upstream.to(output.dtype))])
     for actual, expected in zip(*results, strict=True):
@@ -49,7 +49,7 @@ def assert_matches_torch(inputs: list[Tensor], stride, padding, dilation=1) -> N
 @DTYPES
 @pytest.mark.parametrize(
     "shape",
-    [(1, 40, 11, 33), (1055, 8, 5, 6)],  # so many that several are a block's, except for the last
+    [(1, 40, 11, 33), (1055, 8, 5, 6)],  # (1055 images: several per block, except for the last block)
     ids=str,
 )
 def test_cuda_small_enough_for_the_sanitizer(shape: tuple, k: int, stride: int, dtype: torch.dtype) -> None:
@@ -62,7 +62,7 @@ def test_cuda_small_enough_for_the_sanitizer(shape: tuple, k: int, stride: int, 
 @pytest.mark.parametrize(
     "shape", [(3, 8, 5, 70), (2, 136, 61, 9), (2, 64, 1, 2), (1, 72, 30, 56), (2, 16, 9, 113)], ids=str
 )
-def test_edges_of_blocks(shape: tuple, k: int, stride: int, dtype: torch.dtype) -> None:
+def test_block_boundaries(shape: tuple, k: int, stride: int, dtype: torch.dtype) -> None:
     for padding in (k // 2, k - 1, k):
         assert_matches_torch(make_inputs(shape, k, dtype), stride, padding)
 
@@ -70,9 +70,9 @@ def test_edges_of_blocks(shape: tuple, k: int, stride: int, dtype: torch.dtype) 
 ANY_KERNEL = pytest.mark.parametrize(
     ("kernel", "stride", "padding", "dilation"),
     [
-        ((3, 3), 2, 0, 1),  # some rows and columns of the input meet no output
+        ((3, 3), 2, 0, 1),  # some rows and columns affect no output
         ((3, 3), 1, 2, 2),
-        ((1, 1), 3, 0, 1),  # most phases of the gradient have no tap
+        ((1, 1), 3, 0, 1),  # most phases of the gradient have no taps
         ((4, 2), (1, 3), (0, 1), (2, 1)),
         ((2, 5), (3, 2), (1, 4), (2, 3)),
         ((9, 9), 1, 4, 1),
@@ -89,11 +89,11 @@ def test_cuda_any_kernel_small_enough_for_the_sanitizer(
     inputs = make_inputs((2, 40, 13, 22), kernel, dtype)
     assert_matches_torch(inputs, stride, padding, dilation)
     function = partial(depthwise_conv2d, stride=stride, padding=padding, dilation=dilation)
-    op_contract.assert_repeats_bitwise(function, inputs)
+    op_contract.assert_reproducible(function, inputs)
 
 
 @DTYPES
-def test_channels_and_addresses_that_are_no_whole_vectors(dtype: torch.dtype) -> None:
+def test_unaligned_channels_and_addresses(dtype: torch.dtype) -> None:
     assert_matches_torch(make_inputs((2, 9, 12, 40), 3, dtype), 1, 1)
     input, weight, bias = make_inputs((2, 16, 12, 40), 3, dtype)
     memory = torch.empty(input.numel() + 1, dtype=dtype, device="cuda")[1:]
@@ -102,9 +102,9 @@ def test_channels_and_addresses_that_are_no_whole_vectors(dtype: torch.dtype) ->
     assert_matches_torch([shifted.requires_grad_(), weight, bias], 1, 1)
 
 
-# The matrix units multiply by zeros too, and NaN times zero is NaN.
+# Tensor cores also multiply by zeros, and NaN times zero is NaN.
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_nan_and_inf_spread_to_their_neighbors_only(dtype: torch.dtype) -> None:
+def test_nan_and_inf_stay_local(dtype: torch.dtype) -> None:
     input, weight, bias = make_inputs((2, 8, 20, 60), 7, dtype)
     expected = depthwise_conv2d(input, weight, bias, padding=3).detach()
     broken = input.detach().clone(memory_format=torch.preserve_format)
@@ -118,6 +118,6 @@ def test_nan_and_inf_spread_to_their_neighbors_only(dtype: torch.dtype) -> None:
 
 @KERNELS
 @DTYPES
-def test_ten_repeats_are_equal(k: int, dtype: torch.dtype) -> None:
+def test_reproducible(k: int, dtype: torch.dtype) -> None:
     inputs = make_inputs((4, 64, 40, 60), k, dtype)
-    op_contract.assert_repeats_bitwise(partial(depthwise_conv2d, padding=k // 2), inputs)
+    op_contract.assert_reproducible(partial(depthwise_conv2d, padding=k // 2), inputs)

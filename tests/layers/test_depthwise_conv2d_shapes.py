@@ -1,4 +1,6 @@
-"""depthwise_conv2d against its reference on shapes that hypothesis draws."""
+"""Property test: depthwise_conv2d matches its reference on random shapes and options."""
+
+from functools import partial
 
 import op_contract
 import torch
@@ -6,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_contract import random
 
-from detector.layers import depthwise_conv2d
+from detector.layers import depthwise_conv2d, reference
 
 
 @st.composite
@@ -27,7 +29,7 @@ def convolutions(draw: st.DrawFn) -> tuple[dict, list[int], list[int]]:
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=convolutions(), channels_last=st.booleans())
-def test_matches_reference_on_drawn_shapes(drawn: tuple, channels_last: bool, device: torch.device) -> None:
+def test_matches_reference_on_random_shapes(drawn: tuple, channels_last: bool, device: torch.device) -> None:
     sizes, shape, weight_shape = drawn
     input = random(*shape, device=device).detach()
     if channels_last:
@@ -38,10 +40,6 @@ def test_matches_reference_on_drawn_shapes(drawn: tuple, channels_last: bool, de
         random(weight_shape[0], device=device, seed=2),
     ]
 
-    def function(*tensors: torch.Tensor) -> torch.Tensor:
-        return depthwise_conv2d(*tensors, **sizes)
-
-    def reference(*tensors: torch.Tensor) -> torch.Tensor:
-        return reference.depthwise_conv2d(*tensors, **sizes)
-
-    op_contract.assert_matches_reference(function, reference, inputs)
+    op_contract.assert_matches_reference(
+        partial(depthwise_conv2d, **sizes), partial(reference.depthwise_conv2d, **sizes), inputs
+    )

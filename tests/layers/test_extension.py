@@ -1,4 +1,4 @@
-"""detector._C: its list of ops, how it is found, and what is said when it is not."""
+"""The compiled extension detector._C: registered ops, build recipe, loading, and errors of each."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def has_kernel(op: str, key: str) -> bool:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_module_and_library_hold_the_same_op(op: str) -> None:
+def test_module_and_library_share_the_op(op: str) -> None:
     assert getattr(_C, op) is getattr(torch.ops.detector, op)
     assert has_kernel(op, "CPU")
     file = re.sub("(_input|_output|_weight)?_(forward|backward|mask|grad_input|grad_weight)$", "", op) + ".cu"
@@ -40,8 +40,8 @@ def test_stub_lists_every_op() -> None:
 
 
 @pytest.mark.slow
-def test_jit_compiles_the_sources_and_agrees(tmp_path: Path) -> None:
-    compiler = tmp_path / "g++"  # optimizing takes three times as long, and would show nothing
+def test_jit_build(tmp_path: Path) -> None:
+    compiler = tmp_path / "g++"  # without optimization: a third of the time
     compiler.write_text('#!/bin/sh\nexec g++ "$@" -O0\n')
     compiler.chmod(0o755)
     code = """
@@ -60,20 +60,20 @@ print(pcl_loss(probs, torch.tensor([0, 2]), torch.ones(2), torch.tensor([-1, 0])
     assert float(loss) == pytest.approx(-0.5 * (torch.tensor(0.5).log() * 2).item())
 
 
-def test_a_missing_build_says_how_to_build() -> None:
+def test_missing_build_reports_how_to_build() -> None:
     result = run_python("import sys; sys.modules['detector._C'] = None; import detector.layers")
     assert result.returncode != 0
     assert "pip install --no-build-isolation -e ." in result.stderr
     assert "DETECTOR_JIT=1" in result.stderr
 
 
-def test_jit_refuses_a_second_library() -> None:
+def test_jit_raises_if_the_extension_is_loaded() -> None:
     result = run_python("import torch; from detector import _C; import detector.layers", DETECTOR_JIT="1")
     assert result.returncode != 0
-    assert "import detector.layers before it" in result.stderr
+    assert "import detector.layers first" in result.stderr
 
 
-def test_layers_import_without_a_gpu() -> None:
+def test_import_without_a_gpu() -> None:
     result = run_python("import detector.layers", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr
 
@@ -91,7 +91,7 @@ def fake_toolkit(root: Path, release: str) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Pretends that torch and the machine have these: versions of CUDA, and whether there is a GPU."""
+    """Returns a function that mocks the GPU, the CUDA versions of toolkit and torch, and FORCE_CUDA."""
 
     def pretend(
         gpu: bool, toolkit: str | None = "13.0", torch_cuda: str | None = "13.2", force: str = ""
@@ -101,7 +101,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(torch.version, "cuda", torch_cuda)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
         (tmp_path / "wrapper/bin").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "wrapper/bin/nvcc").touch()  # nvcc alone is no toolkit
+        (tmp_path / "wrapper/bin/nvcc").touch()  # nvcc alone is not a toolkit
         roots = [tmp_path / "wrapper"]
         if toolkit:
             roots.append(tmp_path / f"cuda-{toolkit}")
@@ -122,7 +122,7 @@ def test_cuda_kernels_are_built_for_a_gpu_or_on_request(machine) -> None:
         assert "\n" not in recipe.note
 
 
-def test_a_toolkit_is_not_asked_for_without_a_gpu(machine) -> None:
+def test_no_toolkit_is_needed_without_a_gpu(machine) -> None:
     machine(False, toolkit=None, torch_cuda=None)
     assert _extension.recipe().cuda_home is None
 
@@ -131,20 +131,20 @@ def test_a_toolkit_is_not_asked_for_without_a_gpu(machine) -> None:
     ("toolkit", "torch_cuda", "found"),
     [
         (None, "13.2", "no CUDA toolkit"),
-        ("13.0", None, "torch has no CUDA"),
+        ("13.0", None, "torch was built without CUDA"),
         ("12.8", "13.2", r"12\.8 .*13\.2"),
     ],
 )
 @pytest.mark.parametrize(("gpu", "force"), [(True, ""), (False, "1")])
-def test_a_toolkit_that_cannot_be_used_is_an_error(
+def test_unusable_toolkit_raises(
     machine, gpu: bool, force: str, toolkit: str | None, torch_cuda: str | None, found: str
 ) -> None:
     machine(gpu, toolkit, torch_cuda, force)
-    with pytest.raises(RuntimeError, match=f"{found}.*FORCE_CUDA=0"):  # what is wrong, and the way out
+    with pytest.raises(RuntimeError, match=f"{found}.*FORCE_CUDA=0"):  # the cause and the remedy
         _extension.recipe()
 
 
-def test_force_cuda_is_0_or_1(machine) -> None:
+def test_invalid_force_cuda_raises(machine) -> None:
     machine(True, force="yes")
     with pytest.raises(RuntimeError, match="'yes'"):
         _extension.recipe()

@@ -1,4 +1,4 @@
-"""All ops refuse tensors of several devices, meta tensors among them."""
+"""All ops raise if their tensors are on several devices, including the meta device."""
 
 from collections.abc import Callable
 
@@ -14,13 +14,13 @@ PAIRS = (ONES, (0, 0), ONES)  # stride, padding, dilation
 
 
 def make_arguments() -> dict[str, tuple]:
-    """Arguments of every op, on the CPU."""
+    """Valid arguments of every op, on the CPU."""
     rows, labels = torch.full((6, 3), 0.2), torch.tensor([1, 0, 2, 0, 1, 2])
     counts = torch.tensor([4, 2])
     boxes = torch.tensor([[0.0, 1, 1, 5, 6]]).repeat(6, 1)
     images, pooled = torch.rand(2, 3, 7, 8), torch.rand(6, 3, 2, 2)
     filters = torch.rand(3, 1, 3, 3)
-    small = torch.rand(2, 3, 5, 6)  # images, convolved
+    small = torch.rand(2, 3, 5, 6)  # output of the convolution
     options = (0, 0.4, 5, 0.15, 0.5, 0.1, 0.0, 0.0)
     lltm_inputs = (torch.rand(2, 5), torch.rand(9, 8), torch.rand(9), torch.rand(2, 3), torch.rand(2, 3))
     _, c, gates, xh = _C.lltm_forward(*lltm_inputs)
@@ -55,13 +55,13 @@ def moved(arguments: tuple, device: str) -> tuple:
     return tuple(a.to(device) if isinstance(a, Tensor) else a for a in arguments)
 
 
-def assert_refuses_any_other(name: str, arguments: tuple, device: str) -> None:
-    """Each tensor in its turn is on another device than the rest."""
+def assert_mixed_devices_raise(name: str, arguments: tuple, device: str) -> None:
+    """Move one tensor at a time to another device."""
     places = [i for i, argument in enumerate(arguments) if isinstance(argument, Tensor)]
     names = [argument.name for argument in getattr(_C, name).default._schema.arguments]
     for place in places if len(places) > 1 else []:
         if device == "cpu" and names[place] == "counts" and name == "proposal_clusters":
-            continue  # they may be on the CPU
+            continue  # allowed on the CPU
         mixed = list(arguments)
         mixed[place] = mixed[place].to(device)
         with pytest.raises(RuntimeError, match=r" is on (cpu|meta|cuda).*, but .* is on (cpu|meta|cuda)"):
@@ -69,22 +69,24 @@ def assert_refuses_any_other(name: str, arguments: tuple, device: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_a_meta_tensor_beside_others_is_refused(name: str, device: torch.device) -> None:
+def test_mixed_meta_and_real_tensors_raise(name: str, device: torch.device) -> None:
     arguments = moved(make_arguments()[name], device)
-    getattr(_C, name)(*arguments)  # they are right
-    assert_refuses_any_other(name, arguments, "meta")
+    getattr(_C, name)(*arguments)  # valid
+    assert_mixed_devices_raise(name, arguments, "meta")
 
 
-@pytest.mark.parametrize("name", [name for name in OPS if name != "nms"])  # its output's size is not known
-def test_meta_tensors_alone_give_meta_tensors(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name in OPS if name != "nms"]
+)  # the size of its output depends on values
+def test_meta_tensors_give_meta_tensors(name: str) -> None:
     outputs = getattr(_C, name)(*moved(make_arguments()[name], "meta"))
     assert all(output.is_meta for output in (outputs if isinstance(outputs, tuple) else [outputs]))
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", OPS)
-def test_cuda_a_tensor_on_the_cpu_is_refused(name: str) -> None:
-    assert_refuses_any_other(name, moved(make_arguments()[name], "cuda"), "cpu")
+def test_cuda_mixed_devices_raise(name: str) -> None:
+    assert_mixed_devices_raise(name, moved(make_arguments()[name], "cuda"), "cpu")
 
 
 BOXES, SCORES = torch.tensor([[0.0, 0, 2, 2]]), torch.tensor([0.5])
@@ -99,6 +101,6 @@ MIXED: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_the_functions_refuse_them_too(name: str) -> None:
+def test_public_functions_raise_too(name: str) -> None:
     with pytest.raises(RuntimeError, match="is on"):
         MIXED[name]()

@@ -1,4 +1,4 @@
-"""lltm and lltm_sequence against their plain references in float64, and all that every op promises."""
+"""lltm and lltm_sequence: comparison with their references, and the checks of op_contract.py."""
 
 from collections.abc import Callable
 
@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from op_contract import (
     DTYPES,
     assert_any_layout,
-    assert_bits_do_not_depend_on_threads,
     assert_compiles,
     assert_equal,
     assert_graph_capture,
-    assert_host_never_waits,
+    assert_independent_of_threads,
     assert_matches_reference,
-    assert_repeats_bitwise,
-    assert_runs_on_a_second_stream,
+    assert_no_synchronization,
+    assert_reproducible,
+    assert_uses_current_stream,
     outputs_and_gradients,
     random,
 )
@@ -29,7 +29,7 @@ BACKWARD = torch.ops.detector.lltm_backward.default
 NAMES = ("input", "weight", "bias", "h", "c")
 PAIRS = [(lltm, reference.lltm, None), (lltm_sequence, reference.lltm_sequence, 4)]
 BOTH = pytest.mark.parametrize(("function", "reference", "steps"), PAIRS, ids=["cell", "sequence"])
-# torch's products and the sums of ours go in another order than the reference's.
+# Sums are in another order than in the reference.
 TOLERANCE = {torch.float64: {}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 TOLERANCE |= {dtype: {"rtol": 5e-2, "atol": 5e-2} for dtype in (torch.float16, torch.bfloat16)}
 
@@ -53,10 +53,10 @@ def make_inputs(
 
 @pytest.fixture(autouse=True)
 def exact_products() -> None:
-    assert not torch.backends.cuda.matmul.allow_tf32  # torch's default; the tests of a GPU rely on it
+    assert not torch.backends.cuda.matmul.allow_tf32  # torch's default, which the GPU tests require
 
 
-# ---- what it computes ----
+# ---- values and gradients ----
 
 
 def test_by_hand(device: torch.device) -> None:
@@ -85,7 +85,7 @@ def test_matches_reference(
     assert_matches_reference(function, reference, inputs, **TOLERANCE[dtype])
 
 
-# A GPU adds the bias after the product, and from 2^16 states on takes them in packs where they fit.
+# For large products a GPU adds the bias in the next kernel, and from 2^16 states on uses vector loads.
 @BOTH
 @pytest.mark.parametrize("sizes", [(130, 20, 200), (330, 20, 200), (330, 21, 200)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -98,7 +98,7 @@ def test_large_products_match_reference(
     device: torch.device,
 ) -> None:
     inputs = make_inputs(*sizes, steps, dtype=dtype, device=device)
-    inputs[2] = inputs[2].detach().repeat_interleave(2)[::2].requires_grad_()  # a bias with gaps
+    inputs[2] = inputs[2].detach().repeat_interleave(2)[::2].requires_grad_()  # a strided bias
     assert_matches_reference(
         function, reference, inputs, **({"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {})
     )
@@ -106,9 +106,11 @@ def test_large_products_match_reference(
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.tuples(*[st.integers(0, 12)] * 3), steps=st.integers(0, 5), seed=st.integers(0, 99))
-def test_matches_reference_on_drawn_shapes(sizes: tuple, steps: int, seed: int, device: torch.device) -> None:
+def test_matches_reference_on_random_shapes(
+    sizes: tuple, steps: int, seed: int, device: torch.device
+) -> None:
     function, expected = (lltm_sequence, reference.lltm_sequence) if steps else (lltm, reference.lltm)
-    sizes = (sizes[0], sizes[1], max(sizes[2], 1))  # torch's linear makes nothing of an empty state
+    sizes = (sizes[0], sizes[1], max(sizes[2], 1))  # torch's linear does not support an empty state
     assert_matches_reference(function, expected, make_inputs(*sizes, steps or None, device=device, seed=seed))
 
 
@@ -140,7 +142,7 @@ def test_gradients_of_one_output(used: int, device: torch.device) -> None:
 
 @BOTH
 @pytest.mark.parametrize("needed", NAMES)
-def test_only_the_needed_gradients(
+def test_only_needed_gradients_are_computed(
     needed: str, function: Callable, reference: Callable, steps: int | None, device: torch.device
 ) -> None:
     inputs = make_inputs(steps=steps, device=device)
@@ -152,7 +154,7 @@ def test_only_the_needed_gradients(
     assert_equal(actual, [*expected[:number], expected[number + NAMES.index(needed)]])
 
 
-def test_second_derivative_is_refused(device: torch.device) -> None:
+def test_second_derivative_raises(device: torch.device) -> None:
     inputs = make_inputs(device=device)
     h, _ = lltm(*inputs)
     (grad,) = torch.autograd.grad(h.sum(), inputs[0], create_graph=True)
@@ -173,16 +175,16 @@ def test_huge_gates_give_no_nan(dtype: torch.dtype, device: torch.device) -> Non
     assert all(tensor.isfinite().all() for tensor in outputs_and_gradients(lltm, tensors))
 
 
-def test_elu_has_slope_one_at_zero(device: torch.device) -> None:
+def test_elu_derivative_at_zero(device: torch.device) -> None:
     weight = torch.tensor([[0.0, 0], [0, 0], [0, 1]], device=device)
     zero = torch.zeros(1, 1, device=device)
     x = zero.clone().requires_grad_()
     _, c = lltm(x, weight, torch.zeros(3, device=device), zero, zero)
-    assert torch.autograd.grad(c, x)[0].item() == 0.5  # sigmoid(0) times the slope
+    assert torch.autograd.grad(c, x)[0].item() == 0.5  # sigmoid(0) times the derivative
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_not_finite_stays_in_its_row(value: float, device: torch.device) -> None:
+def test_nan_and_inf_stay_in_their_row(value: float, device: torch.device) -> None:
     inputs = [tensor.detach() for tensor in make_inputs(device=device)]
     expected = lltm(*inputs)
     for broken in (0, 3, 4):
@@ -193,7 +195,7 @@ def test_what_is_not_finite_stays_in_its_row(value: float, device: torch.device)
         torch.testing.assert_close(actual, reference.lltm(*changed), equal_nan=True)
 
 
-def test_a_sequence_is_its_steps(device: torch.device) -> None:
+def test_sequence_equals_steps(device: torch.device) -> None:
     x, weight, bias, h, c = make_inputs(steps=3, device=device)
     outputs, last_h, last_c = lltm_sequence(x, weight, bias, h, c)
     for t in range(3):
@@ -214,37 +216,37 @@ def test_modules(module_type: type[LLTM], shape: tuple[int, ...]) -> None:
     assert_equal(module(x), function(x, module.weight, module.bias, zero, zero))
 
 
-# ---- layouts and bits ----
+# ---- layouts and reproducibility ----
 
 
 @BOTH
 def test_any_layout(function: Callable, reference: Callable, steps: int | None, device: torch.device) -> None:
-    # torch's products may take another path for other strides.
+    # torch's products may use other algorithms for other strides.
     assert_any_layout(function, make_inputs(steps=steps, device=device), rtol=1e-12, atol=1e-12)
 
 
 @BOTH
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_ten_repeats_are_bitwise_equal(
+def test_reproducible(
     function: Callable, reference: Callable, steps: int | None, dtype: torch.dtype, device: torch.device
 ) -> None:
-    assert_repeats_bitwise(function, make_inputs(16, 32, 128, steps, dtype, device))
+    assert_reproducible(function, make_inputs(16, 32, 128, steps, dtype, device))
 
 
-def test_bits_do_not_depend_on_threads() -> None:
-    # Without inputs to multiply and with weights of 0 and 1 torch's products are exact: what is left is ours.
+def test_independent_of_threads() -> None:
+    # Weights of 0 and 1 make torch's products exact, so that the test depends on the kernel only.
     inputs = make_inputs(700, 1, 64, dtype=torch.float32)
     inputs[1] = torch.eye(3 * 64, 65).requires_grad_(False)
-    assert_bits_do_not_depend_on_threads(lltm, inputs)
+    assert_independent_of_threads(lltm, inputs)
 
 
-# ---- torch's machinery ----
+# ---- torch.library, compile, export, autocast ----
 
 
 @pytest.mark.parametrize("steps", [None, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_opcheck(dtype: torch.dtype, steps: int | None, device: torch.device) -> None:
-    # Autograd is in the autograd.Function around the ops, so nothing here requires a gradient.
+    # Autograd is implemented by an autograd.Function around the ops, so no argument requires a gradient here.
     x, weight, bias, h, c = (t.detach() for t in make_inputs(steps=steps, dtype=dtype, device=device))
     torch.library.opcheck(FORWARD, (x, weight, bias, h, c))
     hs, *saved = FORWARD(x, weight, bias, h, c)
@@ -278,18 +280,20 @@ def test_export(module_type: type[LLTM], device: torch.device) -> None:
 
 @BOTH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_autocast_keeps_the_dtype_and_computes_in_float32(
+def test_autocast_computes_in_float32_and_keeps_the_dtype(
     function: Callable, reference: Callable, steps: int | None, dtype: torch.dtype, device: torch.device
 ) -> None:
     inputs = make_inputs(steps=steps, dtype=dtype, device=device)
     expected = outputs_and_gradients(function, [t.detach().float().requires_grad_() for t in inputs])
     with torch.autocast(device.type, torch.bfloat16):
         actual = outputs_and_gradients(function, inputs)
-    tolerance = {} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}  # of the upstream gradient
+    tolerance = (
+        {} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
+    )  # upstream gradients are rounded
     torch.testing.assert_close(actual, [t.to(dtype) for t in expected], **tolerance)
 
 
-# ---- bad input ----
+# ---- invalid arguments ----
 
 BAD_ARGUMENTS = [
     ({"input": torch.zeros(3)}, r"input has shape \(3,\), expected 2 dimensions"),
@@ -359,11 +363,11 @@ def test_bad_backward_arguments(changes: dict[str, Tensor], message: str, device
         BACKWARD(**{name: tensor.to(device) for name, tensor in arguments.items()}, **needs)
 
 
-# ---- on a GPU only ----
+# ---- CUDA ----
 
 
 @pytest.mark.cuda
-def test_cuda_arguments_on_two_devices() -> None:
+def test_cuda_mixed_devices_raise() -> None:
     on_gpu = dict(zip(NAMES, make_inputs(device="cuda"), strict=True))
     for name in NAMES[1:]:
         with pytest.raises(RuntimeError, match=f"^lltm: {name} is on cpu, but input is on cuda:0"):
@@ -381,16 +385,18 @@ def test_cuda_equals_cpu(function: Callable, reference: Callable, steps: int | N
 
 @pytest.mark.cuda
 @BOTH
-def test_cuda_streams_and_graphs(function: Callable, reference: Callable, steps: int | None) -> None:
+def test_cuda_synchronization_streams_and_graphs(
+    function: Callable, reference: Callable, steps: int | None
+) -> None:
     inputs = make_inputs(16, 32, 128, steps, torch.float32, "cuda")
-    assert_host_never_waits(function, inputs)
-    assert_runs_on_a_second_stream(function, inputs)
+    assert_no_synchronization(function, inputs)
+    assert_uses_current_stream(function, inputs)
     others = make_inputs(16, 32, 128, steps, torch.float32, "cuda", seed=50)
     assert_graph_capture(function, inputs, others)
 
 
 @pytest.mark.cuda
-def test_cuda_past_two_to_the_31_elements() -> None:
+def test_cuda_more_than_2_to_31_elements() -> None:
     rows, state = 2**22 + 5, 180
     assert 3 * rows * state > 2**31
     x = torch.zeros(rows, 1, dtype=torch.float16, device="cuda")

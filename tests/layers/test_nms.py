@@ -1,4 +1,4 @@
-"""nms, batched_nms and nms_mask: index for index torchvision's on the CPU."""
+"""nms, batched_nms and nms_mask: the same indices as torchvision on the CPU."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nms_cases import (
     SETS,
-    as_they_are,
-    assert_as_torchvision,
+    assert_equals_torchvision,
     assert_mask,
     duplicates,
     hard_sets,
@@ -18,6 +17,7 @@ from nms_cases import (
     on_a_grid,
     shuffled_chain,
     tied_scores,
+    unchanged,
 )
 
 from detector.layers import batched_nms, nms, nms_mask, reference
@@ -27,8 +27,8 @@ def test_by_hand(device: torch.device) -> None:
     boxes = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 5], [1, 0, 11, 10], [20, 0, 30, 10]], device=device)
     scores = torch.tensor([0.8, 0.9, 0.7, 0.9], device=device)
     idxs = torch.tensor([2, 2, -5, 2], device=device)
-    assert nms(boxes, scores, 0.5).tolist() == [1, 3, 0]  # an IoU of 0.5 is not greater than 0.5
-    assert nms(boxes, scores, 0.49).tolist() == [1, 3, 2]  # box 0 is gone and suppresses none
+    assert nms(boxes, scores, 0.5).tolist() == [1, 3, 0]  # an IoU equal to the threshold does not suppress
+    assert nms(boxes, scores, 0.49).tolist() == [1, 3, 2]  # box 0 is suppressed and suppresses none
     assert batched_nms(boxes, scores, idxs, 0.49).tolist() == [1, 3, 2]
     assert batched_nms(boxes, scores, idxs, 0.5).tolist() == [1, 3, 0, 2]
     mask, count = nms_mask(boxes, scores, 0.49)
@@ -38,18 +38,18 @@ def test_by_hand(device: torch.device) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("make", SETS)
-def test_indices_are_torchvisions(make: Callable, dtype: torch.dtype, device: torch.device) -> None:
-    """1,500 sets on the CPU, 600 on a GPU; each ungrouped and in groups."""
+def test_indices_equal_torchvision(make: Callable, dtype: torch.dtype, device: torch.device) -> None:
+    """1,500 sets on the CPU and 600 on a GPU, each with and without groups."""
     sizes, seeds = ([1, 2, 9, 40, 70], range(10)) if device.type == "cpu" else ([2, 70, 600, 1100], range(5))
     for boxes, scores, idxs, threshold in hard_sets(make, sizes, seeds, dtype):
-        assert_as_torchvision(boxes, scores, idxs, threshold, device)
+        assert_equals_torchvision(boxes, scores, idxs, threshold, device)
 
 
-@pytest.mark.parametrize("make", [as_they_are, tied_scores, duplicates, on_a_grid, shuffled_chain])
+@pytest.mark.parametrize("make", [unchanged, tied_scores, duplicates, on_a_grid, shuffled_chain])
 @pytest.mark.parametrize("size", [127, 129, 511, 512, 513, 1025, 3000])
-def test_sizes_around_bands_and_chunks(size: int, make: Callable, device: torch.device) -> None:
+def test_sizes_at_band_and_chunk_boundaries(size: int, make: Callable, device: torch.device) -> None:
     for boxes, scores, idxs, _ in hard_sets(make, [size], range(1)):
-        assert_as_torchvision(boxes, scores, idxs, 0.5, device)
+        assert_equals_torchvision(boxes, scores, idxs, 0.5, device)
 
 
 @pytest.mark.parametrize("make", SETS)
@@ -63,8 +63,8 @@ def test_matches_reference(make: Callable, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_types_compute_in_float32(dtype: torch.dtype, device: torch.device) -> None:
-    for boxes, scores, idxs, threshold in hard_sets(as_they_are, [300], range(5)):
+def test_half_precision_computes_in_float32(dtype: torch.dtype, device: torch.device) -> None:
+    for boxes, scores, idxs, threshold in hard_sets(unchanged, [300], range(5)):
         boxes, scores = boxes.to(device, dtype), scores.to(device, dtype)
         found = batched_nms(boxes, scores, idxs.to(device), threshold)
         assert torch.equal(found, batched_nms(boxes.float(), scores.float(), idxs.to(device), threshold))
@@ -72,7 +72,7 @@ def test_half_types_compute_in_float32(dtype: torch.dtype, device: torch.device)
 
 @pytest.mark.parametrize("threshold", [0.1, 1 / 3, 0.7])
 def test_threshold_is_not_rounded_to_float32(threshold: float, device: torch.device) -> None:
-    """float32 rounds the double up or down; an IoU may be equal to what it gives."""
+    """An IoU equal to the threshold rounded to float32 must be compared with the unrounded threshold."""
     rounded = torch.tensor(threshold)
     steps = torch.arange(-4, 5) * 2.0**-25
     ious = []
@@ -85,8 +85,8 @@ def test_threshold_is_not_rounded_to_float32(threshold: float, device: torch.dev
     assert rounded in ious
 
 
-def test_torchvisions_batched_nms(device: torch.device) -> None:
-    """Where no score ties, so that it defines an order; past 1,000 boxes it uses no offsets on the CPU."""
+def test_batched_nms_equals_torchvision(device: torch.device) -> None:
+    """Without ties, so the order is defined; above 1,000 boxes torchvision uses no offsets on the CPU."""
     boxes, scores, idxs = make_set(1500, largest=30, groups=5)
     expected = torchvision.ops.batched_nms(boxes, scores, idxs, 0.4)
     actual = batched_nms(boxes.to(device), scores.to(device), idxs.to(device), 0.4)
@@ -94,15 +94,15 @@ def test_torchvisions_batched_nms(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 40, 5000])
-def test_groups_of_all_sizes(groups: int, device: torch.device) -> None:
-    """Many to a chunk of the kernel, or many chunks to a group; and one group far larger than the rest."""
+def test_group_sizes(groups: int, device: torch.device) -> None:
+    """Many groups per chunk of the kernel, many chunks per group, and one group much larger than the rest."""
     boxes, scores, idxs = make_set(2500, groups=groups)
-    assert_as_torchvision(boxes, scores, idxs, 0.3, device)
+    assert_equals_torchvision(boxes, scores, idxs, 0.3, device)
     idxs[scores < 0.8] = 7
-    assert_as_torchvision(boxes, scores, idxs, 0.3, device)
+    assert_equals_torchvision(boxes, scores, idxs, 0.3, device)
 
 
-def test_groups_are_any_integers(device: torch.device) -> None:
+def test_group_indices_are_arbitrary_integers(device: torch.device) -> None:
     boxes, scores, idxs = make_set(200, groups=4)
     expected = batched_nms(boxes, scores, idxs, 0.3)
     numbers = torch.tensor([torch.iinfo(torch.int64).min, -1, 2**40, torch.iinfo(torch.int64).max])
@@ -113,8 +113,8 @@ def test_groups_are_any_integers(device: torch.device) -> None:
         assert torch.equal(found.cpu(), expected)
 
 
-def test_groups_far_apart_keep_their_bits(device: torch.device) -> None:
-    """Two boxes of group 2^20 whose IoU is just above the threshold: an offset would round it away."""
+def test_large_group_indices_lose_no_precision(device: torch.device) -> None:
+    """Coordinate offsets would round the IoU of these two boxes, which is just above the threshold."""
     boxes = torch.tensor([[0.0, 0, 1, 1], [0, 0, 0.5 + 2**-20, 1], [5e5, 0, 1e6, 1]], device=device)
     scores = torch.tensor([0.9, 0.8, 0.7], device=device)
     idxs = torch.tensor([2**20, 2**20, 0], device=device)
@@ -139,11 +139,11 @@ def test_empty(device: torch.device) -> None:
     threshold=st.sampled_from([0.0, 0.2, 1 / 3, 0.5, 1.0]) | st.floats(0, 1),
     seed=st.integers(0, 99),
 )
-def test_drawn_sets(
+def test_random_sets_equal_torchvision(
     corners: list, levels: int, groups: int, threshold: float, seed: int, device: torch.device
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     boxes = torch.tensor(corners, dtype=torch.float32).reshape(-1, 4)
     scores = torch.randint(levels, (len(boxes),), generator=generator).float()
     idxs = torch.randint(groups, (len(boxes),), generator=generator)
-    assert_as_torchvision(boxes, scores, idxs, threshold, device)
+    assert_equals_torchvision(boxes, scores, idxs, threshold, device)

@@ -1,11 +1,11 @@
-"""What nms, batched_nms and nms_mask promise as every op does, and what they refuse."""
+"""nms, batched_nms and nms_mask: the checks of op_contract.py and invalid arguments."""
 
 from collections.abc import Callable, Iterator
 
 import op_contract
 import pytest
 import torch
-from nms_cases import batched_nms_at_half, inputs_of, make_set, mask_at_half, nms_at_half
+from nms_cases import batched_nms_at_half, make_inputs, make_set, mask_at_half, nms_at_half
 from op_contract import DTYPES
 from torch import Tensor
 
@@ -13,35 +13,35 @@ from detector.layers import batched_nms, nms, nms_mask
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_ten_repeats_are_equal(dtype: torch.dtype, device: torch.device) -> None:
-    inputs = inputs_of(device, dtype, 3000)
-    op_contract.assert_repeats_bitwise(nms_at_half, inputs[:2])
-    op_contract.assert_repeats_bitwise(mask_at_half, inputs)
+def test_reproducible(dtype: torch.dtype, device: torch.device) -> None:
+    inputs = make_inputs(device, dtype, 3000)
+    op_contract.assert_reproducible(nms_at_half, inputs[:2])
+    op_contract.assert_reproducible(mask_at_half, inputs)
 
 
-def test_threads_change_nothing() -> None:
-    op_contract.assert_bits_do_not_depend_on_threads(nms_at_half, make_set(12_000, side=3000)[:2])
-    op_contract.assert_bits_do_not_depend_on_threads(batched_nms_at_half, make_set(6000, side=1000))
+def test_independent_of_threads() -> None:
+    op_contract.assert_independent_of_threads(nms_at_half, make_set(12_000, side=3000)[:2])
+    op_contract.assert_independent_of_threads(batched_nms_at_half, make_set(6000, side=1000))
 
 
 @pytest.mark.parametrize("function", [nms_at_half, batched_nms_at_half, mask_at_half])
-def test_any_strides(function: Callable, device: torch.device) -> None:
-    inputs = inputs_of(device)
+def test_any_layout(function: Callable, device: torch.device) -> None:
+    inputs = make_inputs(device)
     op_contract.assert_any_layout(function, inputs[:2] if function is nms_at_half else inputs)
     same = [inputs[0][:1].expand(300, 4), inputs[1][:1].expand(300), inputs[2][:1].expand(300)]
     if function is batched_nms_at_half:
         assert function(*same).tolist() == [0]
 
 
-def test_no_gradient_flows(device: torch.device) -> None:
-    boxes, scores, idxs = inputs_of(device)
+def test_not_differentiable(device: torch.device) -> None:
+    boxes, scores, idxs = make_inputs(device)
     boxes.requires_grad_(), scores.requires_grad_()
     assert not batched_nms(boxes, scores, idxs, 0.5).requires_grad
     assert not nms_mask(boxes, scores, 0.5)[0].requires_grad
 
 
 def test_deterministic_algorithms(device: torch.device) -> None:
-    inputs = inputs_of(device, size=9000)  # more than are ranked by counting
+    inputs = make_inputs(device, size=9000)  # too many for the counting rank kernel
     expected = batched_nms_at_half(*inputs)
     torch.use_deterministic_algorithms(True)
     try:
@@ -53,7 +53,7 @@ def test_deterministic_algorithms(device: torch.device) -> None:
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_opcheck(dtype: torch.dtype, grouped: bool, device: torch.device) -> None:
-    boxes, scores, idxs = inputs_of(device, dtype, 20)
+    boxes, scores, idxs = make_inputs(device, dtype, 20)
     arguments = (boxes.requires_grad_(), scores, idxs if grouped else None, 0.5)
     torch.library.opcheck(torch.ops.detector.nms.default, arguments)
     torch.library.opcheck(torch.ops.detector.nms_mask.default, arguments)
@@ -66,7 +66,7 @@ def test_compile_full_graph(function: Callable, dynamic: bool, device: torch.dev
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=function is not mask_at_half):
         compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
         for size in (30, 41):
-            inputs = inputs_of(device, size=size)[: 2 if function is nms_at_half else 3]
+            inputs = make_inputs(device, size=size)[: 2 if function is nms_at_half else 3]
             found, expected = compiled(*inputs), function(*inputs)
             assert all(map(torch.equal, as_tuple(found), as_tuple(expected)))
 
@@ -79,16 +79,16 @@ class KeptBoxes(torch.nn.Module):
 def test_export(device: torch.device) -> None:
     size = torch.export.Dim("size")
     shapes = {"boxes": {0: size}, "scores": {0: size}, "idxs": {0: size}}
-    program = torch.export.export(KeptBoxes(), tuple(inputs_of(device)), dynamic_shapes=shapes)
-    other = inputs_of(device, size=77)
+    program = torch.export.export(KeptBoxes(), tuple(make_inputs(device)), dynamic_shapes=shapes)
+    other = make_inputs(device, size=77)
     assert all(map(torch.equal, program.module()(*other), KeptBoxes()(*other)))
 
 
 def test_autocast(device: torch.device) -> None:
-    boxes, scores, idxs = inputs_of(device)
+    boxes, scores, idxs = make_inputs(device)
     op_contract.assert_autocast_keeps_dtype(batched_nms_at_half, [boxes, scores, idxs], device)
     op_contract.assert_autocast_keeps_dtype(mask_at_half, [boxes, scores], device)
-    with torch.autocast(device.type, torch.bfloat16):  # brings both to float32
+    with torch.autocast(device.type, torch.bfloat16):  # casts both to float32
         found = nms(boxes, scores.bfloat16(), 0.5)
     assert torch.equal(found, nms(boxes, scores.bfloat16().float(), 0.5))
 
@@ -97,7 +97,7 @@ def as_tuple(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return (found,) if isinstance(found, Tensor) else found
 
 
-# ---- bad input ----
+# ---- invalid arguments ----
 
 
 def bad_arguments() -> Iterator[tuple[str, dict]]:
@@ -131,10 +131,10 @@ def test_bad_arguments(message: str, changed: dict, device: torch.device) -> Non
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_nan_is_refused(dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_raises(dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DETECTOR_VALIDATE", "1")
     for name, place, message in (("boxes", (3, 1), r"boxes\[3, 1\]"), ("scores", (2,), r"scores\[2\]")):
-        boxes, scores, _ = inputs_of(device, dtype, 5)
+        boxes, scores, _ = make_inputs(device, dtype, 5)
         {"boxes": boxes, "scores": scores}[name][place] = torch.nan
         with pytest.raises(RuntimeError, match=f"^nms: {message} is nan, expected a number"):
             nms(boxes, scores, 0.5)

@@ -1,4 +1,4 @@
-"""nms, batched_nms and nms_mask on a GPU: what the CPU gives, and that the host never waits."""
+"""nms, batched_nms and nms_mask on a GPU: the same results as on the CPU, streams, graphs."""
 
 from collections.abc import Callable
 
@@ -6,17 +6,17 @@ import op_contract
 import pytest
 import torch
 from nms_cases import (
-    as_they_are,
     assert_mask,
     chain,
     duplicates,
-    inputs_of,
+    make_inputs,
     make_set,
     mask_at_half,
     nms_at_half,
     on_a_grid,
     shuffled_chain,
     tied_scores,
+    unchanged,
 )
 from op_contract import DTYPES
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cuda
 
 @pytest.mark.parametrize("size", [20, 9000])
 def test_cuda_nan_without_validation(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A box with a NaN is kept and suppresses nothing; a score of NaN, of either sign, is above all."""
+    """A box with a NaN is kept and suppresses none; a NaN score of either sign ranks first."""
     monkeypatch.delenv("DETECTOR_VALIDATE", raising=False)
     boxes = torch.tensor([[0.0, 0, 1, 1]], device=cuda).repeat(size, 1)
     scores = torch.linspace(1, 2, size, device=cuda)
@@ -39,10 +39,10 @@ def test_cuda_nan_without_validation(size: int, monkeypatch: pytest.MonkeyPatch)
     assert nms_mask(boxes, scores, 0.5)[0].nonzero()[:, 0].tolist() == [4, 7]
 
 
-@pytest.mark.parametrize("make", [as_they_are, tied_scores, duplicates, on_a_grid, shuffled_chain, chain])
+@pytest.mark.parametrize("make", [unchanged, tied_scores, duplicates, on_a_grid, shuffled_chain, chain])
 @pytest.mark.parametrize("size", [4096, 4097, 30_000])
 def test_cuda_equals_cpu(size: int, make: Callable) -> None:
-    """The CPU's are torchvision's, which would take minutes here."""
+    """torchvision itself would take minutes; the CPU kernels have been compared with it."""
     for seed, (side, groups) in enumerate([(1000, 1), (1000, 20), (100, 2), (1000, 9000)]):
         boxes, scores, idxs = make_set(size, seed, side=side, largest=side / 8, groups=groups)
         boxes, scores = make(boxes, scores)
@@ -55,8 +55,8 @@ def test_cuda_equals_cpu(size: int, make: Callable) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [1, 4096, 4097, 8192, 8193, 65_536, 65_537, 600_000])
-def test_cuda_order_around_runs_and_merges(size: int, dtype: torch.dtype) -> None:
-    """Of equal boxes of a group the best stays, so the order says all; scores tie, groups are extreme."""
+def test_cuda_sort_order_at_run_and_merge_boundaries(size: int, dtype: torch.dtype) -> None:
+    """Of equal boxes of a group the first is kept, so the result reveals the sort order, ties included."""
     generator = torch.Generator().manual_seed(size)
     kinds = torch.randint(50, (size,), generator=generator)
     numbers = torch.randint(1 + size // 100, (size,), generator=generator)
@@ -85,7 +85,7 @@ def test_cuda_half_a_million_boxes(largest: float) -> None:
     assert torch.equal(found.cpu(), nms(boxes, scores, 0.5))
 
 
-def test_cuda_past_two_to_the_31_elements() -> None:
+def test_cuda_more_than_2_to_31_elements() -> None:
     size = 2**29 + 3
     boxes = torch.tensor([[0.0, 0, 1, 1]], device=cuda).expand(size, 4)
     assert boxes.numel() > 2**31
@@ -103,8 +103,8 @@ def test_cuda_past_two_to_the_31_elements() -> None:
         nms(boxes, torch.zeros(1, device=cuda).expand(2**31), 0.5)
 
 
-def test_cuda_arguments_on_two_devices() -> None:
-    boxes, scores, idxs = inputs_of(cuda)
+def test_cuda_mixed_devices_raise() -> None:
+    boxes, scores, idxs = make_inputs(cuda)
     with pytest.raises(RuntimeError, match=r"^nms: scores is on cpu, but boxes is on cuda:0"):
         nms(boxes, scores.cpu(), 0.5)
     with pytest.raises(RuntimeError, match=r"^nms: idxs is on cpu, but boxes is on cuda:0"):
@@ -112,20 +112,20 @@ def test_cuda_arguments_on_two_devices() -> None:
 
 
 @pytest.mark.parametrize("size", [300, 9000])
-def test_cuda_host_stream_and_graph(size: int) -> None:
-    inputs, others = inputs_of(cuda, size=size), inputs_of(cuda, size=size, seed=1)
-    op_contract.assert_host_never_waits(mask_at_half, inputs)
-    op_contract.assert_host_never_waits(mask_at_half, inputs[:2])
-    op_contract.assert_runs_on_a_second_stream(mask_at_half, inputs)
-    op_contract.assert_runs_on_a_second_stream(nms_at_half, inputs[:2])
+def test_cuda_synchronization_streams_and_graphs(size: int) -> None:
+    inputs, others = make_inputs(cuda, size=size), make_inputs(cuda, size=size, seed=1)
+    op_contract.assert_no_synchronization(mask_at_half, inputs)
+    op_contract.assert_no_synchronization(mask_at_half, inputs[:2])
+    op_contract.assert_uses_current_stream(mask_at_half, inputs)
+    op_contract.assert_uses_current_stream(nms_at_half, inputs[:2])
     op_contract.assert_graph_capture(mask_at_half, inputs, others)
     op_contract.assert_graph_capture(mask_at_half, inputs[:2], others[:2])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cuda_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
-    for size in (70, 1100, 4200):  # one chunk, several, more than are ranked
-        boxes, scores, idxs = inputs_of("cpu", dtype, size)
+    for size in (70, 1100, 4200):  # one chunk, several chunks, too many for the rank kernel
+        boxes, scores, idxs = make_inputs("cpu", dtype, size)
         there = boxes.to(cuda), scores.to(cuda), idxs.to(cuda)
         assert torch.equal(nms(*there[:2], 0.3).cpu(), nms(boxes, scores, 0.3))
         assert torch.equal(batched_nms(*there, 0.3).cpu(), batched_nms(boxes, scores, idxs, 0.3))

@@ -1,7 +1,7 @@
-"""PCL held to its authors' code: data/pcl_authors.npz has what their PyTorch code (branch 0.4.0) gives.
+"""Comparison with the outputs of the PCL authors' PyTorch code (branch 0.4.0), in data/pcl_authors.npz.
 
-The clusters of 36 random images come from their Python, with its k-means replaced by the exact optimum and
-its sorts by stable ones; the loss, divided by the number of proposals, and gradient come from their C code.
+The file has 36 random images. Clusters were computed by the authors' Python code with an exact k-means and
+stable sorts; the loss (divided by the number of proposals) and its gradient by their C code.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ def golden() -> list[dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_clusters_equal_the_authors(golden: list[dict[str, Tensor]], device: str) -> None:
+def test_clusters_equal_authors_code(golden: list[dict[str, Tensor]], device: str) -> None:
     for image in golden:
         boxes = image["boxes"] + torch.tensor([0.0, 0.0, 1.0, 1.0])  # the authors' corners are inclusive
         found = proposal_clusters(
@@ -43,7 +43,7 @@ def test_clusters_equal_the_authors(golden: list[dict[str, Tensor]], device: str
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_loss_and_gradient_equal_the_authors(golden: list[dict[str, Tensor]], device: str) -> None:
+def test_loss_and_gradient_equal_authors_code(golden: list[dict[str, Tensor]], device: str) -> None:
     for image in golden:
         probs = image["probs"].to(device).requires_grad_()
         rows = (image[name].to(device) for name in ("labels", "weights", "clusters"))

@@ -1,4 +1,4 @@
-"""pcl_loss against its plain reference in float64."""
+"""pcl_loss: comparison with its reference in float64."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_matches_reference(dtype: torch.dtype, counts: list[int] | None, device:
 
 
 @pytest.mark.parametrize("num_rows", [1, 31, 33, 1025, 5000])
-def test_matches_reference_at_many_sizes(num_rows: int, device: torch.device) -> None:
+def test_matches_reference_by_size(num_rows: int, device: torch.device) -> None:
     assert_matches_reference(
         make_case(device, torch.float32, num_rows=num_rows, num_classes=20, num_clusters=50)
     )
@@ -56,7 +56,7 @@ def test_gradcheck(counts: list[int] | None, device: torch.device) -> None:
     assert torch.autograd.gradcheck(lambda p: pcl_loss(p, *case[1:]), probs, nondet_tol=0.0)
 
 
-def test_second_derivative_is_refused(device: torch.device) -> None:
+def test_second_derivative_raises(device: torch.device) -> None:
     case = make_case(device)
     probs = case.probs.requires_grad_()
     (grad,) = torch.autograd.grad(pcl_loss(probs, *case[1:]), probs, create_graph=True)
@@ -111,13 +111,13 @@ def test_counts_may_be_on_any_device(device: torch.device) -> None:
     assert torch.equal(pcl_loss(*case), pcl_loss(*moved))
 
 
-def test_module_is_the_function() -> None:
+def test_module_equals_function() -> None:
     case = make_case()
     assert torch.equal(PCLLoss()(*case), pcl_loss(*case))
     assert repr(PCLLoss()) == "PCLLoss()"
 
 
-def test_an_image_does_not_see_its_batch(device: torch.device) -> None:
+def test_images_are_independent(device: torch.device) -> None:
     case = make_case(device, torch.float32, counts=[300, 200])
     losses, grad = loss_and_grad(case)
     for loss, part, rows in zip(losses, grad.split([300, 200]), (slice(300), slice(300, 500)), strict=True):

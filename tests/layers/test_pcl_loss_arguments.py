@@ -1,4 +1,4 @@
-"""What pcl_loss promises as every op does, and what it refuses."""
+"""pcl_loss: the checks of op_contract.py and invalid arguments."""
 
 import op_contract
 import pytest
@@ -23,7 +23,7 @@ BACKWARD = torch.ops.detector.pcl_loss_backward.default
 
 
 @pytest.mark.parametrize("counts", [None, [11, 26]])
-def test_any_strides(counts: list[int] | None, device: torch.device) -> None:
+def test_any_layout(counts: list[int] | None, device: torch.device) -> None:
     op_contract.assert_any_layout(pcl_loss, differentiable(make_case(device, counts=counts)))
 
 
@@ -35,14 +35,14 @@ def test_expanded_inputs(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_ten_repeats_are_bitwise_equal(dtype: torch.dtype, device: torch.device) -> None:
+def test_reproducible(dtype: torch.dtype, device: torch.device) -> None:
     case = make_case(device, dtype, counts=[2000, 1500], num_classes=20, num_clusters=15)
-    op_contract.assert_repeats_bitwise(pcl_loss, differentiable(case))
+    op_contract.assert_reproducible(pcl_loss, differentiable(case))
 
 
-def test_threads_change_nothing() -> None:
+def test_independent_of_threads() -> None:
     case = make_case(dtype=torch.float32, counts=[5000, 4000, 6000])
-    op_contract.assert_bits_do_not_depend_on_threads(pcl_loss, differentiable(case))
+    op_contract.assert_independent_of_threads(pcl_loss, differentiable(case))
 
 
 @pytest.mark.parametrize("counts", [None, [5, 0, 9]])
@@ -53,7 +53,7 @@ def test_opcheck(dtype: torch.dtype, counts: list[int] | None, device: torch.dev
     _, slopes = FORWARD(*case)
     loss = pcl_loss(*case)
     torch.library.opcheck(FORWARD, (case.probs.clone().requires_grad_(), *case[1:]))
-    # opcheck would differentiate the gradient, which is refused: so no argument requires one
+    # No argument requires a gradient, since second derivatives raise and opcheck would compute them.
     torch.library.opcheck(BACKWARD, (torch.ones_like(loss), case.probs, case.labels, slopes, case.counts))
 
 
@@ -74,16 +74,16 @@ def test_export(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_autocast_keeps_the_dtype_and_computes_in_float32(dtype: torch.dtype, device: torch.device) -> None:
+def test_autocast_computes_in_float32_and_keeps_the_dtype(dtype: torch.dtype, device: torch.device) -> None:
     case = make_case(device, dtype)
-    mixed = case._replace(weights=case.weights.float())  # autocast brings both to float32
+    mixed = case._replace(weights=case.weights.float())  # autocast casts both to float32
     with torch.autocast(device.type, torch.bfloat16):
         loss, grad = loss_and_grad(mixed)
     assert loss.dtype == grad.dtype == dtype
     assert torch.equal(loss, pcl_loss(mixed.probs.float(), *mixed[1:]).to(dtype))
 
 
-# ---- bad input ----
+# ---- invalid arguments ----
 
 
 BAD_VALUES = [
@@ -107,13 +107,13 @@ BAD_VALUES = [
 
 @pytest.mark.parametrize(("case", "message"), BAD_VALUES)
 def test_bad_values(case: Case, message: str, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DETECTOR_VALIDATE", "1")  # a GPU checks values on request only; a CPU always
+    monkeypatch.setenv("DETECTOR_VALIDATE", "1")  # a GPU checks values on request only
     case = Case(*(None if tensor is None else tensor.to(device) for tensor in case))
     with pytest.raises(RuntimeError, match=f"^pcl_loss: {message}"):
         pcl_loss(*case)
 
 
-def test_cpu_checks_values_without_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_always_checks_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETECTOR_VALIDATE", raising=False)
     with pytest.raises(RuntimeError, match="pcl_loss: labels"):
         pcl_loss(*broken("labels", 4, 4))

@@ -1,4 +1,4 @@
-"""pcl_loss_compat, which takes the nine tensors of the original op; and the names of other projects."""
+"""pcl_loss_compat, which has the argument list of the original op, and the exported names."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from detector.layers import pcl_loss_compat
 def original_loss(
     probs, labels, weights, assignment, pc_labels, _pc_probs, _pc_count, pc_weights, im_labels
 ) -> Tensor:
-    """The original's formula, one term at a time, with the cluster means taken from probs."""
+    """The formula of the original code, one term at a time, with cluster means computed from probs."""
     total = probs.new_zeros(())
     for r in range(len(probs)):
         if labels[r] == 0 and im_labels[0]:
@@ -23,7 +23,7 @@ def original_loss(
 
 
 @pytest.mark.parametrize("hidden", [None, 0, 2])
-def test_compat_equals_the_original(hidden: int | None, device: torch.device) -> None:
+def test_compat_equals_original(hidden: int | None, device: torch.device) -> None:
     generator = torch.Generator().manual_seed(0)
     probs = torch.randn(8, 4, generator=generator, dtype=torch.float64).softmax(dim=1)
     im_labels = torch.ones(4)
@@ -34,7 +34,7 @@ def test_compat_equals_the_original(hidden: int | None, device: torch.device) ->
         torch.rand(8, generator=generator, dtype=torch.float64),  # cls_loss_weights
         torch.tensor([2.0, 0, 0, 1, 1, 1, -1, 2]),  # gt_assignment
         torch.tensor([1.0, 2, 3]),  # pc_labels
-        torch.zeros(3),  # pc_probs, not read
+        torch.zeros(3),  # pc_probs, not used
         torch.tensor([2.0, 3, 1]),  # pc_count
         torch.tensor([0.7, 0.2, 1.5], dtype=torch.float64),  # img_cls_loss_weights
         im_labels,
@@ -49,7 +49,5 @@ def test_compat_equals_the_original(hidden: int | None, device: torch.device) ->
         torch.testing.assert_close(torch.autograd.grad(loss * 3, probs), expected_grad)
 
 
-def test_all_names_are_there() -> None:
+def test_all_names_exist() -> None:
     assert all(hasattr(detector.layers, name) for name in detector.layers.__all__)
-    assert detector.layers.ROIPool is detector.layers.RoIPool
-    assert detector.layers.ROIAlign is detector.layers.RoIAlign

@@ -1,4 +1,4 @@
-"""pcl_loss on a GPU: what the CPU gives, and that the host never waits."""
+"""pcl_loss on a GPU: the same results as on the CPU, invalid values, streams, graphs."""
 
 import op_contract
 import pytest
@@ -27,7 +27,7 @@ def test_cuda_equals_cpu(dtype: torch.dtype) -> None:
     torch.testing.assert_close(tuple(tensor.cpu() for tensor in actual), expected)
 
 
-def test_cuda_ignores_impossible_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_ignores_invalid_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETECTOR_VALIDATE", raising=False)
     good = make_case(cuda, num_rows=20, num_clusters=3)
     bad = Case(*(tensor.clone() for tensor in good[:4]))
@@ -41,12 +41,12 @@ def test_cuda_ignores_impossible_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     numbered = torch.where(clusters == -1, -1, clusters.clamp(min=0).unique(return_inverse=True)[1])
     part = Case(good.probs[keep], good.labels[keep], good.weights[keep], numbered)
     part_loss, part_grad = loss_and_grad(part)
-    torch.testing.assert_close(loss, part_loss * 16 / 20)  # R counts ignored rows too
+    torch.testing.assert_close(loss, part_loss * 16 / 20)  # R includes ignored rows
     torch.testing.assert_close(grad[keep], part_grad * 16 / 20)
     assert not grad[ignored].any()
 
 
-def test_cuda_counts_that_do_not_fit() -> None:
+def test_cuda_inconsistent_counts() -> None:
     case = make_case(cuda, num_rows=20)
     for counts, rows in [([12], 12), ([-5, 12], 12), ([12, 2**62], 20), ([], 0)]:
         losses, grad = loss_and_grad(case._replace(counts=torch.tensor(counts, dtype=torch.int64)))
@@ -54,14 +54,14 @@ def test_cuda_counts_that_do_not_fit() -> None:
         assert not grad[rows:].any()
 
 
-def test_cuda_lets_nan_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_nan_propagates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETECTOR_VALIDATE", raising=False)
     for name in ("probs", "weights"):
         case = Case(*(tensor.to(cuda) for tensor in broken(name, 5, torch.nan)[:4]))
         assert pcl_loss(*case).isnan()
 
 
-def test_cuda_arguments_on_two_devices() -> None:
+def test_cuda_mixed_devices_raise() -> None:
     case = make_case(cuda)
     for name in ("labels", "weights", "clusters"):
         with pytest.raises(RuntimeError, match=f"^pcl_loss: {name} is on cpu, but probs is on cuda:0"):
@@ -69,20 +69,20 @@ def test_cuda_arguments_on_two_devices() -> None:
 
 
 @pytest.mark.parametrize("counts", [None, [300, 200]])
-def test_cuda_host_stream_and_graph(counts: list[int] | None) -> None:
+def test_cuda_synchronization_streams_and_graphs(counts: list[int] | None) -> None:
     case, other = (
         differentiable(make_case(cuda, torch.float32, counts=counts, num_rows=500, seed=seed))
         for seed in (0, 1)
     )
-    op_contract.assert_host_never_waits(pcl_loss, case)
+    op_contract.assert_no_synchronization(pcl_loss, case)
     if counts is not None:
         case, other = (c._replace(counts=c.counts.to(cuda)) for c in (case, other))
-    op_contract.assert_host_never_waits(pcl_loss, case)
-    op_contract.assert_runs_on_a_second_stream(pcl_loss, case)
+    op_contract.assert_no_synchronization(pcl_loss, case)
+    op_contract.assert_uses_current_stream(pcl_loss, case)
     op_contract.assert_graph_capture(pcl_loss, case, other)
 
 
-def test_cuda_past_two_to_the_31_elements() -> None:
+def test_cuda_more_than_2_to_31_elements() -> None:
     num_rows, num_columns = 2**27, 17
     assert num_rows * num_columns > 2**31
     probs = torch.full((num_rows, num_columns), 0.5, dtype=torch.float16, device=cuda)
@@ -100,7 +100,7 @@ def test_cuda_past_two_to_the_31_elements() -> None:
     assert grad.count_nonzero() == 2
 
 
-def test_cuda_more_images_than_a_grid_is_high() -> None:
+def test_cuda_more_images_than_grid_rows() -> None:
     counts = torch.zeros(100_000, dtype=torch.int64)
     counts[[0, 70_000, 99_999]] = torch.tensor([10, 20, 7])
     case = make_case("cpu", counts=counts.tolist())

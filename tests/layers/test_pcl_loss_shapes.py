@@ -1,4 +1,4 @@
-"""pcl_loss against its reference on shapes that hypothesis draws."""
+"""Property test: pcl_loss matches its reference on random batches."""
 
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -9,21 +9,21 @@ from detector.layers import pcl_loss, reference
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], int]:
-    """Proposals per image, then label and cluster of each row, then the number of classes."""
+    """Proposals per image, label and cluster of each row, and the number of classes."""
     num_classes = draw(st.integers(1, 6))
     counts = draw(st.lists(st.integers(0, 12), max_size=4))
     labels, clusters = [], []
     for count in counts:
-        of_cluster = draw(st.lists(st.integers(1, num_classes), min_size=count, max_size=count))
+        classes = draw(st.lists(st.integers(1, num_classes), min_size=count, max_size=count))
         chosen = draw(st.lists(st.integers(-1, count - 1), min_size=count, max_size=count))
         clusters += chosen
-        labels += [0 if n == -1 else of_cluster[n] for n in chosen]
+        labels += [0 if n == -1 else classes[n] for n in chosen]
     return counts, labels, clusters, num_classes
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=batches(), seed=st.integers(0, 99))
-def test_matches_reference_on_drawn_shapes(batch: tuple, seed: int, device: torch.device) -> None:
+def test_matches_reference_on_random_shapes(batch: tuple, seed: int, device: torch.device) -> None:
     counts, labels, clusters, num_classes = batch
     generator = torch.Generator().manual_seed(seed)
     rows = len(labels)

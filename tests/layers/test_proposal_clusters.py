@@ -1,4 +1,4 @@
-"""proposal_clusters against its plain reference, bit for bit."""
+"""proposal_clusters: bitwise comparison with its reference."""
 
 from pathlib import Path
 
@@ -20,10 +20,10 @@ def square(x: float) -> list[float]:
 def test_pcl_by_hand(device: torch.device) -> None:
     boxes = torch.tensor(
         [
-            *(square(0), square(1), square(2)),  # a group of three, of one class
+            *(square(0), square(1), square(2)),  # a group of three
             *(square(100), square(101)),  # a group of two
             square(200),  # alone
-            *(square(4), square(8)),  # near the first group, badly scored
+            *(square(4), square(8)),  # near the first group, low scores
             square(300),
         ],
         device=device,
@@ -37,7 +37,7 @@ def test_pcl_by_hand(device: torch.device) -> None:
         method="pcl",
         max_centers=2,
     )
-    # Six are top-ranking. Row 0, of degree 3, wins, with the weight of row 2; then row 3, which leaves one.
+    # Six rows are in the top cluster. Row 0 (degree 3) is selected with the weight of row 2, then row 3.
     assert found.centers.tolist() == [0, -1, -1, 1, -1, -1, -1, -1, -1]
     # IoU with row 0: row 6 6/14, row 7 2/18; with row 3: row 4 9/11
     assert found.clusters.tolist() == [0, 0, 0, 1, 1, -1, -1, -1, -1]
@@ -51,14 +51,14 @@ def test_oicr_by_hand(device: torch.device) -> None:
     scores = torch.tensor([[0.9, 0.1, 0.8], [0.3, 0.2, 0.7], [0.9, 0.3, 0.1]], device=device)
     labels = torch.tensor([[1.0, 0, 1]], device=device)
     found = proposal_clusters(boxes, scores, labels, torch.tensor([3]), method="oicr")
-    # Row 0, the first of the best, is out of the pool when the third class chooses.
+    # Row 0, selected by the first class, is not available to the third class.
     assert found.centers.tolist() == [0, 1, -1]
     assert found.labels.tolist() == [1, 3, 0]
     assert torch.equal(found.weights.cpu(), torch.tensor([0.9, 0.7, 0]))
 
 
-def test_background_that_covers_a_center_by_hand(device: torch.device) -> None:
-    whole, most = [-10.0, -10, 20, 20], [1.0, 0, 30, 10]  # of square(0): all of it, 9 tenths
+def test_ignore_cover_by_hand(device: torch.device) -> None:
+    whole, most = [-10.0, -10, 20, 20], [1.0, 0, 30, 10]  # cover all and 9/10 of square(0)
     boxes = torch.tensor([square(0), whole, most, square(1), square(8), square(100)], device=device)
     scores = torch.tensor([0.9, 0.5, 0.5, 0.5, 0.5, 0.5], device=device)[:, None]
     case = (boxes, scores, torch.ones(1, 1, device=device), torch.tensor([6]))
@@ -67,15 +67,15 @@ def test_background_that_covers_a_center_by_hand(device: torch.device) -> None:
         found = proposal_clusters(*case, method="oicr", ignore_cover=share, cover_iou=least)
         assert found.labels.tolist() == [1, 0, 0, 1, 0, 0]
         weights[share, least] = [round(weight, 1) for weight in found.weights.tolist()]
-    # square(1), which covers nine tenths as well, is a member; square(8) overlaps too little to cover it.
+    # square(1) covers 9/10 too, but is a member; square(8) covers too little.
     assert weights[0, 0] == [0.9, 0.9, 0.9, 0.9, 0.9, 0]
     assert weights[0.9, 0] == [0.9, 0, 0, 0.9, 0.9, 0]
     assert weights[0.95, 0] == [0.9, 0, 0.9, 0.9, 0.9, 0]
-    # The IoU of `whole` is 0.11, that of `most` 0.3.
+    # The IoU of `whole` with the center is 0.11, that of `most` 0.3.
     assert weights[0.9, 0.2] == [0.9, 0.9, 0, 0.9, 0.9, 0]
 
 
-def test_nothing_covers_a_center_without_area(device: torch.device) -> None:
+def test_empty_center_is_never_covered(device: torch.device) -> None:
     boxes = torch.tensor([[5.0, 5, 5, 9], square(0)], device=device)
     scores = torch.tensor([[0.9], [0.1]], device=device)
     case = (boxes, scores, torch.ones(1, 1, device=device), torch.tensor([2]))
@@ -87,12 +87,12 @@ def test_mist_by_hand(device: torch.device) -> None:
     boxes = torch.tensor([square(10 * x) for x in (0, 0.5, 3, 3.9, 6, 9)], device=device)
     scores = torch.tensor([[0.5], [0.6], [0.7], [0.7], [0.6], [0.1]], device=device)
     case = (boxes, scores, torch.ones(1, 1, device=device), torch.tensor([6]))
-    # In the order of the scores: rows 2, 3, 1, 4 | 0, 5. Only rows 0 and 1 overlap by more than 0.2.
+    # By score: rows 2, 3, 1, 4 | 0, 5. Only rows 0 and 1 have an IoU greater than 0.2.
     found = proposal_clusters(*case, method="mist", top_share=0.6)
     assert found.centers.tolist() == [-1, 2, 0, 1, 3, -1]
     found = proposal_clusters(*case, method="mist", top_share=1.0)
     assert found.centers.tolist() == [-1, 2, 0, 1, 3, 4]
-    found = proposal_clusters(*case, method="mist", top_share=0.01, nms_iou=0.0)
+    found = proposal_clusters(*case, method="mist", top_share=0.1, nms_iou=0.0)
     assert found.centers.tolist() == [-1, -1, 0, -1, -1, -1]
 
 
@@ -154,7 +154,7 @@ def test_equals_reference_at_a_real_size(scores: str, method: str, device: torch
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equals_reference_on_recorded_score_maps(method: str, device: torch.device) -> None:
-    """What a detector trained on Toybox gives: recorded by data/record_score_maps.py."""
+    """Scores of a detector trained on Toybox, recorded by data/record_score_maps.py."""
     with np.load(Path(__file__).with_name("data") / "score_maps.npz") as file:
         maps = {name: torch.from_numpy(file[name]) for name in file.files}
     scores = torch.cat([maps["mil"][None], maps["refinements"][:-1, :, 1:]])  # (S, sum R, C)
@@ -168,7 +168,7 @@ def test_equals_reference_on_recorded_score_maps(method: str, device: torch.devi
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_images_do_not_touch_each_other(method: str, device: torch.device) -> None:
+def test_images_are_independent(method: str, device: torch.device) -> None:
     case = make_case([40, 0, 70, 1], positive=0.7).to(device)
     whole = proposal_clusters(*case, method=method)
     sizes = case.counts.tolist()
@@ -182,7 +182,7 @@ def test_images_do_not_touch_each_other(method: str, device: torch.device) -> No
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_streams_do_not_touch_each_other(method: str, device: torch.device) -> None:
+def test_streams_are_independent(method: str, device: torch.device) -> None:
     case = make_case([40, 0, 70, 1], positive=0.7).to(device)
     streams = torch.stack([case.scores, case.scores.flip(0), case.scores.flip(1)]).movedim(0, 1)
     streams = streams.contiguous().movedim(1, 0)  # any strides
@@ -207,7 +207,7 @@ def test_labels_of_any_dtype(dtype: torch.dtype, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_nothing_to_cluster(method: str, device: torch.device) -> None:
+def test_empty(method: str, device: torch.device) -> None:
     for counts, num_classes in [([], 3), ([0], 3), ([0, 0], 3), ([4, 0], 0)]:
         found = proposal_clusters(*make_case(counts, num_classes, positive=1).to(device), method=method)
         assert found.labels.tolist() == [0] * sum(counts)
@@ -234,7 +234,7 @@ def test_more_positive_classes_than_proposals(method: str, device: torch.device)
     assert_same(found, reference.proposal_clusters(*case, method=method))
 
 
-def test_centers_have_no_gradient(device: torch.device) -> None:
+def test_not_differentiable(device: torch.device) -> None:
     case = make_case([30]).to(device)
     found = proposal_clusters(case.boxes, case.scores.requires_grad_(), *case[2:], method="pcl")
     assert not any(tensor.requires_grad for tensor in found)

@@ -1,4 +1,4 @@
-"""What proposal_clusters promises as every op does, and what it refuses."""
+"""proposal_clusters: the checks of op_contract.py and invalid arguments."""
 
 import math
 from functools import partial
@@ -16,17 +16,17 @@ OP = torch.ops.detector.proposal_clusters.default
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_ten_repeats_are_equal(method: str, device: torch.device) -> None:
+def test_reproducible(method: str, device: torch.device) -> None:
     case = make_case([600, 900], boxes="on a grid", scores="few levels", positive=1).to(device)
-    op_contract.assert_repeats_bitwise(partial(proposal_clusters, method=method), case)
+    op_contract.assert_reproducible(partial(proposal_clusters, method=method), case)
 
 
-def test_threads_change_nothing() -> None:
+def test_independent_of_threads() -> None:
     case = several_streams(make_case([300, 200, 400], positive=1))
-    op_contract.assert_bits_do_not_depend_on_threads(partial(proposal_clusters, method="pcl"), case)
+    op_contract.assert_independent_of_threads(partial(proposal_clusters, method="pcl"), case)
 
 
-def test_any_strides(device: torch.device) -> None:
+def test_any_layout(device: torch.device) -> None:
     case = several_streams(make_case([50, 60])).to(device)
     op_contract.assert_any_layout(partial(proposal_clusters, method="pcl"), case)
 
@@ -63,7 +63,7 @@ def test_export(device: torch.device) -> None:
     assert_same(program.module()(*other), proposal_clusters(*other, method="mist"))
 
 
-# ---- bad input ----
+# ---- invalid arguments ----
 
 
 BAD_VALUES = [
@@ -90,13 +90,13 @@ BAD_VALUES = [
 def test_bad_values(
     case: Case, message: str, method: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if device.type == "cuda":  # a GPU checks values on request only; a CPU always
+    if device.type == "cuda":  # a GPU checks values on request only
         monkeypatch.setenv("DETECTOR_VALIDATE", "1")
     with pytest.raises(RuntimeError, match=f"^proposal_clusters: {message}"):
         proposal_clusters(*case.to(device), method=method)
 
 
-def test_more_rows_than_supported(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_proposals(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DETECTOR_VALIDATE", "1")
     case = make_case([65536], 1, positive=1).to(device)
     with pytest.raises(RuntimeError, match=r"^proposal_clusters: counts\[0\] is 65536, expected at most"):
@@ -158,14 +158,14 @@ BAD_OPTIONS += [
 
 
 @pytest.mark.parametrize(("name", "value"), BAD_OPTIONS)
-def test_the_op_itself_refuses_bad_options(name: str, value: float, device: torch.device) -> None:
+def test_bad_options_of_the_op(name: str, value: float, device: torch.device) -> None:
     case = make_case([6, 4], 3).to(device)
     case = case._replace(scores=case.scores[None])
     with pytest.raises(RuntimeError, match=f"^proposal_clusters: {name} is {value:g}, expected"):
         OP(*case, *(GOOD_OPTIONS | {name: value}).values())
 
 
-def test_any_number_of_centers(device: torch.device) -> None:
+def test_huge_max_centers(device: torch.device) -> None:
     case = make_case([60, 40], 3, positive=1).to(device)
     most, more = (proposal_clusters(*case, method="pcl", max_centers=n) for n in (100, 2**40))
     assert_same(more, most)
@@ -173,7 +173,7 @@ def test_any_number_of_centers(device: torch.device) -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_ends_of_the_ranges(method: str, value: float, device: torch.device) -> None:
+def test_boundary_values_of_options(method: str, value: float, device: torch.device) -> None:
     case = make_case([60, 40], 3, positive=1).to(device)
     options = dict.fromkeys(FRACTIONS, value) | {"top_share": 1.0}
     expected = reference.proposal_clusters(*case, method=method, **options)

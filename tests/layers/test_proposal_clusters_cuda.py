@@ -1,4 +1,4 @@
-"""proposal_clusters on a GPU: what the CPU gives, and that the host never waits."""
+"""proposal_clusters on a GPU: the same results as on the CPU, invalid values, streams, graphs."""
 
 import math
 from functools import partial
@@ -34,32 +34,32 @@ def test_cuda_at_the_largest_size(counts_on: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_cuda_of_more_rows_than_shared_memory_holds(method: str) -> None:
+def test_cuda_scores_larger_than_shared_memory(method: str) -> None:
     case = make_case([50_000, 300], 2, scores="peaked", positive=1)
-    case.scores[:50_000:50] = 0.9 + 0.1 * case.scores[:50_000:50]  # the top cluster is of about a thousand
+    case.scores[:50_000:50] = 0.9 + 0.1 * case.scores[:50_000:50]  # the top cluster has about 1,000 members
     options = {"method": method, "top_share": 0.02}
     assert_same(proposal_clusters(*case.to(cuda), **options), proposal_clusters(*case, **options))
 
 
 @pytest.mark.parametrize("method", ["pcl", "mist"])
 @pytest.mark.parametrize("boxes", ["anywhere", "on a grid"])
-def test_cuda_of_more_nodes_than_shared_memory_holds(boxes: str, method: str) -> None:
-    """Each row is a node; the images are few, so that several blocks share one."""
+def test_cuda_graph_larger_than_shared_memory(boxes: str, method: str) -> None:
+    """Every row is a node, and several blocks share an image because there are few."""
     case = make_case([6500, 5900], 2, boxes=boxes, scores="all equal", positive=1)
     options = {"method": method, "top_share": 1.0}
     assert_same(proposal_clusters(*case.to(cuda), **options), proposal_clusters(*case, **options))
 
 
 @pytest.mark.parametrize("method", ["pcl", "mist"])
-def test_cuda_without_space_for_the_graph(method: str) -> None:
-    """So many images that the share of one is less than the graph of the only one with rows."""
+def test_cuda_graph_larger_than_its_workspace(method: str) -> None:
+    """With this many images, the workspace per image is less than the graph of the only image with rows."""
     case = make_case([3000] + [0] * 20_000, 1, scores="all equal", positive=1)
     options = {"method": method, "top_share": 1.0}
     assert_same(proposal_clusters(*case.to(cuda), **options), proposal_clusters(*case, **options))
 
 
 @pytest.mark.parametrize("num_images", [1, 6, 20, 60, 200])
-def test_cuda_by_teams_of_every_size(num_images: int) -> None:
+def test_cuda_cluster_sizes(num_images: int) -> None:
     case = make_case([1] + [300] * num_images, 2, boxes="on a grid", positive=1)
     for method in METHODS:
         expected = proposal_clusters(*case, method=method)
@@ -72,7 +72,7 @@ def test_cuda_many_images() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_cuda_shows_bad_values_as_nan(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_invalid_values_give_nan_weights(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETECTOR_VALIDATE", raising=False)
     rows = {"scores": slice(7, 8), "boxes": slice(6, 7), "image_labels": slice(6, 10), "counts": slice(0, 10)}
     for name, index, value in [
@@ -103,7 +103,7 @@ def test_cuda_counts_on_the_cpu_are_checked() -> None:
         proposal_clusters(*on_gpu, method="pcl")
 
 
-def test_cuda_arguments_on_two_devices() -> None:
+def test_cuda_mixed_devices_raise() -> None:
     case = make_case([6, 4], 3)
     with pytest.raises(RuntimeError, match=r"^proposal_clusters: scores is on cpu, but boxes is on cuda:0"):
         proposal_clusters(*case.to(cuda)._replace(scores=case.scores), method="pcl")
@@ -115,14 +115,14 @@ def test_cuda_arguments_on_two_devices() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_cuda_host_stream_and_graph(method: str) -> None:
+def test_cuda_synchronization_streams_and_graphs(method: str) -> None:
     function = partial(proposal_clusters, method=method)
     case = make_case([300, 200], positive=1)
     other = make_case([210, 290], positive=1, scores="peaked", seed=1).to(cuda)
     on_gpu = case.to(cuda)
-    op_contract.assert_host_never_waits(function, on_gpu)
-    op_contract.assert_host_never_waits(function, on_gpu._replace(counts=case.counts))
-    op_contract.assert_runs_on_a_second_stream(function, on_gpu)
+    op_contract.assert_no_synchronization(function, on_gpu)
+    op_contract.assert_no_synchronization(function, on_gpu._replace(counts=case.counts))
+    op_contract.assert_uses_current_stream(function, on_gpu)
     op_contract.assert_graph_capture(function, on_gpu, other)
 
 

@@ -1,4 +1,4 @@
-"""The 3-means of proposal_clusters: the optimum, by brute force and beside scikit-learn."""
+"""The 3-means of proposal_clusters, compared with brute force and with scikit-learn."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from detector.layers.reference_clusters import top_ranking
 
 
 def top_count_of_op(scores: Tensor) -> int:
-    """The size of the top cluster: of equal boxes the first top-ranking one becomes the center."""
+    """Size of the top cluster. All boxes are equal, so its first member is the center."""
     ascending = scores.sort()[0]
     boxes = torch.tensor([[0.0, 0, 10, 10]]).expand(len(scores), 4)
     found = proposal_clusters(
@@ -26,7 +26,7 @@ def inertia(scores: np.ndarray, sizes: tuple[int, ...]) -> float:
 
 
 def best_inertia(scores: np.ndarray, top: int | None = None) -> float:
-    """The least inertia of three intervals, the highest of `top` scores if that is given; by brute force."""
+    """The smallest inertia of three intervals by brute force; `top`: the size of the highest interval."""
     count = len(scores)
     highs = range(1, count - 1) if top is None else [top]
     return min(
@@ -34,7 +34,7 @@ def best_inertia(scores: np.ndarray, top: int | None = None) -> float:
     )
 
 
-def test_three_means_is_the_optimum() -> None:
+def test_three_means_is_optimal() -> None:
     draw = np.random.default_rng(0)
     for _ in range(300):
         count = int(draw.integers(3, 12))
@@ -48,9 +48,9 @@ def test_three_means_is_never_worse_than_scikit_learn() -> None:
     draw = np.random.default_rng(0)
     for number in range(60):
         scores = draw.random(int(draw.integers(4, 60))) ** int(draw.choice([1, 4, 20]))
-        peer = cluster.KMeans(n_clusters=3, n_init=3, random_state=number).fit(scores[:, None])
+        baseline = cluster.KMeans(n_clusters=3, n_init=3, random_state=number).fit(scores[:, None])
         top = top_count_of_op(torch.from_numpy(scores))
-        assert best_inertia(scores, top) <= peer.inertia_ + 1e-12
+        assert best_inertia(scores, top) <= baseline.inertia_ + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_three_means_is_never_worse_than_scikit_learn() -> None:
         ([0.5, 0.5], 2),
         ([0.5, 0.25], 1),
         ([0.5, 0.25, 0.5], 2),
-        ([0.125, 0.25, 0.375, 0.5], 1),  # any two neighbors may share a cluster
+        ([0.125, 0.25, 0.375, 0.5], 1),  # all three partitions are optimal
         ([0.125, 0.25, 0.25, 0.5, 0.5, 0.5], 3),
-        ([1e-12, 1e-10, 0.5], 1),  # below 1e-9 scores are equal
-        ([1.0, 2.0, 0.5, 0.25], 2),  # above 1 too
+        ([1e-12, 1e-10, 0.5], 1),  # scores below 1e-9 are equal after clamping
+        ([1.0, 2.0, 0.5, 0.25], 2),  # and scores above 1
     ],
 )
 def test_three_means_ties(scores: list[float], expected: int) -> None:
@@ -75,6 +75,6 @@ def test_three_means_ties(scores: list[float], expected: int) -> None:
 
 
 def test_three_means_of_nearly_equal_scores() -> None:
-    # what a score differs by, 2^-50, is lost in the sum of squares of the scores themselves
+    # Differences of 2^-50 would be lost in a sum of squares of the scores.
     steps = torch.tensor([0, 1, 2, 10, 11, 12, 30, 31], dtype=torch.float64)
     assert top_count_of_op(0.5 + steps * 2**-50) == 2

@@ -1,4 +1,4 @@
-"""quick_gelu against its plain reference in float64, and all that every op promises."""
+"""quick_gelu: comparison with its reference, and the checks of op_contract.py."""
 
 from functools import partial
 
@@ -10,19 +10,18 @@ from op_contract import (
     DTYPES,
     assert_any_layout,
     assert_autocast_keeps_dtype,
-    assert_bits_do_not_depend_on_threads,
     assert_compiles,
     assert_equal,
     assert_graph_capture,
-    assert_host_never_waits,
+    assert_independent_of_threads,
     assert_matches_reference,
-    assert_repeats_bitwise,
-    assert_runs_on_a_second_stream,
+    assert_no_synchronization,
+    assert_reproducible,
+    assert_uses_current_stream,
     outputs_and_gradients,
     random,
 )
 
-import detector.layers
 from detector import _C
 from detector.layers import QuickGELU, quick_gelu, reference
 
@@ -30,7 +29,7 @@ FORWARD = torch.ops.detector.quick_gelu_forward.default
 BACKWARD = torch.ops.detector.quick_gelu_backward.default
 
 
-# ---- what it computes ----
+# ---- values and gradients ----
 
 
 def test_by_hand(device: torch.device) -> None:
@@ -47,23 +46,23 @@ def test_matches_reference(dtype: torch.dtype, shape: tuple[int, ...], device: t
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shape=st.lists(st.integers(0, 9), max_size=5), seed=st.integers(0, 99), scale=st.floats(0.01, 100))
-def test_matches_reference_on_drawn_shapes(
+def test_matches_reference_on_random_shapes(
     shape: list[int], seed: int, scale: float, device: torch.device
 ) -> None:
     input = (random(*shape, device=device, seed=seed).detach() * scale).requires_grad_()
     assert_matches_reference(quick_gelu, reference.quick_gelu, [input])
 
 
-def test_float32_is_as_exact_as_its_argument(device: torch.device) -> None:
+def test_float32_accuracy(device: torch.device) -> None:
     input = torch.linspace(-50, 50, 1_000_001, device=device)
     exact = reference.quick_gelu(input.double())
-    # 1.702 x is rounded to 2^-24 of itself, which the exponential turns into as large a relative error
+    # The rounding error of 1.702 x becomes a relative error of the exponential.
     bound = exact.abs() * (1.702 * input.double().abs() + 6) * 2.0**-23 + 1e-36
     assert bool(((quick_gelu(input) - exact).abs() <= bound).all())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_extreme_and_not_finite_input(dtype: torch.dtype, device: torch.device) -> None:
+def test_extreme_and_nan_input(dtype: torch.dtype, device: torch.device) -> None:
     values = [torch.nan, 0.0, -0.0, 6e4, -6e4, 88.0, -88.0, 60.0, -60.0, 1e-7]
     input = torch.tensor(values, dtype=dtype, device=device).requires_grad_()
     assert_matches_reference(quick_gelu, reference.quick_gelu, [input], equal_nan=True, atol=1e-6, rtol=1e-2)
@@ -71,16 +70,14 @@ def test_extreme_and_not_finite_input(dtype: torch.dtype, device: torch.device) 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients_of_both_orders_are_finite_up_to_the_largest_numbers(
-    dtype: torch.dtype, device: torch.device
-) -> None:
+def test_first_and_second_derivatives_are_finite(dtype: torch.dtype, device: torch.device) -> None:
     largest = torch.finfo(dtype).max
     shares = torch.tensor([1, 0.99, 0.6, 0.5875, 0.58, 0.3, 1e-3, 1e-5], dtype=torch.float64, device=device)
     exact = torch.cat([largest * shares, -largest * shares])  # 1.702 x overflows above a share of 0.5875
     input = exact.to(dtype).requires_grad_()
     (grad,) = torch.autograd.grad(quick_gelu(input).sum(), input, create_graph=True)
     (second,) = torch.autograd.grad(grad.sum(), input)
-    if dtype == torch.float64:  # no wider type; all but the last shares are far where the slope is constant
+    if dtype == torch.float64:  # no wider type; the derivative is 0 or 1 at these values
         expected, curve = (input > 0).double(), torch.zeros_like(input)
     else:
         wide = input.detach().double().requires_grad_()
@@ -105,13 +102,13 @@ def test_empty(device: torch.device) -> None:
     assert output.shape == grad.shape == (3, 0, 2)
 
 
-def test_module_is_the_function() -> None:
+def test_module_equals_function() -> None:
     input = random(5, 3)
     assert torch.equal(QuickGELU()(input), quick_gelu(input))
     assert repr(QuickGELU()) == "QuickGELU()"
 
 
-def test_gradients_of_both_orders(device: torch.device) -> None:
+def test_gradcheck(device: torch.device) -> None:
     input = random(3, 4, device=device)
     assert torch.autograd.gradcheck(quick_gelu, input, nondet_tol=0.0)
     assert torch.autograd.gradgradcheck(quick_gelu, input, nondet_tol=0.0)
@@ -135,7 +132,7 @@ def test_any_layout(dtype: torch.dtype, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 1, 0, 2), (1, 0, 2, 3)])
-def test_dense_layouts_are_kept_and_not_copied(order: tuple[int, ...], device: torch.device) -> None:
+def test_dense_layouts_are_kept_without_copies(order: tuple[int, ...], device: torch.device) -> None:
     input = random(3, 5, 4, 6, device=device, requires_grad=False).permute(order).requires_grad_()
     output, grad = outputs_and_gradients(quick_gelu, [input])
     assert output.stride() == grad.stride() == input.stride()
@@ -144,25 +141,25 @@ def test_dense_layouts_are_kept_and_not_copied(order: tuple[int, ...], device: t
     assert not {"aten::copy_", "aten::clone"} & {event.name for event in profile.events()}
 
 
-def test_memory_that_starts_between_packs(device: torch.device) -> None:
+def test_unaligned_memory(device: torch.device) -> None:
     base = random(4100, dtype=torch.float32, device=device)
     for start in (1, 2, 3):
         assert_matches_reference(quick_gelu, reference.quick_gelu, [base.detach()[start:].requires_grad_()])
 
 
-# ---- the same bits ----
+# ---- reproducibility ----
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_ten_repeats_are_bitwise_equal(dtype: torch.dtype, device: torch.device) -> None:
-    assert_repeats_bitwise(quick_gelu, [random(70001, dtype=dtype, device=device)])
+def test_reproducible(dtype: torch.dtype, device: torch.device) -> None:
+    assert_reproducible(quick_gelu, [random(70001, dtype=dtype, device=device)])
 
 
-def test_bits_do_not_depend_on_threads() -> None:
-    assert_bits_do_not_depend_on_threads(quick_gelu, [random(300_001, dtype=torch.float32)])
+def test_independent_of_threads() -> None:
+    assert_independent_of_threads(quick_gelu, [random(300_001, dtype=torch.float32)])
 
 
-# ---- torch's machinery ----
+# ---- torch.library, compile, export, autocast ----
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -186,7 +183,7 @@ def test_autocast_keeps_dtype(device: torch.device) -> None:
     assert_autocast_keeps_dtype(quick_gelu, [random(5, 7, device=device)], device)
 
 
-# ---- bad input ----
+# ---- invalid arguments ----
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
@@ -206,11 +203,11 @@ def test_bad_backward_arguments(device: torch.device) -> None:
             _C.quick_gelu_backward(grad, input)
 
 
-# ---- on a GPU ----
+# ---- CUDA ----
 
 
 @pytest.mark.cuda
-def test_cuda_bad_device() -> None:
+def test_cuda_mixed_devices_raise() -> None:
     input = torch.zeros(3)
     with pytest.raises(RuntimeError, match="quick_gelu_backward: grad is on cpu, but input is on cuda:0"):
         _C.quick_gelu_backward(input, input.cuda())
@@ -227,10 +224,10 @@ def test_cuda_equals_cpu(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.cuda
-def test_cuda_streams_graphs_and_no_wait() -> None:
+def test_cuda_synchronization_streams_and_graphs() -> None:
     input, other = (random(3, 1001, device="cuda", seed=seed) for seed in (0, 1))
-    assert_host_never_waits(quick_gelu, [input])
-    assert_runs_on_a_second_stream(quick_gelu, [input])
+    assert_no_synchronization(quick_gelu, [input])
+    assert_uses_current_stream(quick_gelu, [input])
     assert_graph_capture(quick_gelu, [input], [other])
 
 
@@ -247,10 +244,6 @@ def test_cuda_more_than_2_to_31_elements() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cuda_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
-    for size, start in ((5, 0), (4101, 0), (4101, 1)):  # less than a pack, several blocks, single elements
+    for size, start in ((5, 0), (4101, 0), (4101, 1)):  # less than a vector, several blocks, unaligned
         input = random(start + size, dtype=dtype, device="cuda").detach()[start:].requires_grad_()
         assert_matches_reference(quick_gelu, reference.quick_gelu, [input])
-
-
-def test_names_are_exported() -> None:
-    assert {"QuickGELU", "quick_gelu"} <= set(detector.layers.__all__)

@@ -1,24 +1,17 @@
-"""roi_align: its values beside torchvision's and by hand. What both RoI ops promise: test_roi_ops.py."""
+"""roi_align: comparison with torchvision and values computed by hand. See also test_roi_ops.py."""
 
 import pytest
 import torch
 import torchvision
-from roi_cases import features, make_boxes
+from roi_cases import features, make_boxes, values_and_gradient
 from torch import Tensor
 
 from detector.layers import roi_align
 
 
-def values_and_gradient(function, input: Tensor, *arguments: object) -> tuple[Tensor, Tensor]:
-    input = input.detach().requires_grad_()
-    pooled = function(input, *arguments)
-    upstream = torch.linspace(-1, 2, pooled.numel(), dtype=torch.float64).view(pooled.shape).to(input)
-    return pooled.detach(), torch.autograd.grad(pooled, input, upstream)[0]
-
-
 def samples_near_an_edge(boxes: Tensor, size: tuple[int, int], bins: tuple[int, int], scale: float,
                          sampling_ratio: int, aligned: bool) -> Tensor:  # fmt: skip
-    """(R,), which boxes have a sample where the last bit decides whether it is inside."""
+    """Mask (R,) of boxes with a sample so close to an edge that rounding decides whether it is inside."""
     near = torch.zeros(len(boxes), dtype=torch.bool, device=boxes.device)
     for axis in range(2):
         start, end = (boxes.double()[:, [2 - axis, 4 - axis]] * scale - (0.5 if aligned else 0.0)).T
@@ -42,15 +35,14 @@ def samples_near_an_edge(boxes: Tensor, size: tuple[int, int], bins: tuple[int, 
 def test_equals_torchvision(
     dtype: torch.dtype, output_size: tuple[int, int], sampling_ratio: int, aligned: bool, device: torch.device
 ) -> None:
-    # torchvision cannot sample an inverted box adaptively: it asks for a negative number of samples.
+    # torchvision does not support inverted boxes with adaptive sampling: the number of samples is negative.
     inverted = not (aligned and sampling_ratio == 0)
     exact = device.type == "cpu" or dtype == torch.float64 or sampling_ratio == 2
     for seed, size in enumerate([(9, 13), (20, 6)]):
         input = features(3, 4, *size, dtype=dtype, device=device)
         boxes = make_boxes(2500, 3, size, dtype=dtype, device=device, seed=seed, inverted=inverted)
-        # Where a coordinate is divided by other than a power of two, a GPU's differs in its last bits, and so
-        # do values, by up to 4.2e-6 here: torchvision's on a GPU differ from its own on a CPU by 4.5e-6, and
-        # both from float64's by 5.0e-6. Sums in torchvision's order changed none of this.
+        # Division by other than a power of two differs in the last bits on a GPU. The values here differ by
+        # up to 4.2e-6; those of torchvision on a GPU and on a CPU differ by 4.5e-6 from each other.
         if not exact:
             options = (size, output_size, 0.5, sampling_ratio, aligned)
             boxes = boxes[~samples_near_an_edge(boxes, *options)]
@@ -59,7 +51,7 @@ def test_equals_torchvision(
         expected = values_and_gradient(torchvision.ops.roi_align, *arguments)
         tolerance = 1e-12 if dtype == torch.float64 else 1e-6 if exact else 1e-5
         torch.testing.assert_close(actual[0], expected[0], rtol=tolerance, atol=tolerance)
-        # A cell sums up to 10^5 terms, here in another order.
+        # The gradient of a cell is a sum of up to 10^5 terms, in another order.
         tolerance = (1e-11 if dtype == torch.float64 else 5e-5) * float(expected[1].abs().max())
         torch.testing.assert_close(actual[1], expected[1], rtol=0, atol=tolerance)
 
@@ -67,7 +59,7 @@ def test_equals_torchvision(
 def test_by_hand(device: torch.device) -> None:
     input = torch.arange(12.0, device=device).reshape(1, 1, 3, 4).requires_grad_()  # value 4 y + x
     boxes = torch.tensor([[0.0, 1, 0, 3, 2]], device=device)
-    # One sample a bin, in its middle: x 1.5 and 2.5, y 0.5 and 1.5; half a cell less when aligned.
+    # One sample at the center of each bin: x 1.5 and 2.5, y 0.5 and 1.5; half a cell less with `aligned`.
     pooled = roi_align(input, boxes, 2, sampling_ratio=1)
     assert pooled.tolist() == [[[[3.5, 4.5], [7.5, 8.5]]]]
     assert roi_align(input, boxes, 2, sampling_ratio=1, aligned=True).tolist() == [[[[1, 2], [5, 6]]]]
@@ -75,7 +67,7 @@ def test_by_hand(device: torch.device) -> None:
     assert grad.tolist() == [[[[0, 1, 2, 1], [0, 2, 4, 2], [0, 1, 2, 1]]]]
 
 
-def test_samples_outside(device: torch.device) -> None:
+def test_samples_outside_of_the_input(device: torch.device) -> None:
     input = torch.ones(1, 1, 4, 4, device=device)
     for x, expected in [(-1.01, 0), (-1, 1), (4, 1), (4.01, 0)]:
         box = torch.tensor([[0, x - 0.5, 1, x + 0.5, 2]], device=device)  # one sample, at x
@@ -83,7 +75,7 @@ def test_samples_outside(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("sampling_ratio", [0, 2])
-def test_infinite_cells_outside_the_samples_do_not_count(sampling_ratio: int, device: torch.device) -> None:
+def test_nan_outside_of_the_samples_is_not_read(sampling_ratio: int, device: torch.device) -> None:
     input = torch.ones(1, 1, 4, 4, device=device)
     input[0, 0, 0, 0] = torch.nan
     boxes = torch.tensor([[0.0, -9, -9, -5, -5], [0, 2, 2, 3, 3]], device=device)
@@ -99,8 +91,8 @@ def test_inverted_boxes_without_samples_give_zero(device: torch.device) -> None:
     assert not grad.any()
 
 
-def test_adaptive_samples_of_boundless_boxes_are_few(device: torch.device) -> None:
-    """10^9 cells wide: only the samples near the image are visited."""
+def test_huge_adaptive_boxes_are_fast(device: torch.device) -> None:
+    """The box is 10^9 cells wide; only the samples near the image are visited."""
     input = features(1, 2, 5, 6, device=device)
     boxes = torch.tensor([[0, -1e9, -1e9, 1e9, 1e9]], dtype=torch.float64, device=device)
     values, grad = values_and_gradient(roi_align, input, boxes, 1, 1.0, 0, True)
@@ -110,11 +102,11 @@ def test_adaptive_samples_of_boundless_boxes_are_few(device: torch.device) -> No
 
 
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
-def test_infinite_gradients_stay_where_they_weigh(value: float, device: torch.device) -> None:
-    """A GPU adds weights of zero too, until it meets one of these."""
+def test_nan_and_inf_gradients_stay_local(value: float, device: torch.device) -> None:
+    """The GPU kernel must not multiply NaN or infinity by weights of zero."""
     input = features(1, 4, 16, 16, device=device)
     boxes = torch.tensor([[0.0, 1, 1, 15, 15], [0, 4, 4, 8, 8]], dtype=torch.float64, device=device)
-    pooled = roi_align(input, boxes, (2, 2), 1.0, 1, True)  # one sample a bin
+    pooled = roi_align(input, boxes, (2, 2), 1.0, 1, True)  # one sample per bin
     upstream = torch.ones_like(pooled)
     upstream[1, 2, 0, 1] = value  # at y 4.5, x 6.5
     (grad,) = torch.autograd.grad(pooled, input, upstream)
@@ -126,8 +118,8 @@ def test_infinite_gradients_stay_where_they_weigh(value: float, device: torch.de
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("size", [(240, 245), (170, 170), (100, 110), (50, 60)])
-def test_cuda_every_way_to_hold_an_image(size: tuple[int, int]) -> None:
-    """From too large for shared memory to four float32 channels at a time."""
+def test_cuda_image_sizes(size: tuple[int, int]) -> None:
+    """From images larger than shared memory to four float32 channels at a time."""
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         boxes = make_boxes(60, 2, size, dtype=wide)

@@ -1,4 +1,4 @@
-"""All that roi_pool and roi_align both promise, against their references."""
+"""roi_pool and roi_align: comparison with their references, and the checks of op_contract.py."""
 
 import op_contract
 import pytest
@@ -50,7 +50,7 @@ def test_matches_reference(op: Op, dtype: torch.dtype, channels_last: bool, devi
     number=st.integers(1, 40),
     seed=st.integers(0, 99),
 )
-def test_matches_reference_on_drawn_shapes(
+def test_matches_reference_on_random_shapes(
     op: Op, shape, output_size, number: int, seed: int, device
 ) -> None:
     boxes = make_boxes(number, shape[0], shape[2:], seed=seed, device=device)
@@ -62,7 +62,7 @@ def test_matches_reference_on_drawn_shapes(
     op_contract.assert_matches_reference(ours, reference, [input])
 
 
-def test_forms_of_boxes(op: Op, device: torch.device) -> None:
+def test_box_formats(op: Op, device: torch.device) -> None:
     input = features(2, 3, 9, 13, device=device)
     boxes = make_boxes(20, device=device)
     boxes = boxes[boxes[:, 0].argsort(stable=True)]
@@ -77,8 +77,8 @@ def test_forms_of_boxes(op: Op, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_features_with_exact_boxes(op: Op, dtype: torch.dtype, device: torch.device) -> None:
-    """1001.3 is no half number: the boxes stay float32."""
+def test_half_precision_features_with_float32_boxes(op: Op, dtype: torch.dtype, device: torch.device) -> None:
+    """Half precision cannot represent 1001.3, so this fails if boxes are converted to it."""
     input = features(1, 3, 9, 13, dtype=dtype, device=device)
     boxes = torch.tensor([[1000.7, 1001.3, 1010.1, 1009.6]], device=device)
     shifted = (boxes - 1000).to(device)
@@ -90,12 +90,12 @@ def test_half_features_with_exact_boxes(op: Op, dtype: torch.dtype, device: torc
     torch.testing.assert_close(function(far, [boxes], 2, **options), expected.to(dtype), rtol=2e-2, atol=2e-2)
 
 
-def test_module_is_the_function(op: Op) -> None:
+def test_module_equals_function(op: Op) -> None:
     input, boxes = features(2, 3, 9, 13), make_boxes(20)
     assert torch.equal(op.module(input, boxes), op.function(input, boxes, (2, 3)))
 
 
-def test_repr_is_torchvisions() -> None:
+def test_repr_equals_torchvision() -> None:
     layers, ops = detector.layers, torchvision.ops
     assert repr(layers.RoIPool(7, 0.5)) == repr(ops.RoIPool(7, 0.5))
     assert repr(layers.RoIAlign((7, 3), 0.5, 2, True)) == repr(ops.RoIAlign((7, 3), 0.5, 2, True))
@@ -114,7 +114,7 @@ def test_empty(op: Op, shape: tuple[int, ...], device: torch.device) -> None:
     assert not grad.any()
 
 
-def test_boxes_are_constants(op: Op, device: torch.device) -> None:
+def test_boxes_have_no_gradient(op: Op, device: torch.device) -> None:
     boxes = make_boxes(6, device=device).requires_grad_()
     input = features(2, 3, 9, 13, device=device)
     op.function(input, boxes, 2).sum().backward()
@@ -133,7 +133,7 @@ def test_gradcheck(op: Op, channels_last: bool, device: torch.device) -> None:
     assert torch.autograd.gradgradcheck(function, input, nondet_tol=0.0)
 
 
-def test_more_bins_and_channels_than_are_worked_on_together(op: Op, device: torch.device) -> None:
+def test_many_bins_and_channels(op: Op, device: torch.device) -> None:
     boxes = make_boxes(3, device=device)
     for channels_last in (False, True):
         input = features(2, 70, 9, 13, channels_last=channels_last, device=device)
@@ -141,11 +141,11 @@ def test_more_bins_and_channels_than_are_worked_on_together(op: Op, device: torc
         op_contract.assert_matches_reference(ours, reference, [input])
 
 
-def test_scratch_memory_does_not_grow_with_the_bins(op: Op, device: torch.device) -> None:
+def test_workspace_is_independent_of_output_size(op: Op, device: torch.device) -> None:
     input = features(2, 1, 9, 13, dtype=torch.float32, device=device).detach()
     boxes = make_boxes(1, dtype=torch.float32, device=device)
     size = 1500
-    written = 8 * size**2  # values and, of roi_pool, cells
+    written = 8 * size**2  # values and, for roi_pool, argmax
     with op_contract.peak_memory(most=written + 60e6):
         op.function(input, boxes, size)
 
@@ -160,7 +160,7 @@ def test_boxes_far_outside(op: Op, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_a_scale_that_the_coordinates_cannot_hold(op: Op, dtype: torch.dtype, device: torch.device) -> None:
+def test_spatial_scale_overflow(op: Op, dtype: torch.dtype, device: torch.device) -> None:
     input, boxes = features(2, 3, 9, 13, dtype=dtype, device=device), make_boxes(6, dtype=torch.float32)
     with pytest.raises(
         RuntimeError, match=r"spatial_scale is 1e\+300, expected a positive number up to 3\.4"
@@ -168,13 +168,13 @@ def test_a_scale_that_the_coordinates_cannot_hold(op: Op, dtype: torch.dtype, de
         op.function(input, boxes.to(device), 2, spatial_scale=1e300)
 
 
-def test_features_may_change_after_the_call(op: Op, device: torch.device) -> None:
+def test_features_are_not_saved_for_backward(op: Op, device: torch.device) -> None:
     input = features(2, 3, 9, 13, device=device)
     boxes = make_boxes(6, device=device)
     (expected,) = torch.autograd.grad(op.function(input, boxes, 2).sum(), input)
     changed = input * 1
     pooled = op.function(changed, boxes, 2)
-    changed.mul_(2)  # the features are not kept for the backward pass
+    changed.mul_(2)  # the backward pass does not need the features
     (grad,) = torch.autograd.grad(pooled.sum(), input)
     assert torch.equal(grad, expected)
 
@@ -191,7 +191,7 @@ def test_any_layout(op: Op, device: torch.device) -> None:
         op_contract.assert_equal([op.function(input, copy, 2)], [expected], layout)
 
 
-def test_channels_last_stays(op: Op, device: torch.device) -> None:
+def test_channels_last_is_kept(op: Op, device: torch.device) -> None:
     input = features(2, 5, 9, 13, channels_last=True, device=device)
     pooled = op.function(input, make_boxes(6, device=device), 2)
     assert pooled.is_contiguous(memory_format=torch.channels_last)
@@ -200,33 +200,33 @@ def test_channels_last_stays(op: Op, device: torch.device) -> None:
     assert op.function(input.contiguous(), make_boxes(6, device=device), 2).is_contiguous()
 
 
-# ---- the same bits ----
+# ---- reproducibility ----
 
 
 @pytest.mark.parametrize("dtype", op_contract.DTYPES)
-def test_ten_repeats_are_bitwise_equal(op: Op, dtype: torch.dtype, device: torch.device) -> None:
+def test_reproducible(op: Op, dtype: torch.dtype, device: torch.device) -> None:
     boxes = make_boxes(300, device=device)
     for channels_last in (False, True):
         input = features(2, 37, 9, 13, dtype=dtype, channels_last=channels_last, device=device)
-        op_contract.assert_repeats_bitwise(with_boxes(op.function, boxes, 7), [input])
+        op_contract.assert_reproducible(with_boxes(op.function, boxes, 7), [input])
 
 
-def test_bits_do_not_depend_on_threads(op: Op) -> None:
+def test_independent_of_threads(op: Op) -> None:
     function = with_boxes(op.function, make_boxes(300, dtype=torch.float32), 7)
-    op_contract.assert_bits_do_not_depend_on_threads(function, [features(2, 70, 9, 13, dtype=torch.float32)])
+    op_contract.assert_independent_of_threads(function, [features(2, 70, 9, 13, dtype=torch.float32)])
 
 
 def test_deterministic_algorithms(op: Op, device: torch.device) -> None:
     boxes = make_boxes(60, device=device)
     input = features(2, 5, 9, 13, device=device)
-    torch.use_deterministic_algorithms(True)  # an op that is not raises
+    torch.use_deterministic_algorithms(True)  # raises for nondeterministic ops
     try:
         op_contract.outputs_and_gradients(with_boxes(op.function, boxes), [input])
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-# ---- torch's machinery ----
+# ---- torch.library, compile, export, autocast ----
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -262,7 +262,7 @@ def test_autocast(op: Op, device: torch.device) -> None:
     op_contract.assert_autocast_keeps_dtype(lambda i, b: op.function(i, b, 2), inputs, device)
 
 
-# ---- bad input ----
+# ---- invalid arguments ----
 
 
 BAD_VALUES = [
@@ -276,7 +276,7 @@ BAD_VALUES = [
 
 @pytest.mark.parametrize(("row", "column", "value", "message"), BAD_VALUES)
 def test_bad_values(op: Op, row: int, column: int, value: float, message: str, device, monkeypatch) -> None:
-    monkeypatch.setenv("DETECTOR_VALIDATE", "1")  # a GPU checks values on request only; a CPU always
+    monkeypatch.setenv("DETECTOR_VALIDATE", "1")  # a GPU checks values on request only
     boxes = make_boxes(6, device=device)
     boxes[row, column] = value
     with pytest.raises(RuntimeError, match=f"^{op.name}: {message}"):
@@ -314,7 +314,7 @@ def test_bad_python_arguments(op: Op) -> None:
     input = features(2, 3, 9, 13)
     with pytest.raises(ValueError, match=r"boxes\[1\] has shape \(6, 5\), expected \(L, 4\)"):
         op.function(input, [torch.zeros(2, 4), torch.zeros(6, 5)], 2)
-    with pytest.raises(TypeError, match="boxes is int, expected a Tensor or a list of them"):
+    with pytest.raises(TypeError, match="boxes is int, expected a Tensor"):
         op.function(input, 3, 2)
     with pytest.raises(
         ValueError, match=r"output_size is \(1, 2, 3\), expected a number or \(height, width\)"
@@ -322,7 +322,7 @@ def test_bad_python_arguments(op: Op) -> None:
         op.function(input, make_boxes(6), (1, 2, 3))
 
 
-def test_sampling_ratio_past_an_int() -> None:
+def test_sampling_ratio_above_int32() -> None:
     with pytest.raises(RuntimeError, match=r"^roi_align: sampling_ratio is 2147483648, expected less than"):
         detector.layers.roi_align(features(2, 3, 9, 13), make_boxes(6), 2, sampling_ratio=2**31)
 
@@ -348,12 +348,12 @@ def test_bad_backward_arguments(device: torch.device) -> None:
             _C.roi_align_backward(arguments[0], *arguments[2:], 0.5, 2, True, True)
 
 
-# ---- on a GPU only ----
+# ---- CUDA ----
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 2.0, -1.0])
-def test_cuda_bad_boxes_give_zero(op: Op, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_invalid_boxes_give_zero(op: Op, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETECTOR_VALIDATE", raising=False)
     boxes = make_boxes(20, device=cuda)
     bad = boxes.clone()
@@ -370,25 +370,25 @@ def test_cuda_bad_boxes_give_zero(op: Op, value: float, monkeypatch: pytest.Monk
 
 
 @pytest.mark.cuda
-def test_cuda_arguments_on_two_devices(op: Op) -> None:
+def test_cuda_mixed_devices_raise(op: Op) -> None:
     input = features(2, 3, 9, 13, device=cuda)
     with pytest.raises(RuntimeError, match=f"^{op.name}: boxes is on cpu, but input is on cuda:0"):
         op.function(input, make_boxes(6), 2)
 
 
 @pytest.mark.cuda
-def test_cuda_streams_and_graphs(op: Op) -> None:
+def test_cuda_synchronization_streams_and_graphs(op: Op) -> None:
     inputs = [features(2, 5, 9, 13, device=cuda, seed=i) for i in range(2)]
     boxes = [make_boxes(60, device=cuda, seed=i) for i in range(2)]
     function = lambda input, boxes: op.function(input, boxes, (2, 3))  # noqa: E731
-    op_contract.assert_host_never_waits(function, [inputs[0], boxes[0]])
-    op_contract.assert_runs_on_a_second_stream(function, [inputs[0], boxes[0]])
+    op_contract.assert_no_synchronization(function, [inputs[0], boxes[0]])
+    op_contract.assert_uses_current_stream(function, [inputs[0], boxes[0]])
     op_contract.assert_graph_capture(function, [inputs[0], boxes[0]], [inputs[1], boxes[1]])
 
 
 @pytest.mark.cuda
-def test_cuda_past_2_31_elements(op: Op) -> None:
-    """The last image, channel and box, of tensors that no int32 can count."""
+def test_cuda_more_than_2_to_31_elements(op: Op) -> None:
+    """Check the last image, channel and box of tensors with more than 2^31 elements."""
     input = torch.zeros(3, 90000, 90, 90, dtype=torch.float16, device=cuda)
     input[2, -1] = features(1, 1, 90, 90, dtype=torch.float16, device=cuda).detach()[0, 0]
     boxes = make_boxes(40, 1, (90, 90), dtype=torch.float32, device=cuda)
@@ -406,7 +406,7 @@ def test_cuda_small_enough_for_the_sanitizer(op: Op) -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         for shape in ((2, 9, 9, 13), (2, 8, 9, 13), (2, 3, 30, 31), (1, 3, 241, 243)):
-            boxes = make_boxes(14, 2, shape[2:], dtype=wide, device=cuda)  # some of no image
+            boxes = make_boxes(14, 2, shape[2:], dtype=wide, device=cuda)  # some with an invalid image index
             for channels_last in (False, True):
                 input = features(*shape, dtype=dtype, channels_last=channels_last, device=cuda)
                 op_contract.outputs_and_gradients(with_boxes(op.function, boxes), [input])

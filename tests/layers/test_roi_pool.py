@@ -1,9 +1,9 @@
-"""roi_pool: its values beside torchvision's and by hand. What both RoI ops promise: test_roi_ops.py."""
+"""roi_pool: comparison with torchvision and values computed by hand. See also test_roi_ops.py."""
 
 import pytest
 import torch
 import torchvision
-from roi_cases import features, make_boxes
+from roi_cases import features, make_boxes, values_and_gradient
 from torch import Tensor
 
 from detector.layers import reference, roi_pool
@@ -11,18 +11,11 @@ from detector.layers import reference, roi_pool
 LOWEST = torch.finfo(torch.float32).min
 
 
-def values_and_gradient(function, input: Tensor, *arguments: object) -> tuple[Tensor, Tensor]:
-    input = input.detach().requires_grad_()
-    pooled = function(input, *arguments)
-    upstream = torch.linspace(-1, 2, pooled.numel(), dtype=torch.float64).view(pooled.shape).to(input)
-    return pooled.detach(), torch.autograd.grad(pooled, input, upstream)[0]
-
-
 @pytest.mark.parametrize("output_size", [(7, 7), (3, 5), (1, 1), (9, 2)])
 @pytest.mark.parametrize("scale", [1.0, 0.5, 1 / 16])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_equals_torchvision(dtype, scale: float, output_size: tuple[int, int], device: torch.device) -> None:
-    # A GPU pools by windows where bins have many cells: in the last, and all for one bin.
+    # The GPU kernel uses precomputed window maxima if bins have many cells: the last size, or a single bin.
     for seed, size in enumerate([(9, 13), (20, 6), (60, 70)]):
         input = features(3, 4, *size, dtype=dtype, device=device)
         boxes = make_boxes(2500, 3, size, dtype=dtype, device=device, seed=seed)
@@ -31,7 +24,7 @@ def test_equals_torchvision(dtype, scale: float, output_size: tuple[int, int], d
         actual = values_and_gradient(roi_pool, *arguments)
         expected = values_and_gradient(torchvision.ops.roi_pool, *arguments)
         assert torch.equal(actual[0], expected[0])
-        # A cell sums up to 10^4 terms, on a GPU in another order.
+        # The gradient of a cell is a sum of up to 10^4 terms, in another order on a GPU.
         tolerance = (1e-12 if dtype == torch.float64 else 1e-5) * float(expected[1].abs().max())
         torch.testing.assert_close(actual[1], expected[1], rtol=0, atol=tolerance)
 
@@ -46,7 +39,7 @@ def test_by_hand(device: torch.device) -> None:
     assert grad.sum() == 12
 
 
-def test_halves_are_rounded_away_from_zero(device: torch.device) -> None:
+def test_rounding_half_away_from_zero(device: torch.device) -> None:
     input = torch.arange(25.0, device=device).reshape(1, 1, 5, 5)
     for corner, expected in [(0.5, 6), (1.5, 12), (2.5, 18), (-0.4, 0), (0.49999997, 0)]:
         pooled = roi_pool(input, torch.tensor([[0, corner, corner, corner, corner]], device=device), 1)
@@ -60,7 +53,7 @@ def test_first_of_equal_maxima_gets_the_gradient(device: torch.device) -> None:
     assert grad.flatten(1).nonzero().tolist() == [[0, 0], [0, 21]]  # cell (0, 0), cell (1, 1)
 
 
-@pytest.mark.parametrize("size", [4, 20])  # few and many cells for a GPU
+@pytest.mark.parametrize("size", [4, 20])  # few and many cells per bin
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_nan_and_infinity(dtype: torch.dtype, size: int, device: torch.device) -> None:
     nan, inf = torch.nan, torch.inf
@@ -71,24 +64,24 @@ def test_nan_and_infinity(dtype: torch.dtype, size: int, device: torch.device) -
     for function in (roi_pool, reference.roi_pool, torchvision.ops.roi_pool):
         values, grad = values_and_gradient(function, input, boxes, 2)
         assert values.flatten().tolist() == [3, LOWEST, LOWEST, inf]
-        if function is not reference.roi_pool:  # the reference's gradient goes to an arbitrary cell there
+        if function is not reference.roi_pool:  # there the reference's gradient goes to an arbitrary cell
             assert grad[0, 0].nonzero().tolist() == [[1, 0], [2, 2]]
 
 
-def test_gradient_of_the_gradient_reads_the_maxima(device: torch.device) -> None:
+def test_double_backward_gathers_the_maxima(device: torch.device) -> None:
     input = features(2, 3, 9, 13, device=device)
     boxes = make_boxes(8, device=device)
     pooled = roi_pool(input, boxes, (2, 3), 0.5)
     upstream = torch.ones_like(pooled, requires_grad=True)
     (grad,) = torch.autograd.grad(pooled, input, upstream, create_graph=True)
-    (values,) = torch.autograd.grad(grad, upstream, input.detach())  # the maxima of the features again
+    (values,) = torch.autograd.grad(grad, upstream, input.detach())  # equal to the maxima
     torch.testing.assert_close(values, pooled.detach())
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("size", [(240, 245), (170, 170), (100, 110), (50, 60)])
-def test_cuda_every_way_to_hold_an_image(size: tuple[int, int]) -> None:
-    """From too large for shared memory to four float32 channels at a time."""
+def test_cuda_image_sizes(size: tuple[int, int]) -> None:
+    """From images larger than shared memory to four float32 channels at a time."""
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         boxes = make_boxes(60, 2, size, dtype=wide)
@@ -102,9 +95,9 @@ def test_cuda_every_way_to_hold_an_image(size: tuple[int, int]) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("output_size", [(7, 7), (14, 14), (1, 40), (2, 3), (9, 9), (1, 1), (1, 3)])
-@pytest.mark.parametrize("channels", [6, 5])  # that a GPU takes in fours, then in twos, or one by one
-def test_cuda_bins_of_every_size(output_size: tuple[int, int], channels: int) -> None:
-    """From boxes of one cell, whose bins share it, to bins of many cells, in planes of several bands."""
+@pytest.mark.parametrize("channels", [6, 5])  # processed in fours and twos, or one by one
+def test_cuda_bin_sizes(output_size: tuple[int, int], channels: int) -> None:
+    """From boxes of one cell to bins of many cells."""
     size = (100, 110)
     generator = torch.Generator().manual_seed(0)
     corner = torch.rand(400, 2, generator=generator) * torch.tensor([110.0, 100.0])
@@ -122,8 +115,8 @@ def test_cuda_bins_of_every_size(output_size: tuple[int, int], channels: int) ->
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_cuda_sums_of_every_size(dtype: torch.dtype) -> None:
-    """A GPU adds in units that grow with the gradients; what is infinite or not a number is seen there."""
+def test_cuda_gradient_magnitudes(dtype: torch.dtype) -> None:
+    """The GPU kernel sums in fixed point scaled to the gradients; infinities and NaN must be handled."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     input = features(1, 3, 20, 30, dtype=dtype)
     boxes = make_boxes(2000, 1, (20, 30), dtype=wide, seed=1)
@@ -152,8 +145,8 @@ def test_cuda_sums_of_every_size(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.cuda
-def test_cuda_maxima_are_torchvisions() -> None:
-    """Values and cells of features that are mostly equal: in fours of channels, twos and ones."""
+def test_cuda_values_and_argmax_equal_torchvision() -> None:
+    """Features with many equal maxima, processed four, two and one channels at a time."""
     for size in [(75, 100), (112, 150), (150, 200)]:
         input = features(1, 8, *size, dtype=torch.float32, device="cuda").detach()
         boxes = make_boxes(700, 1, size, dtype=torch.float32, device="cuda")

@@ -1,4 +1,4 @@
-"""docs/layers_support.md has a row for every op of this package, and for nothing else."""
+"""docs/layers_support.md lists every op of this package and nothing else."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""trilinear_interpolate against its plain reference in float64, and all that every op promises."""
+"""trilinear_interpolate: comparison with its reference, and the checks of op_contract.py."""
 
 import pytest
 import torch
@@ -8,14 +8,14 @@ from op_contract import (
     DTYPES,
     assert_any_layout,
     assert_autocast_keeps_dtype,
-    assert_bits_do_not_depend_on_threads,
     assert_compiles,
     assert_equal,
     assert_graph_capture,
-    assert_host_never_waits,
+    assert_independent_of_threads,
     assert_matches_reference,
-    assert_repeats_bitwise,
-    assert_runs_on_a_second_stream,
+    assert_no_synchronization,
+    assert_reproducible,
+    assert_uses_current_stream,
     outputs_and_gradients,
     random,
 )
@@ -30,12 +30,12 @@ BACKWARD = torch.ops.detector.trilinear_interpolate_backward.default
 def make_inputs(
     num_points: int = 11, num_channels: int = 12, dtype=torch.float64, device="cpu", seed: int = 0
 ) -> list[Tensor]:
-    """Features, and points of which some lie outside the cell."""
+    """Features, and points inside and outside of the cell."""
     feats = random(num_points, 8, num_channels, dtype=dtype, device=device, seed=seed)
     return [feats, random(num_points, 3, dtype=dtype, device=device, seed=seed + 1)]
 
 
-# ---- what it computes ----
+# ---- values and gradients ----
 
 
 def test_corners_are_numbered_4x_2y_z(device: torch.device) -> None:
@@ -65,7 +65,7 @@ def test_extrapolates_outside_the_cell(device: torch.device) -> None:
 @pytest.mark.parametrize("num_channels", [1, 2, 3, 4, 6, 7, 8, 16, 24, 31, 100, 256, 257, 1100])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_matches_reference(dtype: torch.dtype, num_channels: int, device: torch.device) -> None:
-    # The points' gradient is a sum over all channels: its rounding grows with their number.
+    # The gradient of points is a sum over all channels, whose rounding error grows with their number.
     tolerance = {"rtol": 1e-5, "atol": 1e-4} if dtype == torch.float32 else {}
     feats, points = make_inputs(300, num_channels, dtype, device)
     if dtype in (torch.float16, torch.bfloat16):
@@ -77,19 +77,19 @@ def test_matches_reference(dtype: torch.dtype, num_channels: int, device: torch.
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_points(dtype: torch.dtype, device: torch.device) -> None:
+def test_half_precision_points(dtype: torch.dtype, device: torch.device) -> None:
     feats, points = make_inputs(dtype=dtype, device=device)
     expected = outputs_and_gradients(trilinear_interpolate, [feats, points.detach().float().requires_grad_()])
     actual = outputs_and_gradients(trilinear_interpolate, [feats, points])
     assert_equal(actual, [*expected[:2], expected[2].to(dtype)])
-    with torch.no_grad():  # the op reads them as they are
+    with torch.no_grad():  # the op reads half precision points directly
         assert_equal([trilinear_interpolate(feats, points)], expected[:1])
     torch.library.opcheck(FORWARD, (feats.detach(), points.detach()))
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(num_points=st.integers(0, 70), num_channels=st.integers(0, 70), seed=st.integers(0, 99))
-def test_matches_reference_on_drawn_shapes(
+def test_matches_reference_on_random_shapes(
     num_points: int, num_channels: int, seed: int, device: torch.device
 ) -> None:
     inputs = make_inputs(num_points, num_channels, device=device, seed=seed)
@@ -106,7 +106,7 @@ def test_empty(num_points: int, num_channels: int, device: torch.device) -> None
 
 
 @pytest.mark.parametrize("needed", ["feats", "points", "neither"])
-def test_only_the_needed_gradients(needed: str, device: torch.device) -> None:
+def test_only_needed_gradients_are_computed(needed: str, device: torch.device) -> None:
     feats, points = make_inputs(device=device)
     names = ("output", "feats", "points")
     expected = dict(zip(names, outputs_and_gradients(trilinear_interpolate, (feats, points)), strict=True))
@@ -118,7 +118,7 @@ def test_only_the_needed_gradients(needed: str, device: torch.device) -> None:
         assert torch.equal(gradients[0], expected[needed])
 
 
-def test_feats_are_kept_for_the_points_gradient_alone(device: torch.device) -> None:
+def test_feats_are_saved_only_for_the_gradient_of_points(device: torch.device) -> None:
     feats, points = make_inputs(device=device)
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.shape) or t, lambda t: t):
@@ -130,7 +130,7 @@ def test_feats_are_kept_for_the_points_gradient_alone(device: torch.device) -> N
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_not_finite_stays_in_its_point(value: float, device: torch.device) -> None:
+def test_nan_and_inf_stay_in_their_point(value: float, device: torch.device) -> None:
     feats, points = make_inputs(device=device)
     expected = outputs_and_gradients(trilinear_interpolate, (feats, points))
     for broken in ([feats.detach().clone(), points], [feats, points.detach().clone()]):
@@ -155,18 +155,18 @@ def test_second_derivative_with_one_constant(constant: int, device: torch.device
     assert torch.autograd.gradgradcheck(trilinear_interpolate, inputs, nondet_tol=0.0)
 
 
-def test_module_is_the_function() -> None:
+def test_module_equals_function() -> None:
     inputs = make_inputs()
     assert torch.equal(TrilinearInterpolate()(*inputs), trilinear_interpolate(*inputs))
     assert repr(TrilinearInterpolate()) == "TrilinearInterpolate()"
 
 
-# ---- layouts and bits ----
+# ---- layouts and reproducibility ----
 
 
 @pytest.mark.parametrize("num_channels", [8, 5])
 def test_any_layout(num_channels: int, device: torch.device) -> None:
-    # The sum of the points' gradient runs in an order that depends on the layout.
+    # The order of summation in the gradient of points depends on the layout.
     inputs = make_inputs(9, num_channels, device=device)
     assert_any_layout(trilinear_interpolate, inputs, rtol=1e-12, atol=1e-12)
 
@@ -179,15 +179,15 @@ def test_unaligned_and_expanded(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_ten_repeats_are_bitwise_equal(dtype: torch.dtype, device: torch.device) -> None:
-    assert_repeats_bitwise(trilinear_interpolate, make_inputs(500, 70, dtype, device))
+def test_reproducible(dtype: torch.dtype, device: torch.device) -> None:
+    assert_reproducible(trilinear_interpolate, make_inputs(500, 70, dtype, device))
 
 
-def test_bits_do_not_depend_on_threads() -> None:
-    assert_bits_do_not_depend_on_threads(trilinear_interpolate, make_inputs(700, 33, torch.float32))
+def test_independent_of_threads() -> None:
+    assert_independent_of_threads(trilinear_interpolate, make_inputs(700, 33, torch.float32))
 
 
-# ---- torch's machinery ----
+# ---- torch.library, compile, export, autocast ----
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -220,7 +220,7 @@ def test_autocast(device: torch.device) -> None:
     assert_autocast_keeps_dtype(trilinear_interpolate, make_inputs(device=device), device)
 
 
-# ---- bad input ----
+# ---- invalid arguments ----
 
 BAD_ARGUMENTS = [
     ({"feats": torch.zeros(4, 8)}, r"feats has shape \(4, 8\), expected \(N, 8, F\)"),
@@ -262,11 +262,11 @@ def test_bad_backward_arguments(changes: dict[str, Tensor], message: str, device
         BACKWARD(**arguments, needs_feats=True)
 
 
-# ---- on a GPU only ----
+# ---- CUDA ----
 
 
 @pytest.mark.cuda
-def test_cuda_arguments_on_two_devices() -> None:
+def test_cuda_mixed_devices_raise() -> None:
     feats, points = make_inputs()
     for arguments, text in [
         ((feats.cuda(), points), "points is on cpu, but feats is on cuda:0"),
@@ -291,17 +291,17 @@ def test_cuda_equals_cpu(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.cuda
-def test_cuda_streams_and_graphs() -> None:
+def test_cuda_synchronization_streams_and_graphs() -> None:
     inputs = make_inputs(500, 64, torch.float32, "cuda")
-    assert_host_never_waits(trilinear_interpolate, inputs)
-    assert_runs_on_a_second_stream(trilinear_interpolate, inputs)
+    assert_no_synchronization(trilinear_interpolate, inputs)
+    assert_uses_current_stream(trilinear_interpolate, inputs)
     others = make_inputs(500, 64, torch.float32, "cuda", seed=7)
     assert_graph_capture(trilinear_interpolate, inputs, others)
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("num_channels", [257, 264])  # in single elements, in packs
-def test_cuda_past_two_to_the_31_elements(num_channels: int) -> None:
+@pytest.mark.parametrize("num_channels", [257, 264])  # scalar and vector access
+def test_cuda_more_than_2_to_31_elements(num_channels: int) -> None:
     num_points = 2**31 // (8 * num_channels) + 100
     feats = torch.ones(num_points, 8, num_channels, dtype=torch.float16, device="cuda")
     assert feats.numel() > 2**31

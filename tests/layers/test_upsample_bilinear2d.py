@@ -1,4 +1,4 @@
-"""upsample_bilinear2d against its reference in float64 and torch's own op, and what every op promises."""
+"""upsample_bilinear2d: comparison with its reference and torch, and the checks of op_contract.py."""
 
 from functools import partial
 
@@ -11,28 +11,27 @@ from op_contract import (
     DTYPES,
     assert_any_layout,
     assert_autocast_keeps_dtype,
-    assert_bits_do_not_depend_on_threads,
     assert_compiles,
     assert_equal,
     assert_graph_capture,
-    assert_host_never_waits,
+    assert_independent_of_threads,
     assert_matches_reference,
-    assert_repeats_bitwise,
-    assert_runs_on_a_second_stream,
+    assert_no_synchronization,
+    assert_reproducible,
+    assert_uses_current_stream,
     outputs_and_gradients,
     peak_memory,
     random,
-    upstreams_of,
+    random_upstreams,
 )
 
-import detector.layers
 from detector import _C
 from detector.layers import UpsampleBilinear2d, reference, upsample_bilinear2d
 from detector.layers.upsample_bilinear2d import COORDINATE_MODES
 
 FORWARD = torch.ops.detector.upsample_bilinear2d_forward.default
 BACKWARD = torch.ops.detector.upsample_bilinear2d_backward.default
-# Input and output height and width: up, down, both, by whole numbers and not, to one pixel and from one.
+# Input and output (height, width): up, down, both; integer and other factors; to and from one pixel.
 SIZES = [
     ((4, 6), (8, 12)),
     ((3, 5), (7, 4)),
@@ -44,7 +43,7 @@ SIZES = [
     ((40, 33), (17, 71)),
 ]
 FACTORS = [(2.0, 2.0), (1.3, 1.3), (0.37, 7 / 3), (7 / 3, 0.5), (1.05, 3.0), (0.37, 0.99)]
-# float32 keeps the positions to 2^-23 of themselves
+# positions are computed in float32
 TOLERANCE = {torch.float32: {"rtol": 1e-5, "atol": 2e-5}, torch.float16: {"rtol": 2e-3, "atol": 2e-3}}
 
 
@@ -55,16 +54,16 @@ def layouts(input: torch.Tensor) -> list[torch.Tensor]:
     ]
 
 
-# ---- what it computes ----
+# ---- values and gradients ----
 
 
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
-        # TensorFlow 1's rule: an output pixel lies at o * in / out, past the last pixel nothing changes
+        # TensorFlow 1: output pixel o is at o * in / out, clamped to the last pixel
         ("asymmetric", [[64, 48, 32, 32], [48, 48, 48, 48], [32, 48, 64, 64], [41, 61.5, 82, 82],
                         [50, 75, 100, 100], [50, 75, 100, 100]]),
-        # corners on corners: rows at 0, .4, .8, 1.2, 1.6, 2 and columns at 0, 1/3, 2/3, 1
+        # rows at 0, .4, .8, 1.2, 1.6, 2 and columns at 0, 1/3, 2/3, 1
         ("align_corners", [[64, 160 / 3, 128 / 3, 32], [51.2, 736 / 15, 704 / 15, 44.8],
                            [38.4, 44.8, 51.2, 57.6], [35.6, 712 / 15, 890 / 15, 71.2],
                            [42.8, 856 / 15, 1070 / 15, 85.6], [50, 200 / 3, 250 / 3, 100]]),
@@ -108,14 +107,14 @@ def test_matches_torch(dtype: torch.dtype, device: torch.device) -> None:
             ours = partial(upsample_bilinear2d, **how, coordinate_mode=mode)
             theirs = partial(F.interpolate, **how, mode="bilinear", align_corners=mode == "align_corners")
             for input in layouts(random(2, 3, *old, dtype=dtype)):
-                # torch on a GPU moves an axis that keeps its length by a factor, if the other axis changes
+                # on the CPU: on a GPU torch also applies the factor to an axis whose length does not change
                 expected = outputs_and_gradients(theirs, [input])
                 actual = outputs_and_gradients(ours, [input.detach().to(device).requires_grad_()])
                 actual = [tensor.cpu() for tensor in actual]
                 assert_equal(actual, expected, f"{how} {mode}", rtol=1e-5, atol=2e-5)
 
 
-def test_factor_decides_the_positions_as_in_torch() -> None:
+def test_scale_factor_sets_positions_as_in_torch() -> None:
     input = torch.arange(10.0)[None, None, None].expand(1, 1, 10, 10).contiguous()
     by_factor = upsample_bilinear2d(input, scale_factor=1.55)
     by_size = upsample_bilinear2d(input, size=15)
@@ -138,13 +137,13 @@ def test_factor_decides_the_positions_as_in_torch() -> None:
 def test_gradient_is_the_transpose(
     old: tuple, new: tuple, mode: str, channels_last: bool, dtype: torch.dtype, device: torch.device
 ) -> None:
-    """No output is missed or counted twice, whatever the factors: <f(x), g> = <x, f'(g)>, and f(1) = 1."""
+    """<f(x), g> = <x, f'(g)> and f(1) = 1: no output is missed or counted twice."""
     how = {"size": new} if isinstance(new[0], int) else {"scale_factor": new}
     assume("size" in how or all(int(a * b) > 0 for a, b in zip(old, new, strict=True)))
     function = partial(upsample_bilinear2d, **how, coordinate_mode=mode)
     input = layouts(random(1, 2, *old, dtype=dtype, device=device))[channels_last]
     output, grad = outputs_and_gradients(function, [input])
-    (upstream,) = upstreams_of([output])
+    (upstream,) = random_upstreams([output])
     torch.testing.assert_close(
         (output.double() * upstream).sum(), (input.detach().double() * grad).sum(), rtol=1e-5, atol=1e-3
     )
@@ -157,7 +156,7 @@ def test_gradient_is_the_transpose(
 
 
 @pytest.mark.parametrize("mode", COORDINATE_MODES)
-def test_gradients_of_both_orders(mode: str, device: torch.device) -> None:
+def test_gradcheck(mode: str, device: torch.device) -> None:
     function = partial(upsample_bilinear2d, size=(5, 3), coordinate_mode=mode)
     for input in layouts(random(1, 2, 3, 4, device=device)):
         assert torch.autograd.gradcheck(function, input, nondet_tol=0.0)
@@ -165,7 +164,7 @@ def test_gradients_of_both_orders(mode: str, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_not_finite_values_spread_as_in_torch(value: float, device: torch.device) -> None:
+def test_nan_and_inf_spread_as_in_torch(value: float, device: torch.device) -> None:
     input = random(1, 1, 5, 6, dtype=torch.float32, device=device).detach()
     input[0, 0, 2, 3] = value
     for tensor in layouts(input):
@@ -186,13 +185,13 @@ def test_empty(shape: tuple[int, ...], device: torch.device) -> None:
         assert grad.shape == shape
 
 
-def test_one_number_is_both_and_lists_are_pairs(device: torch.device) -> None:
+def test_scalar_and_list_arguments(device: torch.device) -> None:
     input = random(1, 2, 4, 6, device=device)
     assert torch.equal(upsample_bilinear2d(input, 7), upsample_bilinear2d(input, [7, 7]))
     assert torch.equal(upsample_bilinear2d(input, None, 2), upsample_bilinear2d(input, None, [2.0, 2.0]))
 
 
-def test_module_is_the_function() -> None:
+def test_module_equals_function() -> None:
     input = random(1, 2, 4, 6)
     module = UpsampleBilinear2d(scale_factor=(2, 1.5), coordinate_mode="asymmetric")
     assert torch.equal(module(input), upsample_bilinear2d(input, None, (2, 1.5), "asymmetric"))
@@ -206,7 +205,7 @@ def test_module_is_the_function() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_any_layout(dtype: torch.dtype, device: torch.device) -> None:
     function = partial(upsample_bilinear2d, size=(7, 10))
-    # channels_last adds the same products in another order
+    # channels_last sums in another order
     assert_any_layout(
         function,
         [random(2, 8, 5, 6, dtype=dtype, device=device)],
@@ -214,7 +213,7 @@ def test_any_layout(dtype: torch.dtype, device: torch.device) -> None:
     )
 
 
-def test_memory_format_is_kept_and_not_copied(device: torch.device) -> None:
+def test_memory_format_is_kept_without_copies(device: torch.device) -> None:
     inputs, upstreams = (layouts(random(2, 8, *size, device=device)) for size in ((5, 6), (9, 9)))
     for input, upstream in zip(inputs, upstreams, strict=True):
         with torch.profiler.profile() as profile:
@@ -226,21 +225,21 @@ def test_memory_format_is_kept_and_not_copied(device: torch.device) -> None:
         assert not {"aten::copy_", "aten::clone"} & {event.name for event in profile.events()}
 
 
-# ---- the same bits ----
+# ---- reproducibility ----
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_ten_repeats_are_bitwise_equal(dtype: torch.dtype, device: torch.device) -> None:
+def test_reproducible(dtype: torch.dtype, device: torch.device) -> None:
     for input in layouts(random(2, 8, 33, 20, dtype=dtype, device=device)):
-        assert_repeats_bitwise(partial(upsample_bilinear2d, scale_factor=(2, 1.7)), [input])
+        assert_reproducible(partial(upsample_bilinear2d, scale_factor=(2, 1.7)), [input])
 
 
-def test_bits_do_not_depend_on_threads() -> None:
+def test_independent_of_threads() -> None:
     for input in layouts(random(3, 8, 64, 65, dtype=torch.float32)):
-        assert_bits_do_not_depend_on_threads(partial(upsample_bilinear2d, size=(131, 90)), [input])
+        assert_independent_of_threads(partial(upsample_bilinear2d, size=(131, 90)), [input])
 
 
-# ---- torch's machinery ----
+# ---- torch.library, compile, export, autocast ----
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -270,7 +269,7 @@ def test_autocast_keeps_dtype(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 0, 3, 4), (0, 1, 3, 4)])
-def test_an_empty_tensor_of_any_size_takes_no_memory(shape: tuple[int, ...], device: torch.device) -> None:
+def test_empty_tensors_use_no_memory(shape: tuple[int, ...], device: torch.device) -> None:
     input = random(*shape, device=device)
     function = partial(upsample_bilinear2d, size=(2**31 - 1, 2**31 - 1))
     with peak_memory(most=50e6):
@@ -279,7 +278,7 @@ def test_an_empty_tensor_of_any_size_takes_no_memory(shape: tuple[int, ...], dev
     assert grad.shape == shape
 
 
-# ---- bad input ----
+# ---- invalid arguments ----
 
 
 @pytest.mark.parametrize(
@@ -299,8 +298,8 @@ def test_an_empty_tensor_of_any_size_takes_no_memory(shape: tuple[int, ...], dev
         ({"scale_factor": "2"}, "scale_factor is 2, expected a positive number"),
     ],
 )  # fmt: skip
-def test_misuse(arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^upsample_bilinear2d: {message}|upsample_bilinear2d: .*{message}"):
+def test_bad_sizes_and_modes(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^upsample_bilinear2d: .*{message}"):
         upsample_bilinear2d(torch.zeros(1, 1, 4, 4), **arguments)
 
 
@@ -336,7 +335,7 @@ def test_bad_backward_arguments(device: torch.device) -> None:
             _C.upsample_bilinear2d_backward(*arguments)
 
 
-# ---- on a GPU ----
+# ---- CUDA ----
 
 
 @pytest.mark.cuda
@@ -347,20 +346,20 @@ def test_cuda_equals_cpu(dtype: torch.dtype, factors: tuple) -> None:
     for input in layouts(random(2, 16, 37, 24, dtype=dtype)):
         on_cpu = outputs_and_gradients(function, [input])
         on_gpu = outputs_and_gradients(function, [input.detach().cuda().requires_grad_()])
-        # the gradient is a sum of up to 800 numbers, in another order
+        # the gradient is a sum of up to 800 values, in another order
         tolerance = {"rtol": 1e-4, "atol": 2e-4} if dtype == torch.float32 else TOLERANCE.get(dtype, {})
         for a, e in zip(on_gpu, on_cpu, strict=True):
             torch.testing.assert_close(a.cpu(), e, **tolerance)
 
 
 @pytest.mark.cuda
-def test_cuda_streams_graphs_and_no_wait() -> None:
+def test_cuda_synchronization_streams_and_graphs() -> None:
     function = partial(upsample_bilinear2d, scale_factor=(2, 1.7))
     for input, other in zip(
         *(layouts(random(2, 8, 33, 20, device="cuda", seed=seed)) for seed in (0, 1)), strict=True
     ):
-        assert_host_never_waits(function, [input])
-        assert_runs_on_a_second_stream(function, [input])
+        assert_no_synchronization(function, [input])
+        assert_uses_current_stream(function, [input])
         assert_graph_capture(function, [input], [other])
 
 
@@ -378,7 +377,7 @@ def test_cuda_more_than_2_to_31_elements(channels_last: bool) -> None:
         alone_output = _C.upsample_bilinear2d_forward(alone, 4000, 2050, 0, 0.0, 0.0)
         alone_grad = _C.upsample_bilinear2d_backward(alone_output, 2000, 1025, 0, 0.0, 0.0)
         assert_equal([output[image]], [alone_output[0]])
-        # few elements take a kernel that adds in another order
+        # small inputs use another kernel, which sums in another order
         assert_equal([grad[image]], [alone_grad[0]], **TOLERANCE[torch.float16])
 
 
@@ -388,19 +387,17 @@ def test_cuda_huge_grids() -> None:
         input = random(*shape, dtype=torch.float32, device="cuda")
         function = partial(upsample_bilinear2d, scale_factor=2)
         expected = partial(reference.upsample_bilinear2d, scale_factor=(2, 2))
-        assert_matches_reference(function, expected, [input], rtol=1e-3, atol=2e-2)  # positions up to 70,000
+        assert_matches_reference(
+            function, expected, [input], rtol=1e-3, atol=2e-2
+        )  # rounding of positions up to 70,000
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cuda_small_enough_for_the_sanitizer(dtype: torch.dtype) -> None:
-    for channels in (3, 8):  # single channels, packs of them
-        for size in ((34, 16), (33, 15), (5, 70), (20, 800)):  # packs of columns, single columns, many taps
+    for channels in (3, 8):  # scalar and vector access to channels
+        for size in ((34, 16), (33, 15), (5, 70), (20, 800)):  # vectors of columns, single columns, many taps
             for input in layouts(random(2, channels, 17, 8, dtype=dtype, device="cuda")):
                 function = partial(upsample_bilinear2d, size=size)
                 expected = partial(reference.upsample_bilinear2d, size=size)
                 assert_matches_reference(function, expected, [input], **TOLERANCE.get(dtype, {}))
-
-
-def test_names_are_exported() -> None:
-    assert {"UpsampleBilinear2d", "upsample_bilinear2d"} <= set(detector.layers.__all__)

@@ -1,4 +1,4 @@
-"""upsample_bilinear2d beside TensorFlow itself: pip install 'detector[tensorflow]'."""
+"""upsample_bilinear2d compared with TensorFlow. Requires `pip install 'detector[tensorflow]'`."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ FLAGS = {
     "align_corners": {"align_corners": True, "half_pixel_centers": False},
     "tf_half_pixel": {"align_corners": False, "half_pixel_centers": True},
 }
-# Height and width, of the input and the output: up, down, both; whole factors and not; to one pixel, from one
+# Input and output (height, width): up, down, both; integer and other factors; to and from one pixel
 SIZES = [
     ((4, 6), (8, 12)),
     ((3, 5), (7, 4)),
@@ -55,21 +55,21 @@ def test_values_and_gradients(mode: str, old: tuple[int, int], new: tuple[int, i
 
 
 @pytest.mark.parametrize("mode", ["asymmetric", "align_corners", "tf_half_pixel"])
-def test_the_function_of_tensorflow_1(mode: str) -> None:
+def test_tensorflow_1(mode: str) -> None:
     image = random(1, 2, 7, 10, dtype=torch.float32, requires_grad=False)
     theirs = tf.compat.v1.image.resize_bilinear(to_tensorflow(image), (15, 4), **FLAGS[mode])
     ours = upsample_bilinear2d(image, size=(15, 4), coordinate_mode=mode)
     torch.testing.assert_close(ours, from_tensorflow(theirs), rtol=1e-5, atol=1e-5)
 
 
-def test_the_function_of_tensorflow_2() -> None:
+def test_tensorflow_2() -> None:
     image = random(1, 2, 7, 10, dtype=torch.float32, requires_grad=False)
     theirs = tf.image.resize(to_tensorflow(image), (15, 4), method="bilinear")
     ours = upsample_bilinear2d(image, size=(15, 4), coordinate_mode="tf_half_pixel")
     torch.testing.assert_close(ours, from_tensorflow(theirs), rtol=1e-5, atol=1e-5)
 
 
-def test_the_golden_image() -> None:
+def test_golden_image() -> None:
     image = torch.tensor([[64.0, 32], [32, 64], [50, 100]])[None, None]
     theirs = tf.compat.v1.image.resize_bilinear(to_tensorflow(image), (6, 4))
     ours = upsample_bilinear2d(image, size=(6, 4), coordinate_mode="asymmetric")

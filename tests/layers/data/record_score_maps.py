@@ -1,4 +1,4 @@
-"""Records what a trained detector gives to proposal_clusters: score_maps.npz beside this file.
+"""Records the inputs of proposal_clusters in a trained detector, as score_maps.npz next to this file.
 
 python tests/layers/data/record_score_maps.py runs/demo
 """
