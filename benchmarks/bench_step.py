@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 
 import torch
 from measure import copy_bandwidth, device_parser, print_table, time_calls, worth_timing, write_result
-from training_step import FASTEST, PARTS, Shape, Step, config, free
+from step_inputs import Shape
+from training_step import FASTEST, PARTS, Step, config, free
 
 PRECISIONS = {
     "bf16": FASTEST,

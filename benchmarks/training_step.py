@@ -3,12 +3,11 @@
 import statistics
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torchvision
-from bench_clusters import make_boxes, make_probs
+from step_inputs import Shape, TrainedScores, synthetic_batch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.utils.flop_counter import FlopCounterMode
@@ -20,25 +19,13 @@ from detector.config import load_cfg
 from detector.engine.precision import set_tf32
 from detector.layers import reference
 from detector.layers.proposal_clusters import ProposalClusters
-from detector.modeling.refinement import Refinement
-from detector.structures import Batch, boxes_to_rois
+from detector.structures import Batch
 from detector.utils.reproducibility import seed_batch, seed_everything
 
 CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_pytorch_vgg16.yaml"
 PARTS = ["data", "backbone", "RoI", "head", "clusters", "losses"]
 PARTS += ["backward head", "backward RoI", "backward backbone", "optimizer"]
 FASTEST = ["PRECISION", "bf16", "CHANNELS_LAST", "True"]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of the input. `trained`: compute clusters from scores like those of a trained head."""
-
-    batch: int = 1
-    height: int = 688
-    width: int = 917
-    proposals: int = 2000
-    trained: bool = False
 
 
 def config(*words: str) -> CfgNode:
@@ -71,16 +58,6 @@ class Timeline:
         return parts
 
 
-class TrainedScores:
-    """Wraps a refinement so that it computes clusters from given scores; the loss uses the model's scores."""
-
-    def __init__(self, refinement: Refinement, sources: Tensor) -> None:
-        self.refinement, self.sources = refinement, sources
-
-    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
-        return self.refinement(probs, self.sources, batch)
-
-
 class StockPCL:
     """Baseline refinement: clusters by scikit-learn and numpy, the loss in plain PyTorch."""
 
@@ -99,23 +76,6 @@ class StockPCL:
 class StockRoIPool(nn.Module):
     def forward(self, features: Tensor, rois: Tensor) -> Tensor:
         return torchvision.ops.roi_pool(features, rois, 7, 1 / 8)
-
-
-def synthetic_batch(shape: Shape, num_classes: int) -> tuple[Batch, Tensor]:
-    """A synthetic batch on the CPU, and scores (3, sum R, C) like those of trained streams."""
-    generator = torch.Generator().manual_seed(0)
-    boxes, scores = [], []
-    for _ in range(shape.batch):
-        image_boxes, objects = make_boxes(shape.proposals, generator)  # in 800 x 600 pixels
-        streams = [make_probs("trained", image_boxes, objects, generator) for _ in range(3)]
-        scores.append(torch.stack(streams)[:, :, 1 : num_classes + 1])
-        boxes.append(image_boxes * torch.tensor([shape.width / 800, shape.height / 600] * 2))
-    labels = torch.zeros(shape.batch, num_classes)
-    labels[:, :3] = 1
-    images = torch.rand(shape.batch, 3, shape.height, shape.width, generator=generator) * 4 - 2
-    counts = torch.full((shape.batch,), shape.proposals)
-    ids = tuple(f"image{i}" for i in range(shape.batch))
-    return Batch(images, boxes_to_rois(boxes), labels, counts, ids), torch.cat(scores, dim=1)
 
 
 class Step:
