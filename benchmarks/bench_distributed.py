@@ -4,8 +4,8 @@ python benchmarks/bench_distributed.py --device cuda [KEY VALUE ...] [--processe
 
 The step is that of tools/train_net.py (detector.engine.train: DistributedDataParallel, optimizer, log) with
 configs/voc07_pcl_pytorch_vgg16.yaml on synthetic images of 688 x 917 pixels with 2,000 proposals each. They
-are in memory, so reading is not timed. `linear` is the scaling efficiency; the target is 0.93. On the CPU a small
-network is run on small images in processes that share the cores, as a test; no file is written.
+are in memory, so reading is not timed. `linear` is the scaling efficiency; the target is 0.93. On the CPU a
+small network is run on small images in processes that share the cores, as a test; no file is written.
 """
 
 import argparse
