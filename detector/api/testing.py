@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
@@ -32,10 +32,9 @@ from detector.engine.results_file import remove_results
 from detector.engine.testing import ImageResult, test_images
 from detector.evaluation.coco import coco_ap
 from detector.evaluation.detections_file import encode_detections
-from detector.evaluation.image_level import image_ap
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import encode_json, metrics_table, summarize
-from detector.evaluation.voc import corloc, voc_ap
+from detector.evaluation.voc import corloc, image_ap, voc_ap
 from detector.structures import Annotation, Detections, Scores
 from detector.utils.distributed import gather, is_main, process_group, together
 from detector.utils.files import file_digest
@@ -210,7 +209,7 @@ def measure_results(
     return measure(
         [result.detections for result in results],
         test_set,
-        [result.best for result in train_results],
+        [result.best_boxes for result in train_results],
         train_set,
         coco_engine=coco_engine,
         image_ap=image_ap([result.best_scores for result in results], labels),
@@ -220,7 +219,7 @@ def measure_results(
 def measure(
     detections: Sequence[Detections],
     test_set: AnnotatedImages,
-    best: Sequence[Scores],
+    best_boxes: Sequence[Tensor],
     train_set: AnnotatedImages,
     *,
     coco_engine: str | None,
@@ -230,7 +229,8 @@ def measure(
 
     Args:
         detections: in all images of the test split; those without true boxes do not count.
-        best: of the images of the training split that have boxes.
+        best_boxes: the highest-scoring box of each class, (C, 4), or (0, 4) without proposals, in each image
+            of the training split that has boxes.
     """
     names = train_set.class_names
     found, truth = with_truth(detections, test_set)
@@ -238,7 +238,7 @@ def measure(
         names,
         voc_ap(found, truth, len(names)),
         voc_ap(found, truth, len(names), eleven_point=True),
-        corloc(best, [train_set.annotation(i) for i in images_with_boxes(train_set)], len(names)),
+        corloc(best_boxes, [train_set.annotation(i) for i in images_with_boxes(train_set)], len(names)),
         coco_ap(found, truth, len(names), engine=coco_engine) if coco_engine and truth else {},
         image_ap,
     )

@@ -5,7 +5,6 @@ As in detector/data/loader.py a batch is a function of (seed, position) alone.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,17 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from detector.data.batch_order import SeededBatches
 from detector.data.loader import WorkerLoader
-from detector.structures import Annotation, flip_boxes
-
-
-class BoxSource(Protocol):
-    """What is read of a data set, such as :class:`VOCDataset` on a folder of pseudo boxes."""
-
-    image_ids: tuple[str, ...]
-
-    def read_image(self, index: int) -> Tensor: ...
-
-    def annotation(self, index: int) -> Annotation: ...
+from detector.structures import ImageDataset, flip_boxes
 
 
 @dataclass(frozen=True)
@@ -57,7 +46,7 @@ class BoxBatch:
 class BoxDataset(Dataset):
     """`dataset[index, draw]` is (image, target, image id) of image `index`, flipped if `draw` says so."""
 
-    def __init__(self, source: BoxSource, *, flip: bool):
+    def __init__(self, source: ImageDataset, *, flip: bool):
         self.source, self.flip = source, flip
 
     def __len__(self) -> int:
@@ -67,6 +56,8 @@ class BoxDataset(Dataset):
         index, draw = key
         image = self.source.read_image(index).float() / 255  # (3, H, W)
         annotation = self.source.annotation(index)
+        if annotation is None:
+            raise ValueError(f"image {self.source.image_ids[index]} has no boxes to train on")
         boxes = annotation.boxes
         if self.flip and torch.rand((), generator=torch.Generator().manual_seed(draw)) < 0.5:
             image, boxes = image.flip(2), flip_boxes(boxes, image.shape[2])
@@ -97,7 +88,7 @@ def box_loader(
 
 
 class _Images(Dataset):
-    def __init__(self, source: BoxSource):
+    def __init__(self, source: ImageDataset):
         self.source = source
 
     def __len__(self) -> int:
@@ -107,7 +98,7 @@ class _Images(Dataset):
         return self.source.read_image(index)
 
 
-def image_loader(source: BoxSource, *, images_per_batch: int, workers: int = 0) -> DataLoader:
+def image_loader(source: ImageDataset, *, images_per_batch: int, workers: int = 0) -> DataLoader:
     """Lists of the images (3, H, W) of a data set, uint8, in its order, each once."""
     return WorkerLoader(
         _Images(source),

@@ -3,24 +3,15 @@
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from detector.structures import Annotation, box_iou
+from detector.structures import Annotation, ImageDataset, box_iou
 
 _LONGEST = 10.0  # a side over the other: more is odd
 _WHOLE = 0.98  # share of the image: a box of more shows nothing
 _SAME = 0.95  # IoU of two boxes of a class: more is the same object twice
-
-
-class Source(Protocol):
-    """What the check needs of a data set."""
-
-    image_ids: tuple[str, ...]
-
-    def read_image(self, index: int) -> Tensor: ...
 
 
 class Pixels(NamedTuple):
@@ -31,7 +22,7 @@ class Pixels(NamedTuple):
     digest: bytes  # the same for images of the same pixels
 
 
-def read_all(source: Source, threads: int) -> Iterator[Pixels]:
+def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
     """Reads every image to its last pixel, in order; one that cannot be read stops nothing."""
 
     def read(index: int) -> Pixels:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from detector.data.batch_order import SeededBatches
 from detector.data.proposals import clean_proposals
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
-from detector.structures import Batch, Sample, Views, boxes_to_rois
+from detector.structures import Batch, ImageDataset, Sample, Views, boxes_to_rois
 from detector.utils.errors import UserError
 from detector.utils.workers import TIMED_OUT, worker_failure
 
@@ -25,18 +25,6 @@ from detector.utils.workers import TIMED_OUT, worker_failure
 # second, but a network drive may pause for minutes.
 _WORKER_TIMEOUT = 300
 _LEAST_SIDE = 16  # VGG16 halves an image up to four times, and fails where nothing is left
-
-
-class Source(Protocol):
-    """What the loaders read of a data set. They never ask for true boxes."""
-
-    image_ids: tuple[str, ...]
-
-    def read_image(self, index: int) -> Tensor: ...
-
-    def image_size(self, index: int) -> tuple[int, int]: ...
-
-    def labels(self, index: int) -> Tensor: ...
 
 
 class WeakDataset(Dataset):
@@ -56,7 +44,7 @@ class WeakDataset(Dataset):
 
     def __init__(
         self,
-        source: Source,
+        source: ImageDataset,
         proposals: Mapping[str, Tensor],
         transform: TrainTransform,
         *,
@@ -95,7 +83,7 @@ class TestDataset(Dataset):
 
     def __init__(
         self,
-        source: Source,
+        source: ImageDataset,
         proposals: Mapping[str, Tensor],
         transforms: Sequence[TestTransform],
         *,
@@ -193,7 +181,7 @@ test_loader.__test__ = False  # type: ignore[attr-defined]  # not a test case, w
 
 
 def _read_sample(
-    source: Source, proposals: Mapping[str, Tensor], index: int, min_size: float, max_count: int
+    source: ImageDataset, proposals: Mapping[str, Tensor], index: int, min_size: float, max_count: int
 ) -> Sample:
     image_id = source.image_ids[index]
     boxes = clean_proposals(proposals[image_id], min_size=min_size, stride=1, max_count=max_count)

@@ -1,6 +1,7 @@
 """A trained detector as a function: images in, detections out."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,7 @@ class Predictor:
         """What a call returns for an image, on the CPU, from its :meth:`scores`."""
         found = self.postprocess(scores)
         names = tuple(self.class_names[label] for label in found.labels.tolist())
-        return Detections(found.image_id, found.boxes.cpu(), found.scores.cpu(), found.labels.cpu(), names)
+        return replace(found.to("cpu"), names=names)
 
     def views(
         self, source: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"

@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from detector.data.box_loader import BoxSource, image_loader
+from detector.data.box_loader import image_loader
 from detector.modeling.postprocess import postprocess
-from detector.structures import Annotation, Detections, Scores, box_iou
+from detector.structures import Annotation, Detections, ImageDataset, Scores, box_iou
 
 
 def pseudo_boxes(
@@ -30,7 +30,7 @@ def pseudo_boxes(
     for label in found.labels.unique():
         first[(found.labels == label).nonzero()[0]] = True  # best first
     keep = first | (found.scores > score_threshold)
-    return Detections(found.image_id, found.boxes[keep], found.scores[keep], found.labels[keep])
+    return found[keep]
 
 
 def agreement(
@@ -56,7 +56,12 @@ def agreement(
 
 @torch.no_grad()
 def detect(
-    model: nn.Module, source: BoxSource, *, device: torch.device, images_per_batch: int = 8, workers: int = 0
+    model: nn.Module,
+    source: ImageDataset,
+    *,
+    device: torch.device,
+    images_per_batch: int = 8,
+    workers: int = 0,
 ) -> Iterator[Detections]:
     """What a detector of torchvision finds in each image of a data set, on the CPU, best first.
 
@@ -68,14 +73,13 @@ def detect(
     image_ids = iter(source.image_ids)
     for images in image_loader(source, images_per_batch=images_per_batch, workers=workers):
         for found in model([image.to(device, non_blocking=True).float() / 255 for image in images]):
-            yield Detections(
-                next(image_ids), found["boxes"].cpu(), found["scores"].cpu(), found["labels"].cpu() - 1
-            )
+            detections = Detections(next(image_ids), found["boxes"], found["scores"], found["labels"] - 1)
+            yield detections.to("cpu")
 
 
-def best_boxes(detections: Detections, num_classes: int) -> Scores:
-    """The best box of each class, as CorLoc takes it; of a class without any, an empty one: no hit."""
+def best_boxes(detections: Detections, num_classes: int) -> Tensor:
+    """The highest-scoring box of each class (C, 4), for CorLoc; zeros for a class without detections."""
     boxes = torch.zeros(num_classes, 4)
     for label in detections.labels.unique():
         boxes[label] = detections.boxes[(detections.labels == label).nonzero()[0, 0]]  # best first
-    return Scores(detections.image_id, boxes[:, None].expand(-1, num_classes, 4), torch.eye(num_classes))
+    return boxes

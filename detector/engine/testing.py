@@ -25,17 +25,6 @@ class ImageResult:
     best_boxes: Tensor  # (C, 4) the box of each class that scores highest; (0, 4) without proposals
     best_scores: Tensor  # (C,) its score; (C,) zeros without proposals
 
-    @property
-    def best(self) -> Scores:
-        """Only those boxes: row c of (C, C, 4) is the best of class c, and of no other."""
-        boxes, number = self.best_boxes, len(self.best_boxes)
-        scores = torch.full((number, len(self.best_scores)), -1.0)
-        return Scores(
-            self.image_id,
-            boxes[:, None].expand(-1, len(self.best_scores), 4),
-            scores.diagonal_scatter(self.best_scores[:number]),
-        )
-
 
 def image_result(scores: Scores, postprocess: Callable[[Scores], Detections] | None) -> ImageResult:
     """From the scores of an image's proposals, where they are, to what is kept of them.
@@ -52,8 +41,7 @@ def image_result(scores: Scores, postprocess: Callable[[Scores], Detections] | N
         found = Detections(scores.image_id, boxes[:0], best[:0], torch.zeros(0, dtype=torch.int64))
     else:
         found = postprocess(scores)
-    found = Detections(found.image_id, found.boxes.cpu(), found.scores.cpu(), found.labels.cpu())
-    return ImageResult(scores.image_id, found, boxes.cpu(), best.cpu())
+    return ImageResult(scores.image_id, found.to("cpu"), boxes.cpu(), best.cpu())
 
 
 def test_images(

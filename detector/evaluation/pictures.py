@@ -3,28 +3,16 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Protocol
 
 from PIL import Image, ImageDraw
 from torch import Tensor
 
 from detector.evaluation.drawing import class_color, contact_sheet, draw_dashed, draw_labeled, enlarged
-from detector.structures import Annotation, Detections
+from detector.structures import Annotation, Detections, ImageDataset
 from detector.utils.files import encode_image
 from detector.utils.outputs import OutputFolder
 
 _LEGEND = "solid: detected, with class and score      dashed: true"
-
-
-class Source(Protocol):
-    """What pictures need of a data set."""
-
-    class_names: tuple[str, ...]
-    image_ids: tuple[str, ...]
-
-    def read_image(self, index: int) -> Tensor: ...
-
-    def annotation(self, index: int) -> Annotation | None: ...
 
 
 def draw_detections(
@@ -71,7 +59,7 @@ def choose_images(detections: Sequence[Detections], num_classes: int, count: int
 
 def write_pictures(
     outputs: OutputFolder,
-    source: Source,
+    dataset: ImageDataset,
     detections: Sequence[Detections],
     *,
     count: int,
@@ -83,7 +71,7 @@ def write_pictures(
     are removed; all other files stay.
 
     Args:
-        detections: of each image of `source`, in its order.
+        detections: of each image of `dataset`, in its order.
 
     Returns:
         the files written, the overview last; none where `count` is 0.
@@ -92,15 +80,15 @@ def write_pictures(
         UserError: a file is in the way that this command did not make.
     """
     pictures = {}
-    for rank, index in enumerate(choose_images(detections, len(source.class_names), count), start=1):
+    for rank, index in enumerate(choose_images(detections, len(dataset.class_names), count), start=1):
         picture = draw_detections(
-            source.read_image(index),
+            dataset.read_image(index),
             detections[index],
-            source.annotation(index),
-            source.class_names,
+            dataset.annotation(index),
+            dataset.class_names,
             score_threshold=score_threshold,
         )
-        pictures[f"pictures/{rank:02d}_{Path(source.image_ids[index]).name}.png"] = picture
+        pictures[f"pictures/{rank:02d}_{Path(dataset.image_ids[index]).name}.png"] = picture
     if pictures:
         pictures["pictures/overview.png"] = contact_sheet(list(pictures.values()), _LEGEND)
     written = [outputs.write(name, encode_image(picture, "png")) for name, picture in pictures.items()]

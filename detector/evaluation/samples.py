@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Protocol
 
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
@@ -16,24 +15,11 @@ from detector.evaluation.drawing import (
     enlarged,
     outermost_pixels,
 )
-from detector.structures import Annotation, box_iou
+from detector.structures import Annotation, ImageDataset, box_iou
 from detector.utils.files import write_image
 
 _PROPOSALS = 15  # drawn of each image: all would hide it
 _LEGEND = "solid: true      dashed: the proposal nearest to it      thin: other proposals      below: labels"
-
-
-class Source(Protocol):
-    """What samples need of a data set."""
-
-    class_names: tuple[str, ...]
-    image_ids: tuple[str, ...]
-
-    def read_image(self, index: int) -> Tensor: ...
-
-    def labels(self, index: int) -> Tensor: ...
-
-    def annotation(self, index: int) -> Annotation | None: ...
 
 
 def draw_sample(
@@ -74,11 +60,13 @@ def choose_samples(labels: Sequence[Tensor], count: int) -> list[int]:
 
 
 def write_samples(
-    path: str | Path, source: Source, indices: Sequence[int], proposals: Sequence[Tensor | None]
+    path: str | Path, dataset: ImageDataset, indices: Sequence[int], proposals: Sequence[Tensor | None]
 ) -> None:
     """Draws the images of `indices`, each with its proposals (R, 4) or None, on one sheet, a .png file."""
     pictures = [
-        draw_sample(source.read_image(i), source.labels(i), source.annotation(i), boxes, source.class_names)
+        draw_sample(
+            dataset.read_image(i), dataset.labels(i), dataset.annotation(i), boxes, dataset.class_names
+        )
         for i, boxes in zip(indices, proposals, strict=True)
     ]
     write_image(path, contact_sheet(pictures, _LEGEND), "png")

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from detector.structures import Annotation, Detections, Scores, box_iou
+from detector.structures import Annotation, Detections, box_iou
 
 
 def voc_ap(
@@ -95,37 +96,60 @@ def _ranked_hits(
 
 
 def corloc(
-    scores: Sequence[Scores],
+    best_boxes: Sequence[Tensor],
     annotations: Sequence[Annotation],
     num_classes: int,
     *,
     iou_threshold: float = 0.5,
 ) -> np.ndarray:
-    """Correct localisation of each class (C,), float64 in [0, 1]; nan for a class that no image shows.
+    """Correct localization (CorLoc) of each class (C,), float64 in [0, 1]; nan for a class in no image.
 
-    Of the images that show the class, the share whose best box for it (equal scores: the first) has an
-    IoU above `iou_threshold` with any object of the class, difficult ones included, crowds not. Deselaers et
-    al., IJCV 2012.
+    Among the images that show the class, the fraction whose highest-scoring box for it has an IoU above
+    `iou_threshold` with any object of the class; difficult objects count, iscrowd regions do not. Deselaers
+    et al., IJCV 2012.
 
     Args:
-        scores, annotations: one of each for every image, in any order.
+        best_boxes: the highest-scoring box of each class in each image, (C, 4), or (0, 4) for an image
+            without proposals; xyxy, in the order of `annotations`.
 
     Raises:
-        ValueError: the two do not speak of the same images.
+        ValueError: the number of images differs.
     """
+    if len(best_boxes) != len(annotations):
+        raise ValueError(f"{len(best_boxes)} images have boxes, expected {len(annotations)}, as annotations")
     shown, hit = np.zeros(num_classes), np.zeros(num_classes)
-    for image, annotation in zip(in_order_of(annotations, scores), annotations, strict=True):
+    for best, annotation in zip(best_boxes, annotations, strict=True):
         boxes, classes = annotation.boxes[~annotation.crowd], annotation.labels[~annotation.crowd]
         labels = classes.unique()  # (L,)
         shown[labels.numpy()] += 1
-        if len(labels) == 0 or len(image.scores) == 0:
+        if len(labels) == 0 or len(best) == 0:
             continue
-        best = image.boxes[image.scores[:, labels].argmax(dim=0), labels].double()  # (L, 4)
-        overlap = box_iou(best, boxes.double()) > iou_threshold  # (L, G)
+        overlap = box_iou(best[labels].double(), boxes.double()) > iou_threshold  # (L, G)
         same_class = labels[:, None] == classes[None, :]  # (L, G)
         hit[labels.numpy()] += (overlap & same_class).any(dim=1).numpy()
     with np.errstate(invalid="ignore"):
         return hit / shown  # 0 / 0 is nan: no image shows the class
+
+
+def image_ap(scores: Sequence[Tensor], labels: Sequence[Tensor]) -> np.ndarray:
+    """Average precision (C,) of image classification, float64 in [0, 1]; nan for a class in no image.
+
+    The mean, over the images that show the class, of the precision at their rank. Images with equal scores
+    rank in the given order.
+
+    Args:
+        scores, labels: (C,) for each of N images, labels 0/1, in the same order.
+
+    Raises:
+        ValueError: the number of images differs.
+    """
+    if len(scores) != len(labels):
+        raise ValueError(f"{len(scores)} images have scores and {len(labels)} labels, expected one of each")
+    ranking = np.argsort(-torch.stack(list(scores)).double().numpy(), axis=0, kind="stable")  # (N, C)
+    right = np.take_along_axis(torch.stack(list(labels)).double().numpy(), ranking, axis=0)  # (N, C) 0/1
+    precision = np.cumsum(right, axis=0) / np.arange(1, len(right) + 1)[:, None]  # (N, C)
+    with np.errstate(invalid="ignore"):
+        return (precision * right).sum(axis=0) / right.sum(axis=0)  # 0 / 0 is nan
 
 
 def in_order_of(annotations: Sequence[Annotation], results: Sequence) -> list:
@@ -149,7 +173,7 @@ def _flatten(images: Sequence, num_classes: int) -> tuple[np.ndarray, np.ndarray
     return index * num_classes + labels, _concatenate([image.boxes for image in images]).reshape(-1, 4)
 
 
-def _concatenate(tensors: list[torch.Tensor]) -> np.ndarray:
+def _concatenate(tensors: list[Tensor]) -> np.ndarray:
     return torch.cat(tensors).double().numpy() if tensors else np.empty(0)
 
 

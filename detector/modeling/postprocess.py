@@ -29,8 +29,7 @@ def postprocess(
     rows, labels = candidates.nonzero().unbind(dim=1)  # (D,), (D,)
     boxes, values = scores.boxes[rows, labels], scores.scores[rows, labels]  # (D, 4), (D,)
     keep = batched_nms(boxes, values, labels, nms_threshold)  # best first
-    keep = keep[:max_detections]
-    return Detections(scores.image_id, boxes[keep], values[keep], labels[keep])
+    return Detections(scores.image_id, boxes, values, labels)[keep[:max_detections]]
 
 
 def _best_of_class(scores: Tensor, count: int) -> Tensor:

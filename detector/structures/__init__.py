@@ -1,4 +1,4 @@
-"""Boxes as plain tensors, and the types that pass between the stages."""
+"""Boxes as plain tensors, and the types that the stages of the pipeline exchange."""
 
 from detector.structures.boxes import (
     box_area,
@@ -11,12 +11,13 @@ from detector.structures.boxes import (
     flip_boxes,
     scale_boxes,
 )
-from detector.structures.sample import Annotation, Batch, Detections, Sample, Scores, Views
+from detector.structures.sample import Annotation, Batch, Detections, ImageDataset, Sample, Scores, Views
 
 __all__ = [
     "Annotation",
     "Batch",
     "Detections",
+    "ImageDataset",
     "Sample",
     "Scores",
     "Views",

@@ -1,11 +1,11 @@
-"""What flows through training: Sample -> Batch, or Sample -> Views; and what comes out: Scores -> Detections.
+"""What the model takes, Sample -> Batch (training) or Views (testing), and gives, Scores -> Detections.
 
-Weak supervision is a type here: neither Sample nor Batch has a field for ground-truth boxes, so training
-cannot see them. Annotation, which has them, is made by a data set's reader and taken by evaluation alone.
+Weak supervision is enforced by these types: neither Sample nor Batch has a field for ground-truth boxes, so
+training cannot read them. Data sets return them as an Annotation, which only evaluation reads.
 """
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,10 +14,10 @@ from detector.structures.boxes import box_area
 
 
 class _Comparable:
-    """`==` for dataclasses of tensors: equal types, shapes, data types, devices and values of every field.
+    """`==` for dataclasses of tensors: all fields have equal types, shapes, dtypes, devices and values.
 
-    The `==` that dataclasses get otherwise compares tuples of tensors, which raises an error of torch. Like
-    lists, such objects have no hash.
+    The default `==` of dataclasses compares tuples of tensors, for which torch raises an error. Like lists,
+    these objects are not hashable.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -121,38 +121,78 @@ def _normalize(images: Tensor, normalization: Tensor, sizes: tuple[tuple[int, in
 
 @dataclass(frozen=True, eq=False)
 class Scores(_Comparable):
-    """What the detector believes of every proposal of one image, averaged over test passes.
+    """Class scores of the R proposals of one image, averaged over test-time augmentation.
 
-    Without a regression branch the boxes of a proposal are the proposal itself, expanded and not copied.
+    Without a regression branch, `boxes` is a view that repeats each proposal for every class.
     """
 
     image_id: str
-    boxes: Tensor  # (R, C, 4) float32 xyxy in pixels of the original image: a box for each class
+    boxes: Tensor  # (R, C, 4) float32 xyxy in pixels of the original image, one box per class
     scores: Tensor  # (R, C) float32 probabilities of the foreground classes
 
 
 @dataclass(frozen=True, eq=False)
 class Detections(_Comparable):
-    """The boxes found in one image, best first."""
+    """The D boxes detected in one image, in descending order of score.
+
+    A container: `len(detections)` is D, and an integer, a slice, or a tensor of indices or booleans selects
+    boxes, as in `detections[detections.scores > 0.5]`. Iteration yields `Detections` of one box each.
+    """
 
     image_id: str
     boxes: Tensor  # (D, 4) float32 xyxy in pixels of the original image
     scores: Tensor  # (D,) float32, descending
     labels: Tensor  # (D,) int64, foreground class index in [0, C)
-    names: tuple[str, ...] = ()  # D class names, where a predictor made them; else none
+    names: tuple[str, ...] = ()  # D class names; empty unless a Predictor filled them in
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __getitem__(self, index: int | slice | Tensor) -> "Detections":
+        """The selected detections; one box for an integer.
+
+        Raises:
+            IndexError: an integer or a tensor of indices is out of range, or a mask has another length.
+        """
+        if isinstance(index, int):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"detection {index} of {len(self)}")
+            index = slice(index, index + 1 or None)
+        names = self.names
+        if names:
+            rows = torch.arange(len(self))[index.cpu() if isinstance(index, Tensor) else index]
+            names = tuple(names[row] for row in rows.tolist())
+        return Detections(self.image_id, self.boxes[index], self.scores[index], self.labels[index], names)
+
+    def to(self, device: torch.device | str) -> "Detections":
+        """The detections with their tensors on `device`."""
+        boxes, scores, labels = (tensor.to(device) for tensor in (self.boxes, self.scores, self.labels))
+        return Detections(self.image_id, boxes, scores, labels, self.names)
+
+    def __repr__(self) -> str:
+        """For example `Detections('a.jpg', 3 boxes: 2 x cat (best 0.91), 1 x dog (best 0.40))`."""
+        best: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        names = self.names or tuple(f"class {label}" for label in self.labels.tolist())
+        for name, score in zip(names, self.scores.tolist(), strict=True):
+            counts[name] = counts.get(name, 0) + 1
+            best[name] = max(best.get(name, score), score)
+        shown = ", ".join(f"{counts[name]} x {name} (best {best[name]:.2f})" for name in counts)
+        boxes = f"{len(self)} box{'' if len(self) == 1 else 'es'}"
+        return f"Detections({self.image_id!r}, {boxes}{': ' if shown else ''}{shown})"
 
 
 @dataclass(frozen=True, eq=False)
 class Annotation(_Comparable):
-    """The true boxes of one image. Evaluation reads them; training never does."""
+    """The ground-truth boxes of one image, which only evaluation reads."""
 
     image_id: str
     boxes: Tensor  # (G, 4) float32 xyxy
     labels: Tensor  # (G,) int64, foreground class index in [0, C)
-    difficult: Tensor  # (G,) bool: in AP neither to be found nor wrong to find
-    # (G,) bool: around many objects, and so around none; default: no box is
+    difficult: Tensor  # (G,) bool; AP ignores these objects and the detections that match them
+    # (G,) bool: COCO's iscrowd, a region of many objects; default: all False
     crowd: Tensor = None  # type: ignore[assignment]
-    # (G,) float64 square pixels, of the outlines where known; default: of the boxes
+    # (G,) float64, square pixels of the segmentation masks if known; default: of the boxes
     areas: Tensor = None  # type: ignore[assignment]
 
     def __post_init__(self):
@@ -160,3 +200,26 @@ class Annotation(_Comparable):
             object.__setattr__(self, "crowd", torch.zeros(len(self.boxes), dtype=torch.bool))
         if self.areas is None:
             object.__setattr__(self, "areas", box_area(self.boxes.double()))
+
+
+class ImageDataset(Protocol):
+    """The interface of a data set, such as `VOCDataset`, for loaders and evaluation."""
+
+    class_names: tuple[str, ...]
+    image_ids: tuple[str, ...]
+
+    def image_size(self, index: int) -> tuple[int, int]:
+        """(height, width) in pixels."""
+        ...
+
+    def read_image(self, index: int) -> Tensor:
+        """The image (3, H, W), uint8 RGB."""
+        ...
+
+    def labels(self, index: int) -> Tensor:
+        """Image-level labels (C,), float32: 1 if the image shows the class, else 0."""
+        ...
+
+    def annotation(self, index: int) -> Annotation | None:
+        """Ground-truth boxes, for evaluation only; None if the image has none."""
+        ...

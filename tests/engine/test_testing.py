@@ -52,14 +52,17 @@ def test_results_are_those_of_the_scores_to_the_bit(tmp_path):
         assert same(result, image_result(scores, postprocess))
         expected = postprocess(scores)
         assert result.detections.boxes.equal(expected.boxes)
-        best = result.best
         if len(scores.scores):
             assert result.best_scores.equal(scores.scores.amax(dim=0))
-            rows = best.scores.argmax(dim=0)
-            assert best.boxes[rows, range(3)].equal(scores.boxes[scores.scores.argmax(dim=0), range(3)])
+            assert result.best_boxes.equal(scores.boxes[scores.scores.argmax(dim=0), range(3)])
         else:
             assert result.best_scores.tolist() == [0, 0, 0]
-            assert best.scores.shape == (0, 3)
+            assert result.best_boxes.shape == (0, 4)
+
+
+def test_of_equal_scores_the_first_proposal_is_the_best():
+    boxes = torch.tensor([[0.0, 0, 10, 10], [50, 50, 60, 60]])[:, None].expand(-1, 3, 4)
+    assert image_result(Scores("a", boxes, torch.ones(2, 3)), None).best_boxes.equal(boxes[0])
 
 
 def test_without_postprocess_there_are_no_detections():

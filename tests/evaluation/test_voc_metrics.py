@@ -8,9 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score
 
-from detector.evaluation.voc import corloc, voc_ap
-from detector.structures import Annotation, Detections, Scores
+from detector.evaluation.voc import corloc, image_ap, voc_ap
+from detector.structures import Annotation, Detections
 
 
 def annotation(image_id, boxes=(), labels=(), difficult=(), crowd=()):
@@ -23,9 +26,9 @@ def annotation(image_id, boxes=(), labels=(), difficult=(), crowd=()):
     )
 
 
-def scored(image_id, proposals, scores):
-    """Scores whose boxes are the proposals, the same for each class."""
-    return Scores(image_id, proposals[:, None].expand(-1, scores.shape[1], 4), scores)
+def best_boxes(proposals, scores):
+    """The proposal (C, 4) that scores highest for each class, from scores (R, C)."""
+    return proposals[scores.argmax(dim=0)] if len(scores) else proposals
 
 
 def found(image_id, boxes=(), scores=(), labels=()):
@@ -154,35 +157,27 @@ def test_corloc_by_hand():
         annotation("c", [BOX], [0]),
         annotation("d"),
     ]
-    scores = [
-        scored("a", proposals, torch.tensor([[0.9, 0.9, 0], [0.1, 0.2, 0], [0, 0, 0]])),  # 0 right, 1 wrong
-        scored("b", proposals, torch.tensor([[0.1, 0, 0], [0.1, 0, 0], [0.2, 0, 0]])),  # IoU is 0.5, not more
-        scored("c", torch.zeros(0, 4), torch.zeros(0, 3)),  # nothing to choose from: a miss
-        scored("d", proposals, torch.rand(3, 3)),
+    best = [
+        proposals[[0, 0, 0]],  # class 0 right, class 1 wrong
+        proposals[[2, 0, 0]],  # IoU is 0.5, not more
+        proposals[:0],  # no proposals: a miss
+        proposals[[1, 1, 1]],
     ]
-    result = corloc(scores[::-1], truth, 3)
+    result = corloc(best, truth, 3)
     assert result[:2] == pytest.approx([1 / 3, 0])
     assert np.isnan(result[2])
-    assert corloc(scores, truth, 3, iou_threshold=0.4)[0] == pytest.approx(2 / 3)
+    assert corloc(best, truth, 3, iou_threshold=0.4)[0] == pytest.approx(2 / 3)
 
 
-def test_corloc_takes_the_first_of_equal_scores():
-    truth = [annotation("a", [BOX], [0])]
-    boxes = torch.tensor([BOX, FAR], dtype=torch.float32)
-    assert corloc([scored("a", boxes, torch.ones(2, 1))], truth, 1)[0] == 1
-    assert corloc([scored("a", boxes.flip(0), torch.ones(2, 1))], truth, 1)[0] == 0
-
-
-def test_corloc_passes_over_crowds():
-    scores = [scored("a", torch.tensor([BOX, FAR]), torch.tensor([[0.9, 0.1], [0, 0]]))]
+def test_corloc_ignores_crowds():
     truth = [annotation("a", [BOX, FAR, BOX], [0, 0, 1], crowd=[True, False, True])]
-    result = corloc(scores, truth, 2)
+    result = corloc([torch.tensor([BOX, BOX])], truth, 2)
     assert result[0] == 0
     assert np.isnan(result[1])
 
 
-def test_corloc_needs_scores_of_every_image():
-    with pytest.raises(ValueError, match="image a has an annotation but no results"):
+def test_corloc_needs_boxes_for_every_image():
+    with pytest.raises(ValueError, match="expected 1"):
         corloc([], [annotation("a")], 1)
 
 
@@ -282,22 +277,17 @@ def test_corloc_agrees_with_loops_on_200_random_cases():
     for seed in range(200):
         detections, annotations = random_case(seed)
         generator = torch.Generator().manual_seed(seed)
-        scores = [
-            scored(d.image_id, d.boxes, torch.randint(0, 4, (len(d.boxes), 3), generator=generator) / 4)
-            for d in detections
-        ]
-        ours = corloc(scores, annotations, 3)
+        scores = [torch.randint(0, 4, (len(d), 3), generator=generator) / 4 for d in detections]
+        best = [best_boxes(d.boxes, each) for d, each in zip(detections, scores, strict=True)]
+        ours = corloc(best, annotations, 3)
         for label in range(3):
             results = []
-            for image, truth in zip(scores, annotations, strict=True):
+            for boxes, truth in zip(best, annotations, strict=True):
                 objects = [box for box, c in zip(truth.boxes, truth.labels, strict=True) if c == label]
                 if objects:
-                    column = image.scores[:, label].tolist()
-                    top = column.index(max(column)) if column else None
-                    hits = (
-                        [exact_iou(image.boxes[top, label], box) > 0.5 for box in objects] if column else []
+                    results.append(
+                        len(boxes) > 0 and any(exact_iou(boxes[label], box) > 0.5 for box in objects)
                     )
-                    results.append(any(hits))
             expected = sum(results) / len(results) if results else float("nan")
             assert ours[label] == pytest.approx(expected, abs=1e-9, nan_ok=True), (seed, label)
 
@@ -433,3 +423,27 @@ def test_voc_size_takes_seconds():
     start = time.perf_counter()
     voc_ap(detections, truth, 20)
     assert time.perf_counter() - start < 10  # 0.5 s on one quiet core
+
+
+# ---- Image-level AP
+
+
+@given(st.integers(1, 12), st.integers(0, 99))
+def test_image_ap_equals_scikit_learn_for_distinct_scores(images, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(images, 3, generator=generator)
+    labels = torch.randint(0, 2, (images, 3), generator=generator).float()
+    labels[0] = 1
+    expected = [average_precision_score(labels[:, c], scores[:, c]) for c in range(3)]
+    np.testing.assert_allclose(image_ap(scores.unbind(), labels.unbind()), expected)
+
+
+def test_image_ap_of_equal_scores_and_of_a_class_in_no_image():
+    scores = [torch.tensor([0.5, 0.5])] * 2
+    labels = [torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0])]
+    np.testing.assert_array_equal(image_ap(scores, labels), [0.5, np.nan])
+
+
+def test_image_ap_needs_labels_for_every_image():
+    with pytest.raises(ValueError, match="2 images"):
+        image_ap([torch.zeros(1)] * 2, [torch.zeros(1)])

@@ -84,3 +84,52 @@ def test_equality_is_that_of_all_values():
     assert [detections("b"), detections()].index(detections()) == 1
     with pytest.raises(TypeError, match="unhashable"):
         hash(detections())
+
+
+FOUND = Detections(
+    "a.jpg",
+    torch.arange(12.0).reshape(3, 4),
+    torch.tensor([0.9, 0.8, 0.4]),
+    torch.tensor([1, 0, 1]),
+    ("cat", "dog", "cat"),
+)
+
+
+@pytest.mark.parametrize(
+    ("index", "rows"),
+    [
+        (0, [0]),
+        (-1, [2]),
+        (slice(1, None), [1, 2]),
+        (torch.tensor([2, 0]), [2, 0]),
+        (FOUND.labels == 1, [0, 2]),
+        (FOUND.scores > 1, []),
+    ],
+)
+def test_detections_are_selected_by_integers_slices_and_masks(index, rows):
+    chosen = FOUND[index]
+    assert len(chosen) == len(rows)
+    assert chosen.boxes.equal(FOUND.boxes[rows])
+    assert chosen.scores.equal(FOUND.scores[rows])
+    assert chosen.labels.equal(FOUND.labels[rows])
+    assert chosen.names == tuple(FOUND.names[row] for row in rows)
+    assert replace(FOUND, names=())[index].names == ()
+
+
+def test_detections_iterate_and_check_their_indices():
+    assert [each.names for each in FOUND] == [("cat",), ("dog",), ("cat",)]
+    for index in (3, -4, torch.tensor([3]), torch.tensor([True])):
+        with pytest.raises(IndexError):
+            FOUND[index]
+
+
+def test_detections_move_to_a_device():
+    moved = FOUND.to("meta")
+    assert {tensor.device.type for tensor in (moved.boxes, moved.scores, moved.labels)} == {"meta"}
+    assert moved.names == FOUND.names
+
+
+def test_the_repr_of_detections_counts_boxes_by_class():
+    assert repr(FOUND) == "Detections('a.jpg', 3 boxes: 2 x cat (best 0.90), 1 x dog (best 0.80))"
+    assert repr(replace(FOUND, names=())[:1]) == "Detections('a.jpg', 1 box: 1 x class 1 (best 0.90))"
+    assert repr(FOUND[:0]) == "Detections('a.jpg', 0 boxes)"
