@@ -1,20 +1,20 @@
-"""What kind of mistake a detection is, and what became of an object that was not found.
+"""Error types of detections, and the fate of objects that were not found.
 
-Each detection is of the first kind whose rule it meets. IoU 0.5 and 0.1 are the thresholds of TIDE (Bolya et
-al., ECCV 2020) and of Hoiem et al. (ECCV 2012); own objects are those of the detection's class.
+A detection gets the first type whose rule it meets. The IoU thresholds 0.5 and 0.1 are those of TIDE (Bolya
+et al., ECCV 2020) and of Hoiem et al. (ECCV 2012); "own" objects are those of the detection's class.
 
-- right: the best-scored detection that overlaps an own object by IoU >= 0.5 (the rule of `voc_ap`).
-- duplicate: IoU >= 0.5 with an own object that a better-scored detection has (TIDE's Dupe).
+- true positive: the highest-scoring detection that has IoU >= 0.5 with an own object (the rule of `voc_ap`).
+- duplicate: IoU >= 0.5 with an own object that a higher-scoring detection matches (TIDE's Dupe).
 - wrong class: IoU >= 0.5 with an object of another class (TIDE's Cls).
-- grouped: at least half of each of two or more own objects lies in it, the "grouped instances" of MIST (Ren
-  et al., CVPR 2020).
-- part: at least 0.8 of it lies in an own object: the "part domination" of MIST; Cinbis et al. (TPAMI 2017)
-  count hypotheses that lie wholly in the object, which 0.8 softens.
-- localisation: IoU >= 0.1 with an own object (TIDE's Loc).
-- wrong class, too: IoU >= 0.1 with an object of another class (as in Hoiem et al.; TIDE's Both).
+- grouped: it contains at least half of two or more own objects, the "grouped instances" of MIST (Ren et al.,
+  CVPR 2020).
+- part: at least 0.8 of it lies in an own object, the "part domination" of MIST; Cinbis et al. (TPAMI 2017)
+  count only hypotheses that lie completely in the object.
+- localization: IoU >= 0.1 with an own object (TIDE's Loc).
+- wrong class, again: IoU >= 0.1 with an object of another class (as in Hoiem et al.; TIDE's Both).
 - background: none of these.
 
-The shares 0.5 of grouped and 0.8 of part are our choice: those papers describe the two and give no number.
+The thresholds 0.5 (grouped) and 0.8 (part) are ours: these papers describe both errors without numbers.
 """
 
 from collections.abc import Sequence
@@ -26,33 +26,33 @@ from torch import Tensor
 
 from detector.structures import Annotation, Detections, box_area, box_intersection, box_iou
 
-KINDS = ("right", "part", "grouped", "localisation", "wrong class", "duplicate", "background")
-FATES = ("found", "part", "grouped", "localisation", "wrong class", "missed")  # of objects
+KINDS = ("true positive", "part", "grouped", "localization", "wrong class", "duplicate", "background")
+FATES = ("found", "part", "grouped", "localization", "wrong class", "missed")  # of objects
 _RIGHT_IOU, _NEAR_IOU = 0.5, 0.1
 _GROUPED_SHARE, _PART_SHARE = 0.5, 0.8
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The detections of one image, each with its kind."""
+    """The detections of one image with their error types."""
 
     detections: Detections
     annotation: Annotation
-    kinds: Tensor  # (D,) int64, index of KINDS; -1: on a difficult object or a crowd, so it does not count
-    about: Tensor  # (D, G) bool, the objects that a detection found or got wrong; none of background
-    counted: Tensor  # (D,) bool, is it among those that are looked at?
+    kinds: Tensor  # (D,) int64, index into KINDS; -1: ignored, on a difficult object or an iscrowd region
+    about: Tensor  # (D, G) bool, the objects that determined the kind; none for background
+    counted: Tensor  # (D,) bool, whether the detection is among the N of its class that are counted
 
 
 def judge(
     detections: Sequence[Detections], annotations: Sequence[Annotation], num_classes: int
 ) -> list[Judged]:
-    """The kind of every detection of each image.
+    """Classify every detection of each image.
 
-    Counted are the N best-scored detections of a class, N being its number of objects, as Hoiem et al. do: a
-    perfect detector has N of them, all right, and no threshold has to be chosen.
+    For a class with N objects, the N detections with the highest scores are counted, as in Hoiem et al.: all
+    those of a perfect detector are true positives, and no score threshold has to be chosen.
 
     Args:
-        detections, annotations: one of each for every image, in the same order.
+        detections, annotations: one for each image, in the same order.
     """
     judged = [_kinds(*each) for each in zip(detections, annotations, strict=True)]
     scores = torch.cat([image.scores for image in detections]) if detections else torch.zeros(0)
@@ -65,7 +65,7 @@ def judge(
     for label in range(num_classes):
         rows = ((labels == label) & (kinds >= 0)).nonzero()[:, 0]
         counted[rows[scores[rows].argsort(descending=True, stable=True)[: objects[label]]]] = True
-    parts = counted.split([len(image.scores) for image in detections])
+    parts = counted.split([len(image) for image in detections])
     return [
         Judged(image, annotation, *kinds_and_about, part)
         for image, annotation, kinds_and_about, part in zip(
@@ -75,12 +75,19 @@ def judge(
 
 
 def countable(annotation: Annotation) -> Tensor:
-    """Which objects (G,) are to be found: those that are neither difficult nor a crowd."""
+    """Which objects (G,) bool count for recall: those that are neither difficult nor iscrowd."""
     return ~annotation.difficult & ~annotation.crowd
 
 
+def f1(image: Judged) -> float:
+    """F1 of the counted detections: 2 * true positives / (detections + objects); 1.0 if there are neither."""
+    right = int((image.kinds[image.counted] == KINDS.index("true positive")).sum())
+    total = int(image.counted.sum()) + int(countable(image.annotation).sum())
+    return 2 * right / total if total else 1.0
+
+
 def count_kinds(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
-    """How many of the counted detections of each class are of each kind, (C, len(KINDS))."""
+    """Number of counted detections of each class and kind, (C, len(KINDS))."""
     counts = np.zeros((num_classes, len(KINDS)), dtype=np.int64)
     for image in judged:
         rows = image.counted.numpy()
@@ -89,24 +96,24 @@ def count_kinds(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
 
 
 def count_fates(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
-    """What became of the objects of each class, (C, len(FATES)).
+    """Number of objects of each class and fate, (C, len(FATES)).
 
-    Found by a counted detection that is right; else the kind of the best-scored counted detection that is
-    about it; else missed.
+    An object is found if a counted detection is its true positive; otherwise its fate is the kind of the
+    highest-scoring counted detection about it, or missed.
     """
     counts = np.zeros((num_classes, len(FATES)), dtype=np.int64)
     for image in judged:
         for column in countable(image.annotation).nonzero()[:, 0].tolist():
-            np.add.at(counts, (int(image.annotation.labels[column]), _fate(image, column)), 1)
+            counts[int(image.annotation.labels[column]), _fate(image, column)] += 1
     return counts
 
 
 def confusion(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
-    """Which class objects were taken for, (C + 1, C + 1): rows are true classes, columns those detected.
+    """Confusion matrix (C + 1, C + 1): rows are true classes, columns detected classes.
 
-    Each counted detection, best first, takes the free object of any class that it overlaps most, from IoU
-    0.5 on, of equal overlaps one of its own class. The last row has the detections that took none, so that
-    lie on background or come too late; the last column the objects that nothing took.
+    In descending order of score, each counted detection is matched to the unmatched object of any class with
+    the highest IoU of at least 0.5, preferring its own class if IoUs are equal. The last row holds the
+    detections without a match (background and duplicates), the last column the missed objects.
     """
     table = np.zeros((num_classes + 1, num_classes + 1), dtype=np.int64)
     for image in judged:
@@ -120,14 +127,14 @@ def confusion(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
             taken = column >= 0 and bool(overlap[row, column] > 0)
             table[int(true[column]) if taken else num_classes, label] += 1
             if taken:
-                overlap[:, column] = -1  # no longer free
+                overlap[:, column] = -1  # matched
         left = true[(overlap >= 0).all(dim=0)] if len(found) else true
-        np.add.at(table, (left.numpy(), num_classes), 1)
+        np.add.at(table[:, num_classes], left.numpy(), 1)
     return table
 
 
 def _kinds(found: Detections, truth: Annotation) -> tuple[Tensor, Tensor]:
-    """Kinds (D,) and about (D, G) of the detections of one image, which come best first."""
+    """Kinds (D,) and about (D, G) of the detections of one image, which are in descending order of score."""
     boxes, others = found.boxes.double(), truth.boxes.double()
     shared, overlap = box_intersection(boxes, others), box_iou(boxes, others)  # (D, G)
     inside = shared / box_area(boxes)[:, None].clamp(min=1e-9)  # share of the detection in the object
@@ -137,9 +144,9 @@ def _kinds(found: Detections, truth: Annotation) -> tuple[Tensor, Tensor]:
     halves = own & (covered >= _GROUPED_SHARE)
     kinds = torch.full((len(boxes),), KINDS.index("background"))
     about = torch.zeros_like(own)
-    for kind, relation in (  # the rules from the last to the first: an earlier one overrules
+    for kind, relation in (  # in ascending priority: later rules overwrite earlier ones
         ("wrong class", other & (overlap >= _NEAR_IOU)),
-        ("localisation", own & (overlap >= _NEAR_IOU)),
+        ("localization", own & (overlap >= _NEAR_IOU)),
         ("part", own & (inside >= _PART_SHARE)),
         ("grouped", halves & (halves.sum(dim=1) >= 2)[:, None]),
         ("wrong class", other & (overlap >= _RIGHT_IOU)),
@@ -155,15 +162,15 @@ def _kinds(found: Detections, truth: Annotation) -> tuple[Tensor, Tensor]:
         if truth.difficult[column]:
             kinds[row] = -1
         elif column not in taken:
-            kinds[row] = KINDS.index("right")
+            kinds[row] = KINDS.index("true positive")
         taken.add(column)
     in_crowd = (same & truth.crowd & (inside >= _RIGHT_IOU)).any(dim=1)
-    kinds[in_crowd & (kinds != KINDS.index("right"))] = -1
+    kinds[in_crowd & (kinds != KINDS.index("true positive"))] = -1
     return kinds, about
 
 
 def _nearest(relation: Tensor, overlap: Tensor) -> Tensor:
-    """Of the objects that each detection is related to (D, G), only the one that it overlaps most."""
+    """Reduce the relation (D, G) to the one related object with the highest IoU for each detection."""
     nearest = torch.zeros_like(relation)
     if relation.numel():
         best = torch.where(relation, overlap, -1.0).argmax(dim=1)
@@ -172,9 +179,9 @@ def _nearest(relation: Tensor, overlap: Tensor) -> Tensor:
 
 
 def _fate(image: Judged, column: int) -> int:
-    """The place in FATES of an object of one image."""
-    kinds = image.kinds[image.about[:, column] & image.counted].tolist()  # best first
-    if KINDS.index("right") in kinds:
+    """The index into FATES of one object."""
+    kinds = image.kinds[image.about[:, column] & image.counted].tolist()  # highest score first
+    if KINDS.index("true positive") in kinds:
         return FATES.index("found")
     known = [KINDS[kind] for kind in kinds if KINDS[kind] in FATES]
     return FATES.index(known[0] if known else "missed")

@@ -36,16 +36,16 @@ def kinds_of(detections, annotation=TRUTH):
 @pytest.mark.parametrize(
     ("box", "label", "kind"),
     [
-        ((0, 0, 40, 40), 0, "right"),
-        ((0, 0, 40, 20), 0, "right"),  # IoU of 0.5 exactly
+        ((0, 0, 40, 40), 0, "true positive"),
+        ((0, 0, 40, 20), 0, "true positive"),  # IoU of 0.5 exactly
         ((0, 0, 40, 19), 0, "part"),
         ((0, 0, 8, 8), 0, "part"),  # IoU below 0.1: still a part, where TIDE says background
         ((-2, 0, 8, 8), 0, "part"),  # 0.8 of it inside
         ((-3, 0, 8, 8), 0, "background"),  # 0.73 inside, IoU 0.04
         ((0, 0, 90, 40), 0, "grouped"),
         ((20, 0, 70, 40), 0, "grouped"),  # half of each
-        ((21, 0, 69, 40), 0, "localisation"),
-        ((0, 0, 40, 100), 0, "localisation"),  # too large: IoU 0.4, only one object in it
+        ((21, 0, 69, 40), 0, "localization"),
+        ((0, 0, 40, 100), 0, "localization"),  # too large: IoU 0.4, only one object in it
         ((0, 100, 40, 140), 0, "wrong class"),
         ((0, 100, 40, 108), 0, "wrong class"),  # IoU 0.2
         ((0, 100, 40, 103), 0, "background"),  # IoU 0.075
@@ -64,9 +64,9 @@ def test_a_box_on_another_object_is_no_part_of_what_is_behind():
 
 def test_the_better_scored_is_right_and_the_other_a_duplicate():
     assert kinds_of(found([(0, 0, 40, 40), (0, 0, 40, 38), (50, 0, 90, 40)], [0] * 3)) == [
-        "right",
+        "true positive",
         "duplicate",
-        "right",
+        "true positive",
     ]
 
 
@@ -85,7 +85,7 @@ def test_counted_are_as_many_as_there_are_objects():
     images = judge([detections, found([], [], image_id="b")], [TRUTH, truth([], [], image_id="b")], 2)
     assert images[0].counted.tolist() == [True, True, False, True, False]
     counts = count_kinds(images, 2)
-    assert counts[0, KINDS.index("right")] == counts[0, KINDS.index("background")] == 1
+    assert counts[0, KINDS.index("true positive")] == counts[0, KINDS.index("background")] == 1
     assert counts.sum(axis=1).tolist() == [2, 1]
 
 

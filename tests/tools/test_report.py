@@ -50,7 +50,7 @@ def report(load_tool):
 class Page(HTMLParser):
     """What a page is made of."""
 
-    EMPTY = ("meta", "link", "img", "br")  # never closed
+    EMPTY = ("meta", "link", "img", "br", "input")  # never closed
 
     def __init__(self, text):
         super().__init__()
@@ -80,19 +80,16 @@ class Page(HTMLParser):
         self.text += data
 
 
-def sections(page):
-    return [place for place in page.ids if place]
-
-
 def test_the_page_holds_all_that_it_shows(report, run_folder, tmp_path, capsys):
     output = tmp_path / "page.html"
     assert report(run_folder, "--output", output) == 0
     assert f"report    {output}" in capsys.readouterr().out
     page = Page(output.read_text())
-    assert sections(page) == [
-        *("classes", "errors", "pictures", "precision-and-recall", "confusion"),
+    assert [place for place in page.ids if not place.startswith("picture-")] == [
+        *("classes", "errors", "pictures", "images", "precision-and-recall", "confusion"),
         *("streams", "training", "run"),
     ]
+    assert len(set(page.ids)) == len(page.ids)
     assert set(page.links) == {"data:,"} | {f"#{place}" for place in page.ids}
     assert "script" not in page.tags
     assert page.tags.count("img") == len(page.sources) > 3 * 2 * 4  # galleries, and 2 snapshots of 4 streams
@@ -102,6 +99,7 @@ def test_the_page_holds_all_that_it_shows(report, run_folder, tmp_path, capsys):
         assert min(Image.open(io.BytesIO(base64.b64decode(data))).size) > 20
     assert HOSTILE in page.text
     assert HOSTILE not in output.read_text()
+    assert "PCL, trained for 4 steps, reaches" in page.text
     for word in ("mAP50", "CorLoc", "grouped", "missed", "step 2", "step 4", "stream 3", "MODEL.IMAGE_HEAD"):
         assert word in page.text
 
@@ -116,7 +114,7 @@ def test_nothing_detected_and_no_snapshots(report, run_folder):
     assert report(run_folder) == 0
     page = Page((run_folder / "report.html").read_text())
     assert "There are none." in page.text
-    assert "No snapshots: the run was trained with SOLVER.PICTURE_PERIOD 0" in page.text
+    assert "SOLVER.PICTURE_PERIOD was 0" in page.text
     assert "no TensorBoard events" in page.text
 
 
@@ -218,8 +216,49 @@ def test_a_page_of_others_is_kept(report, run_folder, tmp_path, capsys):
     assert page.read_text() == "mine"
 
 
+# Elements that reach beyond the window or whose content is wider than they are. Only the confusion matrix may
+# scroll sideways, and charts scale their text.
+CUT_OFF = """
+[...document.querySelectorAll("body *:not(.confusion, .confusion *, svg *)")]
+    .filter(e => !e.matches(":has(> .confusion), .zoom input"))
+    .filter(e => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1)
+    .filter(e => getComputedStyle(e).display != "inline" && e.clientWidth > 0)
+    .map(e => e.outerHTML.slice(0, 200))
+"""
+
+
+def check_zoom(page):
+    """A click on a picture fills the window with it; another click closes it."""
+    picture = page.locator("figure .picture").first
+    small = {side: picture.bounding_box()[side] for side in ("width", "height")}
+    picture.click()
+    window = page.viewport_size
+    assert picture.bounding_box() == {"x": 0, "y": 0, **window}
+    image, overlay = (picture.locator(part).bounding_box() for part in ("img", "svg"))
+    assert image == overlay
+    picture.click()
+    assert {side: picture.bounding_box()[side] for side in small} == small
+
+
+def check_filter(page):
+    """The list shows all images at first, then only those that match the chosen class and result."""
+    rows = page.locator(".by-image .row:not(.heads)").all()
+    words = [row.get_attribute("class").split() for row in rows]
+    assert all(row.is_visible() for row in rows)
+    counts = [sum(f"c{label}" in each for each in words) for label in range(len(CLASSES))]
+    label, result = next(i for i, count in enumerate(counts) if 0 < count < len(rows)), "r-missed"
+    by_class, by_result = page.locator(".by-image select").all()
+    by_class.select_option(f"c{label}")
+    assert [row.is_visible() for row in rows] == [f"c{label}" in each for each in words]
+    by_result.select_option(result)
+    assert [row.is_visible() for row in rows] == [{f"c{label}", result} <= set(each) for each in words]
+    by_class.select_option("")
+    assert [row.is_visible() for row in rows] == [result in each for each in words]
+    by_result.select_option("")
+
+
 def test_in_a_browser(report, run_folder):
-    """On a desk and on a phone: nothing asked for, no error, pictures there, no scrolling across."""
+    """On a desktop and a phone: no request, no error, all pictures load, and nothing is cut off."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser_path is None:
@@ -242,6 +281,9 @@ def test_in_a_browser(report, run_folder):
             assert page.evaluate("document.documentElement.scrollWidth") == width
             for place in page.evaluate("[...document.querySelectorAll('nav a')].map(a => a.hash)"):
                 assert page.locator(place).bounding_box()["height"] > 60
-            page.get_by_text("What each means").click()
+            assert page.evaluate(CUT_OFF) == []
+            page.get_by_text("Definitions").click()
             assert page.get_by_text("part domination").is_visible()
+            check_zoom(page)
+            check_filter(page)
         browser.close()

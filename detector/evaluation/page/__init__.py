@@ -1,1 +1,1 @@
-"""One HTML page on a run that needs no other file: charts in SVG, pictures as data URIs, no script."""
+"""A self-contained HTML report of a run: SVG charts, pictures as data URIs, no script."""

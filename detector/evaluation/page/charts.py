@@ -1,4 +1,4 @@
-"""Small charts in SVG that take their colors from the page's style sheet."""
+"""Small SVG charts, colored by the style sheet of the page."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,28 +6,29 @@ from html import escape
 
 import numpy as np
 
-COLORS = 8  # that the style sheet has for lines, --c0 to --c7
-_LEFT, _RIGHT, _TOP, _BOTTOM = 42, 8, 8, 22  # margins of a chart, pixels
-_POINTS = 300  # of a line: more cannot be told apart
+COLORS = 8  # line colors of the style sheet, --c0 to --c7
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 8, 40  # margins of a chart, pixels
+_MIDDLE = 'text-anchor="middle"'
+_POINTS = 300  # points per line; more cannot be told apart
 
 
 def line_chart(
     lines: Mapping[str, tuple[np.ndarray, np.ndarray]],
     *,
-    label: str,
+    x_name: str,
+    y_name: str,
     size: tuple[int, int] = (340, 190),
     smooth: bool = False,
     x_range: tuple[float, float] | None = None,
     y_range: tuple[float, float] | None = None,
     fill: bool = False,
 ) -> str:
-    """Lines of (x, y) by name, with axes.
+    """A chart of the lines (x, y), with named axes.
 
     Args:
-        label: what a screen reader says of it.
-        size: (width, height) in pixels, where there is room for it.
-        smooth: show each line pale, and a moving average of it strong.
-        x_range, y_range: of the axes; None: that of the values, y from 0 where they are positive.
+        size: (width, height) in pixels; the page may scale the chart down.
+        smooth: draw each line pale and its moving average on top.
+        x_range, y_range: limits of the axes; None: those of the values, with y starting at 0 or below.
         fill: tint the area below the lines.
     """
     width, height = size
@@ -47,10 +48,13 @@ def line_chart(
         y = down(tick)
         parts.append(f'<line class="rule" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_number(tick)}</text>')
+    parts.append(
+        f'<text x="{_LEFT + inner_width / 2:.0f}" y="{height - 6}" {_MIDDLE}>{escape(x_name)}</text>'
+    )
+    turn = f"translate(12 {_TOP + inner_height / 2:.0f}) rotate(-90)"
+    parts.append(f'<text transform="{turn}" {_MIDDLE}>{escape(y_name)}</text>')
     for tick in ticks(x_low, x_high, 4):
-        parts.append(
-            f'<text x="{across(tick):.1f}" y="{height - 6}" text-anchor="middle">{_number(tick)}</text>'
-        )
+        parts.append(f'<text x="{across(tick):.1f}" y="{height - 24}" {_MIDDLE}>{_number(tick)}</text>')
     for place, (x, y) in enumerate(lines.values()):
         if len(x) == 0:
             continue
@@ -62,12 +66,13 @@ def line_chart(
             parts.append(f'<path class="raw" d="{_path(across(x), down(y))}" style="stroke:{color}"/>')
             y = moving_average(y, max(3, len(y) // 12))
         parts.append(f'<path d="{_path(across(x), down(y))}" style="stroke:{color}"/>')
+    label = f"{y_name} over {x_name}"
     head = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
     return head + "".join(parts) + "</svg>"
 
 
 def legend(names: Sequence[str]) -> str:
-    """Which color is which line of a chart."""
+    """The names of the lines of a chart with their colors."""
     items = (
         f'<span><i style="background:var(--c{place % COLORS})"></i>{escape(name)}</span>'
         for place, name in enumerate(names)
@@ -76,8 +81,8 @@ def legend(names: Sequence[str]) -> str:
 
 
 def stacked_bars(rows: Mapping[str, Sequence[int]], parts: Sequence[str]) -> str:
-    """A bar a row, each as long as the page allows, cut in the proportion of its counts."""
-    cells = []
+    """One bar of full width for each row, divided in proportion to its counts, and the total count."""
+    cells = ["<span></span><span>share</span>", '<span class="count">count</span>']
     for name, counts in rows.items():
         total = sum(counts)
         pieces = ""
@@ -90,12 +95,12 @@ def stacked_bars(rows: Mapping[str, Sequence[int]], parts: Sequence[str]) -> str
 
 
 def kind_class(name: str) -> str:
-    """The style sheet's class of a kind of detection or a fate of an object."""
+    """The CSS class of an error type."""
     return "k-" + name.replace(" ", "-")
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:
-    """Up to about `count` round numbers from low to high: steps of 1, 2, 2.5 or 5 times a power of ten."""
+    """About `count` round numbers from low to high, in steps of 1, 2, 2.5 or 5 times a power of ten."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
@@ -104,13 +109,13 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def moving_average(values: np.ndarray, width: int) -> np.ndarray:
-    """The mean (N,) of the `width` values around each, of those that there are at the ends."""
+    """The mean (N,) of the `width` values around each value; of fewer values at both ends."""
     kernel = np.ones(width)
     return np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")
 
 
 def _finite(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The points that can be drawn, thinned out to what can be told apart."""
+    """The finite points, subsampled to `_POINTS`."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     keep = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     if len(keep) > _POINTS:
@@ -134,4 +139,7 @@ def _path(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def _number(value: float) -> str:
+    """A short tick label: 20k for 20000, 7.5e-4 for 0.00075."""
+    if 0 < abs(value) < 0.001:
+        return f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e")
     return f"{value / 1000:g}k" if abs(value) >= 10000 else f"{value:g}"

@@ -1,4 +1,4 @@
-"""The frame of the page, and what its sections are put together from. All text that comes in is escaped."""
+"""The HTML frame of the report and the elements of its sections. All text arguments are escaped."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ _STYLE = Path(__file__).with_name("style.css")
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page; `body` is HTML, the rest plain text."""
+    """A section of the page: a plain-text title and an HTML body."""
 
     title: str
     body: str
 
 
-def document(title: str, subtitle: str, cards: Mapping[str, str], sections: Sequence[Section]) -> str:
-    """The whole page: a title, the figures that matter most, and sections with links to them."""
+def document(title: str, summary: str, cards: Mapping[str, str], sections: Sequence[Section]) -> str:
+    """The whole page: title, summary sentence, cards (metric name: value), links and sections."""
     names = [section.title.lower().replace(" ", "-") for section in sections]
     links = "".join(
         f'<a href="#{escape(name)}">{escape(section.title)}</a>'
@@ -36,10 +36,10 @@ def document(title: str, subtitle: str, cards: Mapping[str, str], sections: Sequ
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{escape(title)}</title><link rel="icon" href="data:,">'
         f"<style>{_STYLE.read_text(encoding='utf-8')}</style></head><body>"
-        f'<header><h1>{escape(title)}</h1><p class="muted">{escape(subtitle)}</p>'
+        f'<header><h1>{escape(title)}</h1><p class="summary">{escape(summary)}</p>'
         f'<div class="cards">{tops}</div></header>'
         f"<nav><div>{links}</div></nav><main>{parts}</main>"
-        "<footer><p>Written by tools/report.py; docs/report.md says what each part means.</p></footer>"
+        "<footer><p>Written by tools/report.py; docs/report.md explains every section.</p></footer>"
         "</body></html>\n"
     )
 
@@ -49,22 +49,28 @@ def paragraph(text: str, style: str = "") -> str:
 
 
 def warning(text: str) -> str:
-    """What is missing, and what to do about it."""
-    return f'<p class="warning">{escape(text)}</p>'
+    """A highlighted paragraph that says which input is missing."""
+    return paragraph(text, "warning")
 
 
-def figure(content: str, caption: str, size: tuple[int, int] = (1, 1)) -> str:
-    """HTML above a caption, which is HTML too; by its size (height, width) a gallery makes rows even."""
+def figure(content: str, caption: str, size: tuple[int, int] = (1, 1), anchor: str = "") -> str:
+    """HTML content above an HTML caption; galleries fill their rows evenly by `size` (height, width)."""
+    place = f' id="{escape(anchor)}"' if anchor else ""
     aspect = f"--aspect:{size[1] / size[0]:.3f}"
-    return f'<figure style="{aspect}">{content}<figcaption>{caption}</figcaption></figure>'
+    return f'<figure{place} style="{aspect}">{content}<figcaption>{caption}</figcaption></figure>'
 
 
 def grid(figures: Iterable[str], style: str = "") -> str:
     return f'<div class="grid {style}">{"".join(figures)}</div>'
 
 
+def details(summary: str, body: str) -> str:
+    """HTML that is folded until the reader clicks on the summary."""
+    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+
+
 def facts(pairs: Mapping[str, str]) -> str:
-    """Names and values, both plain text; one without a value is left out."""
+    """A list of plain-text names and values; empty values are omitted."""
     rows = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs.items() if value
     )
@@ -72,6 +78,6 @@ def facts(pairs: Mapping[str, str]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[str], style: str = "") -> str:
-    """A table that scrolls by itself where it is wider than the page; `rows` are HTML."""
-    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    """A table of HTML rows that scrolls sideways if it is wider than the page."""
+    top = "".join(f"<th><span>{escape(head)}</span></th>" for head in heads)
     return f'<div class="wide"><table class="{style}"><tr>{top}</tr>{"".join(rows)}</table></div>'

@@ -1,4 +1,4 @@
-"""The sections of the page that show numbers."""
+"""The sections of the page with metrics, curves and counts."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -7,46 +7,46 @@ import numpy as np
 
 from detector.evaluation.errors import FATES, KINDS
 from detector.evaluation.page.charts import kind_class, legend, line_chart, stacked_bars
-from detector.evaluation.page.document import Section, facts, figure, grid, paragraph, table, warning
+from detector.evaluation.page.document import Section, details, facts, figure, grid, paragraph, table, warning
 from detector.evaluation.report import HEADS, MEANS
 
 _RULES = {
-    "right": "the best-scored detection that overlaps an object of its class by IoU 0.5 or more",
-    "part": "part domination: 0.8 or more of the box lies in an object of its class, which it does not fill",
-    "grouped": "grouped instances: half or more of each of two or more objects of its class lies in the box",
-    "localisation": "IoU from 0.1 to 0.5 with an object of its class, and neither a part nor grouped",
-    "wrong class": "IoU of 0.5 or more with an object of another class; or of 0.1, where nothing above fits",
-    "duplicate": "IoU of 0.5 or more with an object that a better-scored detection has",
-    "background": "none of these: it is on nothing",
-    "missed": "of an object: no counted detection is about it",
+    "true positive": "the highest-scoring detection with IoU >= 0.5 with an object of its class",
+    "part": "part domination: IoU < 0.5, and 0.8 or more of the box lies in an object of its class",
+    "grouped": "grouped instances: the box contains half or more of two or more objects of its class",
+    "localization": "IoU from 0.1 to 0.5 with an object of its class, and neither part nor grouped",
+    "wrong class": "IoU >= 0.5 with an object of another class, or >= 0.1 if no other type applies",
+    "duplicate": "IoU >= 0.5 with an object that a detection with a higher score matches",
+    "background": "none of the above",
+    "missed": "an object that no counted detection relates to",
 }
 
 
 def curves_section(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Section:
-    """The training curves: (steps, values) by name, as training logs them."""
+    """The training curves, (steps, values) by the name under which training logs them."""
     if not curves:
-        return Section("Training", warning("The run folder has no TensorBoard events with curves."))
+        return Section("Training", warning("The run folder has no TensorBoard events."))
     losses = [name for name in curves if name not in ("loss", "lr", "images/s", "gradient_norm")]
     groups = {
         "total loss": ["loss"],
-        "losses, each as it enters the total": losses,
+        "weighted losses": losses,
         "gradient norm": ["gradient_norm"],
         "learning rate": ["lr"],
-        "images a second": ["images/s"],
+        "images per second": ["images/s"],
     }
     figures = []
     for caption, names in groups.items():
         lines = {name: curves[name] for name in names if name in curves}
         if lines:
-            chart = line_chart(lines, label=f"{caption} over the steps", smooth=caption != "learning rate")
+            chart = line_chart(lines, x_name="step", y_name=caption, smooth=caption != "learning rate")
             key = legend(list(lines)) if len(lines) > 1 else ""
             figures.append(figure(chart + key, f"<b>{escape(caption)}</b>"))
-    note = "Over the steps of the optimizer. Pale: as logged; strong: a moving average."
+    note = "Pale: logged values; strong: their moving average."
     return Section("Training", paragraph(note, "muted") + grid(figures))
 
 
 def config_section(changes: Sequence[tuple[str, object, object]], run: Mapping[str, str]) -> Section:
-    """What the run was made with: facts about it, and (key, default, value) where the config has another."""
+    """Facts about the run, and the (key, default, value) of every key that differs from its default."""
     rows = (
         f"<tr><td><code>{escape(key)}</code></td>"
         f'<td class="text"><code>{escape(str(value))}</code></td>'
@@ -71,7 +71,7 @@ def classes_section(metrics: Mapping, on_what: str) -> Section:
     body = paragraph(on_what, "muted")
     if metrics.get("mAP50") is None:
         body += warning(
-            "No image of the test split has boxes: there is no AP, and what needs boxes is left out."
+            "No image of the test split has ground-truth boxes: AP and error types cannot be computed."
         )
     return Section(
         "Classes", body + table(["class", *(HEADS.get(name, name) for name in shown)], rows, "classes")
@@ -81,28 +81,29 @@ def classes_section(metrics: Mapping, on_what: str) -> Section:
 def precision_recall_section(
     class_names: Sequence[str], curves: Sequence[tuple[np.ndarray, np.ndarray]], ap: Sequence[float | None]
 ) -> Section:
-    """A small chart a class of (recall, precision)."""
+    """One small chart of (recall, precision) for each class."""
     figures = []
     for name, (recall, precision), value in zip(class_names, curves, ap, strict=True):
         if value is None:
-            figures.append(figure("", f"<b>{escape(name)}</b> no object to find"))
+            figures.append(figure("", f"<b>{escape(name)}</b> no objects"))
             continue
         line = _stairs(recall, precision)
         chart = line_chart(
             {name: line},
-            label=f"precision over recall of {name}",
-            size=(210, 175),
+            x_name="recall",
+            y_name="precision",
+            size=(230, 195),
             x_range=(0, 1),
             y_range=(0, 1),
             fill=True,
         )
         figures.append(figure(chart, f"<b>{escape(name)}</b> AP {value:.1f}"))
-    note = "Precision (up) over recall (right) at IoU 0.5. The area under a curve that never rises is the AP."
+    note = "At IoU 0.5. AP is the area under the curve after precision is made to decrease monotonically."
     return Section("Precision and recall", paragraph(note, "muted") + grid(figures, "small"))
 
 
 def errors_section(class_names: Sequence[str], kinds: np.ndarray, fates: np.ndarray) -> Section:
-    """What the counted detections are, (C, len(KINDS)), and what became of the objects, (C, len(FATES))."""
+    """Error types of the counted detections, (C, len(KINDS)), and fates of objects, (C, len(FATES))."""
 
     def rows(counts: np.ndarray) -> dict[str, list[int]]:
         by_class = dict(zip(class_names, counts.tolist(), strict=True))
@@ -110,30 +111,30 @@ def errors_section(class_names: Sequence[str], kinds: np.ndarray, fates: np.ndar
 
     definitions = "".join(f"<dt>{_key(name)}</dt><dd>{escape(rule)}</dd>" for name, rule in _RULES.items())
     counted = (
-        "Counted are, of each class, as many of the best-scored detections as it has objects: those of a "
-        "perfect detector would all be right."
+        "For a class with N objects, the N detections with the highest scores are counted; those of a "
+        "perfect detector would all be true positives."
     )
     return Section(
         "Errors",
-        f"{paragraph(counted, 'muted')}<h3>What the detections are</h3>{_keys(KINDS)}"
+        f"{paragraph(counted, 'muted')}<h3>Detections by type</h3>{_keys(KINDS)}"
         f"{stacked_bars(rows(kinds), KINDS)}"
-        f"<h3>What became of the objects</h3>{_keys(FATES)}{stacked_bars(rows(fates), FATES)}"
-        f"<details><summary>What each means</summary><dl>{definitions}</dl></details>",
+        f"<h3>Objects by result</h3>{_keys(FATES)}{stacked_bars(rows(fates), FATES)}"
+        + details("Definitions", f"<dl>{definitions}</dl>"),
     )
 
 
 def confusion_section(class_names: Sequence[str], counts: np.ndarray) -> Section:
-    """The (C + 1, C + 1) table of `confusion`."""
+    """The confusion matrix (C + 1, C + 1) of `confusion`."""
     rows = []
     for place, (name, row) in enumerate(zip([*class_names, "background"], counts.tolist(), strict=True)):
         total = max(sum(row), 1)
         cells = "".join(_shade(count, count / total, column == place) for column, count in enumerate(row))
         rows.append(f"<tr><td>{escape(name)}</td>{cells}</tr>")
     note = (
-        "Rows: what was there; columns: what the counted detections took it for, at IoU 0.5; in the last "
-        "column what none of them found. Background: detections on no object that was still free."
+        "Rows: true class; columns: class of the matching detection at IoU 0.5, or missed. Background: "
+        "detections that match no object, or only objects matched by detections with higher scores."
     )
-    heads = ["", *class_names, "missed"]
+    heads = ["true / detected", *class_names, "missed"]
     return Section("Confusion", paragraph(note, "muted") + table(heads, rows, "confusion"))
 
 
@@ -144,7 +145,7 @@ def _meter(value: float | None) -> str:
 
 
 def _shade(count: int, share: float, diagonal: bool) -> str:
-    tone = "var(--right)" if diagonal else "var(--part)"
+    tone = "var(--true-positive)" if diagonal else "var(--part)"
     style = f' style="--tone:{tone};--share:{100 * share**0.5 * 0.75:.0f}%"'
     return f"<td{style}>{count or ''}</td>"
 
@@ -159,7 +160,7 @@ def _keys(names: Sequence[str]) -> str:
 
 
 def _stairs(recall: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The curve from recall 0 on, at the places where recall rises, and what it ends at."""
+    """The points of the curve where recall rises, extended to recall 0."""
     rises = np.flatnonzero(np.diff(recall, prepend=0) > 0)
     if len(rises) == 0:
         return np.array([0.0, 0.0]), np.array([0.0, 0.0])

@@ -1,96 +1,110 @@
-"""The sections of the page that show detections: the best, the most confident mistakes, the worst."""
+"""The section of the page with pictures: best detections, most confident errors, worst images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import zip_longest
 
 import numpy as np
 from torch import Tensor
 
-from detector.evaluation.errors import KINDS, Judged, countable
+from detector.evaluation.errors import KINDS, Judged, countable, f1
 from detector.evaluation.page.document import Section, figure, grid, paragraph, warning
 from detector.evaluation.page.pictures import Box, picture
 from detector.structures import Annotation, Detections
 
-_RIGHT = KINDS.index("right")
-_LEGEND = "Solid: the detection; thin: other detections that count; dashed: true boxes."
+_TRUE_POSITIVE = KINDS.index("true positive")
+_LEGEND = "Solid: the detection; thin: other counted detections; dashed: ground truth. Click to enlarge."
 
 
 def best_detections(judged: Sequence[Judged], num_classes: int, count: int) -> list[tuple[int, int]]:
-    """(image, row) of up to `count` right detections: the best of each class, then the second best, ...
+    """(image, row) of up to `count` true positives: the best of each class, then the second best, and so on.
 
-    Of an image there is one.
+    Each image occurs once.
     """
     rankings: list[list[tuple[int, int]]] = [[] for _ in range(num_classes)]
-    for image, row in _ranked(judged, lambda kind: kind == _RIGHT):
+    for image, row in _ranked(judged, lambda kind: kind == _TRUE_POSITIVE):
         rankings[int(judged[image].detections.labels[row])].append((image, row))
     turns = (place for turn in zip_longest(*rankings) for place in turn if place is not None)
-    return _one_an_image(turns, count)
+    return _one_per_image(turns, count)
 
 
 def confident_mistakes(judged: Sequence[Judged], count: int) -> list[tuple[int, int]]:
-    """(image, row) of up to `count` detections that are wrong, the best-scored first; of an image one."""
-    return _one_an_image(_ranked(judged, lambda kind: kind >= 0 and kind != _RIGHT), count)
+    """(image, row) of up to `count` false positives, highest score first; each image occurs once."""
+    return _one_per_image(_ranked(judged, lambda kind: kind >= 0 and kind != _TRUE_POSITIVE), count)
 
 
 def worst_images(judged: Sequence[Judged], count: int) -> list[int]:
-    """Up to `count` images with objects, those first of which least is right.
+    """Up to `count` images with objects: lowest F1 first, and of equal F1 those with more objects first."""
+    objects = [int(countable(image.annotation).sum()) for image in judged]
+    ranked = sorted((f1(image), -objects[i], i) for i, image in enumerate(judged) if objects[i])
+    return [index for _, _, index in ranked[:count]]
 
-    That is the F1 of the counted detections: twice those that are right, over detections and objects. Equal:
-    the image with more objects first.
-    """
-    ranked = []
-    for index, image in enumerate(judged):
-        objects = int(countable(image.annotation).sum())
-        if objects:
-            right = int((image.kinds[image.counted] == _RIGHT).sum())
-            ranked.append((2 * right / (int(image.counted.sum()) + objects), -objects, index))
-    return [index for _, _, index in sorted(ranked)[:count]]
+
+@dataclass(frozen=True)
+class Galleries:
+    """What the three galleries show."""
+
+    best: list[tuple[int, int]]  # (image, row)
+    mistakes: list[tuple[int, int]]  # (image, row)
+    worst: list[int]  # images
+
+    @property
+    def images(self) -> set[int]:
+        return {image for image, _ in self.best + self.mistakes} | set(self.worst)
+
+
+def choose_galleries(judged: Sequence[Judged], num_classes: int, count: int) -> Galleries:
+    """Up to `count` pictures for each gallery."""
+    best = best_detections(judged, num_classes, count)
+    return Galleries(best, confident_mistakes(judged, count), worst_images(judged, count))
 
 
 def galleries_section(
     judged: Sequence[Judged],
     class_names: Sequence[str],
     read_image: Callable[[int], Tensor],
-    count: int,
+    chosen: Galleries,
 ) -> Section:
-    """Three galleries of up to `count` pictures; `read_image` takes the place in `judged`."""
+    """The pictures of the galleries; `read_image` takes an index into `judged`.
 
-    def one(place: tuple[int, int]) -> str:
-        image, row = judged[place[0]], place[1]
-        kind, score = KINDS[int(image.kinds[row])], float(image.detections.scores[row])
-        name = class_names[int(image.detections.labels[row])]
-        caption = f"<b>{escape(name)} {score:.2f}</b> {kind}<br>{escape(image.detections.image_id)}"
-        pixels = read_image(place[0])
-        return figure(_draw(image, class_names, pixels, row), caption, _size(pixels))
+    The first picture of image i has the anchor `picture-i`, to which the list of images links.
+    """
+    unlinked = chosen.images
+
+    def draw(index: int, row: int | None, caption: str) -> str:
+        image, pixels = judged[index], read_image(index)
+        anchor = f"picture-{index}" if index in unlinked else ""
+        unlinked.discard(index)
+        caption += f"<br>{escape(image.detections.image_id)}"
+        return figure(_draw(image, class_names, pixels, row), caption, _size(pixels), anchor)
+
+    def detection(index: int, row: int) -> str:
+        found = judged[index].detections
+        name, score = class_names[int(found.labels[row])], float(found.scores[row])
+        kind = KINDS[int(judged[index].kinds[row])]
+        return draw(index, row, f"<b>{escape(name)} {score:.2f}</b> {kind}")
 
     def whole(index: int) -> str:
         image = judged[index]
-        right = int((image.kinds[image.counted] == _RIGHT).sum())
+        right = int((image.kinds[image.counted] == _TRUE_POSITIVE).sum())
         objects = int(countable(image.annotation).sum())
-        caption = (
-            f"<b>{right} of {objects}</b> found, {int(image.counted.sum())} detections count<br>"
-            f"{escape(image.detections.image_id)}"
+        return draw(
+            index, None, f"<b>{right} of {objects}</b> found by {int(image.counted.sum())} detections"
         )
-        pixels = read_image(index)
-        return figure(_draw(image, class_names, pixels, None), caption, _size(pixels))
 
     parts = (
         (
-            "The best",
-            "The best-scored right detections, class by class.",
-            [one(place) for place in best_detections(judged, len(class_names), count)],
+            "Best detections",
+            "The true positives with the highest scores, class by class.",
+            [detection(*place) for place in chosen.best],
         ),
         (
-            "Most confident and wrong",
-            "The best-scored detections that are not right.",
-            [one(place) for place in confident_mistakes(judged, count)],
+            "Most confident errors",
+            "The false positives with the highest scores.",
+            [detection(*place) for place in chosen.mistakes],
         ),
-        (
-            "The worst images",
-            "Those of which the least is found and right.",
-            [whole(index) for index in worst_images(judged, count)],
-        ),
+        ("Worst images", "The images with the lowest F1.", [whole(index) for index in chosen.worst]),
     )
     body = paragraph(_LEGEND, "muted")
     for title, note, figures in parts:
@@ -106,7 +120,7 @@ def unjudged_section(
     read_image: Callable[[int], Tensor],
     threshold: float,
 ) -> Section:
-    """Pictures of a set without boxes: the images of `places` with what scores `threshold` or more."""
+    """Images without ground-truth boxes, with their detections that score `threshold` or more."""
     figures = []
     for place in places:
         image, pixels = detections[place], read_image(place)
@@ -115,19 +129,19 @@ def unjudged_section(
         told = ", ".join(box.title for box in boxes[:4])
         caption = f"<b>{escape(told or 'nothing')}</b><br>{escape(image.image_id)}"
         figures.append(figure(picture(pixels, _size(pixels), boxes, image.image_id), caption, _size(pixels)))
-    note = f"The most confident detections, from a score of {threshold:g} on. Nobody drew boxes to compare."
-    if not any(len(image.scores) for image in detections):
+    note = f"The most confident detections with a score of at least {threshold:g}. There is no ground truth."
+    if not any(map(len, detections)):
         note = "Nothing was detected in any image."
     return Section("Pictures", (warning if not figures else paragraph)(note) + grid(figures, "pictures"))
 
 
 def truth_boxes(annotation: Annotation | None) -> list[Box]:
-    """The true boxes of an image, to be drawn dashed."""
+    """The ground-truth boxes of an image, to be drawn dashed."""
     return [Box(box, "true") for box in annotation.boxes.tolist()] if annotation else []
 
 
 def _draw(image: Judged, class_names: Sequence[str], pixels: Tensor, row: int | None) -> str:
-    """One image; `row` is the detection that is spoken of, None: all that count."""
+    """One image with its counted detections; only detection `row` is emphasized, or all if `row` is None."""
     counted = np.flatnonzero(image.counted.numpy()).tolist()
     found = image.detections
     thin = "found" if row is None else "other"
@@ -147,7 +161,7 @@ def _size(pixels: Tensor) -> tuple[int, int]:
 
 
 def _ranked(judged: Sequence[Judged], wanted: Callable[[int], bool]) -> list[tuple[int, int]]:
-    """(image, row) of the counted detections of some kinds, best score first."""
+    """(image, row) of the counted detections whose kind is `wanted`, highest score first."""
     found = [
         (-float(image.detections.scores[row]), index, row)
         for index, image in enumerate(judged)
@@ -157,7 +171,7 @@ def _ranked(judged: Sequence[Judged], wanted: Callable[[int], bool]) -> list[tup
     return [(index, row) for _, index, row in sorted(found)]
 
 
-def _one_an_image(places, count: int) -> list[tuple[int, int]]:
+def _one_per_image(places: Iterable[tuple[int, int]], count: int) -> list[tuple[int, int]]:
     by_image: dict[int, tuple[int, int]] = {}
     for place in places:
         by_image.setdefault(place[0], place)

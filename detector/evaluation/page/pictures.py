@@ -1,4 +1,4 @@
-"""Pictures as data URIs, with boxes drawn over them in SVG, which stay sharp at every size."""
+"""Pictures as data URIs, with boxes as an SVG overlay that stays sharp when enlarged."""
 
 import base64
 import io
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from detector.evaluation.drawing import class_color
 
-_SIDE = 360  # pixels of the longest side of a picture; larger ones are made smaller
+_SIDE = 640  # pixels; larger pictures are scaled down to this longest side
 
 
 @dataclass(frozen=True)
@@ -19,30 +19,34 @@ class Box:
     """A box on a picture."""
 
     box: Sequence[float]  # xyxy in pixels of the image
-    style: str  # "found", "other" (thinner) or "true" (dashed white)
-    label: int = 0  # gives the color
-    title: str = ""  # shown where the pointer rests
+    style: str  # "found", "other" (thinner), "member" (thinnest) or "true" (dashed white)
+    label: int = 0  # the class index, which determines the color
+    title: str = ""  # the tooltip
 
 
 def picture(image: Tensor | Image.Image, size: tuple[int, int], boxes: Sequence[Box], text: str) -> str:
-    """An image, (3, H, W) uint8 or drawn, under boxes in pixels of an image of `size` (height, width).
+    """An image under an overlay of boxes; a click enlarges it to the whole window, another click closes it.
+
+    A checkbox holds the state, as the page contains no script.
 
     Args:
-        text: what stands in its place for those who cannot see it.
+        image: (3, H, W) uint8 or a Pillow image.
+        size: (height, width) of the image whose pixels the boxes are in.
+        text: the alternative text.
     """
     height, width = size
     shapes = "".join(map(_shape, sorted(boxes, key=lambda box: box.style == "found")))
-    overlay = (
-        f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" aria-hidden="true">{shapes}</svg>'
-    )
+    overlay = f'<svg viewBox="0 0 {width} {height}" aria-hidden="true">{shapes}</svg>'
     return (
-        f'<div class="picture"><img src="{data_uri(image)}" alt="{escape(text)}" '
-        f'width="{width}" height="{height}">{overlay}</div>'
+        f'<label class="zoom" style="aspect-ratio:{width}/{height}">'
+        f'<input type="checkbox" aria-label="enlarge {escape(text)}">'
+        f'<span class="picture"><img src="{_data_uri(image)}" alt="{escape(text)}" '
+        f'width="{width}" height="{height}">{overlay}</span></label>'
     )
 
 
-def data_uri(image: Tensor | Image.Image) -> str:
-    """An image, (3, H, W) uint8 or drawn, as a small JPEG in a data URI."""
+def _data_uri(image: Tensor | Image.Image) -> str:
+    """An image, (3, H, W) uint8 or a Pillow image, as a JPEG in a data URI."""
     drawn = image if isinstance(image, Image.Image) else Image.fromarray(image.permute(1, 2, 0).numpy())
     small = drawn.convert("RGB")
     small.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)

@@ -1,4 +1,4 @@
-"""The section of the page on what the MIL stream and the refinement streams look at, over training."""
+"""The section of the page on what the MIL stream and the refinement streams attend to during training."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -8,70 +8,66 @@ from torch import Tensor
 
 from detector.evaluation.attention import Attention, draw_heat, stream_names
 from detector.evaluation.page.charts import legend, line_chart
-from detector.evaluation.page.document import Section, figure, grid, paragraph, warning
+from detector.evaluation.page.document import Section, details, figure, grid, paragraph, warning
 from detector.evaluation.page.galleries import truth_boxes
 from detector.evaluation.page.pictures import Box, picture
 from detector.structures import Annotation
 
-_TIMES = 4  # snapshots shown of a run, spread over it
-_RANKS = 100  # proposals shown in the chart of scores by rank
-_MEMBERS = 4  # of a cluster, the best-scored, drawn thin
+_EARLIER = 2  # snapshots before the last that are shown, spread over the run
+_RANKS = 100  # proposals in the chart of scores by rank
+_MEMBERS = 4  # members drawn per cluster, those with the highest scores
+
+Read = Callable[[str], tuple[Tensor, Annotation | None]]
 
 
 def streams_section(
-    snapshots: Sequence[tuple[int, Sequence[Attention]]],
-    class_names: Sequence[str],
-    read: Callable[[str], tuple[Tensor, Annotation | None]],
+    snapshots: Sequence[tuple[int, Sequence[Attention]]], class_names: Sequence[str], read: Read
 ) -> Section:
-    """Heat, cluster centers and scores by rank of each watched image.
+    """Score maps and cluster centers at the end of training; earlier steps and scores by rank are folded.
 
     Args:
-        snapshots: (iteration, images), oldest first. Those of other images than the last, as after a resume
-            with another data set, are left out.
-        read: the pixels (3, H, W) uint8 and the true boxes of an image id.
+        snapshots: (iteration, images), oldest first. Snapshots of other images than the last one shows, as
+            after a resume with another data set, are omitted.
+        read: returns the pixels (3, H, W) uint8 and the ground-truth boxes of an image id.
     """
     if not snapshots or not snapshots[-1][1]:
-        note = "No snapshots: the run was trained with SOLVER.PICTURE_PERIOD 0, or before there were any."
+        note = "There are no snapshots: SOLVER.PICTURE_PERIOD was 0, or training has not reached it."
         return Section("Streams", warning(note))
-    last_ids = [seen.image_id for seen in snapshots[-1][1]]
-    snapshots = [each for each in snapshots if [seen.image_id for seen in each[1]] == last_ids]
-    chosen = np.unique(np.linspace(0, len(snapshots) - 1, _TIMES).round().astype(int))
-    times = [snapshots[place] for place in chosen]
+    last_step, last = snapshots[-1]
+    ids = [seen.image_id for seen in last]
+    earlier = [each for each in snapshots[:-1] if [seen.image_id for seen in each[1]] == ids]
+    if earlier:
+        chosen = np.unique(np.linspace(0, len(earlier) - 1, _EARLIER).round().astype(int))
+        earlier = [earlier[place] for place in chosen]
     note = (
-        "Training images as each stream sees them. Light: where its scores lie. Boxes: the centers of the "
-        "clusters that its scores make, which the next stream learns from, in the color of their class, and "
-        "thin the best-scored members; dashed: true boxes, which training never sees."
+        "Training images as the streams score them. Bright: many high-scoring proposals. Boxes: cluster "
+        "centers, from which the next stream learns, in the color of their class, and thin the members with "
+        "the highest scores. Dashed: ground truth, not used in training."
     )
-    body = paragraph(note, "muted")
-    for place, last in enumerate(times[-1][1]):
-        pixels, annotation = read(last.image_id)
-        names = stream_names(len(last.scores))
-        cells = ['<span class="time"></span>', *(f'<span class="head">{name}</span>' for name in names)]
-        for iteration, images in times:
-            cells.append(f'<span class="time">step {iteration}</span>')
-            cells += [
-                _panel(pixels, images[place], stream, annotation, class_names) for stream in range(len(names))
-            ]
-        shown = ", ".join(class_names[label] for label in last.labels.tolist())
-        body += (
-            f'<div class="watched"><h3>{escape(last.image_id)}: {escape(shown)}</h3>'
-            f'<div class="streams" style="--streams:{len(names)}">{"".join(cells)}</div></div>'
-        )
-    names = stream_names(len(times[-1][1][0].scores))
-    charts = (_ranks(seen) for seen in times[-1][1])
-    told = (
-        "The scores of the best proposals over that of the first: how many a stream believes in at the end."
-    )
-    body += f"<h3>Scores by rank</h3>{paragraph(told, 'muted')}{legend(names)}{grid(charts, 'small')}"
+    names = stream_names(len(last[0].scores))
+    body = paragraph(note, "muted") + _rows(last_step, last, class_names, read)
+    if earlier:
+        body += details("Earlier steps", "".join(_rows(*each, class_names, read) for each in earlier))
+    told = "The highest scores of each stream, sorted and divided by the highest one."
+    charts = grid((_ranks(seen) for seen in last), "small")
+    body += details("Scores by rank", paragraph(told, "muted") + legend(names) + charts)
     return Section("Streams", body)
 
 
+def _rows(step: int, images: Sequence[Attention], class_names: Sequence[str], read: Read) -> str:
+    """One row for each image of a snapshot, with one panel for each stream."""
+    names = stream_names(len(images[0].scores))
+    cells = [f'<span class="image">step {step}</span>', *(f'<span class="head">{n}</span>' for n in names)]
+    for seen in images:
+        pixels, annotation = read(seen.image_id)
+        shown = ", ".join(class_names[label] for label in seen.labels.tolist())
+        cells.append(f'<span class="image"><b>{escape(shown)}</b> {escape(seen.image_id)}</span>')
+        cells += [_panel(pixels, seen, stream, annotation, class_names) for stream in range(len(names))]
+    return f'<div class="streams" style="--streams:{len(names)}">{"".join(cells)}</div>'
+
+
 def _panel(
-    pixels: Tensor,
-    seen: Attention,
-    stream: int,
-    annotation: Annotation | None,
-    class_names: Sequence[str],
+    pixels: Tensor, seen: Attention, stream: int, annotation: Annotation | None, class_names: Sequence[str]
 ) -> str:
     boxes = truth_boxes(annotation)
     centers, clusters = seen.centers[stream], seen.clusters[stream]
@@ -89,10 +85,10 @@ def _panel(
 
 
 def _ranks(seen: Attention) -> str:
-    """A chart of the scores of the best proposals of each stream, over that of its best."""
+    """A chart of each stream's highest scores, divided by the highest one."""
     lines = {}
     for name, scores in zip(stream_names(len(seen.scores)), seen.scores, strict=True):
         ordered = scores.amax(dim=1).sort(descending=True).values[:_RANKS].double().numpy()
         lines[name] = (np.arange(1, len(ordered) + 1), ordered / max(float(ordered[0]), 1e-12))
-    chart = line_chart(lines, label="scores by rank", size=(210, 150), y_range=(0, 1))
+    chart = line_chart(lines, x_name="rank", y_name="relative score", size=(230, 170), y_range=(0, 1))
     return figure(chart, f"<b>{escape(seen.image_id)}</b>")

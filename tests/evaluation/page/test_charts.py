@@ -29,22 +29,24 @@ def points(chart):
 
 def test_a_line_goes_where_its_points_are():
     chart = line_chart(
-        {"a": (np.array([0, 1]), np.array([0, 2]))}, label="a", size=(150, 130), y_range=(0, 2)
+        {"a": (np.array([0, 1]), np.array([0, 2]))}, x_name="x", y_name="y", size=(150, 130), y_range=(0, 2)
     )
     (left, bottom), (right, top) = points(chart)
-    assert (left, right) == (42, 142)
-    assert (top, bottom) == (8, 108)
+    assert (left, right) == (58, 138)
+    assert (top, bottom) == (8, 90)
 
 
 def test_what_is_not_finite_is_left_out_and_long_lines_are_thinned():
     x = np.arange(5000.0)
-    chart = line_chart({"a": (x, np.where(x % 2 == 0, x, NAN))}, label="a", smooth=True)
+    chart = line_chart({"a": (x, np.where(x % 2 == 0, x, NAN))}, x_name="x", y_name="y", smooth=True)
     assert len(points(chart)) == 300
 
 
 @pytest.mark.parametrize("values", [[], [3.0], [3.0, 3.0], [0.0, 0.0], [NAN], [-1e-9, 1e9]])
 def test_lines_of_any_values_are_drawn(values):
-    chart = line_chart({"a": (np.arange(len(values)), np.array(values))}, label="a", smooth=True, fill=True)
+    chart = line_chart(
+        {"a": (np.arange(len(values)), np.array(values))}, x_name="x", y_name="y", smooth=True, fill=True
+    )
     assert "nan" not in chart.lower()
     assert ElementTree.fromstring(chart).get("role") == "img"
 
@@ -52,7 +54,7 @@ def test_lines_of_any_values_are_drawn(values):
 def test_names_are_escaped():
     line = (np.array([0, 1]), np.array([0, 1]))
     for text in (
-        line_chart({"a": line}, label='<b>"'),
+        line_chart({"a": line}, x_name='<b>"', y_name="<b>"),
         legend(["<b>"]),
         stacked_bars({"<b>": [1, 0]}, ["part", "<b>"]),
     ):
@@ -61,7 +63,7 @@ def test_names_are_escaped():
 
 
 def test_bars_are_cut_in_proportion():
-    bars = stacked_bars({"cat": [1, 3], "dog": [0, 0]}, ["right", "wrong class"])
+    bars = stacked_bars({"cat": [1, 3], "dog": [0, 0]}, ["true positive", "wrong class"])
     assert "width:25.00%" in bars
     assert 'class="k-wrong-class" style="width:75.00%" title="wrong class: 3"' in bars
     assert bars.count("<i ") == 2

@@ -1,0 +1,32 @@
+import numpy as np
+
+from detector.evaluation.errors import KINDS
+from detector.evaluation.page.header import summary
+
+METRICS = {
+    "method": "pcl",
+    "iteration": 1200,
+    "mAP50": 40.0,
+    "CorLoc": 60.0,
+    "per_class": {"cat": {"AP50": 50.0}, "dog": {"AP50": 30.0}, "emu": {"AP50": None}},
+}
+
+
+def test_the_summary_names_metrics_classes_and_the_most_frequent_error():
+    kinds = np.zeros((3, len(KINDS)), dtype=int)
+    kinds[0, KINDS.index("true positive")] = 6
+    kinds[0, KINDS.index("part")] = 1
+    kinds[1, KINDS.index("part")] = 2
+    kinds[1, KINDS.index("background")] = 1
+    sentence = summary(METRICS, "toys", kinds)
+    assert sentence.count(". ") == 0
+    for part in ("PCL", "1,200 steps", "40.0 mAP50 on toys", "60.0 CorLoc", "'part' (30 %"):
+        assert part in sentence
+    assert "best class is cat (AP50 50.0), its worst dog (30.0)" in sentence
+
+
+def test_the_summary_omits_what_was_not_measured():
+    none = METRICS | {"mAP50": None, "CorLoc": None}
+    assert "no ground-truth boxes" in summary(none, "toys", None)
+    one = METRICS | {"CorLoc": None, "per_class": {"cat": {"AP50": 40.0}}}
+    assert summary(one, "toys", np.zeros((1, len(KINDS)))).endswith("reaches 40.0 mAP50 on toys.")
