@@ -1,1 +1,1 @@
-"""How good the boxes are: average precision, CorLoc, tables and pictures."""
+"""Evaluation: average precision, CorLoc, error types, tables and pictures."""

@@ -1,4 +1,4 @@
-"""What the MIL stream and each refinement stream look at in one training image, kept in a file and drawn."""
+"""Scores and clusters of the MIL stream and the refinement streams on training images: files and pictures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ from detector.utils.npz import NpzReader
 _PANEL = 240  # pixels of the longest side of a drawn image
 _COLORS = np.array([(20, 12, 60), (114, 31, 129), (222, 73, 104), (254, 159, 109), (252, 253, 191)])
 
-# Of the arrays of an image in the file: the kind of dtype and the number of dimensions.
+# Arrays per image in the file: dtype kind and number of dimensions.
 _FIELDS = {
     "image_id": ("U", 0),
     "labels": ("i", 1),
@@ -30,27 +30,27 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Attention:
-    """One image as S streams see it: row 0 is the MIL stream, the others are the refinement streams in order.
+    """Scores of S streams on one image: row 0 is the MIL stream, followed by the refinement streams.
 
-    Row s of `clusters` and `centers` holds what pseudo labels made of the scores of stream s would be, those
-    that the next stream learns from.
+    Row s of `clusters` and `centers` holds the pseudo labels computed from the scores of stream s, with which
+    the next stream is trained.
     """
 
     image_id: str
-    labels: Tensor  # (L,) int64, the classes that the image shows, ascending
+    labels: Tensor  # (L,) int64, the classes of the image, ascending
     boxes: Tensor  # (R, 4) float32 xyxy in pixels of the original image: the proposals
     scores: Tensor  # (S, R, L) float32
-    clusters: Tensor  # (S, R) int64, the cluster of a proposal, -1: of none
-    centers: Tensor  # (S, R) int64, the class of a proposal that is the center of a cluster, -1: it is none
+    clusters: Tensor  # (S, R) int64, the cluster of each proposal; -1: none
+    centers: Tensor  # (S, R) int64, the class of each cluster center; -1: not a center
 
 
 def stream_names(count: int) -> list[str]:
-    """What the S rows of an :class:`Attention` are called."""
+    """Names of the S rows of an :class:`Attention`."""
     return ["MIL", *(f"stream {k}" for k in range(1, count))]
 
 
 def save_attention(path: Path, images: Sequence[Attention]) -> None:
-    """Write what the streams see in several images to an .npz file that holds no pickles."""
+    """Write the attention of several images to an .npz file without pickles."""
     arrays = {
         f"{index}/{field.name}": np.asarray(getattr(image, field.name))
         for index, image in enumerate(images)
@@ -62,11 +62,11 @@ def save_attention(path: Path, images: Sequence[Attention]) -> None:
 
 
 def load_attention(path: Path) -> list[Attention]:
-    """What :func:`save_attention` wrote.
+    """Read the file that :func:`save_attention` wrote.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DataError: it is damaged or another file.
+        FileNotFoundError: the file does not exist.
+        DataError: the file is damaged or of another kind.
     """
     with reading(path, "snapshot"), NpzReader(path) as file:
         count = len({name.partition("/")[0] for name in file.names})
@@ -95,10 +95,10 @@ def _attention(arrays: dict[str, np.ndarray]) -> Attention:
 
 
 def heat_map(boxes: Tensor, scores: Tensor, size: tuple[int, int], scale: float = 1.0) -> np.ndarray:
-    """Where the scores lie, (height * scale, width * scale) float64 in [0, 1].
+    """Score map (height * scale, width * scale), float64 in [0, 1].
 
-    For each class a pixel has the sum of the scores of the boxes that cover it, over the largest such sum of
-    the image; of several classes the larger counts.
+    For each class, a pixel is the sum of the scores of the boxes that cover it, divided by the maximum over
+    the image; the map is the maximum over the classes.
 
     Args:
         boxes, scores: (R, 4) and (R, L).
@@ -110,7 +110,7 @@ def heat_map(boxes: Tensor, scores: Tensor, size: tuple[int, int], scale: float 
     top, bottom = (corners[:, i].clip(0, height) for i in (1, 3))
     heat = np.zeros((height, width))
     for column in scores.double().numpy().T:  # (R,)
-        # A box adds its score at two corners and takes it away at the others; sums both ways fill it.
+        # A box adds its score at two corners and subtracts it at the other two; cumulative sums fill it.
         steps = np.zeros((height + 1, width + 1))
         for y, x, sign in ((top, left, 1), (bottom, right, 1), (top, right, -1), (bottom, left, -1)):
             np.add.at(steps, (y, x), sign * column)
@@ -120,7 +120,7 @@ def heat_map(boxes: Tensor, scores: Tensor, size: tuple[int, int], scale: float 
 
 
 def draw_heat(image: Tensor, attention: Attention, stream: int) -> Image.Image:
-    """Image (3, H, W) uint8, small and gray, under what stream `stream` looks at: from violet to white."""
+    """Image (3, H, W) uint8, small and gray, overlaid with the score map of a stream, violet to white."""
     height, width = image.shape[1:]
     scale = _PANEL / max(height, width)
     heat = heat_map(attention.boxes, attention.scores[stream], (height, width), scale)[..., None]  # (h, w, 1)
@@ -133,7 +133,7 @@ def draw_heat(image: Tensor, attention: Attention, stream: int) -> Image.Image:
 
 
 def draw_attention(image: Tensor, attention: Attention, class_names: Sequence[str]) -> Image.Image:
-    """One panel a stream, side by side: what it looks at, and the centers of the clusters of its scores."""
+    """One panel for each stream, side by side, with its score map and its cluster centers."""
     panels = [draw_heat(image, attention, stream) for stream in range(len(attention.scores))]
     scale = _PANEL / max(image.shape[1:])
     width, height = panels[0].size

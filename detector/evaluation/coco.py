@@ -1,4 +1,4 @@
-"""Average precision as COCO defines it, computed by pycocotools or by hotcoco."""
+"""COCO average precision, computed by pycocotools or hotcoco."""
 
 import contextlib
 import io
@@ -11,8 +11,9 @@ from detector.evaluation.voc import in_order_of
 from detector.structures import Annotation, Detections
 from detector.utils.errors import UserError
 
-# Each figure's IoU thresholds, of 0.5, 0.55, ..., 0.95, and its range of areas, of all, small, medium, large.
-_FIGURES = {
+# For each metric: a slice of the IoU thresholds 0.5, 0.55, ..., 0.95, and the index of the area range (all,
+# small, medium, large).
+_METRICS = {
     "AP": (slice(None), 0),
     "AP50": (slice(0, 1), 0),
     "AP75": (slice(5, 6), 0),
@@ -21,14 +22,14 @@ _FIGURES = {
     "AP_large": (slice(None), 3),  # areas from 96 x 96
 }
 
-_MAX_DETECTIONS = 100  # the best of a class and image that count
+_MAX_DETECTIONS = 100  # per image and class, as in COCO
 
 
 def find_engine() -> str:
-    """The name of the package that computes: "hotcoco", which is faster, where it is there, or "pycocotools".
+    """The installed package that computes the metrics: "hotcoco", which is faster, or "pycocotools".
 
     Raises:
-        ValueError: neither is installed.
+        UserError: neither is installed.
     """
     for name in ("hotcoco", "pycocotools"):
         with contextlib.suppress(ImportError):
@@ -46,26 +47,27 @@ def coco_ap(
 ) -> dict[str, np.ndarray]:
     """COCO's AP, AP50, AP75, AP_small, AP_medium and AP_large of each class, (C,) float64 in [0, 1] each.
 
-    nan stands for a class without an object that counts; the mean over the others is COCO's figure. Of equal
-    scores the image that comes first in `annotations` comes first: COCO's order is by image id. A difficult
-    object is neither to be found nor wrong to find once.
+    The value is nan for a class without objects; COCO reports the mean over the other classes. Detections
+    with equal scores rank in the order of `annotations`, where COCO sorts by image id. A difficult object and
+    one detection of it are ignored.
 
     Args:
-        detections, annotations: one of each for every image, in any order.
+        detections, annotations: one for each image, in any order.
         engine: "hotcoco" or "pycocotools"; None: see :func:`find_engine`.
 
     Raises:
-        ValueError: the two do not speak of the same images; see also :func:`find_engine`.
+        ValueError: the image ids differ.
+        UserError: see :func:`find_engine`.
     """
     coco, evaluation = _load(engine or find_engine())
-    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools tells of its progress
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
         truth = coco()
         truth.dataset = _as_dataset(annotations, num_classes)
         truth.createIndex()
         rows = _as_rows(in_order_of(annotations, detections))  # (D, 7)
         if len(rows):
             found = truth.loadRes(rows)
-        else:  # which pycocotools cannot load
+        else:  # pycocotools cannot load an empty list
             found = coco()
             found.dataset = truth.dataset | {"annotations": []}
             found.createIndex()
@@ -73,9 +75,9 @@ def coco_ap(
         run.params.maxDets = [_MAX_DETECTIONS]
         run.evaluate()
         run.accumulate()
-    # (IoU thresholds, recalls, C, ranges of areas, 1); -1 where there is nothing to find
+    # (IoU thresholds, recalls, C, ranges of areas, 1); -1 without objects
     precision = np.where(run.eval["precision"] < 0, np.nan, run.eval["precision"])
-    return {name: precision[ious, :, :, area, 0].mean(axis=(0, 1)) for name, (ious, area) in _FIGURES.items()}
+    return {name: precision[ious, :, :, area, 0].mean(axis=(0, 1)) for name, (ious, area) in _METRICS.items()}
 
 
 def _load(engine: str) -> tuple[type, type]:
@@ -87,13 +89,13 @@ def _load(engine: str) -> tuple[type, type]:
 
 
 def _as_dataset(annotations: Sequence[Annotation], num_classes: int) -> dict:
-    """The true boxes in COCO's form, image i of the id i, class c of the id c."""
+    """The ground-truth boxes in COCO format; the ids of images and classes are their indices."""
     rows = [
         {
             "image_id": index,
             "category_id": label,
             "bbox": [x1, y1, x2 - x1, y2 - y1],
-            # An area out of every range: ignored, and unlike a crowd by one detection only.
+            # An area outside all ranges is ignored; unlike a crowd it absorbs only one detection.
             "area": -1.0 if difficult else area,
             "iscrowd": int(crowd),
         }
@@ -110,7 +112,9 @@ def _as_dataset(annotations: Sequence[Annotation], num_classes: int) -> dict:
     return {
         "images": [{"id": index} for index in range(len(annotations))],
         "categories": [{"id": label, "name": str(label)} for label in range(num_classes)],
-        "annotations": [row | {"id": number} for number, row in enumerate(rows, start=1)],  # 0 is no match
+        "annotations": [
+            row | {"id": number} for number, row in enumerate(rows, start=1)
+        ],  # from 1: pycocotools reads 0 as no match
     }
 
 

@@ -1,4 +1,4 @@
-"""How well proposals cover the true boxes: no detector finds an object that no proposal covers."""
+"""Recall of proposals: a detector cannot find an object that no proposal covers."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from detector.structures import Annotation, box_iou
 
 
 def best_overlaps(proposals: Tensor, annotation: Annotation) -> Tensor:
-    """The highest IoU (G,) that any of the proposals (R, 4) has with each true box; 0 without proposals."""
+    """The highest IoU (G,) of each ground-truth box with any of the proposals (R, 4); 0 without proposals."""
     if len(proposals) == 0:
         return torch.zeros(len(annotation.boxes))
     return box_iou(annotation.boxes, proposals).amax(dim=1)
@@ -19,12 +19,13 @@ def best_overlaps(proposals: Tensor, annotation: Annotation) -> Tensor:
 def recall(
     overlaps: Sequence[Tensor], annotations: Sequence[Annotation], num_classes: int, *, iou_threshold: float
 ) -> np.ndarray:
-    """The share (C + 1,) of true boxes that a proposal covers, of each class and of all; nan: there are none.
+    """Recall (C + 1,) of ground-truth boxes, for each class and overall; nan without boxes.
 
-    Covered is what has an IoU of at least `iou_threshold`. Crowds are no objects; difficult ones are.
+    A box is covered if a proposal has an IoU of at least `iou_threshold` with it. Difficult objects count,
+    iscrowd regions do not.
 
     Args:
-        overlaps: what :func:`best_overlaps` says of each annotation, in the same order.
+        overlaps: the result of :func:`best_overlaps` for each annotation, in the same order.
     """
     kept = [~annotation.crowd for annotation in annotations]
     labels = [annotation.labels[keep] for annotation, keep in zip(annotations, kept, strict=True)]

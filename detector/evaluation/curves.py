@@ -1,4 +1,4 @@
-"""The curves of a training run, read back from its TensorBoard events."""
+"""Reads the training curves of a run from its TensorBoard events."""
 
 import os
 import struct
@@ -13,14 +13,14 @@ from detector.utils.errors import DataError
 from detector.utils.files import reading
 
 _PREFIX = "train/"
-_REMEDY = "move the file away to do without its curves"
+_REMEDY = "move the file away to omit its curves"
 
 
 def read_curves(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """(steps, values) by name, steps ascending; of a step that was logged twice, after a resume, the last.
+    """(steps, values) by name, steps ascending; if a resumed run logged a step twice, the last value.
 
     Raises:
-        DataError: a file is damaged; names it.
+        DataError: a file is damaged; the message names it.
     """
     files = sorted(folder.glob("events.out.tfevents.*"))
     for path in files:
@@ -41,10 +41,10 @@ def read_curves(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _check(path: Path) -> None:
-    """Raise a DataError where a record is damaged: TensorBoard leaves out what follows it, without a word.
+    """Raise a DataError if a record is damaged, since TensorBoard silently skips all records after it.
 
-    A record that a kill tore at the end is allowed. Of a record there are its length (8 bytes), the length's
-    checksum (4), the content, and its checksum (4).
+    A truncated last record is allowed, as a killed run leaves it. A record consists of its length (8 bytes),
+    the checksum of the length (4), the content, and the checksum of the content (4).
     """
     whole, size = 0, path.stat().st_size
     with open(path, "rb") as file:

@@ -1,7 +1,7 @@
-"""The detections of a whole split in one .npz file that holds no pickles.
+"""The detections of a split in one .npz file without pickles.
 
 image_ids (N,) unicode
-counts (N,) int64, detections of each image
+counts (N,) int64, number of detections in each image
 boxes (sum counts, 4) float32 xyxy in pixels, scores (sum counts,) float32, labels (sum counts,) int64
 """
 
@@ -28,7 +28,7 @@ _FIELDS = {  # kind of dtype, dimensions
 
 
 def save_detections(path: Path, detections: Sequence[Detections]) -> None:
-    """Write the detections of all images, in their order; whole or not at all."""
+    """Write the detections of all images, in their order, atomically."""
     with atomic_write(path) as file:
         file.write(encode_detections(detections))
 
@@ -36,12 +36,12 @@ def save_detections(path: Path, detections: Sequence[Detections]) -> None:
 def encode_detections(detections: Sequence[Detections]) -> bytes:
     """The content of the file that :func:`save_detections` writes."""
     none = Detections("", torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
-    images = [*detections, none]  # for the shapes and types, where there is no image
+    images = [*detections, none]  # gives shapes and dtypes if there are no images
     buffer = BytesIO()
     np.savez(
         buffer,
         image_ids=np.array([image.image_id for image in detections], dtype=np.str_),
-        counts=np.array([len(image.scores) for image in detections], dtype=np.int64),
+        counts=np.array([len(image) for image in detections], dtype=np.int64),
         boxes=torch.cat([image.boxes for image in images]).numpy(),
         scores=torch.cat([image.scores for image in images]).numpy(),
         labels=torch.cat([image.labels for image in images]).numpy(),
@@ -50,11 +50,11 @@ def encode_detections(detections: Sequence[Detections]) -> bytes:
 
 
 def load_detections(path: Path) -> list[Detections]:
-    """What :func:`save_detections` wrote.
+    """Read the file that :func:`save_detections` wrote.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DataError: it is another file, or a damaged one.
+        FileNotFoundError: the file does not exist.
+        DataError: the file is damaged or of another kind.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: run tools/test_net.py first")

@@ -1,4 +1,4 @@
-"""Boxes, names and sheets, drawn with Pillow."""
+"""Draws boxes, class names and contact sheets with Pillow."""
 
 import colorsys
 import math
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-_READABLE_SIDE = 600  # images are enlarged, by a whole factor, to a longest side of about this many pixels
+_READABLE_SIDE = 600  # pixels; images are enlarged by an integer factor to about this longest side
 _CELL = (320, 260)  # (width, height) of a picture on a sheet
 _SHEET_COLUMNS = 4
 
 
 def enlarged(image: Tensor) -> tuple[Image.Image, int]:
-    """Image (3, H, W) uint8 as a picture, so large that text can be read on it, and the whole factor."""
+    """Image (3, H, W) uint8, enlarged until text on it is legible, and the integer factor."""
     height, width = image.shape[1:]
     factor = max(1, round(_READABLE_SIDE / max(height, width)))
     picture = Image.fromarray(image.permute(1, 2, 0).numpy())  # from (H, W, 3)
@@ -21,7 +21,7 @@ def enlarged(image: Tensor) -> tuple[Image.Image, int]:
 
 
 def contact_sheet(pictures: Sequence[Image.Image], legend: str) -> Image.Image:
-    """Small copies of all pictures on one sheet, row by row, below a legend."""
+    """Thumbnails of all pictures on one sheet, row by row, below a legend."""
     columns = min(_SHEET_COLUMNS, len(pictures))
     rows = math.ceil(len(pictures) / columns)
     width, height = _CELL
@@ -39,7 +39,7 @@ def contact_sheet(pictures: Sequence[Image.Image], legend: str) -> Image.Image:
 def draw_labeled(
     draw: ImageDraw.ImageDraw, box: list[float], text: str, color: tuple[int, int, int], width: int
 ) -> None:
-    """A solid box with a filled label above it, or in it at the top, inside the image's width."""
+    """A solid box with a filled label above it, or inside if there is no room, within the image width."""
     draw.rectangle(outermost_pixels(box), outline=color, width=3)
     font = ImageFont.load_default(size=15)
     _, _, text_width, text_height = map(math.ceil, draw.textbbox((0, 0), text, font=font))
@@ -71,6 +71,6 @@ def outermost_pixels(box: list[float]) -> tuple[int, int, int, int]:
 
 
 def class_color(label: int) -> tuple[int, int, int]:
-    """Bright colors, those of neighboring classes far apart: hues by the golden ratio."""
+    """Bright colors whose hues, spaced by the golden ratio, differ clearly between neighboring classes."""
     red, green, blue = colorsys.hsv_to_rgb(0.05 + 0.618034 * label % 1, 0.85, 1.0)
     return round(255 * red), round(255 * green), round(255 * blue)

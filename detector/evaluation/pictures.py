@@ -1,4 +1,4 @@
-"""Drawings of detections beside the truth."""
+"""Pictures of detections and ground-truth boxes."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -12,7 +12,7 @@ from detector.structures import Annotation, Detections, ImageDataset
 from detector.utils.files import encode_image
 from detector.utils.outputs import OutputFolder
 
-_LEGEND = "solid: detected, with class and score      dashed: true"
+_LEGEND = "solid: detected, with class and score      dashed: ground truth"
 
 
 def draw_detections(
@@ -23,10 +23,10 @@ def draw_detections(
     *,
     score_threshold: float,
 ) -> Image.Image:
-    """Image (3, H, W) uint8 with the detections that score `score_threshold` or more, and the true boxes.
+    """Image (3, H, W) uint8 with the detections that score `score_threshold` or more, and ground truth.
 
-    Detections are solid, in the color of their class, with its name and the score; the true boxes are thin
-    and dashed, white on black. Small images are enlarged so that the text can be read.
+    Detections are solid, in the color of their class, with its name and the score; ground-truth boxes are
+    thin, dashed, and white on black. Small images are enlarged so that the text is legible.
     """
     picture, factor = enlarged(image)
     draw = ImageDraw.Draw(picture)
@@ -42,12 +42,13 @@ def draw_detections(
 
 
 def choose_images(detections: Sequence[Detections], num_classes: int, count: int) -> list[int]:
-    """Indices of up to `count` images: that of the best detection of each class, then the second best, ...
+    """Indices of up to `count` images: with the best detection of each class, then the second best, ...
 
-    So the choice shows the detector at its most confident, right or wrong. Images without detections come
-    last.
+    These are the most confident detections, correct or not. Images without detections come last.
     """
-    best: list[dict[int, float]] = [{} for _ in range(num_classes)]  # of a class: image to its highest score
+    best: list[dict[int, float]] = [
+        {} for _ in range(num_classes)
+    ]  # for each class: image index to highest score
     for index, image in enumerate(detections):
         for score, label in zip(image.scores.tolist(), image.labels.tolist(), strict=True):
             best[label].setdefault(index, score)  # scores descend
@@ -65,19 +66,19 @@ def write_pictures(
     count: int,
     score_threshold: float,
 ) -> list[Path]:
-    """Draw the `count` images of :func:`choose_images`; write them, and `overview.png`, which shows all.
+    """Write the `count` images of :func:`choose_images`, and `overview.png` with all of them.
 
-    They go to the folder `pictures` of `outputs`. Those that an earlier command with the same key wrote there
-    are removed; all other files stay.
+    They go to the folder `pictures` of `outputs`. Pictures that an earlier command with the same key wrote
+    there are removed; all other files are kept.
 
     Args:
-        detections: of each image of `dataset`, in its order.
+        detections: the detections in each image of `dataset`, in its order.
 
     Returns:
-        the files written, the overview last; none where `count` is 0.
+        the written files, the overview last; empty if `count` is 0.
 
     Raises:
-        UserError: a file is in the way that this command did not make.
+        UserError: a file of that name exists and was not written by this command.
     """
     pictures = {}
     for rank, index in enumerate(choose_images(detections, len(dataset.class_names), count), start=1):

@@ -1,4 +1,4 @@
-"""The figures of a test: one dict for files and programs, one table for people."""
+"""The metrics of a test as a dict, as a text table, and as a JSON file."""
 
 import json
 import math
@@ -10,8 +10,12 @@ import numpy as np
 
 from detector.utils.files import atomic_write
 
-_COLUMNS = {"AP50": "mAP50", "AP50_11point": "mAP50_11point", "CorLoc": "CorLoc"}  # of a class: their mean
-MEANS = _COLUMNS | {"AP": "AP", "image_AP": "image_mAP"}  # all columns that there may be
+_COLUMNS = {
+    "AP50": "mAP50",
+    "AP50_11point": "mAP50_11point",
+    "CorLoc": "CorLoc",
+}  # per class: name of the mean
+MEANS = _COLUMNS | {"AP": "AP", "image_AP": "image_mAP"}  # all possible columns
 HEADS = {"AP50_11point": "AP50 11-point", "image_AP": "image AP"}
 _COCO = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
 
@@ -26,13 +30,13 @@ def summarize(
 ) -> dict:
     """Metrics in percent: mAP50, mAP50_11point, CorLoc, and per_class {name: {AP50, AP50_11point, CorLoc}}.
 
-    With COCO's figures also AP, AP50, AP75, AP_small, AP_medium and AP_large, the means over the classes, and
-    the AP of each class; with image_ap also image_mAP, and the image_AP of each class.
+    COCO metrics add AP, AP50, AP75, AP_small, AP_medium and AP_large, averaged over the classes, and the AP
+    of each class; `image_ap` adds image_mAP, and the image_AP of each class.
 
     Args:
-        ap, ap_11point, corloc, image_ap: (C,) in [0, 1]; nan, where there was nothing to find, becomes None
-            and is left out of the mean.
-        coco: what `coco_ap` returned, or nothing.
+        ap, ap_11point, corloc, image_ap: (C,) in [0, 1]; nan, for classes without objects, becomes None and
+            is excluded from the mean.
+        coco: the result of `coco_ap`, or empty.
     """
     columns = {
         name: [_percent(value) for value in values]
@@ -50,9 +54,9 @@ def summarize(
 
 
 def metrics_table(metrics: dict) -> str:
-    """The dict of :func:`summarize` as text: a class a line, the means last; "-" stands for None.
+    """The dict of :func:`summarize` as text: one line for each class, then the means; None is shown as "-".
 
-    COCO's figures add a column, AP, and a line below. A column without any figure is left out.
+    COCO metrics add the column AP and a line below the table. Columns without values are omitted.
     """
     coco = [name for name in _COCO if name in metrics]
     shown = {name: mean for name, mean in MEANS.items() if metrics.get(mean) is not None}
@@ -71,7 +75,7 @@ def metrics_table(metrics: dict) -> str:
 
 
 def write_json(path: str | Path, content: dict) -> None:
-    """Write a dict without NaN to a file, whole or not at all."""
+    """Write a dict without NaN to a file, atomically."""
     with atomic_write(path) as file:
         file.write(encode_json(content))
 

@@ -1,4 +1,4 @@
-"""A sheet of samples of a data set: labels, true boxes and what the proposals make of them."""
+"""A contact sheet of images of a data set with their labels, ground-truth boxes and proposals."""
 
 from collections.abc import Sequence
 from itertools import chain, zip_longest
@@ -18,8 +18,10 @@ from detector.evaluation.drawing import (
 from detector.structures import Annotation, ImageDataset, box_iou
 from detector.utils.files import write_image
 
-_PROPOSALS = 15  # drawn of each image: all would hide it
-_LEGEND = "solid: true      dashed: the proposal nearest to it      thin: other proposals      below: labels"
+_PROPOSALS = 15  # drawn per image; all of them would hide it
+_LEGEND = (
+    "solid: ground truth   dashed: proposal of highest IoU with it   thin: other proposals   below: labels"
+)
 
 
 def draw_sample(
@@ -29,7 +31,7 @@ def draw_sample(
     proposals: Tensor | None,
     class_names: Sequence[str],
 ) -> Image.Image:
-    """Image (3, H, W) uint8 with its true boxes, some of its proposals (R, 4), and its labels (C,) below."""
+    """Image (3, H, W) uint8 with its ground-truth boxes, some proposals (R, 4), and its labels (C,)."""
     picture, factor = enlarged(image)
     draw = ImageDraw.Draw(picture)
     if proposals is not None:
@@ -51,7 +53,7 @@ def draw_sample(
 
 
 def choose_samples(labels: Sequence[Tensor], count: int) -> list[int]:
-    """Indices of up to `count` images: the first of each class, the second, ...; at the end those of none."""
+    """Indices of up to `count` images: the first of each class, then the second, ...; unlabeled ones last."""
     num_classes = len(labels[0]) if labels else 0
     of_class = [[i for i, each in enumerate(labels) if each[label]] for label in range(num_classes)]
     turns = chain.from_iterable(zip_longest(*of_class))
@@ -62,7 +64,7 @@ def choose_samples(labels: Sequence[Tensor], count: int) -> list[int]:
 def write_samples(
     path: str | Path, dataset: ImageDataset, indices: Sequence[int], proposals: Sequence[Tensor | None]
 ) -> None:
-    """Draws the images of `indices`, each with its proposals (R, 4) or None, on one sheet, a .png file."""
+    """Write a PNG sheet of the images `indices`, each with its proposals (R, 4) or None."""
     pictures = [
         draw_sample(
             dataset.read_image(i), dataset.labels(i), dataset.annotation(i), boxes, dataset.class_names

@@ -1,7 +1,6 @@
-"""Average precision and CorLoc as PASCAL VOC and the weakly supervised literature define them.
+"""Average precision as PASCAL VOC defines it, CorLoc, and average precision of image-level labels.
 
-AP is one pass over flat arrays: a row is a box, and a detection meets the true boxes of its image
-and class.
+AP is computed in one pass over flat arrays of the boxes of all images and classes.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,22 +20,22 @@ def voc_ap(
     iou_threshold: float = 0.5,
     eleven_point: bool = False,
 ) -> np.ndarray:
-    """Average precision (C,) of each class, float64 in [0, 1]; nan for a class without an object that counts.
+    """Average precision (C,) of each class, float64 in [0, 1]; nan for a class without objects.
 
-    As in the VOC development kit: the detections of a class are taken from the highest score down (equal
-    scores: images in the order of `annotations`, then as given). Each is assigned to the object of its image
-    and class that it overlaps most (equal overlaps: the first object). It is wrong where their IoU is below
-    `iou_threshold` or the object is taken already. One assigned to a difficult object is neither right nor
-    wrong, and difficult objects need not be found. A crowd is no object; as in COCO, what would be wrong does
-    not count where a share of `iou_threshold` or more of its area lies in a crowd of its class.
+    As in the VOC development kit, the detections of a class are processed in descending order of score (equal
+    scores: in the order of `annotations`, then as given). Each is assigned to the object of its image and
+    class with the highest IoU (equal IoUs: the first object), and is a false positive if that IoU is below
+    `iou_threshold` or the object is already matched. Difficult objects and detections assigned to them are
+    ignored. As in COCO, so is an unmatched detection if at least `iou_threshold` of its area lies in an
+    iscrowd region of its class.
 
     Args:
-        detections, annotations: one of each for every image, in any order.
-        eleven_point: the mean over recalls 0, 0.1, ..., 1 of the best precision at that recall or a higher
-            one (VOC 2007); otherwise the area under that curve (VOC 2010 and later).
+        detections, annotations: one for each image, in any order.
+        eleven_point: the mean over recalls 0, 0.1, ..., 1 of the maximum precision at that recall or higher
+            (VOC 2007); otherwise the area under the interpolated curve (VOC 2010 and later).
 
     Raises:
-        ValueError: the two do not speak of the same images, or a label is not in [0, C).
+        ValueError: the image ids differ, or a label is not in [0, C).
     """
     ranked = _ranked_hits(detections, annotations, num_classes, iou_threshold)
     return np.array([_average_precision(right, objects, eleven_point) for right, objects in ranked])
@@ -49,9 +48,10 @@ def precision_recall(
     *,
     iou_threshold: float = 0.5,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Recall and precision (D,) of each class after each of its D detections that count, best first.
+    """Recall and precision (D,) of each class after each of its D detections, in descending order of score.
 
-    By the rules of :func:`voc_ap`; recall is nan for a class without an object that counts.
+    Matching follows :func:`voc_ap`; ignored detections are excluded. Recall is nan for a class without
+    objects.
     """
     curves = []
     for right, objects in _ranked_hits(detections, annotations, num_classes, iou_threshold):
@@ -67,7 +67,7 @@ def _ranked_hits(
     num_classes: int,
     iou_threshold: float,
 ) -> list[tuple[np.ndarray, int]]:
-    """Of each class: which detections that count are right (D,), best first, and how many objects count."""
+    """For each class: true positives (D,) bool in descending order of score, and the number of objects."""
     detections = in_order_of(annotations, detections)
     scores = _concatenate([image.scores for image in detections])  # (D,)
     ranking = np.argsort(-scores, kind="stable")
@@ -83,7 +83,7 @@ def _ranked_hits(
     right = np.zeros(len(match), dtype=bool)
     taken, first = np.unique(match, return_index=True)  # the highest-ranked detection of each object
     right[first[taken >= 0]] = True
-    counts = np.append(~difficult, True)[match]  # index -1, no match: it counts, as wrong
+    counts = np.append(~difficult, True)[match]  # index -1, no match: a false positive
     counts &= right | (in_crowd < 0)
     found_label, true_label = found_group % num_classes, true_group % num_classes
     return [
@@ -153,7 +153,7 @@ def image_ap(scores: Sequence[Tensor], labels: Sequence[Tensor]) -> np.ndarray:
 
 
 def in_order_of(annotations: Sequence[Annotation], results: Sequence) -> list:
-    """`results`, the one of each annotation's image in the order of the annotations."""
+    """The `results` sorted in the order of the annotations, by image id."""
     by_id = {result.image_id: result for result in results}
     wanted = [annotation.image_id for annotation in annotations]
     if len(by_id) < len(results) or len(set(wanted)) < len(wanted):
@@ -185,18 +185,18 @@ def _best_match(
     threshold: float,
     overlap: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """For each of boxes (D, 4), which of others (G, 4) in its group it overlaps most; -1: none enough."""
+    """For each of boxes (D, 4), the index of the best match in its group of others (G, 4), or -1."""
     order = np.argsort(other_groups, kind="stable")
     start = np.searchsorted(other_groups[order], groups, side="left")
     count = np.searchsorted(other_groups[order], groups, side="right") - start  # (D,)
-    # All P pairs of one group: pair p is box[p] with other[p]; those of one box stand together.
+    # All P pairs of one group: pair p is box[p] with other[p]; the pairs of one box are consecutive.
     box = np.repeat(np.arange(len(boxes)), count)  # (P,)
     place = np.arange(len(box)) - np.repeat(np.cumsum(count) - count, count)  # 0, 1, ... within each box
     other = order[np.repeat(start, count) + place]  # (P,)
     overlaps = overlap(boxes[box], others[other])  # (P,)
     best_first = np.lexsort((-overlaps, box))  # stable: of equal overlaps the first object comes first
     matched, first = np.unique(box[best_first], return_index=True)
-    best = best_first[first]  # the best pair of each box that has any
+    best = best_first[first]  # the best pair of each box with candidates
     match = np.full(len(boxes), -1)
     match[matched] = np.where(overlaps[best] >= threshold, other[best], -1)
     return match
@@ -209,7 +209,7 @@ def _paired_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _paired_share(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Share (P,) of boxes (P, 4) that lies in others (P, 4), row by row; 0 of an empty box."""
+    """Share (P,) of the area of boxes (P, 4) inside others (P, 4), row by row; 0 for empty boxes."""
     return _ratio(_paired_intersection(boxes, others), _areas(boxes))
 
 
@@ -227,7 +227,7 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _average_precision(right: np.ndarray, num_objects: int, eleven_point: bool) -> float:
-    """From right (D,) bool, best detection first, and the number of objects there are to find."""
+    """AP from true positives (D,) bool in descending order of score, and the number of objects."""
     if num_objects == 0:
         return float("nan")
     hits = np.cumsum(right)  # (D,), recall * num_objects

@@ -1,7 +1,7 @@
 """Functions on boxes: float tensors (N, 4) holding (x1, y1, x2, y2) in pixels.
 
 Coordinates are continuous and half-open: width = x2 - x1. Readers of inclusive 1-based files (VOC XML)
-convert at the door, after which the plain IoU equals the "+1" IoU of the VOC development kit.
+convert on load, after which the plain IoU equals the "+1" IoU of the VOC development kit.
 """
 
 import math
@@ -9,11 +9,11 @@ import math
 import torch
 from torch import Tensor
 
-# Units of box deltas: a tenth of the box's size for its center, a fifth of the logarithm for its size. Plain
-# numbers: a tensor of them would have to be copied to the GPU, for which the host waits.
+# Units of regression targets: tenths of the box size for the center, fifths of the log scale for the size.
+# They are plain numbers because copying a tensor to the GPU would synchronize with the host.
 _CENTER_UNIT, _SIZE_UNIT = 0.1, 0.2
-_MAX_LOG_SCALE = math.log(1000 / 16)  # no predicted box is larger than its proposal by more
-_MIN_SIZE = 1e-3  # pixels; keeps the deltas of boxes without area finite
+_MAX_LOG_SCALE = math.log(1000 / 16)  # limits the growth of a predicted box over its proposal
+_MIN_SIZE = 1e-3  # pixels; keeps the targets of empty boxes finite
 
 
 def box_area(boxes: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def box_area(boxes: Tensor) -> Tensor:
 
 
 def box_intersection(boxes: Tensor, others: Tensor) -> Tensor:
-    """Areas (N, M) shared by each of boxes (N, 4) and each of others (M, 4)."""
+    """Areas (N, M) of the pairwise intersections of boxes (N, 4) and others (M, 4)."""
     top_left = torch.maximum(boxes[:, None, :2], others[None, :, :2])  # (N, M, 2)
     bottom_right = torch.minimum(boxes[:, None, 2:], others[None, :, 2:])  # (N, M, 2)
     return (bottom_right - top_left).clamp(min=0).prod(dim=2)
@@ -52,28 +52,28 @@ def boxes_to_rois(boxes: list[Tensor]) -> Tensor:
 
 
 def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
-    """Boxes (..., 4) cut off at the borders of an image of that size."""
-    # By axis, with plain numbers: they may be sizes that torch.export leaves open, and no copy is waited for.
+    """Boxes (..., 4) clipped to an image of the given size."""
+    # By axis, with plain numbers: torch.export may keep the sizes symbolic, and no copy synchronizes the host.
     x, y = boxes[..., 0::2].clamp(0, width), boxes[..., 1::2].clamp(0, height)  # (..., 2)
     return torch.stack([x, y], dim=-1).flatten(start_dim=-2)
 
 
 def encode_boxes(boxes: Tensor, others: Tensor) -> Tensor:
-    """What moves boxes (..., 4) onto others (..., 4), as Fast R-CNN learns it (arXiv 1504.08083).
+    """Regression targets (..., 4) from boxes (..., 4) to others (..., 4), see Fast R-CNN (arXiv 1504.08083).
 
-    (dx, dy, dw, dh): the way of the center in tenths of the box's width and height, and the natural
+    (dx, dy, dw, dh): the offset of the center in tenths of the width and height of the box, and the natural
     logarithms of the ratios of width and height in fifths.
     """
     (center, size), (other_center, other_size) = _center_and_size(boxes), _center_and_size(others)
-    way, log_scale = (other_center - center) / size, (other_size / size).log()
-    return torch.cat([way / _CENTER_UNIT, log_scale / _SIZE_UNIT], dim=-1)
+    offset, log_scale = (other_center - center) / size, (other_size / size).log()
+    return torch.cat([offset / _CENTER_UNIT, log_scale / _SIZE_UNIT], dim=-1)
 
 
 def decode_boxes(boxes: Tensor, deltas: Tensor) -> Tensor:
-    """Boxes (..., 4) moved by deltas (..., 4) of :func:`encode_boxes`, whose inverse it is."""
+    """Boxes (..., 4) moved by the targets `deltas` (..., 4); the inverse of :func:`encode_boxes`."""
     center, size = _center_and_size(boxes)
-    way, log_scale = deltas.split(2, dim=-1)
-    center = center + way * _CENTER_UNIT * size
+    offset, log_scale = deltas.split(2, dim=-1)
+    center = center + offset * _CENTER_UNIT * size
     half = size * (log_scale * _SIZE_UNIT).clamp(max=_MAX_LOG_SCALE).exp() / 2
     return torch.cat([center - half, center + half], dim=-1)
 
