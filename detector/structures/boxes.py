@@ -53,7 +53,7 @@ def boxes_to_rois(boxes: list[Tensor]) -> Tensor:
 
 def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
     """Boxes (..., 4) clipped to an image of the given size."""
-    # By axis, with plain numbers: torch.export may keep the sizes symbolic, and no copy synchronizes the host.
+    # By axis, with plain numbers: torch.export may keep the sizes symbolic, and copies would synchronize.
     x, y = boxes[..., 0::2].clamp(0, width), boxes[..., 1::2].clamp(0, height)  # (..., 2)
     return torch.stack([x, y], dim=-1).flatten(start_dim=-2)
 
