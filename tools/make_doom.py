@@ -12,10 +12,15 @@ from detector.utils.interrupts import quiet_interrupt
 
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.data.doom import render_doom
+    from detector.utils.command_line import run_command
     from detector.utils.cores import usable_cores
 
 
-def main() -> None:
+def main() -> int:
+    return run_command(run)
+
+
+def run() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -29,20 +34,17 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=400, help="images of the split test (default: 400)")
     parser.add_argument("--workers", type=int, default=usable_cores(), help="processes (default: one a core)")
     arguments = parser.parse_args()
-    try:
-        render_doom(
-            arguments.root,
-            seed=arguments.seed,
-            train=arguments.train,
-            test=arguments.test,
-            workers=arguments.workers,
-        )
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        sys.exit(f"make_doom: {error}")
-    except KeyboardInterrupt:
-        sys.exit("make_doom: interrupted")
+    if min(arguments.seed, arguments.train, arguments.test, arguments.workers - 1) < 0:
+        parser.error("--seed, --train and --test must be at least 0, --workers at least 1")
+    render_doom(
+        arguments.root,
+        seed=arguments.seed,
+        train=arguments.train,
+        test=arguments.test,
+        workers=arguments.workers,
+    )
     print(f"{arguments.root}: {arguments.train} images in trainval, {arguments.test} in test")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,8 +26,10 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.config import load_cfg
     from detector.data.images import IMAGE_SUFFIXES
     from detector.data.proposals.search import make_finder, propose
+    from detector.utils.command_line import run_command
     from detector.utils.cores import usable_cores
     from detector.utils.errors import UserError
+    from detector.utils.files import read_text
 
 
 def find_images(folder: Path) -> dict[str, Path]:
@@ -57,7 +59,7 @@ def find_voc_images(root: Path, splits: Sequence[str]) -> dict[str, Path]:
         path = root / "ImageSets" / "Main" / f"{split}.txt"
         if not path.is_file():
             raise FileNotFoundError(f"no split {split!r}: {path} is missing")
-        for image_id in filter(None, map(str.strip, path.read_text(encoding="utf-8").splitlines())):
+        for image_id in filter(None, map(str.strip, read_text(path, "split file").splitlines())):
             if image_id not in images:
                 raise FileNotFoundError(
                     f"{path} lists {image_id!r}, of which {root / 'JPEGImages'} has no image"
@@ -81,23 +83,26 @@ def find_config_images(cfg: CfgNode) -> tuple[dict[str, Path], bool]:
     return images, train_set.apply_orientation
 
 
-def main() -> None:
+def main() -> int:
+    return run_command(run)
+
+
+def run() -> None:
     arguments = parse_arguments()
     started = time.perf_counter()
     try:
-        counts = run(arguments)
-    except (UserError, OSError) as error:
-        sys.exit(f"make_proposals: {error}")
+        counts = make(arguments)
     except KeyboardInterrupt:
-        sys.exit("make_proposals: interrupted; the same command goes on from here")
+        print("rerun the same command to resume", file=sys.stderr)
+        raise
     least, median, most = min(counts), statistics.median(counts), max(counts)
     seconds = time.perf_counter() - started
     boxes = f"{least}/{median:.0f}/{most} boxes (min/median/max)"
     print(f"{arguments.output}: {len(counts)} images, {boxes}, {seconds:.0f} s")
 
 
-def run(arguments: argparse.Namespace) -> list[int]:
-    """Fills in what options leave open, and makes the file; the number of boxes of each image."""
+def make(arguments: argparse.Namespace) -> list[int]:
+    """Write the proposals file; the number of boxes of each image. The config fills in missing options."""
     if arguments.config_file:
         cfg = load_cfg(arguments.config_file, arguments.overrides)
         arguments.output = arguments.output or Path(cfg.DATASETS.PROPOSALS)
@@ -151,8 +156,10 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("KEY VALUE goes with --config-file")
     if not (arguments.output or arguments.config_file):
         parser.error("--output is missing")
+    if arguments.workers < 1 or (arguments.longest_side is not None and arguments.longest_side < 1):
+        parser.error("--workers and --longest-side must be at least 1")
     return arguments
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,15 +4,21 @@ python tools/make_toybox.py datasets/toybox
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from detector.utils.interrupts import quiet_interrupt
 
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.data.toybox import draw_toybox
+    from detector.utils.command_line import run_command
 
 
-def main() -> None:
+def main() -> int:
+    return run_command(run)
+
+
+def run() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -23,12 +29,11 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=600, help="images of the split trainval (default: 600)")
     parser.add_argument("--test", type=int, default=200, help="images of the split test (default: 200)")
     arguments = parser.parse_args()
-    try:
-        draw_toybox(arguments.root, seed=arguments.seed, train=arguments.train, test=arguments.test)
-    except FileExistsError as error:
-        parser.error(str(error))
+    if min(arguments.seed, arguments.train, arguments.test) < 0:
+        parser.error("--seed, --train and --test must be at least 0")
+    draw_toybox(arguments.root, seed=arguments.seed, train=arguments.train, test=arguments.test)
     print(f"{arguments.root}: {arguments.train} images in trainval, {arguments.test} in test")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from detector.structures import Detections
 from detector.utils.files import inside, write_new
+from detector.utils.folder_lock import file_lock
 
 
 @dataclass(frozen=True)
@@ -24,20 +25,30 @@ class VOCObject:
 
 @contextmanager
 def new_voc_folder(root: str | Path) -> Iterator[Path]:
-    """A folder with JPEGImages, Annotations and ImageSets/Main to fill; it becomes `root` when that is done.
+    """A folder with JPEGImages, Annotations and ImageSets/Main to fill; renamed to `root` after the block.
+
+    The block fills ROOT.partial, which is removed if the block fails. One that a killed process left is
+    replaced.
 
     Raises:
-        FileExistsError: there is a `root` already.
+        FileExistsError: `root` exists already.
+        UserError: another process is writing the same folder.
     """
     root = Path(root)
-    if root.exists():
-        raise FileExistsError(f"{root} exists: delete it, or name another folder")
     partial = root.with_name(f"{root.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of an interrupted run
-    for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
-        (partial / folder).mkdir(parents=True)
-    yield partial
-    partial.replace(root)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with file_lock(root):
+        if root.exists():
+            raise FileExistsError(f"{root} exists: delete it, or name another folder")
+        try:
+            shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+            for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
+                (partial / folder).mkdir(parents=True)
+            yield partial
+            partial.replace(root)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
 
 
 def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:

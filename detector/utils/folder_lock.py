@@ -18,9 +18,10 @@ except ImportError:  # not on Windows, where nothing is locked
 
 @contextmanager
 def folder_lock(folder: str | Path) -> Iterator[None]:
-    """Hold the file `.lock` of a folder, which is made if need be, while the block runs.
+    """Hold the lock file `.lock` of a folder, which is created if missing, while the block runs.
 
-    The system releases the lock when the process ends, however it ends. It is a POSIX lock because, unlike
+    The lock file is removed after the block, so that a command that is refused leaves no file behind. The
+    system releases the lock when the process ends, however it ends. It is a POSIX lock because, unlike
     that of `flock`, the worker processes forked meanwhile, which may survive a kill, do not inherit it. Of
     the processes of one torchrun only the main one takes it. File systems without locks, such as some network
     ones, are used unlocked.
@@ -36,22 +37,17 @@ def folder_lock(folder: str | Path) -> Iterator[None]:
 
 @contextmanager
 def file_lock(path: str | Path) -> Iterator[None]:
-    """Hold the file `.NAME.lock` beside a file that is to be written, while the block runs.
+    """Hold the lock file `.NAME.lock` beside a file that is to be written, while the block runs.
 
-    As :func:`folder_lock`; but the lock file is removed after the block.
+    Everything else is as in :func:`folder_lock`.
 
     Raises:
         UserError: as of :func:`folder_lock`.
         OSError: the lock file cannot be made, for example because its folder does not exist.
     """
     path = Path(path)
-    lock = path.with_name(f".{path.name}.lock")
-    with _lock(lock, f"{path} is being made by", "file"):
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                lock.unlink()  # while it is held: a process that waits for this very file takes a new one
+    with _lock(path.with_name(f".{path.name}.lock"), f"{path} is being made by", "file"):
+        yield
 
 
 @contextmanager
@@ -70,18 +66,22 @@ def _lock(lock: Path, in_use: str, kind: str) -> Iterator[None]:
             ) from None
         except OSError:
             pass  # this file system has no locks
-        if not _is_same(lock, descriptor):  # its holder has removed it since it was opened
+        if not _is_same(lock, descriptor):
             raise UserError(f"{in_use} another process, which has just ended: run the command again")
         os.ftruncate(descriptor, 0)
         command = " ".join(sys.argv)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode(), 0)
-        yield
-        os.ftruncate(descriptor, 0)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                lock.unlink()  # before the lock is released, see _is_same
     finally:
         os.close(descriptor)
 
 
 def _is_same(path: Path, descriptor: int) -> bool:
+    """Whether the open file is still at `path`: its holder may have removed it before releasing the lock."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:

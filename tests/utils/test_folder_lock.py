@@ -61,10 +61,14 @@ def test_a_worker_that_survives_a_kill_does_not_hold_the_folder(tmp_path):
         os.kill(child, signal.SIGKILL)
 
 
-def test_the_lock_is_free_after_the_block(tmp_path):
+def test_the_lock_is_free_and_its_file_removed_after_the_block(tmp_path):
     for _ in range(2):
         with folder_lock(tmp_path / "new"):
             assert (tmp_path / "new" / ".lock").read_text().startswith("process ")
+        assert not list((tmp_path / "new").iterdir())
+    with pytest.raises(KeyError), folder_lock(tmp_path / "new"):
+        raise KeyError
+    assert not list((tmp_path / "new").iterdir())
 
 
 def test_a_file_is_locked_apart_from_its_folder_and_nothing_is_left_behind(tmp_path):

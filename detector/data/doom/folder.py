@@ -13,6 +13,7 @@ from tqdm import tqdm
 from detector.data.doom.game import Game
 from detector.data.doom.scene import KINDS, scenes
 from detector.data.voc_writer import new_voc_folder, write_annotation, write_split
+from detector.utils.errors import UserError
 from detector.utils.files import encode_image, write_new
 
 # Every fourth map is for testing: the maps get larger and darker with their number.
@@ -31,7 +32,7 @@ def render_doom(
 
     Raises:
         FileExistsError: there is one already.
-        RuntimeError: a map has no room for so many pictures.
+        UserError: a map has no room for so many pictures.
     """
     splits = {"trainval": share(TRAIN_MAPS, train), "test": share(TEST_MAPS, test)}
     with (
@@ -79,8 +80,8 @@ def render_map(root: Path, map_number: int, seed: int, count: int) -> int:
                 content = encode_image(Image.fromarray(picture), "jpeg", quality=JPEG_QUALITY, optimize=True)
                 write_new(root / "JPEGImages" / file, content)
                 write_annotation(root, file, picture.shape[:2], objects, folder="doom")
-        except RuntimeError as error:
-            raise RuntimeError(f"{name}: {error}") from None
+        except UserError as error:
+            raise UserError(f"{name}: {error}; ask for fewer pictures") from None
         finally:
             game.close()
             os.chdir(root)

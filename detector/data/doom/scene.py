@@ -9,6 +9,7 @@ import numpy as np
 
 from detector.data.doom.game import FOCAL, HEIGHT, WIDTH, Game, Thing
 from detector.data.voc_writer import VOCObject
+from detector.utils.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def scenes(
     The classes that were seen least so far are put up first, so that all are seen about as often.
 
     Raises:
-        RuntimeError: the map has no room for that many.
+        UserError: the map has no room for that many.
     """
     seen: Counter[str] = Counter()
     for _ in range(ATTEMPTS * max(count, 1)):
@@ -69,7 +70,7 @@ def scenes(
             seen.update(thing.name for thing in shot[1])
             count -= 1
             yield shot
-    raise RuntimeError(f"{count} pictures are missing after {ATTEMPTS} attempts for each")
+    raise UserError(f"{count} pictures are missing after {ATTEMPTS} attempts for each")
 
 
 def shoot(
