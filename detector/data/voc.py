@@ -58,7 +58,7 @@ class VOCDataset(AnnotatedImages):
     ):
         root = Path(root)
         image_ids = _read_split(root, split)
-        paths = [str(find_image(root / "JPEGImages", image_id)) for image_id in image_ids]
+        paths = [_find_image(root, split, image_id) for image_id in image_ids]
         sizes = np.array([read_image_size(path) for path in paths], dtype=np.int64)  # (N, 2)
         xml_paths = [root / "Annotations" / f"{image_id}.xml" for image_id in image_ids]
         files = [_read_objects(path) for path in xml_paths]
@@ -128,6 +128,13 @@ def _read_split(root: Path, split: str) -> tuple[str, ...]:
     if count > 1:
         raise DataError(f"split file {path} lists image {image_id} {count} times, expected each image once")
     return image_ids
+
+
+def _find_image(root: Path, split: str, image_id: str) -> str:
+    try:
+        return str(find_image(root / "JPEGImages", image_id))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"split file {root / 'ImageSets' / 'Main' / split}.txt: {error}") from None
 
 
 def _read_objects(path: Path) -> list[Row]:

@@ -181,6 +181,7 @@ def test_a_missing_image(folder):
     (folder.root / "JPEGImages" / "a.jpg").unlink()
     message = refused(folder, FileNotFoundError)
     assert str(folder.root / "JPEGImages" / "a") in message
+    assert "train.txt" in message  # which may be what is wrong
     assert ".png" in message
 
 
