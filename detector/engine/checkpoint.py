@@ -130,7 +130,7 @@ def _wrong_type(state: Mapping[str, Any]) -> str | None:
         if type(value) is not int or value < least:
             return f"{name} is {value!r}, expected a whole number of at least {least}"
     seconds = state["train_seconds"]
-    if type(seconds) not in (int, float) or seconds < 0:
+    if type(seconds) not in (int, float) or not 0 <= seconds < 1e10:
         return f"train_seconds is {seconds!r}, expected a number of seconds"
     for name in ("config", "version"):
         if not isinstance(state.get(name, ""), str):

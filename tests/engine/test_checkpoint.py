@@ -111,6 +111,7 @@ def test_what_is_not_finite_is_neither_written_nor_loaded(tmp_path, part, value)
         ({"iteration": -1}, "iteration is -1"),
         ({"batches_per_step": 0}, "batches_per_step is 0"),
         ({"train_seconds": None}, "train_seconds is None"),
+        ({"train_seconds": 1e300}, r"train_seconds is 1e\+300"),
         ({"config": 3}, "config is a int"),
         ({"version": []}, "version is a list"),
         ({"optimizer": 3}, "optimizer is a int"),

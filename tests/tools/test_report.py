@@ -152,6 +152,8 @@ def set_metric(path, *keys_and_value):
     [
         ("mAP50", "high"),
         ("train_seconds", None),
+        ("train_seconds", 1e300),
+        ("train_seconds", float("nan")),
         ("iteration", []),
         ("method", 3),
         ("per_class", []),
