@@ -191,7 +191,7 @@ def unknown_key(key: str, keys: Iterable[str]) -> str:
     if members:
         return f"{key} is a group of keys, not a key; its keys are {', '.join(members)}"
     nearest = sorted(keys, key=likeness, reverse=True)[:3]
-    return f"there is no key {key[:200]}; the nearest are {', '.join(nearest)}"
+    return f"there is no key {key[:200] or repr(key)}; the nearest are {', '.join(nearest)}"
 
 
 def _parse_literal(word: str) -> Any:
