@@ -25,7 +25,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COLUMNS = ("attempts", "raw", "unnamed", "silent", "hangs", "outside", "left", "refused", "documented")
+COLUMNS = (
+    "attempts",
+    "crash",
+    "unnamed",
+    "silent",
+    "hangs",
+    "outside",
+    "left behind",
+    "refused",
+    "documented",
+)
 SCALE = float(os.environ.get("CHAOS_COUNT", "1"))  # factor of how often each kind of case is repeated
 PATIENCE = float(os.environ.get("CHAOS_TIMEOUT", "60"))  # seconds until a command counts as hanging
 JOBS = int(os.environ.get("CHAOS_JOBS", "2"))  # commands at a time
@@ -152,16 +162,16 @@ def judge(
     killed = outcomes[:-1] if case.then is not None else []
     for outcome in outcomes:
         if "Traceback (most recent call last)" in outcome.output:
-            faults.add("raw")
+            faults.add("crash")
         if outcome.status < 0 and outcome not in killed and not outcome.timed_out:
-            faults.add("raw")  # a crash, such as SIGSEGV or SIGBUS
+            faults.add("crash")  # a crash, such as SIGSEGV or SIGBUS
         if outcome.timed_out:
             faults.add("hangs")
         if outcome.orphans:
-            faults.add("left")
+            faults.add("left behind")
     faults |= {"outside"} if outside else set()
-    faults |= {"left"} if left else set()
-    if faults & {"raw", "hangs"}:
+    faults |= {"left behind"} if left else set()
+    if faults & {"crash", "hangs"}:
         return faults
     last = outcomes[-1]
     named = all(any(part in last.output for part in name.split("|")) for name in case.names)

@@ -24,7 +24,7 @@ from chaos.results import (
     retrained,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.chaos
 
 
 def show_weights():
@@ -155,8 +155,8 @@ class _Function:
 def kind(name):
     """The row of the table that a file belongs to."""
     if "events" in name:
-        return "events"
-    return "picture" if name.startswith("pictures/") else name.rpartition(".")[2]
+        return "events file"
+    return "picture" if name.startswith("pictures/") else f".{name.rpartition('.')[2]} file"
 
 
 def named(name):

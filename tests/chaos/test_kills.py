@@ -23,7 +23,7 @@ from chaos.results import (
     trained,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.chaos
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 

@@ -50,8 +50,8 @@ def test_what_comes_as_stated_has_no_fault(tmp_path):
 @pytest.mark.parametrize(
     ("fault", "options"),
     [
-        ("raw", {"command": fail(KeyError("cat.jpg")), "expect": "error", "names": ("cat.jpg",)}),
-        ("raw", {"command": lambda: os.kill(os.getpid(), signal.SIGSEGV), "expect": "error"}),
+        ("crash", {"command": fail(KeyError("cat.jpg")), "expect": "error", "names": ("cat.jpg",)}),
+        ("crash", {"command": lambda: os.kill(os.getpid(), signal.SIGSEGV), "expect": "error"}),
         ("unnamed", {"command": fail(DataError("it is damaged")), "expect": "error", "names": ("cat.jpg",)}),
         ("silent", {"command": write("42"), "expect": "error", "names": ("cat.jpg",)}),
         ("silent", {"command": write("41"), "result": answer, "reference": "42"}),
@@ -59,7 +59,7 @@ def test_what_comes_as_stated_has_no_fault(tmp_path):
         ("refused", {"command": fail(DataError("no")), "expect": "equal"}),
         ("outside", {"command": write("changed", "kept.txt")}),
         ("outside", {"command": lambda: os.remove("kept.txt")}),
-        ("left", {"command": write("half", ".answer.txt.tmp"), "writes": ("*",)}),
+        ("left behind", {"command": write("half", ".answer.txt.tmp"), "writes": ("*",)}),
     ],
 )
 def test_planted_fault_is_found(tmp_path, fault, options):
@@ -73,7 +73,7 @@ def test_orphans_and_hangs_are_found(tmp_path, monkeypatch):
         if os.fork() == 0:
             time.sleep(60)
 
-    assert faults(tmp_path, command=leave_a_child) == {"left"}
+    assert faults(tmp_path, command=leave_a_child) == {"left behind"}
     monkeypatch.setattr(harness, "PATIENCE", 0.3)
     assert faults(tmp_path, command=lambda: time.sleep(60)) == {"hangs"}
 
@@ -86,7 +86,7 @@ def test_a_change_that_no_checksum_can_show_counts_as_documented():
 def test_killed_command_may_end_by_its_signal_and_the_next_one_may_not(tmp_path):
     killed = {"command": lambda: time.sleep(60), "kill": (signal.SIGKILL, 0.1)}
     assert not faults(tmp_path, **killed, then=write("42"), result=answer, reference="42")
-    assert faults(tmp_path, **killed, then=lambda: os.kill(os.getpid(), signal.SIGBUS)) == {"raw"}
+    assert faults(tmp_path, **killed, then=lambda: os.kill(os.getpid(), signal.SIGBUS)) == {"crash"}
 
 
 def test_file_limit_stands_for_a_full_disk(tmp_path):
