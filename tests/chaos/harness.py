@@ -1,8 +1,8 @@
-"""Runs a command in a sandbox where something is wrong, and judges what it did.
+"""Runs a command in a sandbox where something is wrong, and checks the outcome.
 
-A :class:`Case` states what is wrong, what is run and what has to come of it: an error or a warning that names
-something, or the result of the undisturbed run. `run_cases` repeats cases in child processes and returns what
-did not come as stated; the totals go to the table that is printed when pytest ends.
+A :class:`Case` states what is wrong, the command, and the expected outcome: an error or a warning that names
+something, or the result of an undisturbed run. `run_cases` runs cases in child processes and judges them; the
+totals go to the table that is printed when pytest ends.
 """
 
 import contextlib
@@ -36,11 +36,11 @@ COLUMNS = (
     "refused",
     "documented",
 )
-SCALE = float(os.environ.get("CHAOS_COUNT", "1"))  # factor of how often each kind of case is repeated
+SCALE = float(os.environ.get("CHAOS_COUNT", "1"))  # multiplies the number of random cases
 PATIENCE = float(os.environ.get("CHAOS_TIMEOUT", "60"))  # seconds until a command counts as hanging
 JOBS = int(os.environ.get("CHAOS_JOBS", "2"))  # commands at a time
-_MEMORY = 4 << 30  # bytes of address space that a command may take beyond what it starts with
-_GRACE = 3.0  # seconds in which workers of a process that has ended must end too
+_MEMORY = 4 << 30  # bytes of address space that a command may allocate
+_GRACE = 20.0  # seconds after the end of a command in which its workers must end; some are still importing
 
 Command = Sequence[object] | Callable[[], None]
 table: dict[str, Counter[str]] = {}  # of each kind of case
@@ -49,12 +49,12 @@ offenses: list[str] = []
 
 @dataclass(frozen=True)
 class Run:
-    """One process: a tool with its arguments, or a function that stands for a line of Python."""
+    """One process: a tool with its arguments, or a Python function."""
 
     command: Command
     kill: tuple[int, float] | None = None  # a signal, and the seconds after which it is sent
-    fresh: bool = False  # a new interpreter, which imports everything, instead of a fork of this one
-    file_limit: int | None = None  # bytes that a file may grow to, as on a full disk
+    fresh: bool = False  # start a new interpreter instead of forking this one
+    file_limit: int | None = None  # largest size of a file in bytes, to simulate a full disk
 
 
 @dataclass(frozen=True)
@@ -68,23 +68,23 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Case:
-    """What is wrong, what is run, and what has to come of it."""
+    """What is wrong, the command, and the expected outcome."""
 
     kind: str  # a row of the table
-    name: str  # says what is wrong, with the seed
+    name: str  # what is wrong, with the seed
     command: Command
     # "error", "warning", "error or warning", "equal", or "error or equal", where a warning passes too
     expect: str
-    names: tuple[str, ...] = ()  # texts that an error or a warning must have; "a|b": either
+    names: tuple[str, ...] = ()  # texts that the error or warning must contain; "a|b": either
     prepare: Callable[[Path], object] = lambda folder: None  # changes the sandbox
     result: Callable[[Path, Outcome], str] = lambda folder, outcome: outcome.output
     reference: str = ""  # the result of the undisturbed run
-    writes: tuple[str, ...] = ()  # patterns of paths in the sandbox that may change; "!": that may not
-    documented: bool = False  # the file has no checksum: a change that leaves it valid cannot be seen
-    kill: tuple[int, float] | None = None  # of the command; `then` is run after it
+    writes: tuple[str, ...] = ()  # patterns of paths that the command may write; "!": that it may not
+    documented: bool = False  # the file has no checksum, so a valid change cannot be detected
+    kill: tuple[int, float] | None = None  # applies to `command`; `then` is run after it
     fresh: bool = False
     file_limit: int | None = None
-    then: Command | None = None  # what `expect` and `result` speak of, where the command is killed
+    then: Command | None = None  # if given, `expect` and `result` apply to it
 
 
 @dataclass
@@ -102,18 +102,18 @@ class Judgement:
 
 
 def repeats(count: int) -> range:
-    """Seeds of a kind of case that is tried so many times by default."""
+    """The seeds of a random case that is run `count` times by default."""
     return range(max(1, round(count * SCALE)))
 
 
 def check(cases: Iterable[Case], world: Path, folder: Path) -> None:
-    """Run the cases; AssertionError lists those that did not come as stated."""
+    """Run the cases; raise AssertionError with those whose outcome was not the expected one."""
     bad = [str(judgement) for judgement in run_cases(cases, world, folder) if judgement.faults]
-    assert not bad, f"{len(bad)} cases did not come as stated:\n" + "\n".join(bad)
+    assert not bad, f"{len(bad)} cases had another outcome:\n" + "\n".join(bad)
 
 
 def run_cases(cases: Iterable[Case], world: Path, folder: Path, *, count: bool = True) -> list[Judgement]:
-    """What became of each case; `count` adds it to the table."""
+    """Run the cases and judge each one; `count` adds them to the table."""
     judgements = _schedule([_attempt(case, world, folder / f"{i}") for i, case in enumerate(cases)])
     for judgement in judgements if count else ():
         row = table.setdefault(judgement.case.kind, Counter())
@@ -157,11 +157,13 @@ def _attempt(case: Case, world: Path, folder: Path) -> Generator[tuple[Run, Path
 def judge(
     case: Case, outcomes: Sequence[Outcome], folder: Path, outside: Sequence[str], left: Sequence[str]
 ) -> set[str]:
-    """The columns of the table that a case counts in; none where all came as stated."""
+    """The columns of the table that a case counts in; none if its outcome is the expected one."""
     faults = set()
     killed = outcomes[:-1] if case.then is not None else []
     for outcome in outcomes:
-        if "Traceback (most recent call last)" in outcome.output:
+        # Ctrl-C while Python itself starts, before the command can handle it, shows Python's own traceback.
+        starting = outcome in killed and "<frozen site>" in outcome.output
+        if "Traceback (most recent call last)" in outcome.output and not starting:
             faults.add("crash")
         if outcome.status < 0 and outcome not in killed and not outcome.timed_out:
             faults.add("crash")  # a crash, such as SIGSEGV or SIGBUS
@@ -206,7 +208,7 @@ def table_text() -> str:
 
 
 def _tree(folder: Path) -> dict[str, tuple]:
-    """What is in a folder by path: kind, size, time and place on the disk; links are not followed."""
+    """Mode, size, modification time and inode of each file by path; links are not followed."""
     found = {}
     for path in sorted(folder.rglob("*")):
         info = path.lstat()
@@ -221,7 +223,7 @@ def _tree(folder: Path) -> dict[str, tuple]:
 
 
 def _changes(before: dict, after: dict, writes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Paths that changed though they may not, and temporary files that were left behind."""
+    """Paths that changed but must not, and temporary files that were left behind."""
     changed = [path for path in {**before, **after} if before.get(path) != after.get(path)]
     allowed, forbidden = (
         ["tmp/*", *(w for w in writes if w[0] != "!")],
@@ -241,7 +243,7 @@ def digest(*contents: bytes) -> str:
 
 
 def files_digest(folder: Path, *patterns: str) -> str:
-    """One number for the names and contents of files."""
+    """A hash of the names and contents of files."""
     paths = sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
     return digest(
         *(part for p in paths for part in (p.relative_to(folder).as_posix().encode(), p.read_bytes()))
@@ -276,7 +278,7 @@ def _schedule(attempts: Sequence[Generator]) -> list:
 
 
 class _Process:
-    """A child in a session of its own; whatever of that session outlives it is an orphan."""
+    """A child process in its own session; processes of that session that outlive it are orphans."""
 
     def __init__(self, run: Run, folder: Path):
         self.run, self.started, self.ended = run, time.monotonic(), 0.0
@@ -292,7 +294,7 @@ class _Process:
         os.close(write_end)
 
     def poll(self) -> Outcome | None:
-        """What became of the process; None: it still runs."""
+        """The outcome of the process; None while it runs."""
         self._read()
         now = time.monotonic() - self.started
         if not self.ended:
@@ -328,7 +330,7 @@ class _Process:
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session but for its leader and for those that have ended."""
+    """The running processes of a session, without its leader."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -381,7 +383,7 @@ def call(command: Command) -> int:
     if callable(command):
         try:
             command()
-        except (UserError, OSError) as error:  # what the caller of a function sees and can correct
+        except (UserError, OSError) as error:  # what the caller of a function can correct
             print(f"error: {error}")
             return 2
         return 0

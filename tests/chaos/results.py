@@ -53,7 +53,8 @@ def measured(folder: Path, outcome: Outcome) -> str:
 
 
 def predicted(folder: Path, outcome: Outcome) -> str:
-    return files_digest(folder / "found", "**/*")
+    """The results, without the hidden record of outputs, whose key depends on the path of the pictures."""
+    return files_digest(folder / "found", "**/[!.]*")
 
 
 def proposed(folder: Path, outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""Files made to harm: no code in them runs, nothing outside the output folder changes, nothing hangs.
+"""Hostile files: no code in them runs, nothing outside the output folder changes, nothing hangs.
 
 A command that is led to run code or to write would make the file `harm` or change the sandbox outside of what
 the case allows. Memory is limited, so that what expands without bounds ends the command.

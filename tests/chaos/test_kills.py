@@ -1,4 +1,4 @@
-"""Commands killed at random: nothing half-written, nobody left behind, and the same result afterwards."""
+"""Commands killed at random moments: no half-written file or process remains; a rerun gives the same result."""
 
 import random
 import signal

@@ -1,4 +1,4 @@
-"""The harness itself: its judgement can fail, and one case of each kind runs. Quick, so not marked slow."""
+"""The harness itself: it detects planted faults, and one case of each kind runs. Part of `make test`."""
 
 import os
 import signal
