@@ -1,4 +1,4 @@
-"""Commands killed at random moments: no half-written file or process remains; a rerun gives the same result."""
+"""Commands killed at random: no half-written file or process remains, and a rerun gives the same result."""
 
 import random
 import signal
