@@ -83,6 +83,14 @@ def test_a_change_that_no_checksum_can_show_counts_as_documented():
     assert judge(case, [Outcome(0, "41")], Path(), [], []) == {"documented"}
 
 
+def test_only_the_traceback_of_an_interrupted_start_of_python_is_no_crash():
+    case = Case("planted", "planted", (), "equal", reference="42", then=())
+    start = 'Traceback (most recent call last):\n  File "<frozen site>", line 626, in <module>'
+    for output, expected in ((start, set()), (start.replace("site", "other"), {"crash"})):
+        assert judge(case, [Outcome(1, output), Outcome(0, "42")], Path(), [], []) == expected
+    assert judge(case, [Outcome(0), Outcome(1, start)], Path(), [], []) == {"crash"}
+
+
 def test_killed_command_may_end_by_its_signal_and_the_next_one_may_not(tmp_path):
     killed = {"command": lambda: time.sleep(60), "kill": (signal.SIGKILL, 0.1)}
     assert not faults(tmp_path, **killed, then=write("42"), result=answer, reference="42")
