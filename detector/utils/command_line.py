@@ -25,7 +25,7 @@ def config_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run_command(command: Callable[[], None]) -> int:
+def run_command(command: Callable[[], object]) -> int:
     """Run a command and return its exit status.
 
     0: success. 2: a :class:`UserError` or an `OSError`, which the user can correct, or a worker process of a
