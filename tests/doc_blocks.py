@@ -71,7 +71,7 @@ def shell_expansions(text: str) -> list[str]:
     return re.findall(r"[$\[\]*?()~]", unquoted)
 
 
-class _Parsed(Exception):
+class _Parsed(BaseException):  # the tools turn an Exception into an exit status
     """Raised with the parsed arguments of a tool, before the tool does anything."""
 
 
