@@ -1,10 +1,10 @@
-# Every target sets up .venv first when it is missing or stale; that needs Python >= 3.10 and g++, and nvcc where torch
-# finds a GPU (FORCE_CUDA=0: never; FORCE_CUDA=1: always). PYTHON names the interpreter; VENV= (empty) uses it as it is.
+# Every target first sets up .venv if it is missing or outdated. This needs Python >= 3.10 and g++, and nvcc where torch
+# finds a GPU (FORCE_CUDA=0: never; FORCE_CUDA=1: always). PYTHON is the interpreter; with VENV= (empty) it is used directly.
 PYTHON ?= python3
 VENV ?= .venv
-# Keys of the config that the demo and voc07 are to change: make demo KEYS="SEED 1".
+# Config keys for the demo and voc07: make demo KEYS="SEED 1".
 KEYS ?=
-# The config that voc07 trains: see docs/recipes.md.
+# The config that voc07 trains (docs/recipes.md).
 RECIPE ?= configs/voc07_pcl_pytorch_vgg16.yaml
 CXX_FILES := $(shell find detector/csrc -type f)
 
@@ -18,16 +18,16 @@ WITHIN := PATH="$(abspath $(VENV))/bin:$$PATH"
 RUN := $(WITHIN) python
 endif
 
-# Exact versions with their hashes, as CI installs them, in place of those that pip finds: make LOCK=1.
+# LOCK=1 installs the exact versions of requirements/ci.lock, as CI does.
 LOCK ?=
 
 .PHONY: help demo voc07 test test-all test-gpu chaos bench-cpu bench-gpu lint format docs wheel sdist lock clean
 .DELETE_ON_ERROR:
 
-help:  ## this list
+help:  ## print this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: $(SETUP) datasets/toybox/proposals.npz  ## draw toybox, find its proposals, train PCL from image labels, test it: see runs/demo
+demo: $(SETUP) datasets/toybox/proposals.npz  ## draw Toybox, make its proposals, train PCL from image labels, test it, write a report to runs/demo
 	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml --resume OUTPUT_DIR runs/demo $(KEYS)
 	$(RUN) tools/test_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo $(KEYS)
 	$(RUN) tools/report.py runs/demo
@@ -38,57 +38,57 @@ datasets/toybox: | $(SETUP)
 datasets/toybox/proposals.npz: | datasets/toybox
 	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --longest-side 160 --output $@
 
-voc07: $(SETUP)  ## check the files of VOC 2007, train and test RECIPE, compare with the published figures: see docs/voc.md
+voc07: $(SETUP)  ## check the files of VOC 2007, train and test RECIPE, compare with published results (docs/voc.md)
 	$(RUN) tools/voc07.py --config-file $(RECIPE) $(KEYS)
 
-test: $(SETUP)  ## the tests but the slow ones, on every core; those for a GPU are skipped without one
+test: $(SETUP)  ## run the tests except the slow ones, on all cores; GPU tests are skipped without a GPU
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal -m "not slow and not chaos"
 
-test-all: $(SETUP)  ## all tests, those that compile too; all but those of make chaos
+test-all: $(SETUP)  ## run all tests, also the slow ones, except those of make chaos
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal -m "not chaos"
 
-test-gpu: $(SETUP)  ## the tests that need a GPU
+test-gpu: $(SETUP)  ## run the tests that need a GPU
 	$(RUN) -m pytest -m cuda
 
-chaos: $(SETUP)  ## repeat kills, full disks, damaged and hostile files, and print a table: see docs/reliability.md
+chaos: $(SETUP)  ## test kills, full disks, damaged and hostile files, and print a table (docs/reliability.md)
 	OMP_NUM_THREADS=1 $(RUN) -m pytest tests/chaos -m chaos -n 0 -s --tb=no
 
-bench-cpu bench-gpu: bench-%: $(SETUP)  ## time the ops beside their peers: see benchmarks/results
+bench-cpu bench-gpu: bench-%: $(SETUP)  ## benchmark the ops against the alternatives (benchmarks/results)
 	set -e; for script in benchmarks/bench_*.py; do $(RUN) $$script --device $(subst gpu,cuda,$*); done
 
-lint: $(SETUP)  ## formatting, style, types
+lint: $(SETUP)  ## check formatting, style and types
 	$(WITHIN) ruff format --check .
 	$(WITHIN) ruff check .
 	$(WITHIN) mypy
 	$(WITHIN) clang-format --dry-run -Werror $(CXX_FILES)
 
-format: $(SETUP)  ## put the sources in the form that lint wants
+format: $(SETUP)  ## format the sources and fix lint errors
 	$(WITHIN) ruff format .
 	$(WITHIN) ruff check --fix .
 	$(WITHIN) clang-format -i $(CXX_FILES)
 
-# Not --quiet: mkdocs counts no warnings then.
-docs: $(SETUP)  ## the site, into build/site; a warning is an error
+# With --quiet, mkdocs would not count warnings.
+docs: $(SETUP)  ## build the site in build/site; warnings are errors
 	$(WITHIN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
-wheel: $(SETUP)  ## one wheel for every Python >= 3.10 and torch >= 2.11, into dist; the build's objects are used again
+wheel: $(SETUP)  ## build one wheel for every Python >= 3.10 and torch >= 2.11 in dist
 	rm -rf build/lib.* build/bdist.* dist/*.whl
 	$(RUN) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
-sdist: $(SETUP)  ## the sources of a wheel, into dist
+sdist: $(SETUP)  ## build the source distribution in dist
 	rm -f dist/*.tar.gz
 	$(RUN) -c 'from setuptools import build_meta; build_meta.build_sdist("dist")'
 
-lock:  ## renew requirements/ci.lock; needs uv
+lock:  ## update requirements/ci.lock; needs uv
 	uv pip compile pyproject.toml --extra test --extra dev --extra docs --python-version 3.11 \
 	  --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate --upgrade \
 	  --custom-compile-command "make lock" --output-file requirements/ci.lock
 
-clean:  ## remove what the build made; .venv, datasets and runs stay
+clean:  ## remove build products; keep .venv, datasets and runs
 	rm -rf build dist *.egg-info detector/_C*.so $(VENV)/.stamp .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-# torch comes first, because the extension is compiled against it: hence --no-build-isolation.
+# The extension is compiled against torch, so torch is installed first and --no-build-isolation is used.
 $(VENV)/.stamp: setup.py pyproject.toml $(if $(LOCK),requirements/ci.lock) detector/layers/_extension.py $(CXX_FILES)
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed; PYTHON=... names another" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed, but $(PYTHON) is " + sys.version.split()[0] + "; PYTHON=... names another")'

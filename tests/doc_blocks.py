@@ -1,4 +1,4 @@
-"""The fenced blocks of README.md and docs/, and what can be said of a command without running it."""
+"""The fenced blocks of README.md and docs/, and checks of commands without running them."""
 
 import argparse
 import importlib.util
@@ -15,10 +15,10 @@ from detector.config import load_cfg
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-# Followed to the letter by tests/test_writing_an_op.py.
+# tests/test_writing_an_op.py runs the blocks of this page.
 FOLLOWED_ELSEWHERE = "writing_an_op.md"
 
-# Why a block may stay unrun: <!-- not run: REASON --> in the line above it.
+# Reasons why a block is not run: <!-- not run: REASON --> in the line above it.
 REASONS = {
     "by CI itself",  # .ci/run has the command
     "installs packages",
@@ -26,7 +26,7 @@ REASONS = {
     "needs files from elsewhere",  # VOC, COCO, published weights
     "takes minutes",
 }
-RUN, READ = {"bash", "python"}, {"text", "csv", "json", "yaml", "html", "xml", "diff"}
+RUN, READ = {"bash", "python"}, {"text", "csv", "json", "yaml", "html", "xml", "diff", "bibtex"}
 
 _BLOCK = re.compile(r"^(?:<!-- (?P<mark>.*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 
@@ -36,15 +36,15 @@ class Block(NamedTuple):
     line: int  # of its fence
     language: str
     text: str
-    mark: str | None  # why it is not run
+    mark: str | None  # the reason why it is not run
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
 def read_blocks(page: Path) -> list[Block]:
-    """All fenced blocks of a page, each with the reason why it is not run, if it has one."""
-    # Multi-line comments are not shown; their lines stay, so that others keep their numbers.
+    """All fenced blocks of a page."""
+    # Multi-line comments become empty lines, so that line numbers stay the same.
     hidden = re.compile(r"^<!-- [^\n]*(?<!-->)\n.*?-->$", re.M | re.S)
     text = hidden.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
     blocks = []
@@ -66,21 +66,21 @@ def commands_of(text: str) -> list[list[str]]:
 
 
 def shell_expansions(text: str) -> list[str]:
-    """What bash and zsh would expand in a block, and not in the same way: variables, brackets, wildcards."""
+    """Variables, brackets and wildcards in a block, which bash and zsh expand differently."""
     unquoted = re.sub(r"'[^']*'|\"[^\"$]*\"|#.*", "", text)
     return re.findall(r"[$\[\]*?()~]", unquoted)
 
 
-class _Parsed(Exception):
-    """Carries what a tool made of its arguments out of it, before it does anything."""
+class _Parsed(BaseException):  # the tools turn an Exception into an exit status
+    """Raised with the parsed arguments of a tool, before the tool does anything."""
 
 
 def check_command(words: list[str], root: Path = ROOT) -> None:
-    """The program is there and knows these options; a config loads with these keys. AssertionError if not."""
+    """Assert that the program exists and accepts these options, and that its config loads with these keys."""
     command = shlex.join(words)
     if words[0] == "torchrun":  # its own options come first
         tool = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
-        assert tool is not None, f"{command}: what is to be run?"
+        assert tool is not None, f"{command}: expected a script"
         words = ["python", *words[tool:]]
     if words[0] == "python" and words[1] == "-m":
         assert importlib.util.find_spec(words[2]), f"{command}: there is no module {words[2]}"
@@ -88,7 +88,7 @@ def check_command(words: list[str], root: Path = ROOT) -> None:
         options = _parse(words, root)
         if getattr(options, "config_file", None) and (root / options.config_file).exists():
             load_cfg(root / options.config_file, getattr(options, "overrides", ()))
-        elif getattr(options, "config_file", None):  # what a run will have written
+        elif getattr(options, "config_file", None):  # written by a run
             assert options.config_file.startswith("runs/"), f"{command}: there is no {options.config_file}"
     elif words[0] == "make":
         targets = re.findall(r"^([a-z][\w-]*(?: [\w-]+)*):", (ROOT / "Makefile").read_text(), re.M)
@@ -99,15 +99,15 @@ def check_command(words: list[str], root: Path = ROOT) -> None:
         packages = re.findall(r'"([\w-]+)', (ROOT / "pyproject.toml").read_text())
         for word in (word for word in words[2:] if re.match(r"\w", word) and not word.startswith("dist/")):
             name = re.match(r"[\w-]+", word)[0]
-            assert name in packages, f"{command}: pyproject.toml does not know {name}"
+            assert name in packages, f"{command}: {name} is not in pyproject.toml"
     else:
         assert words[0] in ("git", "cd"), (
-            f"{command}: what is {words[0]}? tests/doc_blocks.py checks commands"
+            f"{command}: tests/doc_blocks.py does not know the program {words[0]}"
         )
 
 
 def _parse(words: list[str], root: Path) -> argparse.Namespace:
-    """What the script's own parser makes of a command's arguments."""
+    """The arguments of a command, parsed by the parser of the script."""
     path = root / words[1]
     assert path.is_file(), f"{shlex.join(words)}: there is no {words[1]}"
     with pytest.MonkeyPatch.context() as patch:
@@ -123,12 +123,12 @@ def _parse(words: list[str], root: Path) -> argparse.Namespace:
         except _Parsed as parsed:
             return parsed.args[0]
         except SystemExit as refused:
-            raise AssertionError(f"{shlex.join(words)}: its parser says no, see above") from refused
+            raise AssertionError(f"{shlex.join(words)}: rejected by its parser, see above") from refused
     raise AssertionError(f"{words[1]} has no parser")
 
 
 def run_script(path: Path, arguments: list[str], patch: pytest.MonkeyPatch) -> None:
-    """What `python PATH ARGUMENTS` does, in this process."""
+    """Run `python PATH ARGUMENTS` in this process."""
     patch.setattr(sys, "argv", [str(path), *arguments])
     patch.syspath_prepend(str(path.parent.resolve()))
     runpy.run_path(str(path), run_name="__main__")

@@ -1,9 +1,8 @@
-"""README.md and docs/: every command and snippet runs, every key, file and command that a text names exists.
+"""README.md and docs/: every command and snippet runs, and every key, file and command named in prose exists.
 
-A page's blocks run in its order, beside the tools and configs, on tiny data where the page expects data. They
-run as written, but for the arguments of SHORTER after them. A block that cannot run here says why in an HTML
-comment; its commands are still held against the tools' parsers, the configs and their keys. A multi-line
-comment `<!-- pending FILE` holds what can be said once FILE is there.
+The blocks of a page run in order, in a folder with the tools, the configs and tiny data. They run as written,
+with the arguments of SHORTER appended. A block that cannot run in a test says why in an HTML comment; its
+commands are still checked against the parsers of the tools, the configs and their keys.
 """
 
 import logging
@@ -43,7 +42,7 @@ _SMALL = (
     " SELF_TRAIN.MAX_ITER 1 SELF_TRAIN.SIZES (64,) SELF_TRAIN.IMAGES_PER_BATCH 1"
 )
 FOLDERS = "docs|tools|tests|benchmarks|configs|detector|csrc|layers|data|modeling|evaluation|engine"
-# What is added to a command so that it takes a second: fewer pictures, smaller ones, fewer steps.
+# Arguments appended to a command so that it takes about a second: fewer and smaller images, fewer steps.
 SHORTER = {
     "tools/make_toybox.py": "--train 8 --test 4",
     "tools/make_doom.py": "--train 3 --test 1",
@@ -52,20 +51,20 @@ SHORTER = {
     "tools/test_net.py": _SMALL,
     "tools/self_train.py": _SMALL,
 }
-# What a page may take for granted: the quick start's pictures, and what `make demo` leaves.
+# What a page may expect to exist: the images that the quick start makes, and the run of `make demo`.
 (PICTURES,) = (b for b in BLOCKS if b.page.name == "quick_start.md" and b.language == "python")
 PROPOSALS = "python tools/make_proposals.py --config-file configs/toybox_pcl.yaml PROPOSALS.MODE grid"
 DEMO = [
     f"python tools/{tool}.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo"
     for tool in ("train_net", "test_net")
 ]
-# Of selective search; a grid takes none.
-SMALLER_SEARCH = {True: "PROPOSALS.LONGEST_SIDE 48", False: "--longest-side 48"}  # with a config, and without
+# Makes selective search faster, by whether the command has a config.
+SMALLER_SEARCH = {True: "PROPOSALS.LONGEST_SIDE 48", False: "--longest-side 48"}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """datasets/ as `make demo` leaves it, less the proposals; and only a few pictures."""
+    """A folder datasets/ as `make demo` makes it, with a few images and without proposals."""
     folder = tmp_path_factory.mktemp("data")
     draw_toybox(folder / "toybox", train=8, test=4)
     return folder
@@ -73,7 +72,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def checkout(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The current folder, with tools, configs and data; what the tools set is undone afterwards."""
+    """A current folder with tools, configs and data. Restores the global state that the tools set."""
     for name in ("tools", "configs", "benchmarks", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(data, tmp_path / "datasets")
@@ -89,13 +88,13 @@ def checkout(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def run_command(words: list[str], where: Block | str) -> None:
-    """Run a command of a block in this process, shortened; fail with its place."""
+    """Run a command of a block in this process with its arguments of SHORTER. A failure names the block."""
     shorter = SHORTER.get(words[1], "").split() if words[0] == "python" else []
     if words[1] == "tools/make_proposals.py" and "grid" not in words:
         shorter += SMALLER_SEARCH["--config-file" in words].split()
     with pytest.MonkeyPatch.context() as patch:
         try:
-            assert words[0] == "python", "only python is run here: mark the block"
+            assert words[0] == "python", "only python commands can run in a test: mark the block as not run"
             if words[1] == "-m":
                 module = Path(sys.modules["detector"].__path__[0]).parent / words[2].replace(".", "/")
                 run_script(module.with_suffix(".py"), words[3:], patch)
@@ -108,20 +107,20 @@ def run_command(words: list[str], where: Block | str) -> None:
             raise AssertionError(f"{where}: {shlex.join(words)}: {error}") from error
 
 
-def with_what_is_given(blocks: list[Block]) -> list[Block]:
-    """The blocks of a page, behind those that make what they read and do not make themselves."""
+def with_expected_files(blocks: list[Block]) -> list[Block]:
+    """The blocks of a page, after blocks that make the files which the page reads and does not make."""
     text = "\n".join(block.text for block in blocks)
     demo = DEMO if "runs/demo" in text else []
     made = "make_proposals.py --config-file configs/toybox" in text
     commands = [PROPOSALS, *demo] if demo or ("configs/toybox" in text and not made) else []
-    given = [PICTURES] if re.search("datasets/mine|configs/own_", text) and PICTURES not in blocks else []
-    return [*given, PICTURES._replace(language="bash", text="\n".join(commands)), *blocks]
+    images = [PICTURES] if re.search("datasets/mine|configs/own_", text) and PICTURES not in blocks else []
+    return [*images, PICTURES._replace(language="bash", text="\n".join(commands)), *blocks]
 
 
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_every_block_runs(page: Path, checkout: Path) -> None:
     running = [b for b in BLOCKS if b.page == page and b.language in RUN and not b.mark]
-    for block in with_what_is_given(running):
+    for block in with_expected_files(running):
         if block.language == "python":
             exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
         else:
@@ -130,7 +129,7 @@ def test_every_block_runs(page: Path, checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.mark], ids=str)
-def test_a_block_that_does_not_run_says_why_and_is_right(block: Block) -> None:
+def test_a_block_that_does_not_run_has_a_reason_and_valid_commands(block: Block) -> None:
     assert block.mark in REASONS, f"{block}: {block.mark!r} is none of {', '.join(sorted(REASONS))}"
     assert block.language == "bash", f"{block}: a snippet of {block.language} can always run"
     for words in commands_of(block.text):
@@ -147,21 +146,21 @@ def test_commands_mean_the_same_in_bash_and_zsh() -> None:
     assert shell_expansions("python a.py [] '[]' \"(1,)\"") == ["[", "]"]
 
 
-def test_every_block_says_what_it_is() -> None:
+def test_every_block_has_a_known_language() -> None:
     for block in BLOCKS:
         assert block.language in RUN | READ, f"{block}: ```{block.language}, expected one of {RUN | READ}"
-        if block.language in READ:  # no command hides in a text
+        if block.language in READ:  # commands belong into bash blocks
             assert not re.search(r"^\$? ?(python|make|pip) ", block.text, re.M), f"{block} holds commands"
 
 
 def test_the_check_finds_mistakes() -> None:
     for command, problem in [
-        ("python tools/train_nets.py", "there is no tools/train_nets.py"),
-        ("python tools/make_toybox.py x --size 3", "its parser says no"),
-        ("python tools/train_net.py --config-file configs/none.yaml", "there is no configs/none.yaml"),
+        ("python tools/train_nets.py", "tools/train_nets.py"),
+        ("python tools/make_toybox.py x --size 3", "rejected by its parser"),
+        ("python tools/train_net.py --config-file configs/none.yaml", "configs/none.yaml"),
         ("make demos", "no target demos"),
-        ("pip install numpi", "does not know numpi"),
-        ("mkae demo", "what is mkae"),
+        ("pip install numpi", "numpi"),
+        ("mkae demo", "mkae"),
     ]:
         with pytest.raises(AssertionError, match=problem):
             check_command(command.split())
@@ -170,17 +169,9 @@ def test_the_check_finds_mistakes() -> None:
         check_command(command.split())
 
 
-def test_what_was_pending_is_shown_once_it_is_there() -> None:
-    for page in PAGES:
-        for file in re.findall(r"^<!-- pending (\S+)$", page.read_text(), re.M):
-            assert not (ROOT / file).exists(), (
-                f"{page.name}: {file} is there: take the comment around it away"
-            )
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_a_text_names_is_there(page: Path) -> None:
-    """Inline code: keys of the config, files of the checkout, commands."""
+def test_keys_files_and_targets_in_prose_exist(page: Path) -> None:
+    """In inline code: config keys, files of the checkout, make targets."""
     keys = {key for key, _ in flatten(get_cfg())}
     groups = {key.rsplit(".", depth)[0] for key in keys for depth in (1, 2) if key.count(".") >= depth}
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
@@ -196,8 +187,8 @@ def test_what_a_text_names_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
-def test_links_of_the_pages_outside_the_site_lead_to_files(page: str) -> None:
-    """tests/test_site.py follows those of docs/."""
+def test_links_of_pages_outside_the_site_exist(page: str) -> None:
+    """tests/test_site.py checks those of docs/."""
     links = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", (ROOT / page).read_text())
     for target in filter(None, (link or attribute for link, attribute in links)):
         if not re.match(r"[a-z]+:|#", target):

@@ -1,8 +1,8 @@
-"""Writes docs/config.md: every key of the config, as detector/config.py declares it.
+"""Writes docs/config.md, the table of all config keys, from detector/config.py.
 
     python docs/make/config_table.py
 
-`--check` writes nothing and exits with 1 if the page is out of date, which tests/test_config.py looks at.
+`--check` writes nothing and exits with 1 if the page is out of date; tests/test_config.py uses it.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Docstrings as the site shows them: formulas become MathML, tables and references become Markdown.
+"""Converts docstrings for the site: formulas to MathML, tables and references to Markdown.
 
-The docstrings are reStructuredText, which editors show: `.. math::`, simple tables, :func:`name`. mkdocs.yml
-names this file as an extension of griffe, which reads the sources without importing them.
+Docstrings are reStructuredText with `.. math::`, simple tables and :func:`name`. mkdocs.yml loads this file
+as an extension of griffe, which reads the sources without importing them.
 """
 
 import re
@@ -26,7 +26,7 @@ class Docstrings(Extension):
 
 
 def to_markdown(text: str, module: str) -> str:
-    """The text with its formulas, tables and references, to names of its module, as Markdown knows them."""
+    """Convert formulas, tables and references to names of the same module to Markdown."""
     text = _MATH.sub(lambda found: f"\n{_formula(found['line'] + ' ' + found['block'])}\n", text)
     text = _TABLE.sub(_table, text)
     return _ROLE.sub(rf"[`\1`][{module}.\1]", text)

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/pcl.md from a run on Toybox that kept its checkpoints:
+"""Draws the pictures of docs/pcl.md from a run on Toybox with a checkpoint every 200 steps:
 
     python tools/train_net.py --config-file configs/toybox_pcl.yaml SOLVER.CHECKPOINT_PERIOD 200 \
         SOLVER.KEEP_CHECKPOINTS 20
@@ -33,7 +33,7 @@ GRAY = (150, 150, 150)
 
 
 class Panel:
-    """An enlarged, slightly faded image to draw boxes on, below a caption."""
+    """An enlarged, slightly faded image with a caption above it and boxes on it."""
 
     def __init__(self, image: Tensor, caption: str, width: int) -> None:
         self.scale = width / image.shape[2]
@@ -68,7 +68,7 @@ def score_color(score: float) -> tuple[int, int, int, int]:
 
 
 def steps_of_pcl(image: Tensor, sample: Sample, mil: Tensor, label: int, name: str) -> list[Panel]:
-    """One class of one image, from proposals to pseudo labels, by the MIL scores (R, C)."""
+    """The steps of PCL for one class of one image, from proposals and MIL scores (R, C) to pseudo labels."""
     boxes, scores = sample.proposals, mil[:, label]
     top = top_ranking(scores.clamp(1e-9, 1 - 1e-9), (float(scores.min()), float(scores.max())))  # (R,)
     found = proposal_clusters(
@@ -111,7 +111,7 @@ def steps_of_pcl(image: Tensor, sample: Sample, mil: Tensor, label: int, name: s
 def streams_over_training(
     image: Tensor, sample: Sample, outputs: Sequence[tuple[int, HeadOutputs]], label: int
 ) -> list[Panel]:
-    """The best proposals of a class, by each stream (columns) after some steps of training (rows)."""
+    """The best proposals of a class by stream (columns) and training step (rows)."""
     panels = []
     for step, output in outputs:
         streams = {"MIL": output.mil[:, label]}
@@ -147,7 +147,7 @@ def main() -> None:
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
 
     def look(image_id: str, step: int) -> tuple[Tensor, Sample, HeadOutputs]:
-        """An image as read, its proposals and labels, and what the network of a step makes of them."""
+        """An image as read, its sample, and the outputs of the network after a training step."""
         index = dataset.image_ids.index(image_id)
         (views,) = build_test_loader(cfg, dataset, [index])
         sample, path = views.samples[0], checkpoint_path(options.run, step)
@@ -158,7 +158,7 @@ def main() -> None:
         image = dataset.read_image(index)
         return image, Sample(image, views.proposals, sample.labels, image_id), output
 
-    # Late enough to be right, early enough to be in doubt: three flowers, and a box around them all.
+    # This step has three correct centers and a wrong one, a box around all flowers.
     image, sample, output = look("000058", 1000)
     label = dataset.class_names.index("flower")
     save_grid(steps_of_pcl(image, sample, output.mil, label, "flower"), 2, options.output / "pcl_steps.jpg")
