@@ -15,8 +15,8 @@ if (location.protocol === "file:") {
       const frame = (this.frame = document.createElement("iframe"));
       frame.hidden = true;
       this.ready = new Promise((resolve) => (frame.onload = resolve)).then(() => {
-        frame.contenreferencedow.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
-        frame.contenreferencedow.importScripts = async (...urls) => {
+        frame.contentWindow.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+        frame.contentWindow.importScripts = async (...urls) => {
           for (const script of urls) await load(frame, script);
         };
         return load(frame, url);
@@ -26,7 +26,7 @@ if (location.protocol === "file:") {
 
     postMessage(data) {
       const event = new MessageEvent("message", { data });
-      this.ready.then(() => this.frame.contenreferencedow.dispatchEvent(event));
+      this.ready.then(() => this.frame.contentWindow.dispatchEvent(event));
     }
 
     terminate() {

@@ -246,9 +246,10 @@ def test_a_killed_worker_is_an_error_of_the_user():
 def test_a_stopped_worker_is_an_error_after_a_time(monkeypatch):
     monkeypatch.setattr("detector.data.loader._WORKER_TIMEOUT", 1)
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    earlier = set(multiprocessing.active_children())  # of other tests
     with pytest.raises(UserError, match=r"timed out after 1 seconds.*DATASETS\.WORKERS 0"):
         list(test_loader(Slow(signal.SIGSTOP), workers=1))
-    for worker in multiprocessing.active_children():  # those that are left, Python would wait for at its end
+    for worker in set(multiprocessing.active_children()) - earlier:  # those that are left, Python would wait for at its end
         worker.join(10)
         assert not worker.is_alive()
 
