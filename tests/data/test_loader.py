@@ -249,7 +249,7 @@ def test_a_stopped_worker_is_an_error_after_a_time(monkeypatch):
     earlier = set(multiprocessing.active_children())  # of other tests
     with pytest.raises(UserError, match=r"timed out after 1 seconds.*DATASETS\.WORKERS 0"):
         list(test_loader(Slow(signal.SIGSTOP), workers=1))
-    for worker in set(multiprocessing.active_children()) - earlier:  # those that are left, Python would wait for at its end
+    for worker in set(multiprocessing.active_children()) - earlier:  # Python would wait for them at its end
         worker.join(10)
         assert not worker.is_alive()
 
