@@ -40,7 +40,9 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.utils.run_info import run_info
 
 # fmt: off
-# Of VOC 2007, as its organizers publish them: images, and objects of each class without the difficult ones.
+# Of VOC 2007: images, and objects of each class without the difficult ones. Only the totals, 12,608 and
+# 12,032 objects, were compared with those that the organizers publish: a difference in one class may be an
+# error of this table.
 IMAGES = {"trainval": 5011, "test": 4952}
 OBJECTS = {
     "trainval": (306, 353, 486, 290, 505, 229, 1250, 376, 798, 259, 215, 510, 362, 339, 4690, 514, 257, 248,
