@@ -170,8 +170,7 @@ def class_table(dataset: AnnotatedImages, overlaps: dict[int, Tensor]) -> str:
     if truth:
         columns.append(["boxes", *(f"{count:.0f}" for count in boxes), f"{boxes.sum():.0f}"])
     for iou in _IOUS if overlaps else ():
-        known = [dataset.annotation(i) for i in overlaps]
-        shares = recall(list(overlaps.values()), known, num_classes, iou_threshold=iou)
+        shares = recall(list(overlaps.values()), truth, num_classes, iou_threshold=iou)
         columns.append([f"recall {iou}", *("-" if np.isnan(share) else f"{share:.3f}" for share in shares)])
     names = ["class", *dataset.class_names, "all"]
     lines = [name.ljust(max(map(len, names))) for name in names]

@@ -9,8 +9,6 @@ versions, GPU, time, what was checked. The same command resumes; a finished trai
 torchrun, is tested.
 """
 
-import hashlib
-import json
 import re
 import statistics
 import sys
@@ -37,6 +35,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.modeling.weights import load_weights
     from detector.utils.command_line import config_parser, run_command
     from detector.utils.errors import UserError
+    from detector.utils.files import file_digest, read_json
     from detector.utils.run_info import run_info
 
 # fmt: off
@@ -85,7 +84,7 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
     if not (folder / "model_final.pt").exists():
         training.run(config_file, overrides, resume=bool(list_checkpoints(folder)))
     testing.run(config_file, overrides, None)
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(folder / "metrics.json")
     result = {
         "recipe": Path(config_file).stem,
         "overrides": list(map(str, overrides)),
@@ -96,7 +95,7 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
         "train_seconds": metrics["train_seconds"],
         "checks": checks,
         "problems": problems,
-        "trained_with": read_run(folder / "run.json"),
+        "trained_with": read_json(folder / "run.json") if (folder / "run.json").is_file() else None,
         "tested_with": run_info(build_device(cfg), cfg.SEED),
     }
     write_json(folder / "RESULT.json", result)
@@ -117,7 +116,9 @@ def check_files(cfg: CfgNode, recipe: CfgNode) -> tuple[dict[str, dict[str, Any]
         else:
             build_proposals(cfg, dataset)  # refuses proposals of other images
     problems += proposal_problems(checks["proposals"])
-    checks["weights"] = {"of": weights_origin(cfg.MODEL.WEIGHTS), "sha256": digest(cfg.MODEL.WEIGHTS)}
+    origin = weights_origin(cfg.MODEL.WEIGHTS)
+    digest = file_digest(cfg.MODEL.WEIGHTS) if origin != "random" else ""
+    checks["weights"] = {"of": origin, "sha256": digest}
     wanted = "Caffe" if "caffe" in recipe.MODEL.WEIGHTS else "torchvision"
     if checks["weights"]["of"] != wanted:
         problems.append(
@@ -132,8 +133,8 @@ def objects_by_class(dataset: AnnotatedImages) -> np.ndarray:
     counts = np.zeros((2, len(dataset.class_names)), dtype=int)
     for i in range(len(dataset)):
         if annotation := dataset.annotation(i):
-            for row, kept in enumerate((~annotation.difficult, slice(None))):
-                counts[row] += np.bincount(annotation.labels[kept].numpy(), minlength=counts.shape[1])
+            for row, labels in enumerate((annotation.labels[~annotation.difficult], annotation.labels)):
+                counts[row] += np.bincount(labels.numpy(), minlength=counts.shape[1])
     return counts
 
 
@@ -157,13 +158,14 @@ def voc07_problems(split: str, dataset: AnnotatedImages) -> list[str]:
 
 def measure_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Any]:
     """Number per image, and recall of the objects at IoU 0.5, of the proposals as a detector gets them."""
-    proposals, counts, overlaps = build_proposals(cfg, dataset), [], []
-    annotations = [dataset.annotation(i) for i in range(len(dataset))]
-    for image_id, annotation in zip(dataset.image_ids, annotations, strict=True):
-        options = {"min_size": cfg.PROPOSALS.MIN_SIZE, "max_count": cfg.PROPOSALS.MAX_COUNT}
+    proposals, counts, overlaps, annotations = build_proposals(cfg, dataset), [], [], []
+    options = {"min_size": cfg.PROPOSALS.MIN_SIZE, "max_count": cfg.PROPOSALS.MAX_COUNT}
+    for i, image_id in enumerate(dataset.image_ids):
         boxes = clean_proposals(proposals[image_id], stride=1, **options)
         counts.append(len(boxes))
-        overlaps.append(best_overlaps(boxes, annotation))
+        if annotation := dataset.annotation(i):
+            annotations.append(annotation)
+            overlaps.append(best_overlaps(boxes, annotation))
     covered = recall(overlaps, annotations, len(dataset.class_names), iou_threshold=0.5)[-1]
     return {
         "an image": round(statistics.mean(counts)),
@@ -194,27 +196,11 @@ def weights_origin(source: str) -> str:
     return "Caffe" if float(first.float().std()) > LEAST_CAFFE_STD else "torchvision"
 
 
-def digest(source: str) -> str:
-    """SHA-256 of a file; "" if there is none."""
-    sha, path = hashlib.sha256(), Path(source)
-    if not (source and path.is_file()):
-        return ""
-    with open(path, "rb") as file:
-        while piece := file.read(2**20):
-            sha.update(piece)
-    return sha.hexdigest()
-
-
 def published_figures(config_file: Path) -> dict[str, float] | None:
     """The published figures that the header of a recipe names; None: it names none."""
     text = config_file.read_text(encoding="utf-8")
     found = re.search(r"published: (\d+\.\d) / (\d+\.\d)", text)
     return {name: float(found[i]) for i, name in enumerate(FIGURES, start=1)} if found else None
-
-
-def read_run(path: Path) -> Any:
-    """What the training wrote about its machine; None if that file is gone."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def report(result: Mapping[str, Any]) -> str:

@@ -4,8 +4,8 @@ import logging
 import os
 import sys
 import warnings
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
 
 from tqdm import tqdm
 
@@ -24,7 +24,7 @@ class _ConsoleHandler(logging.Handler):
 class _FileHandler(logging.FileHandler):
     """Appends to a regular file, never to what a symbolic link names."""
 
-    def _open(self) -> TextIO:
+    def _open(self) -> TextIOWrapper:
         path = Path(self.baseFilename)
         if path.is_symlink():
             raise UserError(
