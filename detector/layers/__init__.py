@@ -9,12 +9,11 @@ from detector.layers.nms import batched_nms, nms, nms_mask
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, assign_to_seeds, proposal_clusters
 from detector.layers.quick_gelu import QuickGELU, quick_gelu
-from detector.layers.roi_align import RoIAlign, roi_align
+from detector.layers.roi_align import ROIAlign, RoIAlign, roi_align
 from detector.layers.roi_pool import RoIPool, roi_pool
 from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
 from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
 
-ROIAlign = RoIAlign
 ROIPool = RoIPool
 
 __all__ = [

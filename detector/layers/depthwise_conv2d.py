@@ -8,19 +8,18 @@ from torch import Tensor, nn
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
+from detector.layers._sizes import Size, as_pair
 
 _C = load_extension()
-
-Pair = int | tuple[int, int]
 
 
 def depthwise_conv2d(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
+    stride: Size = 1,
+    padding: Size = 0,
+    dilation: Size = 1,
 ) -> Tensor:
     r"""2-D convolution in which each output channel reads a single input channel.
 
@@ -43,9 +42,9 @@ def depthwise_conv2d(
             is not copied and gives a channels-last output; any other gives a contiguous one.
         weight (Tensor[C * m, 1, kh, kw]): the m filters of channel 0, then those of channel 1, and so on.
         bias (Tensor[C * m], optional): added to the output.
-        stride (int or tuple[int, int]): one number for both axes, or (rows, columns).
-        padding (int or tuple[int, int]): like stride.
-        dilation (int or tuple[int, int]): like stride.
+        stride (int or (int, int)): one number for both axes, or (rows, columns).
+        padding (int or (int, int)): like stride.
+        dilation (int or (int, int)): like stride.
 
     Returns:
         Tensor[N, C * m, OH, OW]
@@ -55,7 +54,11 @@ def depthwise_conv2d(
             padding, or a kernel larger than the padded input.
         ValueError: if stride, padding or dilation is neither an integer nor a pair of them.
     """
-    sizes = (_pair("stride", stride), _pair("padding", padding), _pair("dilation", dilation))
+    sizes = (
+        as_pair("depthwise_conv2d", "stride", stride),
+        as_pair("depthwise_conv2d", "padding", padding),
+        as_pair("depthwise_conv2d", "dilation", dilation),
+    )
     output = _forward(input, weight, bias, *sizes)
     return output.to(input.dtype)  # under autocast the op computes in float32
 
@@ -66,10 +69,10 @@ class DepthwiseConv2d(nn.Module):
     def __init__(
         self,
         channels: int,
-        kernel_size: Pair,
-        stride: Pair = 1,
-        padding: Pair = 0,
-        dilation: Pair = 1,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size = 0,
+        dilation: Size = 1,
         multiplier: int = 1,
         bias: bool = True,
         device: torch.device | str | None = None,
@@ -77,10 +80,10 @@ class DepthwiseConv2d(nn.Module):
     ) -> None:
         super().__init__()
         self.channels, self.multiplier = channels, multiplier
-        self.kernel_size = _pair("kernel_size", kernel_size)
-        self.stride = _pair("stride", stride)
-        self.padding = _pair("padding", padding)
-        self.dilation = _pair("dilation", dilation)
+        self.kernel_size = as_pair("DepthwiseConv2d", "kernel_size", kernel_size)
+        self.stride = as_pair("DepthwiseConv2d", "stride", stride)
+        self.padding = as_pair("DepthwiseConv2d", "padding", padding)
+        self.dilation = as_pair("DepthwiseConv2d", "dilation", dilation)
         shape = (channels * multiplier, 1, *self.kernel_size)
         self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(shape[:1], device=device, dtype=dtype)) if bias else None
@@ -100,13 +103,6 @@ class DepthwiseConv2d(nn.Module):
             f"{self.channels}, kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
             f"dilation={self.dilation}, multiplier={self.multiplier}, bias={self.bias is not None}"
         )
-
-
-def _pair(name: str, value: Pair) -> tuple[int, int]:
-    pair = value if isinstance(value, tuple | list) else (value, value)
-    if len(pair) != 2 or not all(isinstance(n, int | torch.SymInt) for n in pair):
-        raise ValueError(f"depthwise_conv2d: {name} is {value!r}, expected an integer or a pair of them")
-    return pair[0], pair[1]
 
 
 # ---- autograd: each of the three ops is bilinear, and its gradients are given by the other two ----

@@ -48,13 +48,15 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     Args:
         boxes (Tensor[N, 4]): as in `nms`.
         scores (Tensor[N]): as in `nms`.
-        idxs (Tensor[N]): the group of each box, for example its class; any integers.
+        idxs (Tensor[N]): the group of each box, for example its class; any real dtype.
         iou_threshold: from 0 to 1.
 
     Returns:
         Tensor[K]: int64, indices of the kept boxes of all groups by descending score, ties by ascending
         index. (torchvision does not define the order of ties.)
     """
+    if idxs is None and boxes.numel() == 0:  # as torchvision, whatever the shape of the boxes
+        return torch.empty([0], dtype=torch.int64, device=boxes.device)
     return _C.nms(boxes, scores, _as_int64(idxs), iou_threshold)
 
 
@@ -74,8 +76,11 @@ def nms_mask(
 
 
 def _as_int64(idxs: Tensor) -> Tensor:
-    """Convert integers to int64; other dtypes are left for the op to reject."""
-    return idxs if idxs.is_floating_point() or idxs.is_complex() else idxs.long()
+    """Group indices as int64; floating-point ones become the ranks of their values."""
+    if idxs.is_floating_point():
+        values = idxs.double()
+        return torch.searchsorted(values.sort()[0], values)
+    return idxs if idxs.is_complex() else idxs.long()  # the op rejects complex numbers
 
 
 @register_fake("nms")

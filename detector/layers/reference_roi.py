@@ -1,25 +1,24 @@
 """Reference implementations of RoI pooling and RoI align in plain PyTorch, one box at a time."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from detector.layers.roi_boxes import as_pair, as_rois
+from detector.layers._sizes import Size, as_pair
+from detector.layers.roi_boxes import Boxes, as_rois
 
 LOWEST = torch.finfo(torch.float32).min  # the initial value of a maximum
 
 
 def roi_pool(
     input: Tensor,
-    boxes: Tensor | Sequence[Tensor],
-    output_size: int | Sequence[int],
+    boxes: Boxes,
+    output_size: Size,
     spatial_scale: float = 1.0,
 ) -> Tensor:
     """See :func:`detector.layers.roi_pool`."""
     rois = boxes if isinstance(boxes, Tensor) else as_rois(boxes, input)
     rois = rois.cpu()  # division is less accurate on a GPU
-    height, width = as_pair(output_size)
+    height, width = as_pair("roi_pool", "output_size", output_size)
     pooled = []
     for image, *corners in zip(rois[:, 0].tolist(), *(rois[:, 1:] * spatial_scale).T, strict=True):
         x1, y1, x2, y2 = (_round(corner) for corner in corners)
@@ -56,8 +55,8 @@ def _maximum(cells: Tensor) -> Tensor:
 
 def roi_align(
     input: Tensor,
-    boxes: Tensor | Sequence[Tensor],
-    output_size: int | Sequence[int],
+    boxes: Boxes,
+    output_size: Size,
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
@@ -65,7 +64,7 @@ def roi_align(
     """See :func:`detector.layers.roi_align`."""
     rois = boxes if isinstance(boxes, Tensor) else as_rois(boxes, input)
     rois = rois.cpu()  # division is less accurate on a GPU
-    height, width = as_pair(output_size)
+    height, width = as_pair("roi_align", "output_size", output_size)
     offset = 0.5 if aligned else 0.0
     pooled = []
     for image, *corners in zip(rois[:, 0].tolist(), *(rois[:, 1:] * spatial_scale - offset).T, strict=True):

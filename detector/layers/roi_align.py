@@ -1,28 +1,22 @@
 """RoI align. Kernels: csrc/cpu/roi_align.cpp, csrc/cuda/roi_align.cu."""
 
-from collections.abc import Sequence
-
+import torch
 from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
-from detector.layers.roi_boxes import (
-    as_pair,
-    as_rois,
-    is_channels_last,
-    new_features,
-    new_pooled,
-    to_nchw,
-)
+from detector.layers._sizes import Size, as_pair
+from detector.layers.roi_boxes import Boxes, as_rois, is_channels_last, new_features, new_pooled, to_nchw
 
 _C = load_extension()
+torch.fx.wrap("roi_align")  # torch.fx.symbolic_trace records the call instead of what it does
 
 
 def roi_align(
     input: Tensor,
-    boxes: Tensor | Sequence[Tensor],
-    output_size: int | Sequence[int],
+    boxes: Boxes,
+    output_size: Size,
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
@@ -60,11 +54,13 @@ def roi_align(
             GPU if the environment variable DETECTOR_VALIDATE is 1; otherwise they give 0 on a GPU.
     """
     rois = as_rois(boxes, input)
-    channels_last = is_channels_last(input)
-    pooled = _forward(
-        input, rois, *as_pair(output_size), spatial_scale, sampling_ratio, aligned, channels_last
-    )
-    return to_nchw(pooled, channels_last)  # (R, C, PH, PW)
+    height, width = as_pair("roi_align", "output_size", output_size)
+    options = (height, width, spatial_scale, sampling_ratio, aligned, is_channels_last(input))
+    if torch.jit.is_scripting():
+        pooled = _C.roi_align_forward(input, rois, *options)
+    else:
+        pooled = _forward(input, rois, *options)
+    return to_nchw(pooled, options[-1])  # (R, C, PH, PW)
 
 
 class RoIAlign(nn.Module):
@@ -72,7 +68,7 @@ class RoIAlign(nn.Module):
 
     def __init__(
         self,
-        output_size: int | Sequence[int],
+        output_size: Size,
         spatial_scale: float,
         sampling_ratio: int,
         aligned: bool = False,
@@ -83,16 +79,23 @@ class RoIAlign(nn.Module):
         self.sampling_ratio = sampling_ratio
         self.aligned = aligned
 
-    def forward(self, input: Tensor, boxes: Tensor | Sequence[Tensor]) -> Tensor:
-        return roi_align(
-            input, boxes, self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned
-        )
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
+        return roi_align(input, rois, self.output_size, self.spatial_scale, self.sampling_ratio, self.aligned)
 
     def extra_repr(self) -> str:
         return (
             f"output_size={self.output_size}, spatial_scale={self.spatial_scale}, "
             f"sampling_ratio={self.sampling_ratio}, aligned={self.aligned}"
         )
+
+
+class ROIAlign(RoIAlign):
+    """:class:`RoIAlign` with the name and the default of `aligned` that detectron2 has."""
+
+    def __init__(
+        self, output_size: Size, spatial_scale: float, sampling_ratio: int, aligned: bool = True
+    ) -> None:
+        super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
 
 
 def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:

@@ -1,42 +1,45 @@
 """Argument conversion and output shapes shared by roi_pool and roi_align."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+# torch.jit.script knows list and tuple, but not Sequence.
+Boxes = Tensor | list[Tensor]
 
-def as_rois(boxes: Tensor | Sequence[Tensor], input: Tensor) -> Tensor:
+
+class BoxesShapeError(AssertionError, RuntimeError, ValueError):
+    """Boxes of a wrong shape. torchvision raises AssertionError for them, and other ops RuntimeError."""
+
+
+def as_rois(boxes: Boxes, input: Tensor) -> Tensor:
     """Convert boxes (R, 5), or a list of (L, 4) per image, to (R, 5) in the dtype for coordinates."""
-    if not isinstance(boxes, Tensor):
-        boxes = _concatenate(boxes, input)
-    if boxes.is_floating_point():
-        boxes = boxes.to(torch.float64 if input.dtype == torch.float64 else torch.float32)
-    return boxes
+    if not torch.jit.is_scripting():
+        _check_boxes(boxes)
+    rois = boxes if isinstance(boxes, Tensor) else _concatenate(boxes, input)
+    if rois.is_floating_point():
+        rois = rois.to(torch.float64 if input.dtype == torch.float64 else torch.float32)
+    return rois
 
 
-def _concatenate(boxes: Sequence[Tensor], input: Tensor) -> Tensor:
-    if not isinstance(boxes, (list, tuple)):
+def _check_boxes(boxes: object) -> None:
+    if isinstance(boxes, Tensor):
+        if boxes.dim() != 2 or boxes.shape[1] != 5:
+            raise BoxesShapeError(f"boxes has shape {tuple(boxes.shape)}, expected (R, 5)")
+        return
+    if not isinstance(boxes, list | tuple):
         raise TypeError(f"boxes is {type(boxes).__name__}, expected a Tensor or a list of Tensors")
     for i, image_boxes in enumerate(boxes):
         if image_boxes.dim() != 2 or image_boxes.shape[1] != 4:
-            raise ValueError(f"boxes[{i}] has shape {tuple(image_boxes.shape)}, expected (L, 4)")
-    if not boxes:
-        return input.new_zeros(0, 5)
+            raise BoxesShapeError(f"boxes[{i}] has shape {tuple(image_boxes.shape)}, expected (L, 4)")
+
+
+def _concatenate(boxes: list[Tensor], input: Tensor) -> Tensor:
+    if len(boxes) == 0:
+        return input.new_zeros([0, 5])
     # Half precision cannot represent all image indices; coordinates are converted to float32 later anyway.
-    wide = [b.float() if b.dtype in (torch.float16, torch.bfloat16) else b for b in boxes]
-    images = [b.new_full((b.shape[0], 1), i) for i, b in enumerate(wide)]
+    wide = [b.float() if b.dtype == torch.float16 or b.dtype == torch.bfloat16 else b for b in boxes]
+    images = [b.new_full([b.shape[0], 1], i) for i, b in enumerate(wide)]
     return torch.cat([torch.cat(images), torch.cat(wide)], dim=1)
-
-
-def as_pair(output_size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) of the pooled grid, from a pair or one number for both."""
-    if isinstance(output_size, int):
-        return output_size, output_size
-    if len(output_size) != 2:
-        raise ValueError(f"output_size is {output_size}, expected a number or (height, width)")
-    height, width = output_size
-    return int(height), int(width)
 
 
 def is_channels_last(input: Tensor) -> bool:

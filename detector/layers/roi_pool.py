@@ -1,29 +1,22 @@
 """RoI pooling. Kernels: csrc/cpu/roi_pool.cpp, csrc/cuda/roi_pool.cu."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
-from detector.layers.roi_boxes import (
-    as_pair,
-    as_rois,
-    is_channels_last,
-    new_features,
-    new_pooled,
-    to_nchw,
-)
+from detector.layers._sizes import Size, as_pair
+from detector.layers.roi_boxes import Boxes, as_rois, is_channels_last, new_features, new_pooled, to_nchw
 
 _C = load_extension()
+torch.fx.wrap("roi_pool")  # torch.fx.symbolic_trace records the call instead of what it does
 
 
 def roi_pool(
     input: Tensor,
-    boxes: Tensor | Sequence[Tensor],
-    output_size: int | Sequence[int],
+    boxes: Boxes,
+    output_size: Size,
     spatial_scale: float = 1.0,
 ) -> Tensor:
     r"""Max-pool each box into a fixed grid of bins, as `torchvision.ops.roi_pool`.
@@ -58,21 +51,25 @@ def roi_pool(
             GPU if the environment variable DETECTOR_VALIDATE is 1; otherwise they give 0 on a GPU.
     """
     rois = as_rois(boxes, input)
-    channels_last = is_channels_last(input)
-    pooled, _ = _forward(input, rois, *as_pair(output_size), spatial_scale, channels_last)
-    return to_nchw(pooled, channels_last)  # (R, C, PH, PW)
+    height, width = as_pair("roi_pool", "output_size", output_size)
+    options = (height, width, spatial_scale, is_channels_last(input))
+    if torch.jit.is_scripting():
+        pooled, _ = _C.roi_pool_forward(input, rois, *options)
+    else:
+        pooled, _ = _forward(input, rois, *options)
+    return to_nchw(pooled, options[-1])  # (R, C, PH, PW)
 
 
 class RoIPool(nn.Module):
     """See :func:`roi_pool`."""
 
-    def __init__(self, output_size: int | Sequence[int], spatial_scale: float) -> None:
+    def __init__(self, output_size: Size, spatial_scale: float) -> None:
         super().__init__()
         self.output_size = output_size
         self.spatial_scale = spatial_scale
 
-    def forward(self, input: Tensor, boxes: Tensor | Sequence[Tensor]) -> Tensor:
-        return roi_pool(input, boxes, self.output_size, self.spatial_scale)
+    def forward(self, input: Tensor, rois: Boxes) -> Tensor:
+        return roi_pool(input, rois, self.output_size, self.spatial_scale)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}, spatial_scale={self.spatial_scale}"

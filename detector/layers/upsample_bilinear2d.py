@@ -1,7 +1,6 @@
 """Bilinear resizing. Kernels: csrc/cpu/upsample_bilinear2d.cpp, csrc/cuda/upsample_bilinear2d.cu."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,13 +8,13 @@ from torch import Tensor, nn
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
+from detector.layers._sizes import Size, as_pair
 
 _C = load_extension()
 
 COORDINATE_MODES = ("half_pixel", "align_corners", "asymmetric", "tf_half_pixel")
 
-Size = int | Sequence[int]
-Scale = float | Sequence[float]
+Scale = float | list[float] | tuple[float, float]
 
 
 def upsample_bilinear2d(
@@ -105,12 +104,9 @@ def _output_size(
             " them"
         )
     if size is not None:
-        lengths = _pair(size, (int, torch.SymInt))
-        if lengths is None:
-            raise ValueError(f"upsample_bilinear2d: size is {size}, expected an integer or a pair of them")
-        return *lengths, 0.0, 0.0
-    factors = _pair(scale_factor, (int, float))
-    if factors is None or not (0 < factors[0] < math.inf and 0 < factors[1] < math.inf):
+        return *as_pair("upsample_bilinear2d", "size", size), 0.0, 0.0
+    factors = _both_axes(scale_factor)
+    if len(factors) != 2 or not all(isinstance(f, int | float) and 0 < f < math.inf for f in factors):
         raise ValueError(
             f"upsample_bilinear2d: scale_factor is {scale_factor}, expected a positive number or a pair of"
             " them"
@@ -123,17 +119,13 @@ def _output_size(
     return _floor(height * factors[0]), _floor(width * factors[1]), float(factors[0]), float(factors[1])
 
 
+def _both_axes(scale: Scale | None) -> tuple:
+    return tuple(scale) if isinstance(scale, list | tuple) else (scale, scale)
+
+
 def _floor(length):
     """Floor of a non-negative length. sym_int is slow and only needed for symbolic sizes."""
     return int(length) if isinstance(length, int | float) else torch.sym_int(length)
-
-
-def _pair(value, types: tuple[type, ...]) -> tuple | None:
-    """A number as a pair of equal numbers, a sequence of two as a tuple, None for anything else."""
-    if isinstance(value, types):
-        return value, value
-    pair = tuple(value) if isinstance(value, Sequence) else ()
-    return pair if len(pair) == 2 and all(isinstance(number, types) for number in pair) else None
 
 
 def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:

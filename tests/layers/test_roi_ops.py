@@ -1,5 +1,7 @@
 """roi_pool and roi_align: comparison with their references, and the checks of op_contract.py."""
 
+import re
+
 import op_contract
 import pytest
 import torch
@@ -100,7 +102,7 @@ def test_repr_equals_torchvision() -> None:
     assert repr(layers.RoIPool(7, 0.5)) == repr(ops.RoIPool(7, 0.5))
     assert repr(layers.RoIAlign((7, 3), 0.5, 2, True)) == repr(ops.RoIAlign((7, 3), 0.5, 2, True))
     assert layers.ROIPool is layers.RoIPool
-    assert layers.ROIAlign is layers.RoIAlign
+    assert repr(layers.ROIAlign(7, 0.5, 2)) == repr(ops.RoIAlign(7, 0.5, 2, True)).replace("RoI", "ROI")
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 9, 13), (2, 0, 9, 13), (0, 3, 9, 13)])
@@ -250,7 +252,7 @@ def test_compiles(op: Op, device: torch.device) -> None:
 
 def test_export(op: Op, device: torch.device) -> None:
     dims = {"input": {2: torch.export.Dim("height"), 3: torch.export.Dim("width")},
-            "boxes": {0: torch.export.Dim("boxes")}}  # fmt: skip
+            "rois": {0: torch.export.Dim("boxes")}}  # fmt: skip
     arguments = (features(2, 3, 9, 13, device=device).detach(), make_boxes(6, device=device))
     program = torch.export.export(op.module.to(device), arguments, dynamic_shapes=dims)
     others = features(2, 3, 7, 20, device=device).detach(), make_boxes(9, device=device)
@@ -291,8 +293,6 @@ BAD_ARGUMENTS = [
     ({"input": torch.zeros(3, 9, 13)}, r"input has shape \(3, 9, 13\), expected 4 dimensions"),
     ({"input": torch.zeros(2, 3, 0, 13)}, r"input is 0 x 13, expected from 1 to 2\^31 - 1 cells an image"),
     ({"input": torch.zeros(2, 3, 9, 13).int()}, "input is Int, expected Double, Float, Half or BFloat16"),
-    ({"boxes": torch.zeros(5)}, r"boxes has shape \(5,\), expected 2 dimensions"),
-    ({"boxes": torch.zeros(6, 4)}, r"boxes has shape \(6, 4\), expected \(R, 5\)"),
     ({"boxes": torch.zeros(6, 5).int()}, "boxes is Int, expected Double"),
     ({"output_size": (0, 3)}, r"output_size is \(0, 3\), expected positive numbers"),
     ({"output_size": (2, -1)}, r"output_size is \(2, -1\), expected positive numbers"),
@@ -314,10 +314,15 @@ def test_bad_python_arguments(op: Op) -> None:
     input = features(2, 3, 9, 13)
     with pytest.raises(ValueError, match=r"boxes\[1\] has shape \(6, 5\), expected \(L, 4\)"):
         op.function(input, [torch.zeros(2, 4), torch.zeros(6, 5)], 2)
+    for shape in ((5,), (6, 4)):
+        with pytest.raises(
+            RuntimeError, match=rf"boxes has shape {re.escape(str(shape))}, expected \(R, 5\)"
+        ):
+            op.function(input, torch.zeros(shape), 2)
     with pytest.raises(TypeError, match="boxes is int, expected a Tensor"):
         op.function(input, 3, 2)
     with pytest.raises(
-        ValueError, match=r"output_size is \(1, 2, 3\), expected a number or \(height, width\)"
+        ValueError, match=r"output_size is \(1, 2, 3\), expected an integer or a pair of them"
     ):
         op.function(input, make_boxes(6), (1, 2, 3))
 
