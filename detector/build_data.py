@@ -70,8 +70,6 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         side=inputs.SIDE,
         max_size=inputs.MAX_SIZE,
         flip=inputs.FLIP,
-        mean=inputs.MEAN,
-        std=inputs.STD,
         inclusive_rois=inputs.INCLUSIVE_ROIS,
     )
     samples = WeakDataset(
@@ -99,7 +97,7 @@ def build_test_transforms(cfg: CfgNode) -> list[TestTransform]:
     """One for each test pass: each of INPUT.TEST_SIZES, flipped as well if INPUT.TEST_FLIP is True."""
     inputs = cfg.INPUT
     return [
-        TestTransform(size, test_side(cfg), max_size, flip, inputs.MEAN, inputs.STD, inputs.INCLUSIVE_ROIS)
+        TestTransform(size, test_side(cfg), max_size, flip, inputs.INCLUSIVE_ROIS)
         for size, max_size in zip(inputs.TEST_SIZES, test_max_sizes(cfg), strict=True)
         for flip in ((False, True) if inputs.TEST_FLIP else (False,))
     ]
@@ -138,8 +136,7 @@ def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]
     """The images of `indices` in one pass each, of the first training size and not flipped."""
     inputs = cfg.INPUT
     transform = TestTransform(
-        *(inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False, inputs.MEAN, inputs.STD),
-        inclusive_rois=inputs.INCLUSIVE_ROIS,
+        *(inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False), inclusive_rois=inputs.INCLUSIVE_ROIS
     )
     passes = TestDataset(
         dataset,

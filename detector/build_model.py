@@ -64,8 +64,12 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
     )
     image_head = ImageHead(backbone.out_channels, num_classes) if cfg.MODEL.IMAGE_HEAD else None
     regression = build_regression(cfg, box_features.out_features)
-    recompute = cfg.MODEL.BACKBONE.RECOMPUTE
-    model = WeakRCNN(backbone, box_features, head, image_head, regression, recompute_backbone=recompute)
+    model = WeakRCNN(
+        *(backbone, box_features, head, image_head, regression),
+        pixel_mean=cfg.INPUT.MEAN,
+        pixel_std=cfg.INPUT.STD,
+        recompute_backbone=cfg.MODEL.BACKBONE.RECOMPUTE,
+    )
     if cfg.CHANNELS_LAST:
         backbone.to(memory_format=torch.channels_last)  # convolutions lay out features as their weights
     if cfg.COMPILE:

@@ -51,7 +51,7 @@ def read_steps() -> list[Step]:
 def copy_checkout(target: Path) -> None:
     def ignored_files(folder: str, names: list[str]) -> set[str]:
         kernels = {name for name in names if Path(folder, name).suffix in (".cpp", ".cu")}
-        return kernels - {"vision.cpp", f"{TEMPLATE}.cpp", f"{TEMPLATE}.cu"} | {
+        return kernels - {"vision.cpp", "memory.cpp", f"{TEMPLATE}.cpp", f"{TEMPLATE}.cu"} | {
             name for name in names if name == "__pycache__" or name.endswith(".so")
         }
 

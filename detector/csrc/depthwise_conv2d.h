@@ -104,17 +104,19 @@ inline MemoryFormat format_of(const Tensor& tensor) {
   return tensor.is_contiguous() ? MemoryFormat::Contiguous : MemoryFormat::ChannelsLast;
 }
 
+inline Tensor new_in_format(const Tensor& like, Lengths sizes, MemoryFormat format) {
+  return allocate_images(like, {sizes[0], sizes[1], sizes[2], sizes[3]},
+                         format == MemoryFormat::ChannelsLast);
+}
+
 // Copies only what has other strides.
 inline Tensor in_format(const Tensor& tensor, MemoryFormat format) {
   if (format_of(tensor) != format) {
-    return torch::stable::contiguous(tensor, format);
+    Tensor copy = new_in_format(tensor, tensor.sizes(), format);
+    torch::stable::copy_(copy, tensor);
+    return copy;
   }
   return format == MemoryFormat::Contiguous ? as_contiguous(tensor) : tensor;
-}
-
-inline Tensor new_in_format(const Tensor& like, const Sizes& sizes, MemoryFormat format) {
-  return allocate_images(like, {sizes[0], sizes[1], sizes[2], sizes[3]},
-                         format == MemoryFormat::ChannelsLast);
 }
 
 // ---- the three passes: checks and tensors here, the kernels in Kernels, which a device provides ----
@@ -147,7 +149,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
       return;
     }
     const Tensor dense_input = in_format(input, format), dense_weight = as_contiguous(weight);
-    const auto dense_bias = bias ? std::make_optional(torch::stable::contiguous(*bias)) : std::nullopt;
+    const auto dense_bias = bias ? std::make_optional(as_contiguous(*bias)) : std::nullopt;
     Kernels(input).forward(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_input),
                            data_of<T>(dense_weight), dense_bias ? data_of<T>(*dense_bias) : nullptr,
                            static_cast<T*>(output.mutable_data_ptr()));

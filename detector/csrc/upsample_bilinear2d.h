@@ -14,18 +14,18 @@ enum class CoordinateMode : int64_t { half_pixel, align_corners, asymmetric, tf_
 constexpr int64_t kModes = 4;
 
 // a * b - c, rounded twice everywhere: a fused one would put a pixel elsewhere in one kernel than in another.
-C10_HOST_DEVICE inline float times_minus(float a, float b, float c) {
+// On a CPU no compiler fuses what passes through memory.
+template <typename A>
+C10_HOST_DEVICE A times_minus(A a, A b, A c) {
 #ifdef __CUDA_ARCH__
-  return __fsub_rn(__fmul_rn(a, b), c);
+  if constexpr (sizeof(A) == sizeof(float)) {
+    return __fsub_rn(__fmul_rn(a, b), c);
+  } else {
+    return __dsub_rn(__dmul_rn(a, b), c);
+  }
 #else
-  return a * b - c;
-#endif
-}
-C10_HOST_DEVICE inline double times_minus(double a, double b, double c) {
-#ifdef __CUDA_ARCH__
-  return __dsub_rn(__dmul_rn(a, b), c);
-#else
-  return a * b - c;
+  const volatile A product = a * b;
+  return product - c;
 #endif
 }
 

@@ -107,7 +107,7 @@ class TestDataset(Dataset):
 
 
 def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
-    """One batch of several samples. Images are padded with 0, the mean color, at the right and bottom.
+    """One batch of several samples, their images padded at the right and the bottom.
 
     Args:
         multiple: pixels; the sides of the padded images are multiples of it.
@@ -126,8 +126,7 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
         labels=torch.stack([sample.labels for sample in samples]),  # (B, C)
         counts=torch.tensor([len(sample.proposals) for sample in samples]),  # (B,)
         image_ids=tuple(sample.image_id for sample in samples),
-        sizes=sizes,
-        normalization=samples[0].normalization,
+        sizes=torch.tensor(sizes),  # (B, 2)
         pixels=torch.tensor(pixels) if pixels else None,  # (B, 2)
     )
 

@@ -42,7 +42,7 @@ def recipe() -> Recipe:
         RuntimeError: if CUDA kernels are requested and no CUDA toolkit matches the installed torch.
     """
     cuda_home, note = _find_cuda()
-    sources = [CSRC / "vision.cpp", *sorted((CSRC / "cpu").rglob("*.cpp"))]
+    sources = [*sorted(CSRC.glob("*.cpp")), *sorted((CSRC / "cpu").rglob("*.cpp"))]
     if cuda_home:
         sources += sorted((CSRC / "cuda").rglob("*.cu"))
         if not torch.cuda.is_available():
@@ -50,8 +50,11 @@ def recipe() -> Recipe:
             os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
             note += f" for {os.environ['TORCH_CUDA_ARCH_LIST']}"
     flags = ["-O3", "-std=c++20", STABLE_ABI]
-    cxx_flags = [*flags, "-g0"]  # Python's own flags contain -g, a third of the compile time
-    nvcc_flags = [*flags, "-DUSE_CUDA"]
+    # Error messages name the source file: without the folders of the machine that built the extension.
+    torch_headers = Path(torch.__file__).parent / "include"
+    paths = [f"-ffile-prefix-map={CSRC}/=", f"-ffile-prefix-map={torch_headers}/="]
+    cxx_flags = [*flags, *paths, "-g0"]  # Python's own flags contain -g, a third of the compile time
+    nvcc_flags = [*flags, "-DUSE_CUDA", *(f"-Xcompiler={path}" for path in paths)]
     return Recipe([str(s) for s in sources], str(CSRC), cxx_flags, nvcc_flags, cuda_home, note)
 
 

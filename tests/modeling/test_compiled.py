@@ -16,7 +16,9 @@ def make_model():
     box_features = BoxFeatures(
         backbone.out_channels, backbone.stride, output_size=2, widths=(8,), dropout=0.0
     )
-    return WeakRCNN(backbone, box_features, Head(8, 2, 1))
+    return WeakRCNN(
+        backbone, box_features, Head(8, 2, 1), pixel_mean=(0.0, 0.0, 0.0), pixel_std=(1 / 255,) * 3
+    )
 
 
 def test_new_sizes_and_counts_compile_nothing_anew():

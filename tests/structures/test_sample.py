@@ -23,7 +23,6 @@ def test_training_types_hold_no_true_boxes():
         "labels",
         "image_id",
         "flipped",
-        "normalization",
         "pixel",
     }
     assert {field.name for field in fields(Batch)} == {
@@ -33,7 +32,6 @@ def test_training_types_hold_no_true_boxes():
         "counts",
         "image_ids",
         "sizes",
-        "normalization",
         "pixels",
     }
 

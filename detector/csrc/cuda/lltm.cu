@@ -313,8 +313,7 @@ struct Cuda {
     if (rows * columns > 0) {
       const dim3 grid(blocks_for(rows, threads.y), tasks,
                       std::min<int64_t>(ceil_div(columns, x), kMostColumnBlocks));
-      kernel<<<grid, threads, 0, stream>>>(arguments...);
-      STD_CUDA_KERNEL_LAUNCH_CHECK();
+      launch_kernel(kernel, grid, threads, 0, stream, arguments...);
     }
   }
 

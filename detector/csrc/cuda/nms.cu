@@ -97,23 +97,20 @@ void put_in_order(const Arguments& in, Memory<A>& memory, cudaStream_t stream) {
   const auto idxs = in.idxs ? vector_view<int64_t>(*in.idxs) : Vector<int64_t>{nullptr, 0};
   const Filled<T> filled{matrix_view<T>(in.boxes), memory.order, memory.index_of_rank != nullptr};
   if (in.few()) {
-    rank_kernel<T><<<ceil_div(size, kRowsABlock), kOrderThreads, 0, stream>>>(
-        filled, scores, idxs, memory.index_of_rank, memory.state, num_chunks);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    launch_kernel(rank_kernel<T>, ceil_div(size, kRowsABlock), kOrderThreads, 0, stream, filled, scores, idxs,
+                  memory.index_of_rank, memory.state, num_chunks);
     return;
   }
   const unsigned orders = in.idxs ? 2 : 1, blocks = ceil_div(size, kOrderThreads);
-  run_kernel<T><<<dim3(ceil_div(size, kRun), orders), kRun, 0, stream>>>(scores, idxs, size, memory.entries);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(run_kernel<T>, dim3(ceil_div(size, kRun), orders), kRun, 0, stream, scores, idxs, size,
+                memory.entries);
   for (int64_t run = kRun; run < size; run *= kFanIn) {
-    merge_kernel<A><<<dim3(blocks, orders), kOrderThreads, 0, stream>>>(memory.entries, memory.merged, size,
-                                                                        run, memory.rank_of_index);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    launch_kernel(merge_kernel<A>, dim3(blocks, orders), kOrderThreads, 0, stream, memory.entries,
+                  memory.merged, size, run, memory.rank_of_index);
     std::swap(memory.entries, memory.merged);
   }
-  fill_kernel<T><<<blocks, kOrderThreads, 0, stream>>>(filled, memory.entries, memory.rank_of_index,
-                                                       memory.index_of_rank, memory.state, num_chunks);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(fill_kernel<T>, blocks, kOrderThreads, 0, stream, filled, memory.entries,
+                memory.rank_of_index, memory.index_of_rank, memory.state, num_chunks);
 }
 
 template <typename A>
@@ -122,18 +119,15 @@ void settle(const Arguments& in, const Memory<A>& memory, const Answer& answer, 
   const int64_t size = in.size();
   if (in.scanned()) {
     const unsigned tiles = ceil_div(size, kTileBoxes);
-    scan_kernel<A><<<dim3(tiles, tiles), kScanThreads, 0, stream>>>(memory.order, threshold, memory.pairs,
-                                                                    memory.state.tickets, answer);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    launch_kernel(scan_kernel<A>, dim3(tiles, tiles), kScanThreads, 0, stream, memory.order, threshold,
+                  memory.pairs, memory.state.tickets, answer);
     return;
   }
-  settle_kernel<A><<<ceil_div(size, kChunk), kSettleThreads, 0, stream>>>(
-      memory.order, threshold, memory.state, answer.mask ? answer.mask : memory.flags);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(settle_kernel<A>, ceil_div(size, kChunk), kSettleThreads, 0, stream, memory.order, threshold,
+                memory.state, answer.mask ? answer.mask : memory.flags);
   if (answer.list) {
-    list_kernel<<<ceil_div(size, kFlagsABlock), kListThreads, 0, stream>>>(memory.flags, memory.index_of_rank,
-                                                                           size, memory.state.count, answer);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    launch_kernel(list_kernel, ceil_div(size, kFlagsABlock), kListThreads, 0, stream, memory.flags,
+                  memory.index_of_rank, size, memory.state.count, answer);
   }
 }
 

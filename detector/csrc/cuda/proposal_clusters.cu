@@ -114,16 +114,12 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
   const int64_t num_images = batch.num_images, num_classes = scores.size(2),
                 largest = largest_image(counts, batch);
   const int64_t teams = batch.num_streams * num_images, cells = batch.num_streams * batch.num_rows;
-  const int64_t shared = shared_bytes<B>(options.method, largest);
-  STD_CUDA_CHECK(
-      cudaFuncSetAttribute(centers_kernel<B, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-  const int64_t team_size =
-      options.method == Method::oicr ? 1 : team_size_for(centers_kernel<B, T>, teams, shared);
-  const Space space = plan_space<B>(options.method, largest, shared, batch, num_classes, team_size);
-  const Tensor memory = allocate(boxes, {space.all(batch, team_size)}, ScalarType::Byte);
+  const TeamSize team = plan_team<B>(centers_kernel<B, T>, options.method, largest, teams);
+  const Space space = plan_space<B>(options.method, largest, team, batch, num_classes);
+  const Tensor memory = allocate(boxes, {space.all(batch, team.blocks)}, ScalarType::Byte);
   auto* next = static_cast<char*>(memory.mutable_data_ptr());
   const auto take = [&](int64_t bytes) { return std::exchange(next, next + bytes); };
-  const Scratch scratch{take(batch.num_streams * team_size * space.means_of_stream),
+  const Scratch scratch{take(batch.num_streams * team.blocks * space.means_of_stream),
                         space.means_of_stream,
                         take(batch.num_streams * space.nodes_of_stream),
                         space.nodes_of_stream,
@@ -144,21 +140,21 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
     constexpr int64_t classes_at_once = 8;  // of an image
     const dim3 order_grid(teams, grid_height(rows_an_image / kOrderRows + 1),
                           std::clamp<int64_t>(num_classes, 1, classes_at_once));
-    order_kernel<T>
-        <<<order_grid, kOrderWarps * kWarp, 0, stream>>>(streams, num_classes, label_view, batch, order);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    launch_kernel(order_kernel<T>, order_grid, kOrderWarps * kWarp, 0, stream, streams, num_classes,
+                  label_view, batch, order);
   }
   if (num_images > 0) {
-    const TeamLaunch launch(teams, team_size, shared, stream);
+    const TeamLaunch launch(teams, team, stream);
+    explain_launch(reinterpret_cast<const void*>(centers_kernel<B, T>), launch.config.gridDim,
+                   launch.config.blockDim, team.shared);
     STD_CUDA_CHECK(cudaLaunchKernelEx(&launch.config, centers_kernel<B, T>, box_view, streams, num_classes,
-                                      label_view, batch, options, order, scratch, shared, int32_t(team_size),
-                                      centers));
+                                      label_view, batch, options, order, scratch, team.shared,
+                                      int32_t(team.blocks), centers));
   }
   const dim3 assign_grid(batch.num_streams * (num_images + 1),
                          grid_height(rows_an_image / kAssignThreads + 1));
-  assign_kernel<B, T><<<assign_grid, kAssignThreads, 0, stream>>>(box_view, streams, num_classes, label_view,
-                                                                  batch, options, centers, out);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(assign_kernel<B, T>, assign_grid, kAssignThreads, 0, stream, box_view, streams, num_classes,
+                label_view, batch, options, centers, out);
 }
 
 void refuse_bad_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,

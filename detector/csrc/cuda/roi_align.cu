@@ -4,7 +4,6 @@
 #include "../roi_align.h"
 #include "roi/gather.cuh"
 #include "roi_align/backward.cuh"
-#include "roi_align/by_rows.cuh"
 #include "roi_align/mean.cuh"
 
 namespace detector::roi_align {
@@ -29,9 +28,7 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
       using A = Accumulate<T>;
       const Mean<A> mean{A(spatial_scale), ratio, aligned};
       const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()), nullptr, channels_last};
-      if (!launch_by_rows<T>(input, boxes, sizes, mean, to)) {
-        roi::gather<T>(input, boxes, sizes, mean, to);
-      }
+      roi::gather<T>(input, boxes, sizes, mean, to);
     });
   }
   return output;

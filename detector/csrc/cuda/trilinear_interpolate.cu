@@ -74,34 +74,31 @@ void with_few_channels(int64_t channels, const Body& body) {
     }
   }
   body(std::integral_constant<int, F>());
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 template <int V, typename T, typename P>
 void launch_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
   const Shape shape = shape_of(output.size(0), output.size(1), V, kThreads, true);
-  forward_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(feats)>>>(
-      features_view<T>(feats), matrix_view<P>(points), shape, static_cast<T*>(output.mutable_data_ptr()));
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(forward_kernel<V, T, P>, blocks_of(shape), kThreads, 0, current_stream(feats),
+                features_view<T>(feats), matrix_view<P>(points), shape,
+                static_cast<T*>(output.mutable_data_ptr()));
 }
 
 template <int V, typename T>
 void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
   const Shape shape = shape_of(grad.size(0), grad.size(1), V, kThreads, true);
-  backward_feats_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
-      matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), shape,
-      static_cast<T*>(grad_feats.mutable_data_ptr()));
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(backward_feats_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
+                matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), shape,
+                static_cast<T*>(grad_feats.mutable_data_ptr()));
 }
 
 template <int V, typename T>
 void launch_backward_feats_few(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
   const int num_channels = grad.size(1), packs = kCorners * num_channels / kPackSize<T>;
   const dim3 threads(packs, kThreads / packs);
-  backward_feats_few_kernel<V><<<ceil_div(grad.size(0), threads.y), threads, 0, current_stream(grad)>>>(
-      matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), grad.size(0), num_channels,
-      1.f / num_channels, static_cast<T*>(grad_feats.mutable_data_ptr()));
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(backward_feats_few_kernel<V, T>, ceil_div(grad.size(0), threads.y), threads, 0,
+                current_stream(grad), matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), grad.size(0),
+                num_channels, 1.f / num_channels, static_cast<T*>(grad_feats.mutable_data_ptr()));
 }
 
 template <int V, typename T>
@@ -109,24 +106,15 @@ void launch_backward_points(const Tensor& grad, const Tensor& points, const Tens
                             const Tensor& grad_points) {
   using A = Accumulate<T>;
   const Shape shape = shape_of(grad.size(0), grad.size(1), V, kWarp, false);
-  backward_points_kernel<V><<<blocks_of(shape), kThreads, 0, current_stream(grad)>>>(
-      matrix_view<T>(grad), features_view<T>(feats), matrix_view<A>(points), shape,
-      static_cast<A*>(grad_points.mutable_data_ptr()));
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(backward_points_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
+                matrix_view<T>(grad), features_view<T>(feats), matrix_view<A>(points), shape,
+                static_cast<A*>(grad_points.mutable_data_ptr()));
 }
 
 template <typename T, typename P>
 void run_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
-  if (has_few_channels(feats)) {
-    with_few_channels<T>(feats.size(2), [&](auto F) {
-      forward_few_kernel<F><<<ceil_div(feats.size(0), kThreads), kThreads, 0, current_stream(feats)>>>(
-          static_cast<const T*>(feats.const_data_ptr()), matrix_view<P>(points), feats.size(0),
-          static_cast<T*>(output.mutable_data_ptr()));
-    });
-  } else {
-    with_packs<T, kForwardPack<T>>(feats, feats,
-                                   [&](auto V) { launch_forward<V, T, P>(feats, points, output); });
-  }
+  with_packs<T, kForwardPack<T>>(feats, feats,
+                                 [&](auto V) { launch_forward<V, T, P>(feats, points, output); });
 }
 
 template <typename T>
@@ -135,10 +123,10 @@ void run_backward_points(const Tensor& grad, const Tensor& points, const Tensor&
   using A = Accumulate<T>;
   if (grad.numel() > 0 && has_few_channels(feats)) {
     with_few_channels<T>(feats.size(2), [&](auto F) {
-      backward_points_few_kernel<F>
-          <<<ceil_div(feats.size(0), kThreads), kThreads, 0, current_stream(feats)>>>(
-              matrix_view<T>(grad), static_cast<const T*>(feats.const_data_ptr()), matrix_view<A>(points),
-              feats.size(0), static_cast<A*>(grad_points.mutable_data_ptr()));
+      launch_kernel(backward_points_few_kernel<F, T>, ceil_div(feats.size(0), kThreads), kThreads, 0,
+                    current_stream(feats), matrix_view<T>(grad),
+                    static_cast<const T*>(feats.const_data_ptr()), matrix_view<A>(points), feats.size(0),
+                    static_cast<A*>(grad_points.mutable_data_ptr()));
     });
   } else {  // a point without channels still has a gradient, zero
     with_packs<T, kPack<T>>(grad, feats,

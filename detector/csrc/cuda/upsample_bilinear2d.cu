@@ -69,8 +69,8 @@ struct Launch {
     const int64_t others = images * rows * (channels / pack);
     const int strip = strip_of(others, width, kMost, enough), strips = ceil_div(width, strip);
     const unsigned blocks = blocks_for(others * strips, kThreads);
-    kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, Index(images), Index(channels),
-                                            strips, strip, to);
+    launch_kernel(kernel, blocks, kThreads, 0, stream, from, vertical, horizontal, Index(images),
+                  Index(channels), strips, strip, to);
   }
 
   // A thread for `pack` columns of `width` and a strip of `rows` rows of a plane.
@@ -79,8 +79,8 @@ struct Launch {
     const int64_t others = images * channels * (width / pack);
     const int strip = strip_of(others, rows, kMost), strips = ceil_div(rows, strip);
     const unsigned blocks = blocks_for(others * strips, kThreads);
-    kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, Index(images * channels), strips,
-                                            strip, to);
+    launch_kernel(kernel, blocks, kThreads, 0, stream, from, vertical, horizontal, Index(images * channels),
+                  strips, strip, to);
   }
 
   // A team of threads for `width` input columns and a strip of input rows of a plane.
@@ -90,8 +90,8 @@ struct Launch {
     const int64_t others = images * channels * tiles * kTeam;
     const int strip = strip_of(others, vertical.in, kLongStrip), strips = ceil_div(vertical.in, strip);
     const unsigned blocks = blocks_for(others * strips, kThreads);
-    kernel<<<blocks, kThreads, 0, stream>>>(from, vertical, horizontal, int(images * channels), strips, strip,
-                                            tiles, width, to);
+    launch_kernel(kernel, blocks, kThreads, 0, stream, from, vertical, horizontal, int(images * channels),
+                  strips, strip, tiles, width, to);
   }
 };
 
@@ -154,7 +154,6 @@ Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t m
     if (output.numel() > 0) {
       using T = decltype(zero);
       forward_kernel(Launch<T>(input, sizes, output), is_channels_last(input));
-      STD_CUDA_KERNEL_LAUNCH_CHECK();
     }
   });
   return output;
@@ -173,7 +172,6 @@ Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t m
     if (grad_input.numel() > 0) {
       using T = decltype(zero);
       backward_kernel(Launch<T>(grad, sizes, grad_input), is_channels_last(grad));
-      STD_CUDA_KERNEL_LAUNCH_CHECK();
     }
   });
   return grad_input;

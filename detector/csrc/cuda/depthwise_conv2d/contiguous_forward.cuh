@@ -102,8 +102,8 @@ void launch_contiguous_forward(const Problem& p, bool turned, const T* input, co
   const auto kernel =
       vector ? contiguous_forward_kernel<T, K, S, true> : contiguous_forward_kernel<T, K, S, false>;
   const StagedLaunch launch = launch_of(sizes.staging, kForwardThreads, sizeof(T));
-  kernel<<<launch.blocks, kForwardThreads, launch.bytes, stream>>>(sizes, input, weight, bias, output);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, launch.blocks, kForwardThreads, launch.bytes, stream, sizes, input, weight, bias,
+                output);
 }
 
 }  // namespace detector::depthwise_conv2d

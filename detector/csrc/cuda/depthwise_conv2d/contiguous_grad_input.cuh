@@ -90,8 +90,7 @@ void launch_contiguous_grad_input(const Problem& p, const T* grad, const T* weig
   const auto kernel =
       vector ? contiguous_grad_input_kernel<T, K, true> : contiguous_grad_input_kernel<T, K, false>;
   const StagedLaunch launch = launch_of(sizes.staging, kGradInputThreads, sizeof(T));
-  kernel<<<launch.blocks, kGradInputThreads, launch.bytes, stream>>>(sizes, grad, weight, result);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, launch.blocks, kGradInputThreads, launch.bytes, stream, sizes, grad, weight, result);
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -161,9 +161,8 @@ __global__ void add_partial_sums_kernel(const A* __restrict__ partial, int64_t w
 // result[i] = the sum over blocks b of partial[b][i]
 template <typename T, typename A>
 void add_partial_sums(const A* partial, int64_t weights, int64_t blocks, T* result, cudaStream_t stream) {
-  add_partial_sums_kernel<<<blocks_for(weights, 128), 128, 0, stream>>>(partial, weights, int(blocks),
-                                                                        result);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(add_partial_sums_kernel<T, A>, blocks_for(weights, 128), 128, 0, stream, partial, weights,
+                int(blocks), result);
 }
 
 // How many blocks share the strips of a channel: each thread takes `rounds` strips, and adding the threads up
@@ -213,8 +212,8 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
                               int(p.height),    int(p.width),         int(p.out_height),
                               int(p.out_width), int(p.pad_h),         int(p.pad_w)};
   A* partial = allocate(stretches * weights);
-  kernel<<<dim3(groups, stretches), kGradWeightThreads, bytes, stream>>>(sizes, input, grad, partial);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, dim3(groups, stretches), kGradWeightThreads, bytes, stream, sizes, input, grad,
+                partial);
   add_partial_sums(partial, weights, stretches, result, stream);
 }
 

@@ -66,8 +66,8 @@ template <typename From, typename To>
 void transpose(const Strided<From>& from, int64_t batch, To* to, cudaStream_t stream) {
   const int64_t rows = ceil_div(from.rows, kTile), columns = ceil_div(from.columns, kTile);
   if (batch * rows * columns > 0) {
-    transpose_kernel<<<batch * rows * columns, kTileThreads, 0, stream>>>(from, int(rows), int(columns), to);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    launch_kernel(transpose_kernel<From, To>, batch * rows * columns, kTileThreads, 0, stream, from,
+                  int(rows), int(columns), to);
   }
 }
 
@@ -119,8 +119,8 @@ void channels_to_last(const T* from, int64_t boxes, int64_t channels, int64_t bi
   if (shared > 48 * 1024) {
     transpose(Strided<T>{from, 0, bins * channels, bins, 1, 1, channels, bins}, boxes, to, stream);
   } else if (boxes * groups > 0) {
-    last_kernel<<<boxes * groups, kTileThreads, shared, stream>>>(from, channels, int(bins), int(groups), to);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    launch_kernel(last_kernel<T>, boxes * groups, kTileThreads, shared, stream, from, channels, int(bins),
+                  int(groups), to);
   }
 }
 
@@ -171,9 +171,8 @@ void channels_to_first(const T* from, int64_t boxes, int64_t channels, int64_t b
   if (shared > 48 * 1024) {
     transpose(Strided<T>{from, 0, bins * channels, channels, 1, 1, bins, channels}, boxes, to, stream);
   } else if (boxes * groups > 0) {
-    first_kernel<<<boxes * groups, kTileThreads, shared, stream>>>(from, channels, int(bins), int(groups),
-                                                                   to);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    launch_kernel(first_kernel<T>, boxes * groups, kTileThreads, shared, stream, from, channels, int(bins),
+                  int(groups), to);
   }
 }
 
@@ -195,8 +194,8 @@ __global__ void __launch_bounds__(kTileThreads)
 template <typename From, typename To>
 void sum_parts(const From* parts, int number, int64_t size, To* sum, cudaStream_t stream) {
   if (size > 0) {
-    sum_kernel<<<blocks_for(size, kTileThreads), kTileThreads, 0, stream>>>(parts, number, size, sum);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+    launch_kernel(sum_kernel<From, To>, blocks_for(size, kTileThreads), kTileThreads, 0, stream, parts,
+                  number, size, sum);
   }
 }
 

@@ -250,8 +250,8 @@ void launch_stencil(const Problem& p, bool transposed, const T* source, const T*
   const size_t bytes = 16 * block.x * stencil.count;
   const auto kernel = stencil_kernel<T>;
   const Launch launch = cut_rows(kernel, p.batch, kThreads / kWarp, bytes, 1, 1, walk);
-  kernel<<<launch.grid, block, launch.shared, stream>>>(walk, stencil, source, weight, bias, target);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, launch.grid, block, launch.shared, stream, walk, stencil, source, weight, bias,
+                target);
 }
 
 template <typename T, typename Allocate>
@@ -265,8 +265,7 @@ void launch_stencil_grad_weight(const Problem& p, const T* input, const T* grad,
   const int64_t places = launch.grid / walk.channel_blocks;
   float* partial = allocate(places * stencil.count * walk.channels);
   const dim3 grid(launch.grid, ceil_div(stencil.count, kGradWeightTaps));
-  kernel<<<grid, block, 0, stream>>>(walk, stencil, input, grad, partial);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, grid, block, 0, stream, walk, stencil, input, grad, partial);
   add_partials(partial, places, stencil.count, walk.channels, grad_weight, stream);
 }
 

@@ -206,8 +206,8 @@ void launch_toeplitz(Walk walk, int64_t batch, const T* input, const T* weight, 
   const auto kernel = toeplitz_kernel<T, K>;
   const Launch launch =
       cut_rows(kernel, batch, Toeplitz::warps, Toeplitz::shared_bytes, Chunk::rows, 1, walk);
-  kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, weight, bias, flipped, output);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, launch.grid, launch.block, launch.shared, stream, walk, input, weight, bias, flipped,
+                output);
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last
