@@ -36,6 +36,7 @@ ALLOWED = {
     },
     "api": {
         "config",
+        "config_reader",
         "build_data",
         "build_model",
         "build",

@@ -176,11 +176,14 @@ def read_text(path: str | Path, kind: str = "file", limit: int = _TEXT_LIMIT) ->
             ) from None
 
 
-def read_json(path: str | Path, kind: str = "file") -> Any:
-    """The content of a JSON file; errors name it."""
+def read_json(path: str | Path, kind: str = "file") -> dict[str, Any]:
+    """The object in a JSON file; errors name the file."""
     text = read_text(path, kind)
     with reading(path, kind):
-        return json.loads(text)
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise DataError(f"it holds a JSON {type(content).__name__}, expected an object")
+    return content
 
 
 def relative_name(name: str) -> str:
