@@ -12,8 +12,7 @@ from detector.utils.interrupts import quiet_interrupt
 
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.data.doom import render_doom
-    from detector.utils.command_line import run_command
-    from detector.utils.cores import usable_cores
+    from detector.utils.command_line import run_command, usable_cores
 
 
 def main() -> int:

@@ -16,9 +16,12 @@ from detector.engine.snapshots import list_snapshots
 from detector.evaluation.attention import load_attention
 from detector.evaluation.curves import read_curves
 from detector.evaluation.detections_file import load_detections
-from detector.evaluation.errors import confusion, count_fates, count_kinds, judge
+from detector.evaluation.errors import confusion, count_kinds, count_outcomes, judge
 from detector.evaluation.page.document import Section, document
-from detector.evaluation.page.figures_section import (
+from detector.evaluation.page.galleries import choose_galleries, galleries_section, unjudged_section
+from detector.evaluation.page.header import CARDS, cards, summary
+from detector.evaluation.page.images_section import images_section
+from detector.evaluation.page.metrics_sections import (
     classes_section,
     config_section,
     confusion_section,
@@ -26,9 +29,6 @@ from detector.evaluation.page.figures_section import (
     errors_section,
     precision_recall_section,
 )
-from detector.evaluation.page.galleries import choose_galleries, galleries_section, unjudged_section
-from detector.evaluation.page.header import CARDS, cards, summary
-from detector.evaluation.page.images_section import images_section
 from detector.evaluation.page.streams_section import streams_section
 from detector.evaluation.pictures import choose_images
 from detector.evaluation.report import MEANS
@@ -152,7 +152,7 @@ def results_sections(
     chosen = choose_galleries(judged, len(names), count)
     ap = [metrics["per_class"][name]["AP50"] for name in names]
     return kinds, [
-        errors_section(names, kinds, count_fates(judged, len(names))),
+        errors_section(names, kinds, count_outcomes(judged, len(names))),
         galleries_section(judged, names, lambda index: test_set.read_image(boxed[index]), chosen),
         images_section(judged, names, chosen.images),
         precision_recall_section(names, precision_recall(ordered, annotated, len(names)), ap),

@@ -18,8 +18,7 @@ from detector.data.batch_order import SeededBatches
 from detector.data.proposals import clean_proposals
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
 from detector.structures import Batch, ImageDataset, Sample, Views, boxes_to_rois
-from detector.utils.errors import UserError
-from detector.utils.workers import TIMED_OUT, worker_failure
+from detector.utils.errors import TIMED_OUT, UserError, worker_failure
 
 # Seconds without a batch after which worker processes count as hung, twice in a row. A batch takes about a
 # second, but a network drive may pause for minutes.

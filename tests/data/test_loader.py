@@ -12,8 +12,7 @@ from detector.data.loader import TestDataset, WeakDataset, _explain_errors, coll
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.structures import Sample
-from detector.utils.errors import DataError, UserError
-from detector.utils.workers import worker_failure
+from detector.utils.errors import DataError, UserError, worker_failure
 
 CLASSES = ("bird", "cat", "dog")
 

@@ -3,9 +3,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from detector.evaluation.errors import FATES, KINDS
+from detector.evaluation.errors import KINDS, OUTCOMES
 from detector.evaluation.page.charts import line_chart, moving_average, ticks
-from detector.evaluation.page.figures_section import curves_section, errors_section
+from detector.evaluation.page.metrics_sections import curves_section, errors_section
 
 NAN = float("nan")
 
@@ -59,16 +59,16 @@ def test_names_are_escaped():
     for text in (
         line_chart({"a": line}, x_name='<i>"', y_name="<i>"),
         curves_section({"<i>": line, "b": line}).body,
-        errors_section(["<i>", "b"], counts, counts[:, : len(FATES)]).body,
+        errors_section(["<i>", "b"], counts, counts[:, : len(OUTCOMES)]).body,
     ):
         assert "<i>" not in text
         assert "&lt;i&gt;" in text
 
 
 def test_bars_are_cut_in_proportion():
-    kinds, fates = np.zeros((2, len(KINDS)), dtype=int), np.zeros((2, len(FATES)), dtype=int)
+    kinds, outcomes = np.zeros((2, len(KINDS)), dtype=int), np.zeros((2, len(OUTCOMES)), dtype=int)
     kinds[0, KINDS.index("true positive")], kinds[0, KINDS.index("wrong class")] = 1, 3
-    bars = errors_section(["cat", "dog"], kinds, fates).body
+    bars = errors_section(["cat", "dog"], kinds, outcomes).body
     assert bars.count("width:25.00%") == 2  # of cat, and of all
     assert bars.count('class="k-wrong-class" style="width:75.00%" title="wrong class: 3"') == 2
     assert bars.count("width:") == 4

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from detector.evaluation.errors import FATES, KINDS
+from detector.evaluation.errors import KINDS, OUTCOMES
 from detector.evaluation.page.charts import line_chart
 from detector.evaluation.page.document import Section, render
 from detector.evaluation.report import HEADS, MEANS
@@ -78,15 +78,15 @@ def precision_recall_section(
     return Section("Precision and recall", render("precision_recall", classes=classes))
 
 
-def errors_section(class_names: Sequence[str], kinds: np.ndarray, fates: np.ndarray) -> Section:
-    """Error types of the counted detections, (C, len(KINDS)), and fates of objects, (C, len(FATES))."""
+def errors_section(class_names: Sequence[str], kinds: np.ndarray, outcomes: np.ndarray) -> Section:
+    """Error types of the counted detections, (C, len(KINDS)), and outcomes of objects, (C, len(OUTCOMES))."""
 
     def rows(counts: np.ndarray) -> dict[str, list[int]]:
         by_class = dict(zip(class_names, counts.tolist(), strict=True))
         return {"all": counts.sum(axis=0).tolist()} | by_class if len(class_names) > 1 else by_class
 
-    counts = {"detections": rows(kinds), "objects": rows(fates)}
-    return Section("Errors", render("errors", kinds=KINDS, fates=FATES, rules=_RULES, **counts))
+    counts = {"detections": rows(kinds), "objects": rows(outcomes)}
+    return Section("Errors", render("errors", kinds=KINDS, outcomes=OUTCOMES, rules=_RULES, **counts))
 
 
 def confusion_section(class_names: Sequence[str], counts: np.ndarray) -> Section:
