@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const int64_t box = blockIdx.x / groups, channel = int64_t(blockIdx.x % groups) * kTile;
   const int rows = min(int64_t(kTile), channels - channel), size = rows * bins;
   const T* data = from + (box * channels + channel) * bins;
-  const int whole = reinterpret_cast<uintptr_t>(data) % 16 == 0 ? size / V : 0;
+  const int whole = is_aligned(data) ? size / V : 0;
 #pragma unroll 4
   for (int i = threadIdx.x; i < whole; i += kTileThreads) {
     reinterpret_cast<uint4*>(tile)[i] = reinterpret_cast<const uint4*>(data)[i];
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const int64_t box = blockIdx.x / groups, channel = int64_t(blockIdx.x % groups) * kTile;
   const int rows = min(int64_t(kTile), channels - channel), size = rows * bins;
   const T* data = from + box * bins * channels + channel;
-  if (channels % W == 0 && reinterpret_cast<uintptr_t>(data) % (W * sizeof(T)) == 0) {
+  if (channels % W == 0 && is_aligned(data, W * sizeof(T))) {
 #pragma unroll 8
     for (int i = threadIdx.x; i < bins * (kTile / W); i += kTileThreads) {
       const int row = i % (kTile / W) * W, bin = i / (kTile / W);
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kTileThreads)
   }
   __syncthreads();
   T* output = to + (box * channels + channel) * bins;
-  const int whole = reinterpret_cast<uintptr_t>(output) % 16 == 0 ? size / V : 0;
+  const int whole = is_aligned(output) ? size / V : 0;
 #pragma unroll 4
   for (int i = threadIdx.x; i < whole; i += kTileThreads) {
     reinterpret_cast<uint4*>(output)[i] = reinterpret_cast<const uint4*>(tile)[i];
