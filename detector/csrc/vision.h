@@ -18,6 +18,9 @@
      "int max_centers, float top_share, float member_iou, float ignore_iou, " \
      "float ignore_cover, float cover_iou) " \
      "-> (Tensor, Tensor, Tensor, Tensor)") \
+  /* (3, H, W) each; color space, k and measures of each strategy -> boxes (R, 4) of each image */ \
+  OP(selective_search, \
+     "(Tensor[] images, int[] strategies, int min_size, int max_boxes, int seed) -> Tensor[]") \
   /* (N, 4), (N,), (N,) -> indices of the kept boxes, best first (K,) */ \
   OP(nms, "(Tensor boxes, Tensor scores, Tensor? idxs, float iou_threshold) -> Tensor") \
   /* (N, 4), (N,), (N,) -> whether each is kept (N,), their number () */ \
