@@ -1,4 +1,4 @@
-"""RoI pooling. Kernels: csrc/cpu/roi_pool.cpp, csrc/cuda/roi_pool.cu."""
+"""RoI pooling. Kernels: csrc/cpu/roi_pool.cpp, csrc/cuda/roi_pool."""
 
 import torch
 from torch import Tensor, nn

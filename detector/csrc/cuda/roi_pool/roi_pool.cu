@@ -1,12 +1,12 @@
 // RoI pooling on a GPU, without float atomics or host synchronization.
 #include <torch/csrc/stable/library.h>
 
-#include "../layout.h"
-#include "../roi_pool.h"
-#include "roi/gather.cuh"
-#include "roi_pool/backward.cuh"
-#include "roi_pool/forward.cuh"
-#include "roi_pool/maximum.cuh"
+#include "../../layout.h"
+#include "../../roi_pool.h"
+#include "../roi/gather.cuh"
+#include "backward.cuh"
+#include "forward.cuh"
+#include "maximum.cuh"
 
 namespace detector::roi_pool {
 namespace {
