@@ -92,7 +92,7 @@ def check_pixels(dataset: AnnotatedImages, threads: int, pictures: dict[bytes, l
     progress = tqdm(
         read_all(dataset, threads), total=len(dataset), desc=dataset.name, unit="image", disable=None
     )
-    for index, error, digest in progress:
+    for index, (error, digest) in enumerate(progress):
         if error is not None:
             unreadable[index] = error
         else:
