@@ -46,15 +46,16 @@ class ImageLabels(AnnotatedImages):
         columns = {name: column for column, name in enumerate(class_names)}
         sizes = _read_sizes(root, rows, mistakes)
         for row in rows:
-            for label in {*row.labels} - columns.keys():
+            for label in {*row.labels, *row.unknown} - columns.keys():
                 known = ", ".join(class_names)
                 hint = hint_nearest(label, class_names)
                 mistakes.add(row.line, f"unknown label {label!r}{hint}; known are {known}")
         mistakes.check()
         boxes = [(index, box) for index, row in enumerate(rows) for box in row.boxes or ()]
-        labels = np.zeros((len(rows), len(class_names)), dtype=bool)
+        labels, unknown = np.zeros((2, len(rows), len(class_names)), dtype=bool)
         for index, row in enumerate(rows):
             labels[index, [columns[label] for label in row.labels]] = True
+            unknown[index, [columns[label] for label in row.unknown]] = True
         super().__init__(
             f"{root.name}_{split}",
             class_names,
@@ -70,6 +71,7 @@ class ImageLabels(AnnotatedImages):
                 areas=np.full(len(boxes), np.nan),
             ),
             labels=labels,
+            unknown=unknown,
             boxed=np.array([row.boxes is not None for row in rows]),
             apply_orientation=True,
             describe=lambda m: (
