@@ -20,7 +20,7 @@ JSON lines, an object a line; "boxes", half-open x1, y1, x2, y2 in pixels, only 
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -69,25 +69,6 @@ class Mistakes:
         raise DataError("\n".join(lines[:_MOST_SHOWN]) + more)
 
 
-def find_table(root: str | Path, split: str) -> Path:
-    """ROOT/SPLIT.csv or ROOT/SPLIT.jsonl.
-
-    Raises:
-        FileNotFoundError: there is neither.
-        DataError: there are both.
-    """
-    paths = [Path(root, f"{split}{suffix}") for suffix in (".csv", ".jsonl")]
-    there = [path for path in paths if path.is_file()]
-    if len(there) == 2:
-        raise DataError(f"there are {paths[0]} and {paths[1]}: keep the one that is meant")
-    if not there:
-        known = sorted(path.name for pattern in ("*.csv", "*.jsonl") for path in Path(root).glob(pattern))
-        raise FileNotFoundError(
-            f"neither {paths[0]} nor {paths[1]} exists; the tables there are: {', '.join(known) or 'none'}"
-        )
-    return there[0]
-
-
 def read_table(path: Path) -> tuple[list[Row], Mistakes]:
     """The rows of a table that can be read, and what is wrong with the others; see the top of this file.
 
@@ -110,28 +91,6 @@ def picture_name(file: str) -> str:
     """
     path = Path(file)
     return relative_name(path.relative_to(path.anchor).as_posix() if path.is_absolute() else file)
-
-
-def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
-    """The labels that occur, in the order of the alphabet; those that differ only in capitals are mistakes.
-
-    Raises:
-        DataError: there is none.
-    """
-    lines: dict[str, int] = {}
-    for row in rows:
-        for label in row.labels:
-            lines.setdefault(label, row.line)
-    spellings: dict[str, str] = {}
-    for label, line in lines.items():
-        other = spellings.setdefault(label.casefold(), label)
-        if other != label:
-            mistakes.add(
-                line, f"label {label!r} differs from {other!r} of line {lines[other]} only in capitals"
-            )
-    if not lines and not mistakes.found:
-        raise DataError(f"{mistakes.path} has no label")
-    return tuple(sorted(lines))
 
 
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:

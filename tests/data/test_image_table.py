@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.data.image_table import LabeledBox, find_table, list_labels, picture_name, read_table
+from detector.data.image_labels import find_table, list_labels
+from detector.data.image_table import LabeledBox, picture_name, read_table
 from detector.utils.errors import DataError
 
 BOX = '{"file": "a.jpg", "boxes": [{"label": "cat", "box": [1, 2, 3, %s]}]}'
