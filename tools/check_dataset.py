@@ -60,7 +60,9 @@ def run(config_file: str, overrides: Sequence[str]) -> None:
         check_truth(dataset, cfg.PROPOSALS.MIN_SIZE)
         print(f"\n{class_table(dataset, overlaps)}\n")
         if dataset is train_set:
-            for line in doubtful_classes(dataset.name, dataset.images_per_class(), len(dataset)):
+            for line in doubtful_classes(
+                dataset.name, dataset.images_per_class(), len(dataset), dataset.images_without_class()
+            ):
                 print(f"warning    {line}")
         if counts:
             low, median, high = min(counts), statistics.median(counts), max(counts)
@@ -92,7 +94,7 @@ def check_pixels(dataset: AnnotatedImages, threads: int, pictures: dict[bytes, l
     progress = tqdm(
         read_all(dataset, threads), total=len(dataset), desc=dataset.name, unit="image", disable=None
     )
-    for index, error, digest in progress:
+    for index, (error, digest) in enumerate(progress):
         if error is not None:
             unreadable[index] = error
         else:

@@ -17,7 +17,6 @@ _SAME = 0.95  # IoU of two boxes of a class: more is the same object twice
 class Pixels(NamedTuple):
     """What reading an image said."""
 
-    index: int
     error: str | None  # why it cannot be read
     digest: bytes  # the same for images of the same pixels
 
@@ -29,9 +28,9 @@ def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
         try:
             image = source.read_image(index)
         except (OSError, ValueError) as error:
-            return Pixels(index, str(error), b"")
+            return Pixels(str(error), b"")
         content = repr(tuple(image.shape)).encode() + image.numpy().tobytes()
-        return Pixels(index, None, hashlib.sha1(content, usedforsecurity=False).digest())
+        return Pixels(None, hashlib.sha1(content, usedforsecurity=False).digest())
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         yield from pool.map(read, range(len(source.image_ids)))

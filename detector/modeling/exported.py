@@ -70,8 +70,10 @@ def _with_open_sizes(model: nn.Module) -> nn.Module:
     model = copy.deepcopy(model).eval()
     for module in list(model.modules()):
         for name, child in module.named_children():
-            # By its name: timm need not be there.
-            if type(child).__name__ == "Conv2dSame" and min(child.kernel_size) >= max(child.stride):
+            # Recognized by name, since timm need not be installed.
+            if not isinstance(child, nn.Conv2d) or type(child).__name__ != "Conv2dSame":
+                continue
+            if min(child.kernel_size) >= max(child.stride):
                 setattr(module, name, SamePadding(child))
     return model
 

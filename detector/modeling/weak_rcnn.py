@@ -1,12 +1,13 @@
 """The detector: backbone, RoI features, head."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from detector.modeling.box_features import BoxFeatures
 from detector.modeling.head import HeadOutputs
 
 
@@ -25,7 +26,7 @@ class WeakRCNN(nn.Module):
     def __init__(
         self,
         backbone: nn.Module,
-        box_features: nn.Module,
+        box_features: BoxFeatures,
         head: nn.Module,
         image_head: nn.Module | None = None,
         regression: nn.Module | None = None,
@@ -78,3 +79,17 @@ class WeakRCNN(nn.Module):
         if self.recompute_backbone and torch.is_grad_enabled():
             return checkpoint(self.backbone, images, use_reentrant=False)
         return self.backbone(images)
+
+
+def compile_model(model: WeakRCNN, backend: str | Callable = "inductor") -> None:
+    """Compile the backbone and the fully connected layers at their first call; state_dict keys are unchanged.
+
+    Image sizes and numbers of proposals are symbolic, so a new size does not recompile. There is one
+    compilation for training and one for testing, and one for a single image and one for several (for each
+    number of images if VGG16 runs them one by one). The other parts are not compiled: our ops are compiled
+    already, and the head splits proposals by `counts`, which are values on the host.
+    """
+    # torch.compile specializes sizes of 1, and features of some sizes, beyond the default limit.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 16)
+    model.backbone.compile(dynamic=True, backend=backend)
+    model.box_features.layers.compile(dynamic=True, backend=backend)

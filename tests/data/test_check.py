@@ -17,7 +17,6 @@ class Pictures:
 def test_every_image_is_read_whatever_the_others_are():
     for threads in (0, 1, 3):
         a, b, c, d = read_all(Pictures(), threads)
-        assert (a.index, b.index, c.index, d.index) == (0, 1, 2, 3)
         assert b.error == "image b cannot be read"
         assert a.error is c.error is d.error is None
         assert a.digest == c.digest != d.digest  # the same bytes, but another shape

@@ -10,10 +10,10 @@
 //   68, 72, 74 and 69 % in float16, where packs travel as words (0.197 ms instead of 0.230).
 #include <torch/csrc/stable/library.h>
 
-#include "launch.cuh"
-#include "upsample_bilinear2d/doubled.cuh"
-#include "upsample_bilinear2d/nchw.cuh"
-#include "upsample_bilinear2d/nhwc.cuh"
+#include "../launch.cuh"
+#include "doubled.cuh"
+#include "nchw.cuh"
+#include "nhwc.cuh"
 
 namespace detector::upsample_bilinear2d {
 namespace {

@@ -4,8 +4,8 @@
 // benchmarks/cases/trilinear_interpolate.py says what else was tried.
 #include <torch/csrc/stable/library.h>
 
-#include "trilinear_interpolate/few_channels.cuh"
-#include "trilinear_interpolate/many_channels.cuh"
+#include "few_channels.cuh"
+#include "many_channels.cuh"
 
 namespace detector::trilinear_interpolate {
 namespace {
