@@ -62,9 +62,10 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
     Classes that cannot be learned and labels that are probably misspelt are logged as warnings. `stride` is
     the backbone's.
     """
-    for line in doubtful_classes(dataset.name, dataset.images_per_class(), len(dataset)):
+    counts = dataset.images_per_class(), len(dataset), dataset.images_without_class()
+    for line in doubtful_classes(dataset.name, *counts):
         logger.warning("warning: %s", line)
-    inputs = cfg.INPUT
+    inputs, threshold = cfg.INPUT, cfg.SOLVER.REPEAT_THRESHOLD
     transform = TrainTransform(
         sizes=inputs.TRAIN_SIZES,
         side=inputs.SIDE,
@@ -90,6 +91,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         world_size=world_size(),
         sort_window=cfg.SOLVER.SORT_WINDOW,
         pad_multiple=inputs.PAD_MULTIPLE,
+        repeats=dataset.repeat_factors(threshold) if threshold else None,
     )
 
 

@@ -60,7 +60,9 @@ def run(config_file: str, overrides: Sequence[str]) -> None:
         check_truth(dataset, cfg.PROPOSALS.MIN_SIZE)
         print(f"\n{class_table(dataset, overlaps)}\n")
         if dataset is train_set:
-            for line in doubtful_classes(dataset.name, dataset.images_per_class(), len(dataset)):
+            for line in doubtful_classes(
+                dataset.name, dataset.images_per_class(), len(dataset), dataset.images_without_class()
+            ):
                 print(f"warning    {line}")
         if counts:
             low, median, high = min(counts), statistics.median(counts), max(counts)

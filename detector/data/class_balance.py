@@ -1,13 +1,38 @@
-"""What makes the classes of a data set hard or impossible to learn from image labels."""
+"""Classes that are hard or impossible to learn from image labels, and how often to draw rare ones."""
 
 from collections.abc import Mapping
 from itertools import combinations
+
+import numpy as np
 
 _RARE = 4  # a class with so many times fewer images than one of nearly the same name is probably misspelt
 _MOST_SHOWN = 10  # classes of a line, and pairs of classes
 
 
-def doubtful_classes(name: str, images_per_class: Mapping[str, int], num_images: int) -> list[str]:
+def repeat_factors(labels: np.ndarray, threshold: float) -> np.ndarray:
+    """How often to draw each image while others are drawn once (LVIS, Gupta et al., arXiv 1908.03195, A.1).
+
+    A class that the share f < `threshold` of the images shows has the factor sqrt(threshold / f), others 1;
+    an image has the largest factor of its classes.
+
+    Args:
+        labels: (N, C) bool.
+        threshold: in [0, 1]; 0: all factors are 1.
+
+    Returns:
+        (N,) float64, at least 1.
+    """
+    shares = np.maximum(labels.mean(axis=0), 1 / len(labels))  # (C,); no image has a class that none shows
+    factors = np.maximum(1, np.sqrt(threshold / shares))
+    return np.where(labels, factors, 1.0).max(axis=1, initial=1.0)
+
+
+def doubtful_classes(
+    name: str,
+    images_per_class: Mapping[str, int],
+    num_images: int,
+    images_without_class: Mapping[str, int] | None = None,
+) -> list[str]:
     """One line for each kind of problem, with the classes it concerns and what to do; usually none.
 
     A class that no image shows, or every image, cannot be learned: image labels then say nothing about where
@@ -17,6 +42,7 @@ def doubtful_classes(name: str, images_per_class: Mapping[str, int], num_images:
         name: what the lines call the data set.
         images_per_class: the number of images that show each class.
         num_images: the number of images of the data set.
+        images_without_class: the number of images that are known not to show each class; None: all others.
     """
     lines = []
     counts = images_per_class
@@ -24,6 +50,13 @@ def doubtful_classes(name: str, images_per_class: Mapping[str, int], num_images:
         lines.append(
             f"{name}: no image shows {_listed(absent)}, which cannot be learned: add images that do, or "
             "leave the class out of DATASETS.CLASSES"
+        )
+    absent_in = images_without_class or {each: num_images - counts[each] for each in counts}
+    hidden = [each for each in counts if 0 < counts[each] < num_images and absent_in[each] == 0]
+    if hidden:
+        lines.append(
+            f"{name}: no image is known not to show {_listed(hidden)}, which cannot be learned: where the "
+            "label is not there, it is unknown; label some of these images"
         )
     if everywhere := [each for each in counts if 0 < counts[each] == num_images]:
         lines.append(

@@ -119,6 +119,7 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
     for image, sample, (of_height, of_width) in zip(images, samples, sizes, strict=True):
         image[:, :of_height, :of_width] = sample.image
     pixels = [sample.pixel for sample in samples if sample.pixel is not None]
+    unknown = [sample.unknown for sample in samples if sample.unknown is not None]
     return Batch(
         images=images,
         rois=boxes_to_rois([sample.proposals for sample in samples]),  # (sum R, 5)
@@ -127,6 +128,7 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
         image_ids=tuple(sample.image_id for sample in samples),
         sizes=torch.tensor(sizes),  # (B, 2)
         pixels=torch.tensor(pixels) if pixels else None,  # (B, 2)
+        unknown=torch.stack(unknown) if unknown else None,  # (B, C)
     )
 
 
@@ -141,6 +143,7 @@ def train_loader(
     world_size: int = 1,
     sort_window: int = 1,
     pad_multiple: int = 1,
+    repeats: Sequence[float] | None = None,
 ) -> DataLoader:
     """Endless batches (:class:`Batch`), the same for any number of `workers`.
 
@@ -150,6 +153,7 @@ def train_loader(
         workers: processes that read images; 0: this process reads.
         sort_window: batches among which images are sorted by shape, to pad less; 1: none are.
         pad_multiple: pixels; the sides of the padded images are multiples of it.
+        repeats: of :class:`SeededBatches`.
     """
     batches = SeededBatches(
         len(dataset),
@@ -160,6 +164,7 @@ def train_loader(
         world_size=world_size,
         window=sort_window,
         shape=dataset.shape,
+        repeats=repeats,
     )
     return WorkerLoader(
         dataset,
@@ -183,7 +188,8 @@ def _read_sample(
 ) -> Sample:
     image_id = source.image_ids[index]
     boxes = clean_proposals(proposals[image_id], min_size=min_size, stride=1, max_count=max_count)
-    return Sample(source.read_image(index), boxes, source.labels(index), image_id)
+    labels, unknown = source.labels(index), source.unknown(index)
+    return Sample(source.read_image(index), boxes, labels, image_id, unknown=unknown)
 
 
 class WorkerLoader(DataLoader):

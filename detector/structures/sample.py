@@ -48,6 +48,7 @@ class Sample(_Comparable):
     # Width and height of a pixel of the image as read in pixels of `image`, if RoI pooling is to get
     # inclusive corners; None: it gets half-open ones.
     pixel: tuple[float, float] | None = None
+    unknown: Tensor | None = None  # (C,) bool, classes that may be shown or not; None: all labels are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,7 @@ class Batch(_Comparable):
     # (B, 2) int64, (height, width) of each image without its padding; default: there is none
     sizes: Tensor = None  # type: ignore[assignment]
     pixels: Tensor | None = None  # (B, 2) float32, `pixel` of the samples
+    unknown: Tensor | None = None  # (B, C) bool, the classes without a label; None: all labels are known
 
     def __post_init__(self) -> None:
         if self.sizes is None:
@@ -98,7 +100,8 @@ class Batch(_Comparable):
     def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         tensors = function(self.images), function(self.rois), function(self.labels)
         pixels = None if self.pixels is None else function(self.pixels)
-        return Batch(*tensors, self.counts, self.image_ids, function(self.sizes), pixels)
+        unknown = None if self.unknown is None else function(self.unknown)
+        return Batch(*tensors, self.counts, self.image_ids, function(self.sizes), pixels, unknown)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +203,10 @@ class ImageDataset(Protocol):
 
     def labels(self, index: int) -> Tensor:
         """Image-level labels (C,), float32: 1 if the image shows the class, else 0."""
+        ...
+
+    def unknown(self, index: int) -> Tensor | None:
+        """(C,) bool: classes of which nobody knows whether the image shows them; None if all are known."""
         ...
 
     def annotation(self, index: int) -> Annotation | None:

@@ -46,6 +46,26 @@ def test_seeds_give_different_orders_and_draws():
     assert not {draw for _, draw in one} & {draw for _, draw in other}
 
 
+def test_images_with_repeats_are_drawn_as_often_on_average():
+    repeats = [1.0, 2.5, 1.0, 1.25, 3.0]  # 8.75, so epochs of 9
+    batches = islice(SeededBatches(5, 3, seed=3, repeats=repeats), 3 * 200)
+    drawn = [index for batch in batches for index, _ in batch]
+    epochs = [Counter(drawn[start : start + 9]) for start in range(0, len(drawn), 9)]
+    for image, factor in enumerate(repeats):
+        counts = [epoch[image] for epoch in epochs]
+        assert max(counts) - min(counts) <= 1
+        assert sum(counts) / len(counts) == pytest.approx(factor * 9 / 8.75, rel=0.05)
+    assert len({tuple(drawn[start : start + 9]) for start in range(0, 90, 9)}) == 10
+    later = islice(SeededBatches(5, 3, seed=3, start=7, repeats=repeats), 1)
+    assert [index for index, _ in next(later)] == drawn[21:24]
+
+
+def test_repeats_of_one_change_nothing():
+    plain, ones = (SeededBatches(5, 2, seed=3, repeats=each) for each in (None, [1.0] * 5))
+    images = [[sorted(i for b in islice(each, 5) for i, _ in b)] for each in (plain, ones)]
+    assert images[0] == images[1]
+
+
 def test_no_images():
     with pytest.raises(ValueError, match="there are no images"):
         SeededBatches(0, 2, seed=0)

@@ -1,8 +1,9 @@
 """Classes that cannot be learned, and labels that are probably misspelt."""
 
+import numpy as np
 import pytest
 
-from detector.data.class_balance import doubtful_classes, one_edit_apart
+from detector.data.class_balance import doubtful_classes, one_edit_apart, repeat_factors
 
 
 def test_a_sound_set_is_passed_without_a_word():
@@ -55,6 +56,21 @@ def test_a_label_that_is_nearly_another_is_named(rare, frequent):
 def test_one_edit(first, second, expected):
     assert one_edit_apart(first, second) is expected
     assert one_edit_apart(second, first) is expected
+
+
+def test_a_class_that_is_nowhere_known_to_be_absent():
+    counts = {"cat": 4, "dog": 4}
+    (line,) = doubtful_classes("set", counts, 9, {"cat": 0, "dog": 3})
+    assert "known not to show 'cat'" in line
+
+
+def test_repeat_factors_of_images():
+    labels = np.zeros((100, 3), dtype=bool)
+    labels[:50, 0] = labels[49:53, 1] = True  # half of the images, and 4 of them
+    factors = repeat_factors(labels, 0.16)
+    assert factors[49:53] == pytest.approx([2.0] * 4)  # sqrt(0.16 / 0.04)
+    assert (np.delete(factors, range(49, 53)) == 1).all()
+    assert (repeat_factors(labels, 0.0) == 1).all()
 
 
 def test_many_classes_are_not_all_listed():

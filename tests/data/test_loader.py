@@ -140,6 +140,14 @@ def test_collate_pads_right_and_bottom():
     assert batch.sizes.tolist() == [[18, 20], [17, 24], [2, 2]]
 
 
+def test_collate_keeps_the_unknown_classes():
+    assert collate([white(2, 2, 1), white(2, 2, 1)]).unknown is None
+    samples = [
+        replace(white(2, 2, 1), unknown=torch.tensor(each)) for each in ([True, False], [False, False])
+    ]
+    assert collate(samples).to("cpu").unknown.tolist() == [[True, False], [False, False]]
+
+
 @pytest.mark.parametrize(("multiple", "padded"), [(1, (16, 40)), (8, (16, 40)), (32, (32, 64))])
 def test_a_mere_line_is_padded_to_what_networks_need_and_to_a_multiple(multiple, padded):
     assert collate([white(1, 40, 1)], multiple).images.shape[2:] == padded
