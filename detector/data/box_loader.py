@@ -41,7 +41,7 @@ class BoxBatch:
 
 
 class BoxDataset(Dataset):
-    """`dataset[index, draw]` is (image, target, image id) of image `index`, flipped at random (seed `draw`)."""
+    """`dataset[index, draw]` is image `index`, its target and its id; `draw` seeds the random flip."""
 
     def __init__(self, source: ImageDataset, *, flip: bool):
         self.source, self.flip = source, flip
