@@ -7,8 +7,9 @@ from torch.utils.data import DataLoader, Subset
 from yacs.config import CfgNode
 
 from detector.data.annotated import AnnotatedImages
+from detector.data.batch_order import repeat_factors
 from detector.data.box_loader import BoxDataset, box_loader
-from detector.data.class_balance import doubtful_classes
+from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
 from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
@@ -91,7 +92,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         world_size=world_size(),
         sort_window=cfg.SOLVER.SORT_WINDOW,
         pad_multiple=inputs.PAD_MULTIPLE,
-        repeats=dataset.repeat_factors(threshold) if threshold else None,
+        repeats=repeat_factors(dataset.all_labels(), threshold) if threshold else None,
     )
 
 

@@ -25,8 +25,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.build_data import build_dataset, build_proposals, name_classes
     from detector.config import load_cfg
     from detector.data.annotated import AnnotatedImages
-    from detector.data.check import odd_boxes, read_all
-    from detector.data.class_balance import doubtful_classes
+    from detector.data.check import doubtful_classes, odd_boxes, read_all
     from detector.data.proposals import Proposals, clean_proposals
     from detector.evaluation.coverage import best_overlaps, recall
     from detector.evaluation.samples import choose_samples, write_samples

@@ -1,8 +1,8 @@
 // The dispatch header: every op of detector._C, once, by name and schema. A comment gives the shapes.
 //
 // vision.cpp turns this list into the library `detector` and into the Python module, so detector._C.NAME and
-// torch.ops.detector.NAME are one op. cpu/OP.cpp and cuda/OP.cu register the kernels, or OP/OP.cpp and OP/OP.cu
-// where an op has a folder; the README.md there says which kernel runs when.
+// torch.ops.detector.NAME are one op. cpu/OP.cpp and cuda/OP.cu register the kernels, or OP/OP.cpp and
+// OP/OP.cu where an op has a folder; the README.md there says which kernel runs when.
 #pragma once
 
 // clang-format off

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.class_balance import repeat_factors
 from detector.data.images import read_image
 from detector.structures import Annotation
 from detector.utils.errors import DataError
@@ -147,9 +146,9 @@ class AnnotatedImages:
         absent = ~self._labels if self._unknown is None else ~(self._labels | self._unknown)
         return dict(zip(self.class_names, absent.sum(axis=0).tolist(), strict=True))
 
-    def repeat_factors(self, threshold: float) -> np.ndarray:
-        """See :func:`detector.data.class_balance.repeat_factors`."""
-        return repeat_factors(self._labels, threshold)
+    def all_labels(self) -> np.ndarray:
+        """(N, C) bool: whether the image shows the class."""
+        return self._labels
 
     def annotation(self, index: int) -> Annotation | None:
         """The true boxes, or None where nobody drew any."""

@@ -11,6 +11,24 @@ from detector.utils.errors import DataError
 _Entry = tuple[int, int]  # index of an image, draw
 
 
+def repeat_factors(labels: np.ndarray, threshold: float) -> np.ndarray:
+    """How often to draw each image while others are drawn once (LVIS, Gupta et al., arXiv 1908.03195, A.1).
+
+    A class that the share f < `threshold` of the images shows has the factor sqrt(threshold / f), others 1;
+    an image has the largest factor of its classes.
+
+    Args:
+        labels: (N, C) bool.
+        threshold: in [0, 1]; 0: all factors are 1.
+
+    Returns:
+        (N,) float64, at least 1.
+    """
+    shares = np.maximum(labels.mean(axis=0), 1 / len(labels))  # (C,); no image has a class that none shows
+    factors = np.maximum(1, np.sqrt(threshold / shares))
+    return np.where(labels, factors, 1.0).max(axis=1, initial=1.0)
+
+
 class SeededBatches:
     """Endless batches of (index, draw): every image once per epoch, in an order made from (seed, epoch).
 

@@ -1,9 +1,10 @@
 from collections import Counter
 from itertools import chain, islice
 
+import numpy as np
 import pytest
 
-from detector.data.batch_order import SeededBatches
+from detector.data.batch_order import SeededBatches, repeat_factors
 
 
 @pytest.mark.parametrize("images_per_batch", [1, 2, 3, 7])
@@ -91,3 +92,12 @@ def test_sorted_batches_hold_the_same_entries_in_like_shapes():
     assert padded(sorted_) < 0.85 * padded(drawn)
     assert drawn != sorted_
     assert batches(11, 13, 8) == sorted_[11:]
+
+
+def test_repeat_factors_of_images():
+    labels = np.zeros((100, 3), dtype=bool)
+    labels[:50, 0] = labels[49:53, 1] = True  # half of the images, and 4 of them
+    factors = repeat_factors(labels, 0.16)
+    assert factors[49:53] == pytest.approx([2.0] * 4)  # sqrt(0.16 / 0.04)
+    assert (np.delete(factors, range(49, 53)) == 1).all()
+    assert (repeat_factors(labels, 0.0) == 1).all()

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from detector.data.batch_order import SeededBatches
-from detector.data.loader import TestDataset, WeakDataset, _explain_errors, collate, test_loader, train_loader
+from detector.data.loader import TestDataset, WeakDataset, collate, test_loader, train_loader
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
+from detector.data.worker_loader import _explain_errors
 from detector.structures import Sample
 from detector.utils.errors import DataError, UserError, worker_failure
 
@@ -235,7 +236,7 @@ def test_a_killed_worker_is_an_error_of_the_user():
 
 
 def test_a_stopped_worker_is_an_error_after_a_time(monkeypatch):
-    monkeypatch.setattr("detector.data.loader._WORKER_TIMEOUT", 1)
+    monkeypatch.setattr("detector.data.worker_loader._WORKER_TIMEOUT", 1)
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     earlier = set(multiprocessing.active_children())  # of other tests
     with pytest.raises(UserError, match=r"timed out after 1 seconds.*DATASETS\.WORKERS 0"):

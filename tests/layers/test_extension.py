@@ -102,6 +102,17 @@ def test_cuda_kernels_are_built_for_a_gpu_or_on_request(machine) -> None:
         assert "\n" not in recipe.note
 
 
+@pytest.mark.parametrize(("toolkit", "compresses"), [("12.6", False), ("12.8", True), ("13.0", True)])
+def test_options_that_an_older_nvcc_lacks(
+    machine, monkeypatch: pytest.MonkeyPatch, toolkit: str, compresses: bool
+) -> None:
+    machine(False, toolkit, toolkit, force="1")
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
+    assert ("--compress-mode=size" in _extension.recipe().nvcc_flags) == compresses
+    assert os.environ["TORCH_CUDA_ARCH_LIST"].startswith("7.5;8.0;8.6;9.0")
+    assert ("12.0" in os.environ["TORCH_CUDA_ARCH_LIST"]) == compresses
+
+
 def test_no_toolkit_is_needed_without_a_gpu(machine) -> None:
     machine(False, toolkit=None, torch_cuda=None)
     assert _extension.recipe().cuda_home is None
