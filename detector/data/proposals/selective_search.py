@@ -1,48 +1,31 @@
-"""Selective search, through OpenCV's contrib module ximgproc.
+"""Selective search of an image of any size, on a reduced copy."""
 
-Uijlings et al., Selective Search for Object Recognition, IJCV 2013: the image is cut into small regions of
-even color, neighbors are merged by likeness of color, texture, size and fill, and the box of every region
-on the way is a proposal.
-
-`python -m detector.data.proposals.selective_search` says whether it can be had here, and if not, how.
-"""
-
-import importlib.metadata
-import sys
 from typing import Literal
 
-import cv2
 import numpy as np
+import torch
+from torchvision.transforms.functional import InterpolationMode, resize
 
-from detector.utils.errors import DataError, MissingPackage
+from detector.layers.selective_search import FAST, QUALITY, selective_search
+from detector.utils.errors import DataError
 
 Mode = Literal["fast", "quality"]
 
-OPENCV_PACKAGES = (
-    "opencv-python",
-    "opencv-python-headless",
-    "opencv-contrib-python",
-    "opencv-contrib-python-headless",  # the one to have: no libGL needed
-)
 
+def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300) -> np.ndarray:
+    """Proposals (R, 4) float32 of an image, half-open xyxy in its pixels, best first, no two the same.
 
-def selective_search(image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300) -> np.ndarray:
-    """Proposals (R, 4) float32, half-open xyxy in pixels of `image`, largest first, no two the same.
-
-    The same image gives the same boxes, whatever was searched before and however OpenCV's random numbers are
-    seeded: it draws some, for an order that is not kept. An image of even color gives one box.
+    The same image gives the same boxes on every machine. An image of even color gives one box.
 
     Args:
         image: (H, W, 3) uint8 RGB.
-        mode: "quality" searches more color spaces and scales than "fast": 3 times the boxes and the time.
-        longest_side: larger images are searched on a copy reduced to so many pixels. Time and the number of
-            boxes grow with the pixels, the share of objects found hardly does.
+        mode: "quality" searches twice the segmentations of "fast", in twice the time.
+        longest_side: larger images are searched on a copy reduced to so many pixels. Time and number of boxes
+            grow with the pixels, the share of objects found hardly does.
 
     Raises:
-        ValueError: another type, shape or mode.
-        ImportError: OpenCV without ximgproc; says how to mend it.
+        DataError: another dtype, shape or mode.
     """
-    require_ximgproc()
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
         raise DataError(f"image must be uint8 (H, W, 3) and not empty, not {image.dtype} {image.shape}")
     if mode not in ("fast", "quality"):
@@ -50,52 +33,11 @@ def selective_search(image: np.ndarray, *, mode: Mode = "quality", longest_side:
     if longest_side < 1:
         raise DataError(f"longest_side must be at least 1 pixel, not {longest_side}")
     height, width = image.shape[:2]
-    shrink = min(1.0, longest_side / max(height, width))
-    reduced_size = max(1, round(width * shrink)), max(1, round(height * shrink))
-    reduced = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), reduced_size, interpolation=cv2.INTER_AREA)
-
-    search = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
-    search.setBaseImage(reduced)
-    if mode == "fast":
-        search.switchToSelectiveSearchFast()
-    else:
-        search.switchToSelectiveSearchQuality()
-    x, y, w, h = np.asarray(search.process()).T  # (R,) each, in pixels of the copy
-    corners = np.stack([x, y, x + w, y + h], axis=1)  # (R, 4)
-    # OpenCV's order hangs on the C library's rand(), so on whatever ran before: it is not kept.
-    corners = np.unique(corners, axis=0)
-    areas = (corners[:, 2:] - corners[:, :2]).prod(axis=1)
-    corners = corners[np.argsort(-areas, kind="stable")]
-    scale = np.array([width / reduced_size[0], height / reduced_size[1]] * 2)
-    limits = np.array([width, height] * 2)
-    return np.minimum(corners * scale, limits).astype(np.float32)
-
-
-def require_ximgproc() -> None:
-    """ImportError that says how to mend the installation when OpenCV lacks selective search."""
-    if hasattr(cv2, "ximgproc") and hasattr(cv2.ximgproc, "segmentation"):
-        return
-    found = " ".join(name for name in OPENCV_PACKAGES if is_installed(name))
-    raise MissingPackage(
-        f"OpenCV {cv2.__version__} here has no cv2.ximgproc.segmentation, which selective search needs.\n"
-        f"OpenCV's packages overwrite each other's files; installed: {found or 'none that pip knows'}.\n"
-        f"Mend it with:\n"
-        f"  pip uninstall -y {found or ' '.join(OPENCV_PACKAGES)}\n"
-        f"  pip install {OPENCV_PACKAGES[-1]}"
-    )
-
-
-def is_installed(distribution: str) -> bool:
-    try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-if __name__ == "__main__":
-    try:
-        require_ximgproc()
-    except ImportError as error:
-        sys.exit(str(error))
-    print(f"OpenCV {cv2.__version__} has selective search")
+    reduced = torch.from_numpy(image).permute(2, 0, 1)  # (3, H, W)
+    shrink = longest_side / max(height, width)
+    if shrink < 1:
+        size = [max(1, round(height * shrink)), max(1, round(width * shrink))]
+        reduced = resize(reduced, size, InterpolationMode.BILINEAR, antialias=True)
+    [boxes] = selective_search([reduced], FAST if mode == "fast" else QUALITY)
+    scale = np.array([width / reduced.shape[2], height / reduced.shape[1]] * 2)
+    return (boxes.numpy() * scale).clip(max=[width, height] * 2).astype(np.float32)

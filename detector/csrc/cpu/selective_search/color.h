@@ -19,8 +19,7 @@ struct Image {
   int64_t height, width;
   std::vector<uint8_t> values;
 
-  Image(int64_t height, int64_t width)
-      : height(height), width(width), values(kPlanes * height * width) {}
+  Image(int64_t height, int64_t width) : height(height), width(width), values(kPlanes * height * width) {}
   int64_t pixels() const { return height * width; }
   const uint8_t* plane(int64_t i) const { return values.data() + i * pixels(); }
   uint8_t* plane(int64_t i) { return values.data() + i * pixels(); }

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "color.h"
 #include "../multiversion.h"
+#include "color.h"
 #include "segmentation.h"
 
 namespace detector::selective_search {
@@ -92,8 +92,8 @@ class Regions {
 
   const std::vector<PixelBox>& boxes() const { return boxes_; }
 
-  // Merges the two most similar neighbors until none are left, ties by smaller numbers; the merged region gets
-  // the next number. Returns the number of all regions, 2 n - 1 for n.
+  // Merges the two most similar neighbors until none are left, ties by smaller numbers; the merged region
+  // gets the next number. Returns the number of all regions, 2 n - 1 for n.
   int64_t group(const std::vector<std::pair<int32_t, int32_t>>& neighbors, int64_t measures) {
     std::vector<std::vector<int32_t>> adjacent(2 * num_);
     std::vector<Pair> heap;

@@ -1,4 +1,5 @@
-// Graph-based segmentation: Felzenszwalb and Huttenlocher, Efficient Graph-Based Image Segmentation, IJCV 2004.
+// Graph-based segmentation: Felzenszwalb and Huttenlocher, Efficient Graph-Based Image Segmentation, IJCV
+// 2004.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,8 @@
 
 namespace detector::selective_search {
 
-// The edges between neighboring pixels, sorted by weight: by the distance of the smoothed colors, rounded down
-// to sixteenths of a gray level. Equal weights are sorted by direction, then by pixel.
+// The edges between neighboring pixels, sorted by weight: by the distance of the smoothed colors, rounded
+// down to sixteenths of a gray level. Equal weights are sorted by direction, then by pixel.
 struct PixelGraph {
   static constexpr int64_t kDirections = 4;
   static constexpr std::array<int64_t, kDirections> kRight{1, 0, 1, -1}, kDown{0, 1, 1, 1};
@@ -55,7 +56,8 @@ struct PixelGraph {
  private:
   static constexpr int64_t kMaxWeight = 7067;  // 16 * 255 * sqrt(3)
 
-  DETECTOR_MULTIVERSION void weigh(const uint16_t* row, int64_t offset, int64_t begin, int64_t end, uint16_t* weights) const {
+  DETECTOR_MULTIVERSION void weigh(const uint16_t* row, int64_t offset, int64_t begin, int64_t end,
+                                   uint16_t* weights) const {
     const uint16_t *a = row, *b = row + pixels, *c = row + 2 * pixels;
     for (int64_t x = begin; x < end; ++x) {
       const int32_t u = a[x] - a[x + offset], v = b[x] - b[x + offset], w = c[x] - c[x + offset];

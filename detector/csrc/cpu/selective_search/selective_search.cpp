@@ -1,15 +1,15 @@
-// Selective search on the CPU (Uijlings et al., IJCV 2013): the steps are in selective_search/, in order: color
-// spaces, segmentation, grouping. Here: arguments, strategies, and the order of the boxes.
+// Selective search on the CPU (Uijlings et al., IJCV 2013). Its steps are in color.h, segmentation.h and
+// grouping.h, in this order; here are the arguments, the strategies and the order of the boxes.
 #pragma GCC optimize("fp-contract=off")  // similarities must not depend on the machine
 #include <torch/csrc/stable/library.h>
 
 #include <unordered_set>
 
-#include "../memory.h"
-#include "parallel.h"
-#include "selective_search/color.h"
-#include "selective_search/grouping.h"
-#include "selective_search/segmentation.h"
+#include "../../memory.h"
+#include "../parallel.h"
+#include "color.h"
+#include "grouping.h"
+#include "segmentation.h"
 
 namespace detector::selective_search {
 namespace {
@@ -108,7 +108,8 @@ void check_image(size_t index, const Tensor& image) {
   const std::string name = joined("images[", index, "]");
   check_dtype("selective_search", name.c_str(), image, ScalarType::Byte);
   if (image.dim() != 3 || image.size(0) != kPlanes || image.size(1) < 1 || image.size(2) < 1) {
-    fail("selective_search: ", name, " has shape ", shape_text(image), ", expected (3, H, W) of at least one pixel");
+    fail("selective_search: ", name, " has shape ", shape_text(image),
+         ", expected (3, H, W) of at least one pixel");
   }
   if (image.size(1) * image.size(2) > kMaxPixels || std::max(image.size(1), image.size(2)) > kMaxSide) {
     fail("selective_search: ", name, " has shape ", shape_text(image), ", expected at most ", kMaxPixels,
@@ -123,7 +124,8 @@ std::vector<Strategy> read_strategies(const std::vector<int64_t>& numbers) {
   std::vector<Strategy> strategies;
   for (size_t i = 0; i < numbers.size(); i += 3) {
     const int64_t space = numbers[i], k = numbers[i + 1], measures = numbers[i + 2];
-    if (space < 0 || space >= kColorSpaces || k < 0 || k > 100000 || measures < 1 || measures > kAllMeasures) {
+    if (space < 0 || space >= kColorSpaces || k < 0 || k > 100000 || measures < 1 ||
+        measures > kAllMeasures) {
       fail("selective_search: strategies[", i / 3, "] is (", space, ", ", k, ", ", measures,
            "), expected a color space of 0..3, k of 0..100000 and measures of 1..15");
     }
@@ -135,8 +137,9 @@ std::vector<Strategy> read_strategies(const std::vector<int64_t>& numbers) {
   return strategies;
 }
 
-std::vector<Tensor> selective_search(const std::vector<Tensor>& images, const std::vector<int64_t>& strategies,
-                                     int64_t min_size, int64_t max_boxes, int64_t seed) {
+std::vector<Tensor> selective_search(const std::vector<Tensor>& images,
+                                     const std::vector<int64_t>& strategies, int64_t min_size,
+                                     int64_t max_boxes, int64_t seed) {
   const std::vector<Strategy> sorted = read_strategies(strategies);
   if (min_size < 0 || max_boxes < 0) {
     fail("selective_search: min_size is ", min_size, " and max_boxes ", max_boxes, ", expected at least 0");
