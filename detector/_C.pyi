@@ -24,6 +24,9 @@ def proposal_clusters(
     ignore_cover: float,
     cover_iou: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+def selective_search(
+    images: Sequence[Tensor], strategies: Sequence[int], min_size: int, max_boxes: int, seed: int
+) -> list[Tensor]: ...
 def nms(boxes: Tensor, scores: Tensor, idxs: Tensor | None, iou_threshold: float) -> Tensor: ...
 def nms_mask(
     boxes: Tensor, scores: Tensor, idxs: Tensor | None, iou_threshold: float

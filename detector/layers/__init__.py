@@ -11,6 +11,7 @@ from detector.layers.proposal_clusters import ProposalClusters, assign_to_seeds,
 from detector.layers.quick_gelu import QuickGELU, quick_gelu
 from detector.layers.roi_align import ROIAlign, RoIAlign, roi_align
 from detector.layers.roi_pool import RoIPool, roi_pool
+from detector.layers.selective_search import SearchStrategy, selective_search
 from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
 from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
 
@@ -27,6 +28,7 @@ __all__ = [
     "ROIPool",
     "RoIAlign",
     "RoIPool",
+    "SearchStrategy",
     "TrilinearInterpolate",
     "UpsampleBilinear2d",
     "assign_to_seeds",
@@ -43,6 +45,7 @@ __all__ = [
     "quick_gelu",
     "roi_align",
     "roi_pool",
+    "selective_search",
     "sigmoid_focal_loss",
     "smooth_l1_loss",
     "trilinear_interpolate",

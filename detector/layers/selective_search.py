@@ -28,16 +28,27 @@ class SearchStrategy(NamedTuple):
     measures: tuple[str, ...] = MEASURES
 
 
-# Chosen on photographs by the recall that a strategy adds per millisecond (docs/proposals.md).
-FAST = STRATEGIES_FAST
-QUALITY = STRATEGIES_QUALITY
+# Chosen on photographs by the recall that a strategy adds per millisecond (docs/proposals.md). A segmentation
+# costs ten times as much as another hierarchy above it.
+_MEASURES = (MEASURES, ("color", "texture", "size"), ("color", "texture", "fill"))
+FAST = tuple(
+    SearchStrategy(color_space, k, measures)
+    for color_space, k in (("hsv", 100), ("lab", 50), ("lab", 200))
+    for measures in _MEASURES
+)
+QUALITY = tuple(
+    SearchStrategy(color_space, k, measures)
+    for color_space in COLOR_SPACES
+    for k in (50, 100, 200)
+    for measures in _MEASURES
+)
 
 
 def selective_search(
     images: Sequence[Tensor],
     strategies: Sequence[SearchStrategy] = QUALITY,
     *,
-    min_size: int = 50,
+    min_size: int = 75,
     max_boxes: int | None = None,
     seed: int = 0,
 ) -> list[Tensor]:
@@ -62,8 +73,8 @@ def selective_search(
     N are a fair choice of all N. Colors, weights and histograms are integers and the rest is in IEEE
     arithmetic, so that every machine and number of threads returns the same boxes.
 
-    The images are shared among torch's threads. The time is linear in the pixels, about 40 ms for 300 x 225
-    pixels; the memory is about 100 bytes per pixel and thread. Not differentiable.
+    The images are shared among torch's threads. The time is linear in the pixels, with `QUALITY` about 60 ms for
+    300 x 225 pixels; the memory is about 100 bytes per pixel and thread. Not differentiable.
 
     Args:
         images (Tensor[3, H, W]): uint8 RGB on the CPU, or gray (1, H, W), of any sizes and strides, with at
@@ -93,9 +104,8 @@ def _encode(strategy: SearchStrategy) -> tuple[int, int, int]:
     """The numbers of csrc: color space, k, and the set of measures as bits."""
     unknown = [name for name in strategy.measures if name not in MEASURES]
     if strategy.color_space not in COLOR_SPACES or unknown:
-        raise ValueError(
-            f"selective_search: {strategy}, expected a color space of {COLOR_SPACES} and measures of {MEASURES}"
-        )
+        expected = f"a color space of {COLOR_SPACES} and measures of {MEASURES}"
+        raise ValueError(f"selective_search: {strategy}, expected {expected}")
     bits = sum(1 << MEASURES.index(name) for name in set(strategy.measures))
     return COLOR_SPACES.index(strategy.color_space), strategy.k, bits
 
@@ -104,6 +114,5 @@ def _encode(strategy: SearchStrategy) -> tuple[int, int, int]:
 def _fake_selective_search(images, strategies, min_size, max_boxes, seed):
     num_boxes = [torch.library.get_ctx().new_dynamic_size() for _ in images]
     return [
-        image.new_empty((num, 4), dtype=torch.float32)
-        for image, num in zip(images, num_boxes, strict=True)
+        image.new_empty((num, 4), dtype=torch.float32) for image, num in zip(images, num_boxes, strict=True)
     ]

@@ -11,6 +11,8 @@ from detector.utils.errors import DataError
 
 Mode = Literal["fast", "quality"]
 
+REGIONS = 900  # the initial segmentation's regions have at least this fraction of the pixels
+
 
 def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300) -> np.ndarray:
     """Proposals (R, 4) float32 of an image, half-open xyxy in its pixels, best first, no two the same.
@@ -19,7 +21,7 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
 
     Args:
         image: (H, W, 3) uint8 RGB.
-        mode: "quality" searches twice the segmentations of "fast", in twice the time.
+        mode: "quality" makes 12 segmentations in 4 color spaces, "fast" 3 in 2: a third of the time and boxes.
         longest_side: larger images are searched on a copy reduced to so many pixels. Time and number of boxes
             grow with the pixels, the share of objects found hardly does.
 
@@ -38,6 +40,8 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
     if shrink < 1:
         size = [max(1, round(height * shrink)), max(1, round(width * shrink))]
         reduced = resize(reduced, size, InterpolationMode.BILINEAR, antialias=True)
-    [boxes] = selective_search([reduced], FAST if mode == "fast" else QUALITY)
-    scale = np.array([width / reduced.shape[2], height / reduced.shape[1]] * 2)
+    _, reduced_height, reduced_width = reduced.shape
+    strategies = FAST if mode == "fast" else QUALITY
+    [boxes] = selective_search([reduced], strategies, min_size=reduced_height * reduced_width // REGIONS)
+    scale = np.array([width / reduced_width, height / reduced_height] * 2)
     return (boxes.numpy() * scale).clip(max=[width, height] * 2).astype(np.float32)
