@@ -19,7 +19,7 @@ import torch
 from bench_resume import write_data
 from measure import device_parser, report
 
-from detector.utils.cores import usable_cores
+from detector.utils.command_line import usable_cores
 
 ROOT = Path(__file__).parents[1]
 

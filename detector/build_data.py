@@ -7,8 +7,9 @@ from torch.utils.data import DataLoader, Subset
 from yacs.config import CfgNode
 
 from detector.data.annotated import AnnotatedImages
+from detector.data.batch_order import repeat_factors
 from detector.data.box_loader import BoxDataset, box_loader
-from detector.data.class_balance import doubtful_classes
+from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
 from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
@@ -62,16 +63,15 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
     Classes that cannot be learned and labels that are probably misspelt are logged as warnings. `stride` is
     the backbone's.
     """
-    for line in doubtful_classes(dataset.name, dataset.images_per_class(), len(dataset)):
+    counts = dataset.images_per_class(), len(dataset), dataset.images_without_class()
+    for line in doubtful_classes(dataset.name, *counts):
         logger.warning("warning: %s", line)
-    inputs = cfg.INPUT
+    inputs, threshold = cfg.INPUT, cfg.SOLVER.REPEAT_THRESHOLD
     transform = TrainTransform(
         sizes=inputs.TRAIN_SIZES,
         side=inputs.SIDE,
         max_size=inputs.MAX_SIZE,
         flip=inputs.FLIP,
-        mean=inputs.MEAN,
-        std=inputs.STD,
         inclusive_rois=inputs.INCLUSIVE_ROIS,
     )
     samples = WeakDataset(
@@ -92,6 +92,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         world_size=world_size(),
         sort_window=cfg.SOLVER.SORT_WINDOW,
         pad_multiple=inputs.PAD_MULTIPLE,
+        repeats=repeat_factors(dataset.all_labels(), threshold) if threshold else None,
     )
 
 
@@ -99,7 +100,7 @@ def build_test_transforms(cfg: CfgNode) -> list[TestTransform]:
     """One for each test pass: each of INPUT.TEST_SIZES, flipped as well if INPUT.TEST_FLIP is True."""
     inputs = cfg.INPUT
     return [
-        TestTransform(size, test_side(cfg), max_size, flip, inputs.MEAN, inputs.STD, inputs.INCLUSIVE_ROIS)
+        TestTransform(size, test_side(cfg), max_size, flip, inputs.INCLUSIVE_ROIS)
         for size, max_size in zip(inputs.TEST_SIZES, test_max_sizes(cfg), strict=True)
         for flip in ((False, True) if inputs.TEST_FLIP else (False,))
     ]
@@ -138,8 +139,7 @@ def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]
     """The images of `indices` in one pass each, of the first training size and not flipped."""
     inputs = cfg.INPUT
     transform = TestTransform(
-        *(inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False, inputs.MEAN, inputs.STD),
-        inclusive_rois=inputs.INCLUSIVE_ROIS,
+        *(inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False), inclusive_rois=inputs.INCLUSIVE_ROIS
     )
     passes = TestDataset(
         dataset,

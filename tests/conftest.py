@@ -11,6 +11,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # so that no worker ends with them
     if torch.cuda.is_available():
         return
     for item in items:

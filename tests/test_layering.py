@@ -36,6 +36,7 @@ ALLOWED = {
     },
     "api": {
         "config",
+        "config_reader",
         "build_data",
         "build_model",
         "build",
@@ -58,8 +59,6 @@ LONG = {
     "detector/build_model.py",
     "detector/config_reader.py",
     "detector/data/coco.py",
-    "detector/data/loader.py",
-    "detector/data/toybox/objects.py",
     "detector/engine/train.py",
     "tools/predict.py",
 }

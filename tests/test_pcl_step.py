@@ -20,6 +20,7 @@ from detector.structures import Batch, boxes_to_rois
 
 RECIPE = Path(__file__).parents[1] / "configs/voc07_pcl_pytorch_vgg16.yaml"
 STEPS, CLASSES, STREAMS = 3, 20, 3
+PIXEL_MEAN, PIXEL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 MOMENTUM, WEIGHT_DECAY, WARMUP_FACTOR = 0.9, 5e-4, 1 / 3
 LEARNING_RATE, WARMUP_STEPS = 0.1, 2  # 5e-4 and 500 in the recipe: three steps would move little
 
@@ -119,7 +120,8 @@ def pcl_stream_loss(boxes: list[list[float]], sources: Tensor, probs: Tensor, sh
 def image_loss(
     weights: dict[str, Tensor], image: Tensor, boxes: list[list[float]], shown: list[int]
 ) -> Tensor:
-    features = backbone(weights, image[None])[0]
+    mean, std = (torch.tensor(values)[:, None, None] for values in (PIXEL_MEAN, PIXEL_STD))
+    features = backbone(weights, ((image / 255 - mean) / std)[None])[0]
     x = torch.stack([roi_max_pool(features, box) for box in boxes]).flatten(1)
     for name in ("box_features.layers.0", "box_features.layers.3"):
         x = F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"]).relu()
@@ -159,8 +161,8 @@ def test_three_steps_equal_an_independent_implementation(tmp_path: Path) -> None
     words = ["MODEL.BOX_FEATURES.DROPOUT", 0.0, "MODEL.BOX_FEATURES.WIDTHS", [64, 48], "MODEL.HEAD_STD", 0.3]
     words += ["SOLVER.BASE_LR", LEARNING_RATE, "SOLVER.WARMUP_ITERS", WARMUP_STEPS, "DEVICE", "cpu"]
     cfg = load_cfg(RECIPE, words)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(2, 3, 96, 128, generator=generator)
+    generator = torch.Generator().manual_seed(2)  # 0 has a near tie, which rounding decides
+    images = torch.randint(256, (2, 3, 96, 128), generator=generator).byte()
     corners = torch.randint(0, 64, (2, 24, 2), generator=generator).float()
     sides = torch.randint(16, 64, (2, 24, 2), generator=generator).float()
     boxes = torch.cat([corners, (corners + sides).clamp(max=96)], dim=2)  # (2, 24, 4)
@@ -174,7 +176,7 @@ def test_three_steps_equal_an_independent_implementation(tmp_path: Path) -> None
     by_hand = {name: tensor.clone() for name, tensor in start.items()}
 
     rois = boxes_to_rois(list(boxes))
-    batch = Batch(images, rois, labels, torch.tensor([24, 24]), ("a", "b"), ((96, 128), (96, 128)))
+    batch = Batch(images, rois, labels, torch.tensor([24, 24]), ("a", "b"))
     train(
         model,
         build_criterion(cfg),

@@ -17,7 +17,7 @@ class Net(nn.Module):
         self.dropout = nn.Dropout(0.5)
         self.head = nn.Linear(4, 2)
 
-    def forward(self, images, rois, counts):
+    def forward(self, images, rois, counts, sizes):
         return self.head(self.dropout(self.backbone(images.mean(dim=(2, 3)))))
 
 

@@ -4,11 +4,8 @@
     python tools/export.py runs/demo --format aot_inductor
     python tools/export.py runs/demo --format onnx
 
-The network takes images, rois and counts and gives scores and boxes; numbers of images and proposals and the
-sizes of images stay open. The file goes to RUN/export, beside a .json with what goes before and after it; an
-earlier export of the same weights is replaced, any other file is not. It is kept only if scores and boxes are
-those of the model to 1e-5, on images of the test split or of --images.
-docs/export.md says how to run it and what cannot be exported.
+The network takes uint8 images, rois, counts and sizes and gives scores and boxes; numbers of images and
+proposals and the docs/export.md says how to run it and what cannot be exported.
 """
 
 import argparse
@@ -104,7 +101,7 @@ def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
 
 
 def check_inputs(predictor: Predictor, paths: Sequence[Path], count: int) -> Iterator[tuple[Tensor, ...]]:
-    """Images (1, 3, H, W), rois (R, 5) and counts (1,) of up to `count` pictures: their first test pass."""
+    """The network's inputs, one image each, from the first test pass of up to `count` pictures."""
     for path in paths[:count]:
         yield collate(predictor.views(path).samples[:1]).to(predictor.device).inputs
 
@@ -116,8 +113,6 @@ def describe(cfg: CfgNode) -> dict:
         "inputs": INPUTS,
         "outputs": OUTPUTS,
         "classes": cfg.DATASETS.CLASSES,
-        "mean": inputs.MEAN,
-        "std": inputs.STD,
         "sizes": inputs.TEST_SIZES,
         "side": test_side(cfg),
         "max_sizes": test_max_sizes(cfg),

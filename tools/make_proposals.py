@@ -26,8 +26,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.config import load_cfg
     from detector.data.images import IMAGE_SUFFIXES
     from detector.data.proposals.search import make_finder, propose
-    from detector.utils.command_line import run_command
-    from detector.utils.cores import usable_cores
+    from detector.utils.command_line import run_command, usable_cores
     from detector.utils.errors import UserError
     from detector.utils.files import read_text
 

@@ -40,8 +40,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.evaluation.pictures import draw_detections
     from detector.structures import Detections
     from detector.utils.ahead import ahead
-    from detector.utils.command_line import run_command
-    from detector.utils.cores import usable_cores
+    from detector.utils.command_line import run_command, usable_cores
     from detector.utils.errors import UserError
     from detector.utils.files import check_regular, encode_image, file_digest
     from detector.utils.folder_lock import folder_lock

@@ -146,7 +146,7 @@ def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
     if not weights.exists() or not (folder / ORIGIN).exists():  # the boxes are there; weights may be gone
         return
     before, now = read_json(folder / ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
-    differing = [key for key in now if not isinstance(before, dict) or before.get(key) != now[key]]
+    differing = [key for key in now if before.get(key) != now[key]]
     if differing:
         raise UserError(
             f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "

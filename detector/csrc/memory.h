@@ -16,6 +16,21 @@ namespace detector {
 
 using Lengths = torch::headeronly::IntHeaderOnlyArrayRef;
 
+// Raises what torch raises where `elements` of a dtype do not fit into the memory of the device of `like`.
+[[noreturn]] void fail_to_allocate(const Tensor& like, int64_t elements, int32_t dtype);
+
+// The elements from the first to the last of a strided tensor.
+inline int64_t extent(Lengths shape, Lengths strides) {
+  int64_t last = 0;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 0) {
+      return 0;
+    }
+    last += (shape[i] - 1) * strides[i];
+  }
+  return last + 1;
+}
+
 // A new tensor where `like` is, in its dtype if none is given; nothing is written to it.
 inline Tensor allocate_strided(const Tensor& like, Lengths shape, Lengths strides,
                                std::optional<ScalarType> type = std::nullopt) {
@@ -24,8 +39,10 @@ inline Tensor allocate_strided(const Tensor& like, Lengths shape, Lengths stride
   const auto dtype =
       torch::stable::detail::to<int32_t>(torch::stable::detail::from(type.value_or(like.scalar_type())));
   AtenTensorHandle tensor = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(shape.size()), shape.data(), strides.data(), dtype,
-                                                  device, like.get_device_index(), &tensor));
+  if (aoti_torch_empty_strided(int64_t(shape.size()), shape.data(), strides.data(), dtype, device,
+                               like.get_device_index(), &tensor) != AOTI_TORCH_SUCCESS) {
+    fail_to_allocate(like, extent(shape, strides), dtype);
+  }
   return Tensor(tensor);
 }
 
@@ -70,7 +87,12 @@ Tensor part(const Tensor& of, int64_t offset, const std::array<int64_t, kRank>& 
 
 // The tensor itself if contiguous, else a copy that is.
 inline Tensor as_contiguous(const Tensor& tensor) {
-  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
+  if (tensor.is_contiguous()) {
+    return tensor;
+  }
+  Tensor copy = allocate(tensor, tensor.sizes());
+  torch::stable::copy_(copy, tensor);
+  return copy;
 }
 
 }  // namespace detector

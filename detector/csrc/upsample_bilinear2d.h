@@ -14,18 +14,18 @@ enum class CoordinateMode : int64_t { half_pixel, align_corners, asymmetric, tf_
 constexpr int64_t kModes = 4;
 
 // a * b - c, rounded twice everywhere: a fused one would put a pixel elsewhere in one kernel than in another.
-C10_HOST_DEVICE inline float times_minus(float a, float b, float c) {
+// On a CPU no compiler fuses what passes through memory.
+template <typename A>
+C10_HOST_DEVICE A times_minus(A a, A b, A c) {
 #ifdef __CUDA_ARCH__
-  return __fsub_rn(__fmul_rn(a, b), c);
+  if constexpr (sizeof(A) == sizeof(float)) {
+    return __fsub_rn(__fmul_rn(a, b), c);
+  } else {
+    return __dsub_rn(__dmul_rn(a, b), c);
+  }
 #else
-  return a * b - c;
-#endif
-}
-C10_HOST_DEVICE inline double times_minus(double a, double b, double c) {
-#ifdef __CUDA_ARCH__
-  return __dsub_rn(__dmul_rn(a, b), c);
-#else
-  return a * b - c;
+  const volatile A product = a * b;
+  return product - c;
 #endif
 }
 
@@ -128,16 +128,7 @@ inline void check_arguments(const char* op, const char* name, const Tensor& tens
   }
 }
 
-// ---- memory formats: channels_last stays so; everything else is contiguous ----
-
-inline bool is_channels_last(const Tensor& tensor) {
-  return !tensor.is_contiguous() && is_dense(tensor) && tensor.stride(1) == 1 &&
-         tensor.stride(3) == tensor.size(1) && tensor.stride(2) == tensor.size(3) * tensor.stride(3);
-}
-
-inline Tensor in_known_layout(const Tensor& tensor) {
-  return is_channels_last(tensor) ? tensor : as_contiguous(tensor);
-}
+inline Tensor in_known_layout(const Tensor& tensor) { return in_layout(tensor, is_channels_last(tensor)); }
 
 inline Tensor empty_in_layout(const Tensor& tensor, int64_t height, int64_t width) {
   return allocate_images(tensor, {tensor.size(0), tensor.size(1), height, width}, is_channels_last(tensor));

@@ -52,6 +52,7 @@ class AnnotatedImages:
         objects: their boxes as the file has them, in float64.
         labeling: (M,) bool, the objects that give their image the label of their class; None: all.
         labels: (N, C) bool, further labels of the images, beside those that objects give; None: no further.
+        unknown: (N, C) bool, where nobody knows whether the image shows the class; None: nowhere.
         boxed: (N,) bool, the images whose true boxes are known; None: all.
         apply_orientation: whether `sizes` and boxes are those of the images turned as their EXIF orientation
             says, or of the pixels as stored.
@@ -73,6 +74,7 @@ class AnnotatedImages:
         describe: Callable[[int], str],
         labeling: np.ndarray | None = None,
         labels: np.ndarray | None = None,
+        unknown: np.ndarray | None = None,
         boxed: np.ndarray | None = None,
         apply_orientation: bool = False,
     ):
@@ -85,13 +87,15 @@ class AnnotatedImages:
         self._labels[labellers.images, labellers.labels] = True
         if labels is not None:
             self._labels |= labels
+        self._unknown = unknown if unknown is not None and unknown.any() else None
         boxes = _clip(objects.boxes, sizes[objects.images], describe, name)
         sides = boxes[:, 2:] - boxes[:, :2]  # (M, 2)
         areas = np.where(np.isnan(objects.areas), sides.prod(axis=1), objects.areas)
         whole = replace(objects, boxes=boxes.astype(np.float32), areas=areas)
         self._objects = whole[(sides > 0).all(axis=1)]
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
-        unlabeled = int((~self._labels.any(axis=1)).sum())
+        labeled = self._labels if self._unknown is None else self._labels | self._unknown
+        unlabeled = int((~labeled.any(axis=1)).sum())
         if unlabeled:
             warnings.warn(
                 f"{name}: {unlabeled} of {len(self)} images have no object; their labels are all 0",
@@ -129,9 +133,22 @@ class AnnotatedImages:
         """Image-level labels (C,), float32: 1 where the image shows the class, else 0."""
         return torch.from_numpy(self._labels[index]).float()
 
+    def unknown(self, index: int) -> Tensor | None:
+        """(C,) bool, the classes that the image may show or not; None if no image has any."""
+        return None if self._unknown is None else torch.from_numpy(self._unknown[index])
+
     def images_per_class(self) -> dict[str, int]:
         """How many images show each class."""
         return dict(zip(self.class_names, self._labels.sum(axis=0).tolist(), strict=True))
+
+    def images_without_class(self) -> dict[str, int]:
+        """How many images are known not to show each class."""
+        absent = ~self._labels if self._unknown is None else ~(self._labels | self._unknown)
+        return dict(zip(self.class_names, absent.sum(axis=0).tolist(), strict=True))
+
+    def all_labels(self) -> np.ndarray:
+        """(N, C) bool: whether the image shows the class."""
+        return self._labels
 
     def annotation(self, index: int) -> Annotation | None:
         """The true boxes, or None where nobody drew any."""

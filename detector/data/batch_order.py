@@ -1,6 +1,6 @@
 """Which images make which batch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count, islice
 
 import numpy as np
@@ -9,6 +9,24 @@ import torch
 from detector.utils.errors import DataError
 
 _Entry = tuple[int, int]  # index of an image, draw
+
+
+def repeat_factors(labels: np.ndarray, threshold: float) -> np.ndarray:
+    """How often to draw each image while others are drawn once (LVIS, Gupta et al., arXiv 1908.03195, A.1).
+
+    A class that the share f < `threshold` of the images shows has the factor sqrt(threshold / f), others 1;
+    an image has the largest factor of its classes.
+
+    Args:
+        labels: (N, C) bool.
+        threshold: in [0, 1]; 0: all factors are 1.
+
+    Returns:
+        (N,) float64, at least 1.
+    """
+    shares = np.maximum(labels.mean(axis=0), 1 / len(labels))  # (C,); no image has a class that none shows
+    factors = np.maximum(1, np.sqrt(threshold / shares))
+    return np.where(labels, factors, 1.0).max(axis=1, initial=1.0)
 
 
 class SeededBatches:
@@ -26,6 +44,8 @@ class SeededBatches:
         window: batches among which images are sorted by shape, so that little of a batch is padding; 1: none
             are. An image is drawn as often, in as many sizes and flipped as often: only its company changes.
         shape: (index, draw) to (height, width), for that.
+        repeats: how often an epoch draws each image on average, 1 or more; a fraction is rounded up or down
+            at random, in such a way that all epochs are equally long. None: once.
     """
 
     def __init__(
@@ -39,10 +59,13 @@ class SeededBatches:
         world_size: int = 1,
         window: int = 1,
         shape: Callable[[int, int], tuple[int, int]] | None = None,
+        repeats: Sequence[float] | None = None,
     ):
         if num_images < 1:
             raise DataError("there are no images to make batches of")
-        self.num_images, self.images_per_batch = num_images, images_per_batch
+        self.images_per_batch = images_per_batch
+        self.ends = None if repeats is None else np.cumsum(repeats)  # (N,)
+        self.epoch_length = num_images if self.ends is None else round(self.ends[-1])
         self.seed, self.first, self.world_size = seed, start + rank, world_size
         self.window, self.shape = window, shape
 
@@ -56,12 +79,27 @@ class SeededBatches:
         for number in count(first, step):
             position, batch = number * self.images_per_batch, []
             for _ in range(self.images_per_batch):
-                if position // self.num_images != epoch:
-                    epoch = position // self.num_images
-                    order = _permutation(self.num_images, _mix(self.seed, 0, epoch))
-                batch.append((order[position % self.num_images], _mix(self.seed, 1, position)))
+                if position // self.epoch_length != epoch:
+                    epoch = position // self.epoch_length
+                    order = self._order(epoch)
+                batch.append((order[position % self.epoch_length], _mix(self.seed, 1, position)))
                 position += 1
             yield batch
+
+    def _order(self, epoch: int) -> list[int]:
+        """The images of an epoch.
+
+        Image i covers an interval as long as its repeats, beginning where that of image i - 1 ends; it is
+        drawn once for each integer in it after a random shift of all intervals (systematic sampling).
+        """
+        order = _permutation(self.epoch_length, _mix(self.seed, 0, epoch))
+        if self.ends is None:
+            return order
+        shift = np.random.default_rng([self.seed, 3, epoch]).random()
+        last = np.floor(self.ends * (self.epoch_length / self.ends[-1]) + shift).astype(np.int64)
+        last[-1] = self.epoch_length  # whatever the rounding of the line above
+        images = np.repeat(np.arange(len(last)), np.diff(last, prepend=0))
+        return images[order].tolist()
 
     def _sorted(self, shape: Callable[[int, int], tuple[int, int]]) -> Iterator[list[_Entry]]:
         """The entries of each window sorted by shape; its batches come in a drawn order.

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
-from detector.data.image_table import Mistakes, Row, find_table, list_labels, picture_name, read_table
+from detector.data.image_table import Mistakes, Row, picture_name, read_table
 from detector.data.images import read_image_size
 from detector.utils.errors import DataError
 
@@ -46,15 +46,16 @@ class ImageLabels(AnnotatedImages):
         columns = {name: column for column, name in enumerate(class_names)}
         sizes = _read_sizes(root, rows, mistakes)
         for row in rows:
-            for label in {*row.labels} - columns.keys():
+            for label in {*row.labels, *row.unknown} - columns.keys():
                 known = ", ".join(class_names)
                 hint = hint_nearest(label, class_names)
                 mistakes.add(row.line, f"unknown label {label!r}{hint}; known are {known}")
         mistakes.check()
         boxes = [(index, box) for index, row in enumerate(rows) for box in row.boxes or ()]
-        labels = np.zeros((len(rows), len(class_names)), dtype=bool)
+        labels, unknown = np.zeros((2, len(rows), len(class_names)), dtype=bool)
         for index, row in enumerate(rows):
             labels[index, [columns[label] for label in row.labels]] = True
+            unknown[index, [columns[label] for label in row.unknown]] = True
         super().__init__(
             f"{root.name}_{split}",
             class_names,
@@ -70,6 +71,7 @@ class ImageLabels(AnnotatedImages):
                 areas=np.full(len(boxes), np.nan),
             ),
             labels=labels,
+            unknown=unknown,
             boxed=np.array([row.boxes is not None for row in rows]),
             apply_orientation=True,
             describe=lambda m: (
@@ -77,6 +79,47 @@ class ImageLabels(AnnotatedImages):
                 f"{list(boxes[m][1].box)}"
             ),
         )
+
+
+def find_table(root: str | Path, split: str) -> Path:
+    """ROOT/SPLIT.csv or ROOT/SPLIT.jsonl.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        DataError: there are both.
+    """
+    paths = [Path(root, f"{split}{suffix}") for suffix in (".csv", ".jsonl")]
+    there = [path for path in paths if path.is_file()]
+    if len(there) == 2:
+        raise DataError(f"there are {paths[0]} and {paths[1]}: keep the one that is meant")
+    if not there:
+        known = sorted(path.name for pattern in ("*.csv", "*.jsonl") for path in Path(root).glob(pattern))
+        raise FileNotFoundError(
+            f"neither {paths[0]} nor {paths[1]} exists; the tables there are: {', '.join(known) or 'none'}"
+        )
+    return there[0]
+
+
+def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
+    """The labels that occur, in the order of the alphabet; those that differ only in capitals are mistakes.
+
+    Raises:
+        DataError: there is none.
+    """
+    lines: dict[str, int] = {}
+    for row in rows:
+        for label in row.labels:
+            lines.setdefault(label, row.line)
+    spellings: dict[str, str] = {}
+    for label, line in lines.items():
+        other = spellings.setdefault(label.casefold(), label)
+        if other != label:
+            mistakes.add(
+                line, f"label {label!r} differs from {other!r} of line {lines[other]} only in capitals"
+            )
+    if not lines and not mistakes.found:
+        raise DataError(f"{mistakes.path} has no label")
+    return tuple(sorted(lines))
 
 
 def _image_id(row: Row) -> str:

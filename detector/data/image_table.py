@@ -6,16 +6,21 @@ CSV, in UTF-8, with or without a byte-order mark and the header `file,labels`:
     "one, two.jpg",cat
     pictures/none.jpg,
 
+With the header `file,labels,unknown`, a third column has the classes that the picture may show or not:
+
+    file,labels,unknown
+    pictures/a.jpg,cat,dog;bird
+
 JSON lines, an object a line; "boxes", half-open x1, y1, x2, y2 in pixels, only where all were drawn:
 
-    {"file": "pictures/a.jpg", "labels": ["cat", "dog"]}
+    {"file": "pictures/a.jpg", "labels": ["cat", "dog"], "unknown": ["bird"]}
     {"file": "b.jpg", "boxes": [{"label": "cat", "box": [10, 20, 110, 95.5], "difficult": false}]}
 """
 
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -24,8 +29,8 @@ from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, relative_name
 
 _MOST_SHOWN = 10  # mistakes
-_HEADERS = (["file", "labels"], ["file", "label"])
-_KEYS = ("file", "labels", "boxes")
+_HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
+_KEYS = ("file", "labels", "unknown", "boxes")
 _OTHER_SEPARATORS = (";", "\t", "|")  # of columns, where spreadsheets and other tools write no comma
 
 
@@ -42,6 +47,7 @@ class Row(NamedTuple):
     file: str  # as in the table; picture_name accepts it
     labels: tuple[str, ...]
     boxes: tuple[LabeledBox, ...] | None  # None: nobody drew any
+    unknown: tuple[str, ...] = ()  # classes that the picture may show or not
 
 
 @dataclass
@@ -61,25 +67,6 @@ class Mistakes:
         lines = [f"{self.path}, line {line}: {what}" for line, what in sorted(self.found)]
         more = f"\n... and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
         raise DataError("\n".join(lines[:_MOST_SHOWN]) + more)
-
-
-def find_table(root: str | Path, split: str) -> Path:
-    """ROOT/SPLIT.csv or ROOT/SPLIT.jsonl.
-
-    Raises:
-        FileNotFoundError: there is neither.
-        DataError: there are both.
-    """
-    paths = [Path(root, f"{split}{suffix}") for suffix in (".csv", ".jsonl")]
-    there = [path for path in paths if path.is_file()]
-    if len(there) == 2:
-        raise DataError(f"there are {paths[0]} and {paths[1]}: keep the one that is meant")
-    if not there:
-        known = sorted(path.name for pattern in ("*.csv", "*.jsonl") for path in Path(root).glob(pattern))
-        raise FileNotFoundError(
-            f"neither {paths[0]} nor {paths[1]} exists; the tables there are: {', '.join(known) or 'none'}"
-        )
-    return there[0]
 
 
 def read_table(path: Path) -> tuple[list[Row], Mistakes]:
@@ -106,42 +93,22 @@ def picture_name(file: str) -> str:
     return relative_name(path.relative_to(path.anchor).as_posix() if path.is_absolute() else file)
 
 
-def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
-    """The labels that occur, in the order of the alphabet; those that differ only in capitals are mistakes.
-
-    Raises:
-        DataError: there is none.
-    """
-    lines: dict[str, int] = {}
-    for row in rows:
-        for label in row.labels:
-            lines.setdefault(label, row.line)
-    spellings: dict[str, str] = {}
-    for label, line in lines.items():
-        other = spellings.setdefault(label.casefold(), label)
-        if other != label:
-            mistakes.add(
-                line, f"label {label!r} differs from {other!r} of line {lines[other]} only in capitals"
-            )
-    if not lines and not mistakes.found:
-        raise DataError(f"{mistakes.path} has no label")
-    return tuple(sorted(lines))
-
-
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
-    line, is_first = 1, True
+    line, is_first, columns = 1, True, 2
     try:
         for cells in reader:
             cells = [cell.strip() for cell in cells]
             while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
                 cells.pop()
-            if any(cells) and not (line == 1 and [cell.lower() for cell in cells] in _HEADERS):
+            if line == 1 and [cell.lower() for cell in cells] in _HEADERS:
+                columns = len(cells)
+            elif any(cells):
                 if is_first:
                     _check_separator(cells, mistakes.path, line)
                 is_first = False
                 try:
-                    yield _csv_row(line, cells)
+                    yield _csv_row(line, cells, columns)
                 except ValueError as error:
                     mistakes.add(line, error)
             line = reader.line_num + 1
@@ -159,13 +126,28 @@ def _check_separator(cells: list[str], path: Path, line: int) -> None:
         )
 
 
-def _csv_row(line: int, cells: list[str]) -> Row:
-    if len(cells) != 2:
+def _csv_row(line: int, cells: list[str], columns: int) -> Row:
+    if not 2 <= len(cells) <= columns:
         raise DataError(
-            f"{len(cells)} columns, expected 2: file,label;label (a name that holds a comma needs quotes)"
+            f"{len(cells)} columns, expected {columns}: file,label;label (a name that holds a comma needs "
+            "quotes; classes that are unknown need the header file,labels,unknown)"
         )
-    file, labels = cells
-    return Row(line, _file(file), _split_labels(labels), None)
+    file, labels, unknown = (*cells, "")[:3]
+    return _row(line, _file(file), _split_labels(labels), _split_labels(unknown), None)
+
+
+def _row(
+    line: int,
+    file: str,
+    labels: tuple[str, ...],
+    unknown: tuple[str, ...],
+    boxes: tuple[LabeledBox, ...] | None,
+) -> Row:
+    if both := {*labels} & {*unknown}:
+        raise DataError(f"{min(both)!r} is both among the labels and unknown")
+    if boxes is not None and unknown:
+        raise DataError("boxes and unknown classes: boxes are either all there, or left out")
+    return Row(line, file, labels, boxes, unknown)
 
 
 def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
@@ -183,9 +165,8 @@ def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
 def _json_row(line: int, content: object) -> Row:
     if not isinstance(content, dict):
         raise DataError(f'a {type(content).__name__}, expected an object like {{"file": ..., "labels": ...}}')
-    unknown = [key for key in content if key not in _KEYS]
-    if unknown:
-        raise DataError(f"unknown key {unknown[0]!r}; known are {', '.join(_KEYS)}")
+    if wrong := [key for key in content if key not in _KEYS]:
+        raise DataError(f"unknown key {wrong[0]!r}; known are {', '.join(_KEYS)}")
     boxes = None
     if "boxes" in content:
         boxes = tuple(map(_json_box, _list(content["boxes"], "boxes")))
@@ -195,13 +176,12 @@ def _json_row(line: int, content: object) -> Row:
         if boxes is None:
             raise DataError("no labels; a picture that shows none of the classes has []")
         labels = sorted(shown)
-    names = _split_labels(labels) if isinstance(labels, str) else tuple(_list(labels, "labels"))
-    names = tuple(_label(name) for name in names)
+    names, unknown = _names(labels, "labels"), _names(content.get("unknown", []), "unknown")
     if boxes is not None and set(names) != shown:
         name = min(set(names) ^ shown)
         where = "a box but not among the labels" if name in shown else "a label without a box"
         raise DataError(f"{name!r} is {where}; boxes are either all there, or left out")
-    return Row(line, _file(content.get("file")), names, boxes)
+    return _row(line, _file(content.get("file")), names, unknown, boxes)
 
 
 def _json_box(content: object) -> LabeledBox:
@@ -222,6 +202,12 @@ def _list(content: object, key: str) -> list:
     if not isinstance(content, list):
         raise DataError(f"{key} is {content!r}, expected a list")
     return content
+
+
+def _names(content: object, key: str) -> tuple[str, ...]:
+    if isinstance(content, str):
+        return _split_labels(content)
+    return tuple(_label(name) for name in _list(content, key))
 
 
 def _split_labels(text: str) -> tuple[str, ...]:

@@ -124,24 +124,20 @@ def open_image(source: ImageSource) -> Tensor:
     if isinstance(source, np.ndarray):
         expected = "a uint8 array (H, W, 3), (H, W, 4) or (H, W)"
         fits = source.ndim == 2 or (source.ndim == 3 and source.shape[2] in (1, 3, 4))
-        dtype, shape, pixels = source.dtype, source.shape, source
-        right_type = source.dtype == np.uint8
     elif isinstance(source, Tensor):
         expected = "a uint8 tensor (3, H, W) or (1, H, W)"
         fits = source.ndim == 3 and source.shape[0] in (1, 3)
-        dtype, shape, pixels = source.dtype, tuple(source.shape), source
-        right_type = source.dtype == torch.uint8
     else:
         raise TypeError(
             f"image is a {type(source).__name__}, expected a path, a Pillow image, a numpy array or a tensor"
         )
-    if not (right_type and fits and 0 not in shape):
-        raise DataError(f"image is {dtype} {shape}, expected {expected}, not empty")
-    if isinstance(pixels, np.ndarray):
-        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels[:, :, :3]
-        # Copied: torch takes no arrays of negative strides, such as image[:, :, ::-1].
-        pixels = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)
-    return pixels.detach().cpu().expand(3, -1, -1).contiguous()  # (3, H, W)
+    if not fits or source.dtype not in (np.uint8, torch.uint8) or 0 in source.shape:
+        raise DataError(f"image is {source.dtype} {tuple(source.shape)}, expected {expected}, not empty")
+    if isinstance(source, np.ndarray):
+        rgb = source[:, :, None] if source.ndim == 2 else source[:, :, :3]
+        # Copied, since torch does not support negative strides, such as those of image[:, :, ::-1].
+        source = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
+    return source.detach().cpu().expand(3, -1, -1).contiguous()  # (3, H, W)
 
 
 def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tuple[int, int]:

@@ -4,11 +4,10 @@ A training batch is a function of (seed, position) alone: not of the number of w
 read before, or of the global random state. So a run resumed at batch n sees what an unbroken one sees.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,13 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 from detector.data.batch_order import SeededBatches
 from detector.data.proposals import clean_proposals
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
+from detector.data.worker_loader import WorkerLoader
 from detector.structures import Batch, ImageDataset, Sample, Views, boxes_to_rois
-from detector.utils.errors import UserError
-from detector.utils.workers import TIMED_OUT, worker_failure
 
-# Seconds without a batch after which worker processes count as hung, twice in a row. A batch takes about a
-# second, but a network drive may pause for minutes.
-_WORKER_TIMEOUT = 300
 _LEAST_SIDE = 16  # VGG16 halves an image up to four times, and fails where nothing is left
 
 
@@ -107,7 +102,7 @@ class TestDataset(Dataset):
 
 
 def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
-    """One batch of several samples. Images are padded with 0, the mean color, at the right and bottom.
+    """One batch of several samples, their images padded at the right and the bottom.
 
     Args:
         multiple: pixels; the sides of the padded images are multiples of it.
@@ -120,15 +115,16 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
     for image, sample, (of_height, of_width) in zip(images, samples, sizes, strict=True):
         image[:, :of_height, :of_width] = sample.image
     pixels = [sample.pixel for sample in samples if sample.pixel is not None]
+    unknown = [sample.unknown for sample in samples if sample.unknown is not None]
     return Batch(
         images=images,
         rois=boxes_to_rois([sample.proposals for sample in samples]),  # (sum R, 5)
         labels=torch.stack([sample.labels for sample in samples]),  # (B, C)
         counts=torch.tensor([len(sample.proposals) for sample in samples]),  # (B,)
         image_ids=tuple(sample.image_id for sample in samples),
-        sizes=sizes,
-        normalization=samples[0].normalization,
+        sizes=torch.tensor(sizes),  # (B, 2)
         pixels=torch.tensor(pixels) if pixels else None,  # (B, 2)
+        unknown=torch.stack(unknown) if unknown else None,  # (B, C)
     )
 
 
@@ -143,6 +139,7 @@ def train_loader(
     world_size: int = 1,
     sort_window: int = 1,
     pad_multiple: int = 1,
+    repeats: Sequence[float] | None = None,
 ) -> DataLoader:
     """Endless batches (:class:`Batch`), the same for any number of `workers`.
 
@@ -152,6 +149,7 @@ def train_loader(
         workers: processes that read images; 0: this process reads.
         sort_window: batches among which images are sorted by shape, to pad less; 1: none are.
         pad_multiple: pixels; the sides of the padded images are multiples of it.
+        repeats: of :class:`SeededBatches`.
     """
     batches = SeededBatches(
         len(dataset),
@@ -162,6 +160,7 @@ def train_loader(
         world_size=world_size,
         window=sort_window,
         shape=dataset.shape,
+        repeats=repeats,
     )
     return WorkerLoader(
         dataset,
@@ -185,72 +184,8 @@ def _read_sample(
 ) -> Sample:
     image_id = source.image_ids[index]
     boxes = clean_proposals(proposals[image_id], min_size=min_size, stride=1, max_count=max_count)
-    return Sample(source.read_image(index), boxes, source.labels(index), image_id)
-
-
-class WorkerLoader(DataLoader):
-    """A DataLoader whose iterator raises a UserError where a worker process has died or does not answer.
-
-    Args:
-        workers: processes that read images; 0: this process reads.
-        options: those of DataLoader.
-    """
-
-    def __init__(self, dataset: Dataset, *, workers: int, **options: Any):
-        super().__init__(
-            dataset,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            timeout=_WORKER_TIMEOUT if workers else 0,
-            # A loader draws a seed for its workers. Drawn from the global generator, it would shift the
-            # random numbers of the model (dropout) after a resume.
-            generator=torch.Generator(),
-            **options,
-        )
-
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        return _explain_errors(super().__iter__())
-
-
-def _explain_errors(batches: Any) -> Iterator[Any]:
-    """The items of a DataLoader's iterator, with the errors of its workers in the user's terms."""
-    may_wait = True
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        except (UserError, OSError) as error:
-            if "DataLoader worker process" not in str(error).partition("\n")[0]:
-                raise
-            raise _without_traceback(error) from error
-        except RuntimeError as error:
-            timed_out = str(error).startswith(TIMED_OUT)
-            if timed_out and may_wait:  # if this process was stopped, too, the time has passed for nothing
-                may_wait = False
-                continue
-            if timed_out:
-                _kill_workers(batches)
-            if failure := worker_failure(error):
-                raise failure from error
-            raise
-        may_wait = True
-        yield batch
-
-
-def _kill_workers(batches: Any) -> None:
-    """End the workers of a DataLoader's iterator, also stopped ones, for which Python would wait at exit."""
-    batches._shutdown_workers()  # first, so that torch does not raise an error for those that are killed
-    for worker in batches._workers:
-        worker.kill()
-        worker.join()
-
-
-def _without_traceback(error: Exception) -> Exception:
-    """The error as a worker raised it: DataLoader puts the worker's traceback into its message."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return kind(str(error).rpartition(f"\n{name}: ")[2].strip())
+    labels, unknown = source.labels(index), source.unknown(index)
+    return Sample(source.read_image(index), boxes, labels, image_id, unknown=unknown)
 
 
 def _as_is(item):

@@ -1,15 +1,13 @@
-"""From an image as read to an image as the network sees it: resized, flipped; boxes move along.
+"""Transforms of an image and its boxes: resized, flipped.
 
 The transforms are callables on `Sample`. What is random draws from the generator that the caller gives, so a
 sample is a function of its seed and not of the process that makes it.
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from detector.structures import Sample, flip_boxes, scale_boxes
 from detector.utils.errors import DataError
@@ -51,16 +49,6 @@ def flip(sample: Sample) -> Sample:
     return replace(sample, image=sample.image.flip(2), proposals=boxes, flipped=not sample.flipped)
 
 
-@lru_cache(maxsize=8)  # one tensor for all samples: each on its way to another process costs a file handle
-def normalization(mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    """What makes of uint8 images (x / 255 - mean) / std, as :class:`Sample` has it: (2, 3) float32.
-
-    It is left to the batch: bytes go through the processes and to a GPU in a quarter of the time, and there
-    it costs nothing.
-    """
-    return torch.stack([torch.tensor(std) * 255, torch.tensor(mean) / torch.tensor(std)])
-
-
 @dataclass(frozen=True)
 class TrainTransform:
     """A random one of `sizes`, flipped every second time on average."""
@@ -69,8 +57,6 @@ class TrainTransform:
     side: str  # which side the sizes speak of: "shortest" or "longest"
     max_size: int  # cap on the longer side, pixels
     flip: bool
-    mean: tuple[float, float, float]  # of RGB in [0, 1]
-    std: tuple[float, float, float]
     inclusive_rois: bool = False  # whether RoI pooling gets inclusive corners
 
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
@@ -80,8 +66,7 @@ class TrainTransform:
         sample = resize(sample, size, self.side, self.max_size)
         if self.flip and flipped:
             sample = flip(sample)
-        pixel = sample.pixel if self.inclusive_rois else None
-        return replace(sample, normalization=normalization(self.mean, self.std), pixel=pixel)
+        return sample if self.inclusive_rois else replace(sample, pixel=None)
 
     def draw_size(self, generator: torch.Generator) -> int:
         """One of `sizes`: the first that is drawn."""
@@ -98,8 +83,6 @@ class TestTransform:
     side: str
     max_size: int
     flip: bool  # whether this pass sees the flipped image
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
     inclusive_rois: bool = False  # whether RoI pooling gets inclusive corners
 
     def __call__(self, sample: Sample) -> Sample:
@@ -113,5 +96,4 @@ class TestTransform:
     def finish(self, resized: Sample) -> Sample:
         """The pass from a sample of its size."""
         sample = flip(resized) if self.flip else resized
-        pixel = sample.pixel if self.inclusive_rois else None
-        return replace(sample, normalization=normalization(self.mean, self.std), pixel=pixel)
+        return sample if self.inclusive_rois else replace(sample, pixel=None)

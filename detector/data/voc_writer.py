@@ -104,8 +104,8 @@ def annotation_tree(
         _add(node, "difficult", int(thing.difficult))
         box = _add(node, "bndbox")
         x1, y1, x2, y2 = thing.box
-        for name, value in (("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", x2), ("ymax", y2)):
-            _add(box, name, f"{value:.10g}")
+        for side, corner in (("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", x2), ("ymax", y2)):
+            _add(box, side, f"{corner:.10g}")
     ElementTree.indent(annotation)
     return ElementTree.ElementTree(annotation)
 

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from detector.modeling.exported import INPUTS, OUTPUTS
 from detector.utils.errors import MissingPackage, UserError
 
-Network = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]  # images, rois, counts -> scores, boxes
+Network = Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]  # INPUTS -> OUTPUTS
 
 SUFFIXES = {"torch_export": ".pt2", "aot_inductor": ".pt2", "onnx": ".onnx"}
 
@@ -43,7 +43,7 @@ def save_program(program: ExportedProgram, form: str, path: Path) -> None:
 
 
 def load_program(form: str, path: Path) -> Network:
-    """A file of :func:`save_program` as a function of (images, rois, counts), without the model's code.
+    """A file of :func:`save_program` as a function of INPUTS, without the model's code.
 
     Our ops must be known to torch, which `import detector.layers` sees to; ONNX has its own.
     """
@@ -100,12 +100,12 @@ def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Ten
     """How far two networks are apart at most; boxes count as shares of the image's longer side."""
     worst = 0.0
     with torch.no_grad():
-        for images, rois, counts in inputs:
-            (scores, boxes), (others, moved) = ours(images, rois, counts), other(images, rois, counts)
+        for each in inputs:
+            (scores, boxes), (others, moved) = ours(*each), other(*each)
             if scores.shape != others.shape or boxes.shape != moved.shape:
                 raise UserError(f"scores {tuple(others.shape)}, expected {tuple(scores.shape)}")
             if len(scores):
-                side = max(images.shape[2:])
+                side = max(each[0].shape[2:])
                 worst = max(worst, float((scores - others).abs().max()))
                 worst = max(worst, float((boxes - moved).abs().max()) / side)
     return worst

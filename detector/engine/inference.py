@@ -29,7 +29,7 @@ def predict(
     proposals as they are.
 
     Args:
-        model: called in eval mode with (images, rois, counts); its outputs have `scores()` (R, C) and
+        model: called in eval mode with `Batch.inputs`; its outputs have `scores()` (R, C) and
             `deltas` (R, C, 4), (R, 1, 4) or None.
         precision: what the model computes in; None: float32.
         keep_on_device: leave the scores on `device`, so that what comes next is done there, and is not waited

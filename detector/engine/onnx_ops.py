@@ -16,7 +16,8 @@ def translations() -> dict[Callable, Callable]:
 
 
 def _roi_align(input, boxes, pooled_height, pooled_width, scale, sampling_ratio, aligned, channels_last):
-    _check_layout(channels_last)
+    if channels_last:
+        raise UserError("ONNX's RoiAlign supports no features in channels-last memory format")
     image = op.Cast(op.Squeeze(op.Slice(boxes, [0], [1], [1]), [1]), to=7)  # (R,) int64
     return op.RoiAlign(
         input,
@@ -31,13 +32,7 @@ def _roi_align(input, boxes, pooled_height, pooled_width, scale, sampling_ratio,
     )
 
 
-def _roi_pool(input, boxes, pooled_height, pooled_width, scale, channels_last):
-    _check_layout(channels_last)
+def _roi_pool(input, boxes, pooled_height, pooled_width, scale):
     size = (pooled_height, pooled_width)
     pooled = op.MaxRoiPool(input, boxes, pooled_shape=size, spatial_scale=scale)
     return pooled, pooled  # the second, where the maxima were, is for the gradient: nothing reads it here
-
-
-def _check_layout(channels_last: bool) -> None:
-    if channels_last:
-        raise UserError("ONNX's pooling of regions takes no features in channels-last memory")

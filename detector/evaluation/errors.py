@@ -1,4 +1,4 @@
-"""Error types of detections, and the fate of objects that were not found.
+"""Error types of detections, and the outcome of objects that were not found.
 
 A detection gets the first type whose rule it meets. The IoU thresholds 0.5 and 0.1 are those of TIDE (Bolya
 et al., ECCV 2020) and of Hoiem et al. (ECCV 2012); "own" objects are those of the detection's class.
@@ -27,7 +27,7 @@ from torch import Tensor
 from detector.structures import Annotation, Detections, box_area, box_intersection, box_iou
 
 KINDS = ("true positive", "part", "grouped", "localization", "wrong class", "duplicate", "background")
-FATES = ("found", "part", "grouped", "localization", "wrong class", "missed")  # of objects
+OUTCOMES = ("found", "part", "grouped", "localization", "wrong class", "missed")  # of objects
 _RIGHT_IOU, _NEAR_IOU = 0.5, 0.1
 _GROUPED_SHARE, _PART_SHARE = 0.5, 0.8
 
@@ -95,16 +95,16 @@ def count_kinds(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
     return counts
 
 
-def count_fates(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
-    """Number of objects of each class and fate, (C, len(FATES)).
+def count_outcomes(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
+    """Number of objects of each class and outcome, (C, len(OUTCOMES)).
 
-    An object is found if a counted detection is its true positive; otherwise its fate is the kind of the
+    An object is found if a counted detection is its true positive; otherwise its outcome is the kind of the
     highest-scoring counted detection about it, or missed.
     """
-    counts = np.zeros((num_classes, len(FATES)), dtype=np.int64)
+    counts = np.zeros((num_classes, len(OUTCOMES)), dtype=np.int64)
     for image in judged:
         for column in countable(image.annotation).nonzero()[:, 0].tolist():
-            counts[int(image.annotation.labels[column]), _fate(image, column)] += 1
+            counts[int(image.annotation.labels[column]), _outcome(image, column)] += 1
     return counts
 
 
@@ -178,10 +178,10 @@ def _nearest(relation: Tensor, overlap: Tensor) -> Tensor:
     return nearest
 
 
-def _fate(image: Judged, column: int) -> int:
-    """The index into FATES of one object."""
+def _outcome(image: Judged, column: int) -> int:
+    """The index into OUTCOMES of one object."""
     kinds = image.kinds[image.about[:, column] & image.counted].tolist()  # highest score first
     if KINDS.index("true positive") in kinds:
-        return FATES.index("found")
-    known = [KINDS[kind] for kind in kinds if KINDS[kind] in FATES]
-    return FATES.index(known[0] if known else "missed")
+        return OUTCOMES.index("found")
+    known = [KINDS[kind] for kind in kinds if KINDS[kind] in OUTCOMES]
+    return OUTCOMES.index(known[0] if known else "missed")

@@ -1,4 +1,4 @@
-"""Depthwise convolution. Kernels: csrc/cpu/depthwise_conv2d.cpp, csrc/cuda/depthwise_conv2d.cu."""
+"""Depthwise convolution. Kernels: csrc/cpu/depthwise_conv2d, csrc/cuda/depthwise_conv2d."""
 
 import math
 

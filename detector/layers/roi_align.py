@@ -1,4 +1,4 @@
-"""RoI align. Kernels: csrc/cpu/roi_align.cpp, csrc/cuda/roi_align.cu."""
+"""RoI align. Kernels: csrc/cpu/roi_align.cpp, csrc/cuda/roi_align."""
 
 import torch
 from torch import Tensor, nn

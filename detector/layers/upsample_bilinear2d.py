@@ -1,4 +1,4 @@
-"""Bilinear resizing. Kernels: csrc/cpu/upsample_bilinear2d.cpp, csrc/cuda/upsample_bilinear2d.cu."""
+"""Bilinear resizing. Kernels: csrc/cpu/upsample_bilinear2d.cpp, csrc/cuda/upsample_bilinear2d."""
 
 import math
 

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from detector.layers import RoIAlign, RoIPool
-from detector.modeling.context import enlarge_rois, ring
 
 
 class BoxFeatures(nn.Module):
@@ -43,7 +42,7 @@ class BoxFeatures(nn.Module):
     ) -> None:
         super().__init__()
         if pool == "roi_pool":
-            self.pool = RoIPool(output_size, 1 / stride)
+            self.pool: nn.Module = RoIPool(output_size, 1 / stride)
         elif pool == "roi_align":
             self.pool = RoIAlign(output_size, 1 / stride, sampling_ratio=2, aligned=True)
         else:
@@ -59,7 +58,7 @@ class BoxFeatures(nn.Module):
         self.out_features = features
         self.context = context
         if context:
-            self.register_buffer("ring", ring(output_size, context), persistent=False)
+            self.register_buffer("ring", context_ring(output_size, context), persistent=False)
         self.chunk = chunk
 
     def forward(self, features: Tensor, rois: Tensor) -> Tensor:
@@ -116,3 +115,27 @@ class DropCells(nn.Module):
 
     def extra_repr(self) -> str:
         return f"share={self.share}"
+
+
+def enlarge_rois(rois: Tensor, scale: float) -> Tensor:
+    """RoIs (R, 5) `scale` times as wide and high around the same centers; they may leave the image."""
+    first, last = rois[:, 1:3], rois[:, 3:]
+    centers, halves = (first + last) / 2, (last - first) * (scale / 2)
+    return torch.cat([rois[:, :1], centers - halves, centers + halves], dim=1)
+
+
+def context_ring(size: int, scale: float) -> Tensor:
+    """Mask (size, size) of an enlarged RoI's grid: 1 where the center of a cell is outside the RoI, else 0.
+
+    Raises:
+        ValueError: all cells are inside.
+    """
+    inside = ((torch.arange(size) + 0.5) * 2 / size - 1).abs() < 1 / scale
+    outside = ~(inside[:, None] & inside)
+    if not outside.any():
+        least = size / (size - 1) if size > 1 else float("inf")
+        raise ValueError(
+            f"context is {scale}, expected at least {least:.3g}: otherwise no cell of a {size} x {size} grid "
+            "lies outside the proposal"
+        )
+    return outside.float()

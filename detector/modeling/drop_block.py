@@ -67,7 +67,7 @@ class ConcreteDropBlock(nn.Module):
             nn.init.zeros_(self.expand.weight)
             nn.init.zeros_(self.shortcut.weight)
             begin = self.limit / 2 if bound == "clamp" else 0.5
-            nn.init.constant_(self.shortcut.bias, _logit(begin))
+            nn.init.constant_(self.shortcut.bias, math.log(begin / (1 - begin)))  # type: ignore[arg-type]
 
     def forward(self, features: Tensor) -> Tensor:
         if not self.training:
@@ -118,7 +118,3 @@ class _ReverseGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
         return -ctx.factor * gradient, None
-
-
-def _logit(p: float) -> float:
-    return math.log(p / (1 - p))

@@ -10,7 +10,7 @@ from torch.export import Dim, ExportedProgram
 from detector.structures import clip_boxes, decode_boxes
 from detector.utils.errors import UserError
 
-INPUTS, OUTPUTS = ("images", "rois", "counts"), ("scores", "boxes")
+INPUTS, OUTPUTS = ("images", "rois", "counts", "sizes"), ("scores", "boxes")
 LEAST_SIDE = 16  # pixels; smaller images are to be padded, as detector/data/transforms.py does
 
 
@@ -21,20 +21,21 @@ class ScoresAndBoxes(nn.Module):
         super().__init__()
         self.model = model.eval()
 
-    def forward(self, images: Tensor, rois: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor, rois: Tensor, counts: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         """Scores and boxes of every proposal.
 
         Args:
-            images (Tensor[B, 3, H, W]): float32, normalized.
+            images (Tensor[B, 3, H, W]): uint8 RGB, padded at the right and the bottom.
             rois (Tensor[sum R, 5]): float32, image index, x1, y1, x2, y2 in pixels; images in order.
             counts (Tensor[B]): int64, proposals per image.
+            sizes (Tensor[B, 2]): int64, (height, width) of each image without its padding.
 
         Returns:
             Tensor[sum R, C]: scores of the foreground classes.
             Tensor[sum R, C, 4]: a box for each class, xyxy in pixels of `images`: the proposal, moved and
             clipped where the model has a regression branch.
         """
-        outputs = self.model(images, rois, counts)
+        outputs = self.model(images, rois, counts, sizes)
         scores = outputs.scores()
         boxes = rois[:, None, 1:]  # (sum R, 1, 4)
         if outputs.deltas is not None:
@@ -69,8 +70,10 @@ def _with_open_sizes(model: nn.Module) -> nn.Module:
     model = copy.deepcopy(model).eval()
     for module in list(model.modules()):
         for name, child in module.named_children():
-            # By its name: timm need not be there.
-            if type(child).__name__ == "Conv2dSame" and min(child.kernel_size) >= max(child.stride):
+            # Recognized by name, since timm need not be installed.
+            if not isinstance(child, nn.Conv2d) or type(child).__name__ != "Conv2dSame":
+                continue
+            if min(child.kernel_size) >= max(child.stride):
                 setattr(module, name, SamePadding(child))
     return model
 
@@ -81,17 +84,21 @@ def export_program(model: nn.Module) -> ExportedProgram:
     Raises:
         ValueError: torch.export cannot follow the model; says where it stopped.
     """
-    images, counts = torch.zeros(2, 3, 96, 128), torch.tensor([3, 2])  # 0 and 1 would become constants
+    images, counts = (
+        torch.zeros(2, 3, 96, 128, dtype=torch.uint8),
+        torch.tensor([3, 2]),
+    )  # 0 and 1 would become constants
     box = torch.tensor([8.0, 8.0, 80.0, 72.0])
     rois = torch.cat([torch.tensor([[0.0], [0], [0], [1], [1]]), box.expand(5, 4)], dim=1)
+    image_sizes = torch.tensor([[96, 128], [96, 120]])
     batch, proposals = Dim("batch"), Dim("proposals")
     sizes = {2: Dim("height", min=LEAST_SIDE), 3: Dim("width", min=LEAST_SIDE)}
     try:
         with torch.no_grad():
             return torch.export.export(
                 ScoresAndBoxes(_with_open_sizes(model)),
-                (images, rois, counts),
-                dynamic_shapes=({0: batch, **sizes}, {0: proposals}, {0: batch}),
+                (images, rois, counts, image_sizes),
+                dynamic_shapes=({0: batch, **sizes}, {0: proposals}, {0: batch}, {0: batch}),
                 # Padding that hangs on the image's size (timm's "same") is checked when the program runs.
                 prefer_deferred_runtime_asserts_over_guards=True,
             )

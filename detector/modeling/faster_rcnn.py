@@ -48,7 +48,8 @@ def faster_rcnn(
         max_size: cap on the longer side.
         mean, std: of red, green, blue in [0, 1].
     """
-    sides = ((32,), (64,), (128,), (256,), (512,))  # of anchors in pixels of the resized image, a map each
+    sides: Sequence[tuple[int, ...]]  # of the anchors of each map, in pixels of the resized image
+    sides = ((32,), (64,), (128,), (256,), (512,))
     if backbone.maps == 3:
         sides = ((32, 64, 128, 256, 512),) * 3
     anchors = AnchorGenerator(sides, ((0.5, 1.0, 2.0),) * len(sides))

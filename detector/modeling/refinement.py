@@ -8,7 +8,7 @@ is a plain PyTorch function (docs/adding_a_method.md adds one).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,8 +49,11 @@ def cluster_loss(probs: Tensor, found: ProposalClusters, counts: Tensor) -> Tens
 
     For its arguments see `Loss`.
     """
-    rows = (tensor.flatten(0, 1) for tensor in (probs, found.labels, found.weights, found.clusters))
-    losses = pcl_loss(*rows, counts.repeat(len(probs)))  # (K * B,): the images of one stream after another's
+    probs_, labels, weights, clusters = (
+        tensor.flatten(0, 1) for tensor in (probs, found.labels, found.weights, found.clusters)
+    )
+    # (K * B,): the images of the first stream, then those of the second, and so on
+    losses = pcl_loss(probs_, labels, weights, clusters, counts.repeat(len(probs)))
     return losses.view(len(probs), -1).mean(dim=1)
 
 
@@ -94,7 +97,7 @@ class Refinement:
     """
 
     rule: Literal["oicr", "pcl", "mist"] | Rule
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     loss: Loss = cross_entropy_loss
     member_iou: float = 0.5
     ignore_iou: float = 0.1
@@ -103,7 +106,7 @@ class Refinement:
 
     def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:
         """Pseudo labels of the proposals from scores (sum R, C), or of each stream from (K, sum R, C)."""
-        assignment = {
+        assignment: dict[str, Any] = {
             "member_iou": self.member_iou,
             "ignore_iou": self.ignore_iou,
             "ignore_cover": self.ignore_cover,

@@ -90,6 +90,7 @@ class StreamRegression(nn.Module):
 
 
 def _init(layer: nn.Module, std: float) -> None:
+    assert isinstance(layer, nn.Linear)
     nn.init.normal_(layer.weight, std=std)
     nn.init.zeros_(layer.bias)
 
@@ -108,6 +109,7 @@ class RegressionLoss:
 
     def __call__(self, outputs: RegressionOutputs, sources: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Args: sources (sum R, C), the scores that the pseudo labels are made of, without a gradient."""
+        assert outputs.logits is not None, "a RegressionBranch has classes"
         found = self.labels.clusters(sources, batch)  # (sum R,)
         losses = found.weights * cross_entropy(outputs.logits, found.labels, reduction="none")
         return {

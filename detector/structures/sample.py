@@ -4,6 +4,7 @@ Weak supervision is enforced by these types: neither Sample nor Batch has a fiel
 training cannot read them. Data sets return them as an Annotation, which only evaluation reads.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -44,11 +45,10 @@ class Sample(_Comparable):
     labels: Tensor  # (C,) float32, 1 where the image shows the class, else 0
     image_id: str
     flipped: bool = False  # is `image` flipped left to right?
-    # (2, 3) float32: the network sees image / row 0 - row 1, by channel; None: the image as it is
-    normalization: Tensor | None = None
     # Width and height of a pixel of the image as read in pixels of `image`, if RoI pooling is to get
     # inclusive corners; None: it gets half-open ones.
     pixel: tuple[float, float] | None = None
+    unknown: Tensor | None = None  # (C,) bool, classes that may be shown or not; None: all labels are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,58 +65,43 @@ class Views(_Comparable):
 class Batch(_Comparable):
     """Several samples, padded to one size. Row r of `rois` belongs to image rois[r, 0]; images in order."""
 
-    images: Tensor  # (B, 3, H, W) zero-padded at the right and the bottom; float32, or uint8 until `to`
+    images: Tensor  # (B, 3, H, W) uint8 RGB, padded at the right and the bottom
     rois: Tensor  # (sum R, 5) float32: image index, x1, y1, x2, y2
     labels: Tensor  # (B, C) float32 0/1
     counts: Tensor  # (B,) int64, proposals per image; on the CPU: splitting by it must not wait for a GPU
     image_ids: tuple[str, ...]
-    sizes: tuple[tuple[int, int], ...] = ()  # (height, width) of each image without its padding
-    normalization: Tensor | None = None  # that of the samples, which `to` does: a quarter of the bytes travel
-
+    # (B, 2) int64, (height, width) of each image without its padding; default: there is none
+    sizes: Tensor = None  # type: ignore[assignment]
     pixels: Tensor | None = None  # (B, 2) float32, `pixel` of the samples
+    unknown: Tensor | None = None  # (B, C) bool, the classes without a label; None: all labels are known
+
+    def __post_init__(self) -> None:
+        if self.sizes is None:
+            sizes = torch.tensor(self.images.shape[2:], device=self.images.device).expand(len(self.images), 2)
+            object.__setattr__(self, "sizes", sizes)
 
     @property
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What the model is called with: images, RoIs for pooling, and proposals per image."""
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the model is called with: images, RoIs for pooling, proposals per image, sizes."""
         rois = self.rois
         if self.pixels is not None:  # the last pixel inside instead of the first one outside
             inclusive = rois[:, 3:] - self.pixels[rois[:, 0].long()]  # (sum R, 2)
             rois = torch.cat([rois[:, :3], inclusive], dim=1)
-        return self.images, rois, self.counts
+        return self.images, rois, self.counts, self.sizes
 
-    def to(self, device, non_blocking: bool = False) -> "Batch":
-        """The batch with its tensors on `device`, except `counts`; its images as the network sees them."""
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=non_blocking)
-
-        images = move(self.images)
-        if self.normalization is not None:
-            images = _normalize(images, move(self.normalization), self.sizes)
-        pixels = None if self.pixels is None else move(self.pixels)
-        tensors = images, move(self.rois), move(self.labels)
-        return Batch(*tensors, self.counts, self.image_ids, self.sizes, pixels=pixels)
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+        """The batch with its tensors on `device`, except `counts`."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
         """The batch in page-locked memory, as DataLoader asks for it."""
+        return self._map(Tensor.pin_memory)
 
-        def pin(tensor: Tensor) -> Tensor:
-            return tensor.pin_memory()
-
-        normalization = None if self.normalization is None else pin(self.normalization)
-        pixels = None if self.pixels is None else pin(self.pixels)
-        tensors = pin(self.images), pin(self.rois), pin(self.labels)
-        return Batch(*tensors, self.counts, self.image_ids, self.sizes, normalization, pixels)
-
-
-def _normalize(images: Tensor, normalization: Tensor, sizes: tuple[tuple[int, int], ...]) -> Tensor:
-    """Images (B, 3, H, W) uint8 as the network sees them, float32; the padding, right and below, is 0."""
-    scale, shift = normalization[:, None, :, None, None]  # (1, 3, 1, 1) each
-    images = images.float().div_(scale).sub_(shift)
-    for image, (height, width) in zip(images, sizes, strict=True):
-        image[:, height:] = 0
-        image[:, :, width:] = 0
-    return images
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        tensors = function(self.images), function(self.rois), function(self.labels)
+        pixels = None if self.pixels is None else function(self.pixels)
+        unknown = None if self.unknown is None else function(self.unknown)
+        return Batch(*tensors, self.counts, self.image_ids, function(self.sizes), pixels, unknown)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +203,10 @@ class ImageDataset(Protocol):
 
     def labels(self, index: int) -> Tensor:
         """Image-level labels (C,), float32: 1 if the image shows the class, else 0."""
+        ...
+
+    def unknown(self, index: int) -> Tensor | None:
+        """(C,) bool: classes of which nobody knows whether the image shows them; None if all are known."""
         ...
 
     def annotation(self, index: int) -> Annotation | None:

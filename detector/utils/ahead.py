@@ -1,4 +1,4 @@
-"""Work done ahead of its use, in threads: for functions that let go of Python's lock, as OpenCV's do."""
+"""Prefetching in threads, for functions that release the GIL, as those of OpenCV do."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,9 +12,10 @@ Result = TypeVar("Result")
 def ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int
 ) -> Iterator[tuple[Item, Future[Result]]]:
-    """Each item and its future result, in order; `threads` calls run at once, and twice as many wait at most.
+    """Yield each item with the future of `function(item)`, in order.
 
-    What the function raises is raised by the future's `result()`. Items are drawn in the caller's thread.
+    Up to `threads` calls run at a time, and up to twice as many results wait to be consumed. The items are
+    iterated in the caller's thread.
     """
     with ThreadPoolExecutor(threads) as pool:
         begun: deque[tuple[Item, Future[Result]]] = deque()

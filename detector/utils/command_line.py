@@ -1,13 +1,13 @@
-"""What the commands in tools/ share: their arguments, and how they fail."""
+"""What the commands in tools/ share: arguments, exit statuses, and the number of cores to use."""
 
 import argparse
 import logging
+import os
 from collections.abc import Callable
 
 from detector.utils.distributed import is_lost_process, is_main, leave_to_another
-from detector.utils.errors import UserError
+from detector.utils.errors import UserError, worker_failure
 from detector.utils.logging import setup_logging
-from detector.utils.workers import worker_failure
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,11 @@ def run_command(command: Callable[[], object]) -> int:
         logger.exception("internal error, please report it with this traceback:")
         return 1
     return 0
+
+
+def usable_cores() -> int:
+    """The number of cores that a container or a scheduler leaves to this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _message(error: Exception) -> str:

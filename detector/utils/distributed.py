@@ -1,6 +1,6 @@
-"""One program in several processes that torchrun started: who is who, and what they tell each other.
+"""Ranks and collectives of the processes that torchrun started.
 
-Everything here holds for a single process without torchrun too: it has rank 0 of 1.
+Without torchrun there is one process, which has rank 0.
 """
 
 import os
@@ -17,11 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from detector.utils.errors import UserError
 
-_REPORTING = 1.0  # seconds that the others leave the main process to say why all stop
+_REPORTING = 1.0  # seconds that the other processes give the main one to report why all stop
 
 
 def rank() -> int:
-    """Number of this process, from 0."""
+    """Rank of this process, from 0."""
     return _environment("RANK", 0)
 
 
@@ -31,7 +31,7 @@ def world_size() -> int:
 
 
 def local_rank() -> int:
-    """Number of this process on its machine, from 0: that of its GPU."""
+    """Rank of this process on its machine, from 0, and the index of its GPU."""
     return _environment("LOCAL_RANK", 0)
 
 
@@ -41,22 +41,22 @@ def local_world_size() -> int:
 
 
 def restarts() -> int:
-    """How often torchrun has started these processes again after one died (its --max-restarts)."""
+    """Number of times that torchrun has restarted the processes after one died (its --max-restarts)."""
     return _environment("TORCHELASTIC_RESTART_COUNT", 0)
 
 
 def is_main() -> bool:
-    """Is this the process that logs, writes and draws for all?"""
+    """Whether this process, rank 0, logs and writes files for all."""
     return rank() == 0
 
 
 @contextmanager
 def process_group(device: torch.device, timeout: float) -> Iterator[None]:
-    """Join the processes that torchrun started, if it did: NCCL between GPUs, gloo between CPUs.
+    """Join the processes that torchrun started: NCCL between GPUs, gloo between CPUs.
 
     Args:
         device: of this process.
-        timeout: seconds to wait for the others before giving up with an error.
+        timeout: seconds to wait for other processes before an error.
     """
     if not dist.is_torchelastic_launched():
         yield
@@ -64,15 +64,15 @@ def process_group(device: torch.device, timeout: float) -> Iterator[None]:
     backend = "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(local_rank())
-        backend = "cpu:gloo,cuda:nccl"  # objects travel from CPU to CPU, and never wait for a GPU
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **_meeting_place())
-    # Left by an error it stays open: closing it could wait for a process that is gone.
+        backend = "cpu:gloo,cuda:nccl"  # objects are sent between CPUs without waiting for a GPU
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **_own_store())
+    # After an error it stays open, because closing it could wait for a process that is gone.
     yield
     dist.destroy_process_group()
 
 
 def gather(value: Any) -> list[Any]:
-    """`value` of every process by rank, in every process; anything that can be pickled."""
+    """The `value` of every process, by rank; it must be picklable."""
     if not dist.is_initialized():
         return [value]
     values = [None] * dist.get_world_size()
@@ -82,12 +82,12 @@ def gather(value: Any) -> list[Any]:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """All processes get through the block, or none does: what one cannot do is raised once, by the main one.
+    """Run a block in every process; an error in one of them ends all, and is reported once.
 
-    For set-up, where every process does the same and none waits for another in the block.
+    For set-up code in which no process waits for another.
 
     Raises:
-        UserError, OSError: the error of the main process; else a UserError with that of another process.
+        UserError, OSError: the error of the main process, or a UserError with the message of another one.
     """
     error: UserError | OSError | None = None
     try:
@@ -102,7 +102,7 @@ def together() -> Iterator[None]:
 
 
 def leave_to_another() -> bool:
-    """Is it for another process to say what went wrong? Before all have met those of a machine fail alike."""
+    """Whether another process reports an error: before they join, all processes of a machine fail alike."""
     if dist.is_initialized() or local_rank() == 0:
         return False
     time.sleep(_REPORTING)
@@ -110,42 +110,42 @@ def leave_to_another() -> bool:
 
 
 def raise_once(error: Exception) -> NoReturn:
-    """Raise an error that all processes know of in the main one; the others leave without a word."""
+    """Raise an error that all processes have in the main one; the others exit silently."""
     if is_main():
         raise error
-    time.sleep(_REPORTING)  # torchrun stops all as soon as one has left
+    time.sleep(_REPORTING)  # torchrun stops all processes as soon as one exits
     raise SystemExit(1)
 
 
 def is_lost_process(error: Exception) -> bool:
-    """Is it torch's way to say that another process has gone, or does not answer in time?"""
+    """Whether torch's `error` means that another process has ended or does not answer in time."""
     if isinstance(error, dist.DistError):
         return True
     return isinstance(error, RuntimeError) and world_size() > 1 and "gloo" in str(error)
 
 
 def replicate(model: nn.Module) -> nn.Module:
-    """The model with gradients averaged over the processes; as it is where there is one process."""
+    """The model with gradients averaged over the processes; unchanged if there is only one."""
     if world_size() == 1:
         return model
-    # Without device_ids it leaves the inputs where they are: the counts of a batch belong on the CPU. The
-    # view spares a copy of all gradients.
+    # Without device_ids the inputs stay on their devices: the counts of a batch belong on the CPU. The view
+    # avoids a copy of all gradients.
     return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
 def no_sync(model: nn.Module) -> AbstractContextManager[None]:
-    """Where gradients of what `replicate` returned are added up in their process, not yet averaged."""
+    """A context in which the gradients of a replicated model accumulate without being averaged."""
     return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 
-def _meeting_place() -> dict[str, Any]:
-    """How `init_process_group` finds the others, where torchrun's own way does not do.
+def _own_store() -> dict[str, Any]:
+    """Arguments of `init_process_group` that give each group its own prefix in torchrun's store.
 
-    After a restart torchrun lends the store of the first start once more, in which gloo and NCCL would find
-    the addresses of processes that are gone (pytorch issue 135712); so would a second group of the same
-    processes, as of `detector.train` and then `detector.evaluate`. So each group has names of its own: the
-    store counts the groups that each process has joined since the start. On several machines the counts of
-    restarts may differ; docs/distributed.md says what to do there.
+    After a restart, torchrun reuses the store, in which gloo and NCCL would find the addresses of processes
+    that are gone (pytorch issue 135712). So would a second group of the same processes, such as that of
+    `detector.evaluate` after `detector.train`. The prefix has the number of restarts and of the groups that
+    this process has joined since. On several machines the number of restarts may differ; see
+    docs/distributed.md.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("GROUP_WORLD_SIZE") != "1":
         return {}
@@ -155,6 +155,6 @@ def _meeting_place() -> dict[str, Any]:
     return {"store": named, "rank": rank(), "world_size": world_size()}
 
 
-def _environment(name: str, alone: int) -> int:
-    # Job schedulers set RANK and the like as well, for their own ends.
-    return int(os.environ.get(name, alone)) if dist.is_torchelastic_launched() else alone
+def _environment(name: str, default: int) -> int:
+    # Job schedulers set RANK and similar variables too.
+    return int(os.environ.get(name, default)) if dist.is_torchelastic_launched() else default

@@ -1,8 +1,10 @@
-"""Errors that the user can correct, apart from those that only a programmer can.
+"""Errors that the user can correct.
 
 The commands in tools/ print one line for a :class:`UserError` or an `OSError`. Every other exception is a
 bug and keeps its traceback.
 """
+
+TIMED_OUT = "DataLoader timed out"  # how torch's message begins
 
 
 class UserError(ValueError):
@@ -19,3 +21,25 @@ class DataError(UserError):
 
 class MissingPackage(UserError, ImportError):
     """An optional package is not installed; the message says how to install it."""
+
+
+def worker_failure(error: BaseException) -> UserError | None:
+    """The message for the user if torch's `error` is about a dead or stuck DataLoader worker, else None.
+
+    Torch raises it in the main process at any time, also in the middle of a training step.
+    """
+    text = str(error).partition("\n")[0].rstrip(". ")
+    if not isinstance(error, RuntimeError):
+        return None
+    if text.startswith(TIMED_OUT):
+        return UserError(
+            f"the processes that read images gave no batch in time ({text}): one of them was stopped, or the "
+            "disk does not answer. DATASETS.WORKERS 0 reads in the main process and shows where it waits"
+        )
+    if text.startswith("DataLoader worker (pid"):
+        return UserError(
+            f"a process that reads images has died ({text}). Most likely there was too little memory, or "
+            "shared memory (/dev/shm; in a container see docker run --shm-size): set DATASETS.WORKERS lower; "
+            "0 needs no further process"
+        )
+    return None

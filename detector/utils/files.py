@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all, and with errors that name the file."""
+"""Atomic writing and checked reading of files, with errors that name the file."""
 
 import errno
 import hashlib
@@ -83,9 +83,9 @@ def encode_image(image: "Image", form: str, **options: Any) -> bytes:
 
 
 def write_new(path: str | Path, content: bytes) -> None:
-    """Write one of the many files of a folder that nobody uses before it is complete.
+    """Write one of many files of a folder that is not used before it is complete.
 
-    Quicker than :func:`atomic_write`, since it does not wait for the disk.
+    Faster than :func:`atomic_write`, because it does not wait for the disk.
 
     Raises:
         OSError: the file could not be written; names the path.
@@ -106,8 +106,9 @@ def file_digest(path: str | Path) -> str:
 
 
 def archive_digest(path: str | Path) -> str:
-    """As :func:`file_digest`; of a ZIP archive, such as .npz, it covers the names, sizes and checksums of
-    the members, which stand at its end: gigabytes need not be read.
+    """SHA-256 of a file; of a ZIP archive, such as .npz, only of its members' names, sizes and checksums.
+
+    These stand at the end of the archive, so gigabytes need not be read.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -128,7 +129,7 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
     Raises:
         FileNotFoundError, OSError: the file does not exist, or the system cannot read it.
         DataError: it is not a regular file, or its content is not what the reader expects. A UserError that
-            names the file already passes unchanged.
+            already names the file passes unchanged.
     """
     check_regular(path, kind)
     try:
@@ -140,7 +141,7 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{kind} {path} does not exist") from error
     except OSError as error:
-        if error.errno == errno.EINVAL:  # of a seek to a place before the file, where damaged content led
+        if error.errno == errno.EINVAL:  # damaged content led to a seek before the start of the file
             raise DataError(f"{kind} {path} is damaged: it refers to a place outside the file") from error
         raise OSError(f"{kind} {path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # parsers raise many kinds over damaged bytes
@@ -176,11 +177,14 @@ def read_text(path: str | Path, kind: str = "file", limit: int = _TEXT_LIMIT) ->
             ) from None
 
 
-def read_json(path: str | Path, kind: str = "file") -> Any:
-    """The content of a JSON file; errors name it."""
+def read_json(path: str | Path, kind: str = "file") -> dict[str, Any]:
+    """The object in a JSON file; errors name the file."""
     text = read_text(path, kind)
     with reading(path, kind):
-        return json.loads(text)
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise DataError(f"it holds a JSON {type(content).__name__}, expected an object")
+    return content
 
 
 def relative_name(name: str) -> str:
@@ -207,9 +211,9 @@ def check_printable(text: str) -> None:
 
 
 def expansion_limit(size: int) -> int:
-    """The bytes that a file of `size` bytes may hold once decompressed: a reader refuses a file of more.
+    """The most bytes that a file of `size` bytes may decompress to; readers refuse more.
 
-    zlib compresses zeros by 1000, so that a file of 8 MB could otherwise fill 8 GB of memory.
+    zlib compresses zeros by a factor of 1000, so a file of 8 MB could fill 8 GB of memory.
     """
     return max(_EXPANSION_FREE, _EXPANSION * size)
 

@@ -1,4 +1,4 @@
-"""One process at a time writes to a folder or a file."""
+"""Locks that let one process at a time write to a folder or a file."""
 
 import os
 import socket
@@ -20,11 +20,9 @@ except ImportError:  # not on Windows, where nothing is locked
 def folder_lock(folder: str | Path) -> Iterator[None]:
     """Hold the lock file `.lock` of a folder, which is created if missing, while the block runs.
 
-    The lock file is removed after the block, so that a command that is refused leaves no file behind. The
-    system releases the lock when the process ends, however it ends. It is a POSIX lock because, unlike
-    that of `flock`, the worker processes forked meanwhile, which may survive a kill, do not inherit it. Of
-    the processes of one torchrun only the main one takes it. File systems without locks, such as some network
-    ones, are used unlocked.
+    The lock file is removed after the block. The system releases the lock when the process ends, however it
+    ends. It is a POSIX lock because forked workers, which may survive a kill, would inherit one of `flock`.
+    Of the processes of torchrun, only the main one takes it. File systems without locks are used unlocked.
 
     Raises:
         UserError: another process holds the lock; names the process, its machine and its command.

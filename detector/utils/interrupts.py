@@ -1,4 +1,4 @@
-"""When Ctrl-C takes effect. This module imports nothing heavy: the commands in tools/ import it first."""
+"""Handling of Ctrl-C. The commands in tools/ import this module first, so it imports nothing large."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C until the block has ended, so that what the block does is done completely.
+    """Delay Ctrl-C until the block has ended.
 
-    For blocks of milliseconds. Where the program ignores Ctrl-C, or handles it by itself, nothing changes.
+    For blocks of milliseconds. If the program ignores or handles Ctrl-C itself, nothing changes.
     """
     received: list[int] = []
     with _on_ctrl_c(lambda *_: received.append(1)):
@@ -24,8 +24,8 @@ def uninterrupted() -> Iterator[None]:
 def quiet_interrupt() -> Iterator[None]:
     """End the program without a traceback, with status 130, on Ctrl-C during the block.
 
-    For the imports of a command, which take seconds. An exception would not do: modules catch it, or convert
-    it into an ImportError.
+    For the imports of a command, which take seconds. Raising an exception is not enough, because some
+    modules catch it or convert it into an ImportError.
     """
 
     def leave(*_: object) -> None:

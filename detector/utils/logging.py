@@ -1,4 +1,4 @@
-"""One logger for the console and for the run folder's log, which leaves progress bars whole."""
+"""The logger of the package: console output that does not break progress bars, and a log file."""
 
 import logging
 import os
@@ -15,14 +15,14 @@ from detector.utils.files import check_regular
 
 
 class _ConsoleHandler(logging.Handler):
-    """Writes above the progress bars that are on the screen."""
+    """Writes above progress bars."""
 
     def emit(self, record: logging.LogRecord) -> None:
         tqdm.write(self.format(record), file=sys.stderr)
 
 
 class _FileHandler(logging.FileHandler):
-    """Appends to a regular file, never to what a symbolic link names."""
+    """Appends to a regular file; does not follow symbolic links."""
 
     def _open(self) -> TextIOWrapper:
         path = Path(self.baseFilename)
@@ -40,8 +40,8 @@ class _FileHandler(logging.FileHandler):
 def setup_logging(path: Path | None = None) -> logging.Logger:
     """The package's logger: INFO and above to standard error, everything to the end of the file `path`.
 
-    Of several processes only the main one says all; the others say errors, with their rank. Warnings go the
-    same way. Called again, it replaces what was set up before. The library only logs; tools call this.
+    Of several processes, only the main one logs everything; the others print errors, with their rank.
+    Warnings are logged too. Another call replaces the handlers of the last one.
 
     Raises:
         UserError: `path` is a link or not a regular file.

@@ -1,7 +1,7 @@
-"""Arrays of .npz files, checked before memory is allocated, and files written piece by piece.
+"""Reading of .npz files with checks before memory is allocated, and writing in pieces.
 
 An .npz file is a zip archive of .npy files, with a CRC-32 for each. The headers of both declare sizes, which
-a damaged or hostile file may overstate: no more is allocated than the file can hold.
+a damaged or hostile file may overstate; no more memory is allocated than the file can hold.
 """
 
 import math
@@ -74,8 +74,8 @@ class NpzReader:
                     f"{member.filename} is compressed by method {method}, expected what numpy.savez writes"
                 )
 
-        # A damaged length makes zipfile skip entries of the directory without a word. Arrays lie one after
-        # the other, less than _GAP bytes of headers apart; a skipped one leaves a larger gap.
+        # A damaged length makes zipfile skip entries of the directory silently. Arrays follow each other with
+        # less than _GAP bytes of headers between them; a skipped one leaves a larger gap.
         end = 0
         for member in sorted(members, key=lambda member: member.header_offset):
             if member.header_offset - end > _GAP:
@@ -104,7 +104,7 @@ class NpzReader:
         return content.view(dtype).reshape(shape, order="F" if fortran_order else "C")
 
     def rows(self, name: str, kind: str, dimensions: int) -> "np.ndarray | StoredRows":
-        """An array whose rows are read when they are asked for; one that is compressed is read whole.
+        """An array whose rows are read on access; a compressed one is read whole.
 
         The checksum of an array that is not read whole is not verified: see :meth:`verify`.
         """
@@ -120,7 +120,7 @@ class NpzReader:
         return StoredRows(self._path, offset, shape, dtype, _stamp(self._file.fileno()))
 
     def verify(self, name: str) -> None:
-        """Reads an array through to verify its checksum; zipfile.BadZipFile where it differs."""
+        """Read an array to verify its checksum; raises zipfile.BadZipFile if it differs."""
         with self._archive.open(self._member(name)) as file:
             while file.read(_CHUNK):
                 pass
@@ -143,8 +143,8 @@ class NpzReader:
 class StoredRows:
     """An array (N, ...) in a file: `rows[start:end]` reads these rows, a copy.
 
-    The file is read, not mapped: where a mapped file is truncated, the system ends the process (SIGBUS). A
-    pickle holds no rows: the process that receives it opens the file itself.
+    The file is read, not mapped, because the system kills a process (SIGBUS) when a mapped file is truncated.
+    A pickle contains no rows: the process that receives it opens the file itself.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class StoredRows:
         return np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
 
     def _read(self, size: int, offset: int) -> bytes:
-        """At most `size` bytes from a place in the file; threads and forked processes may do so at once."""
+        """Up to `size` bytes at an offset; threads and forked processes may read concurrently."""
         if hasattr(os, "pread"):
             return os.pread(self._descriptor, size, offset)
         with open(self._path, "rb") as file:  # Windows: another process cannot replace an open file
@@ -204,13 +204,13 @@ def _read_header(
 
 
 def _stamp(descriptor: int) -> tuple[int, int]:
-    """What tells a file from a changed one: its size and when it was modified."""
+    """Size and modification time, by which a changed file is recognized."""
     status = os.fstat(descriptor)
     return status.st_size, status.st_mtime_ns
 
 
 class NpzWriter:
-    """Writes arrays to an open file as np.savez does, byte for byte the same whenever it is done."""
+    """Writes arrays to an open file like np.savez; equal arrays give equal bytes."""
 
     def __init__(self, file: IO[bytes]):
         self._archive = zipfile.ZipFile(file, "w")
@@ -220,7 +220,7 @@ class NpzWriter:
             np.lib.format.write_array(member, array, allow_pickle=False)
 
     def add_pieces(self, name: str, pieces: Iterable[np.ndarray], shape: tuple[int, ...], dtype: str) -> None:
-        """An array of the given shape, of which only one piece, some of its rows, is in memory at a time."""
+        """Add an array of the given shape in pieces of rows, one of which is in memory at a time."""
         with self._open(name) as member:
             header = {"descr": dtype, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(member, header)
@@ -228,7 +228,7 @@ class NpzWriter:
                 member.write(np.ascontiguousarray(piece, dtype).tobytes())
 
     def _open(self, name: str) -> IO[bytes]:
-        # A ZipInfo made by hand has the date of 1980: the same bytes each time.
+        # A new ZipInfo has the date of 1980, not that of today.
         return self._archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True)
 
     def __enter__(self) -> "NpzWriter":

@@ -1,4 +1,4 @@
-"""The files that a command wrote to a folder, so that it never replaces or deletes any other file."""
+"""Output folders in which a command replaces and deletes only files that it wrote itself."""
 
 import hashlib
 import json
@@ -16,15 +16,14 @@ RECORD = ".detector-outputs.jsonl"
 class OutputFolder:
     """A folder to write to, in which only files that the same command made are replaced or deleted.
 
-    The file `.detector-outputs.jsonl` of the folder lists the name of each file, the SHA-256 of its content
-    and the key, before the file is written: after a kill, too, all that was written is listed. A file that is
-    not listed, that was made with another key, or that was changed since is somebody's work and is left as
-    it is.
+    The file `.detector-outputs.jsonl` of the folder lists the name, the SHA-256 and the key of each file. An
+    entry is added before its file is written, so the list is complete after a kill. A file that is not
+    listed, has another key, or was changed since may be the user's work and is never touched.
 
     Args:
-        folder: it is made with the first file.
-        key: tells apart what the files are made of, such as a hash of the weights and the options. A command
-            may replace the files of an earlier one with the same key.
+        folder: created with the first file.
+        key: identifies what the files are made from, such as a hash of the weights and the options. A command
+            may replace files with the same key.
 
     Raises:
         UserError, OSError: the list cannot be read.
@@ -36,21 +35,21 @@ class OutputFolder:
         self._written: set[str] = set()
 
     def path(self, name: str) -> Path:
-        """Where the file `name`, a path below the folder, is or would be."""
+        """The path of the file `name`, which is relative to the folder."""
         return inside(self.folder, name)
 
     def made(self, name: str) -> bool:
-        """Whether the file exists and is what a command with this key wrote."""
+        """Whether the file exists and was written with this key."""
         path, digests = self.path(name), self._digests.get(name)
         if not digests or not stat.S_ISREG(_mode(path)):
             return False
         return file_digest(path) in digests
 
     def check(self, names: Iterable[str]) -> None:
-        """Make sure, before any long work, that files of these names may be written.
+        """Check, before a long computation, that files of these names may be written.
 
         Raises:
-            UserError: one exists that this command did not make; names it.
+            UserError: one of them exists and was not written by this command.
         """
         for name in names:
             path = self.path(name)
@@ -61,7 +60,7 @@ class OutputFolder:
                 )
 
     def write(self, name: str, content: bytes) -> Path:
-        """Write a file, whole or not at all, and return its path; folders are made if need be.
+        """Write a file atomically and return its path; missing folders are created.
 
         Raises:
             UserError: as :meth:`check`; or this command has already written a file of that name.
@@ -73,13 +72,13 @@ class OutputFolder:
         return path
 
     def move_in(self, file: Path, name: str) -> Path:
-        """As :meth:`write`, with a file of the same file system that is moved here."""
+        """Like :meth:`write`, with a file of the same file system that is moved into the folder."""
         path = self._claim(name, file_digest(file))
         os.replace(file, path)
         return path
 
     def remove_earlier(self, below: str) -> None:
-        """Delete what an earlier command with this key wrote to the folder `below` and this one did not."""
+        """Delete files in the folder `below` that an earlier command with this key wrote and this did not."""
         for name in self._digests:
             if name.startswith(f"{below}/") and name not in self._written and self.made(name):
                 self.path(name).unlink()

@@ -1,4 +1,4 @@
-"""Equal seeds, equal results."""
+"""Seeding: equal seeds give equal results."""
 
 import os
 import random
@@ -8,12 +8,12 @@ import torch
 
 
 def seed_everything(seed: int, deterministic: bool = True) -> None:
-    """Seed every generator, and ask torch for deterministic algorithms or not; call it first of all."""
-    # cuBLAS is deterministic only with a fixed workspace, which it reads from here when it first starts.
+    """Seed every generator and choose whether torch uses deterministic algorithms; call it first."""
+    # cuBLAS is deterministic only with a fixed workspace; it reads this variable when it starts.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # Warn only: our layers have such algorithms, but a backbone may hold an operation that has none on a GPU.
+    # Warn only: a backbone may contain an operation that has no deterministic implementation on a GPU.
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
-    # We never read memory that was not written, and filling it takes time.
+    # No code here reads uninitialized memory, and filling it takes time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     random.seed(seed)
     np.random.seed(seed)
@@ -21,10 +21,10 @@ def seed_everything(seed: int, deterministic: bool = True) -> None:
 
 
 def seed_batch(seed: int, iteration: int, batch: int = 0) -> None:
-    """Make what torch draws for batch number `batch` of a step a function of the three numbers alone.
+    """Seed torch for batch number `batch` of a training step.
 
-    A resumed run then draws what the unbroken one would have drawn, with no generator state to save; and a
-    process draws for its batch what a single one would have drawn that makes all batches of the step.
+    A resumed run then draws the same random numbers as an uninterrupted one without saved generator states,
+    and several processes draw the same numbers as one process that computes all batches of the step.
     """
-    # Mixed, because the CPU generator reads the low 32 bits only.
+    # Hashed, because the CPU generator uses only the low 32 bits of a seed.
     torch.manual_seed(int(np.random.SeedSequence((seed, iteration, batch)).generate_state(1)[0]))

@@ -1,4 +1,4 @@
-"""What a run was made with: the facts that one needs to repeat it."""
+"""The command, commit and versions of a run: what is needed to repeat it."""
 
 import os
 import platform
@@ -34,8 +34,7 @@ def run_info(device: torch.device, seed: int) -> dict:
 def git_commit(file: Path) -> str | None:
     """The commit of the repository that tracks a source file, with "-dirty" if files differ from it.
 
-    None without one: the package may be installed into an environment within a repository of something else,
-    whose commit would say nothing about it.
+    None if no repository tracks it: an installed package may lie inside the repository of another project.
     """
     git = ["git", "-C", str(file.resolve().parent)]
     try:

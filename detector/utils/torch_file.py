@@ -1,4 +1,4 @@
-"""Files of torch.save: read without running code, with their checksums verified, and searched for NaN."""
+"""Files of torch.save, loaded with weights_only=True and verified checksums, and a search for NaN."""
 
 import math
 import os
@@ -33,7 +33,7 @@ def read_torch_file(path: str | Path, kind: str) -> Any:
             if _begins_as_zip(path):
                 _verify(path)
             return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # over damaged bytes zipfile and torch raise many kinds, OSError too
+        except Exception as error:  # zipfile and torch raise many kinds for damaged bytes, OSError too
             if isinstance(error, OSError) and error.filename is not None:  # the system's, not the parser's
                 raise
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -54,7 +54,7 @@ def non_finite(content: Any, name: str = "") -> str | None:
         elif isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
             names.append(place)
             flags.append(value.detach().isfinite().all())
-    # One wait for the device, however many tensors there are.
+    # One synchronization per device, however many tensors there are.
     by_device = {flag.device: [f for f in flags if f.device == flag.device] for flag in flags}
     finite = {device: iter(torch.stack(own).tolist()) for device, own in by_device.items()}
     bad += [place for place, flag in zip(names, flags, strict=True) if not next(finite[flag.device])]

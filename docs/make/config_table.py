@@ -1,11 +1,8 @@
 """Writes docs/config.md, the table of all config keys, from detector/config.py.
 
-    python docs/make/config_table.py
-
-`--check` writes nothing and exits with 1 if the page is out of date; tests/test_config.py uses it.
+python docs/make/config_table.py
 """
 
-import sys
 from pathlib import Path
 
 from detector.config import SECTIONS, VOC_CLASSES, Key
@@ -65,7 +62,4 @@ def default(value: object) -> str:
 
 
 if __name__ == "__main__":
-    text = page()
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text)
-    PAGE.write_text(text, encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")

@@ -8,6 +8,7 @@ import torch
 from PIL import ExifTags, Image
 
 from detector.data.image_labels import ImageLabels
+from detector.utils.errors import DataError
 
 CLASSES = ("bird", "cat", "dog")
 
@@ -161,3 +162,20 @@ def test_absolute_paths_get_ids_inside_any_folder(root, tmp_path):
     assert dataset.image_ids == (str(elsewhere.with_suffix("")).lstrip("/"), "c")
     assert dataset.image_path(0) == elsewhere
     assert dataset.read_image(0).shape == (3, 40, 60)
+
+
+def test_unknown_classes(root):
+    write(root, "file,labels,unknown", "a.jpg,dog,bird", "below/b.png,bird", "c.jpg,,cat;dog")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # c has no label, but unknown ones
+        dataset = ImageLabels(root, "train", CLASSES)
+    assert [dataset.unknown(i).tolist() for i in range(3)] == [
+        [True, False, False],
+        [False] * 3,
+        [False, True, True],
+    ]
+    assert dataset.images_per_class() == {"bird": 1, "cat": 0, "dog": 1}
+    assert dataset.images_without_class() == {"bird": 1, "cat": 2, "dog": 1}
+    write(root, "file,labels,unknown", "a.jpg,dog,brid")
+    with pytest.raises(DataError, match="'brid'"):
+        ImageLabels(root, "train", CLASSES)

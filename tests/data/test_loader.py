@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from detector.data.batch_order import SeededBatches
-from detector.data.loader import TestDataset, WeakDataset, _explain_errors, collate, test_loader, train_loader
-from detector.data.transforms import TestTransform, TrainTransform, normalization
+from detector.data.loader import TestDataset, WeakDataset, collate, test_loader, train_loader
+from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
+from detector.data.worker_loader import _explain_errors
 from detector.structures import Sample
-from detector.utils.errors import DataError, UserError
-from detector.utils.workers import worker_failure
+from detector.utils.errors import DataError, UserError, worker_failure
 
-NORMAL = {"mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
 CLASSES = ("bird", "cat", "dog")
 
 
@@ -39,7 +38,7 @@ def proposals(source):
 
 @pytest.fixture
 def dataset(source, proposals):
-    transform = TrainTransform(sizes=(24, 40, 56), side="shortest", max_size=200, flip=True, **NORMAL)
+    transform = TrainTransform(sizes=(24, 40, 56), side="shortest", max_size=200, flip=True)
     return WeakDataset(source, proposals, transform, min_size=2, stride=1, max_count=100)
 
 
@@ -77,7 +76,7 @@ def test_a_sample_holds_its_own_image(dataset, source):
 @pytest.mark.parametrize("size", [20, 400])
 def test_what_counts_as_small_does_not_depend_on_the_size_drawn(source, size):
     boxes = dict.fromkeys(source.image_ids, torch.tensor([[0.0, 0, 3, 9], [0, 0, 4, 9], [0, 0, 9, 9]]))
-    transform = TrainTransform(sizes=(size,), side="shortest", max_size=2000, flip=False, **NORMAL)
+    transform = TrainTransform(sizes=(size,), side="shortest", max_size=2000, flip=False)
     dataset = WeakDataset(source, boxes, transform, min_size=3, stride=1, max_count=100)
     scale = size / 40
     assert dataset[0, 0].proposals.tolist() == [[0, 0, 4 * scale, 9 * scale], [0, 0, 9 * scale, 9 * scale]]
@@ -89,18 +88,18 @@ def test_roi_pooling_may_get_the_inclusive_corners_of_the_authors_code(source, f
     inclusive = torch.tensor([[4.0, 2, 19, 29], [7, 7, 7, 7]])
     half_open = inclusive + torch.tensor([0, 0, 1, 1])
     sample = Sample(torch.zeros(3, 40, 60, dtype=torch.uint8), half_open, torch.ones(2), "a")
-    test = TestTransform(80, "shortest", 2000, flip, **NORMAL, inclusive_rois=True)
-    train = TrainTransform((100,), "shortest", 2000, False, **NORMAL, inclusive_rois=True)
+    test = TestTransform(80, "shortest", 2000, flip, inclusive_rois=True)
+    train = TrainTransform((100,), "shortest", 2000, False, inclusive_rois=True)
     batch = collate([test(sample), test(sample)])
     if flip:
         x1, y1, x2, y2 = inclusive.unbind(dim=1)
         inclusive = torch.stack([59 - x2, y1, 59 - x1, y2], dim=1)
     for moved in (batch, batch.to("cpu")):
-        _, rois, _ = moved.inputs
+        rois = moved.inputs[1]
         assert torch.equal(rois[:, 1:], 2 * torch.cat([inclusive, inclusive]))
         assert torch.equal(moved.rois[:2, 3:] - rois[:2, 3:], torch.full((2, 2), 2.0))  # IoUs see these
     if not flip:
-        _, rois, _ = collate([train(sample, torch.Generator())]).inputs
+        rois = collate([train(sample, torch.Generator())]).inputs[1]
         torch.testing.assert_close(rois[:, 1:], 2.5 * inclusive)
     plain = collate([replace(test, inclusive_rois=False)(sample)])
     assert plain.inputs[1] is plain.rois
@@ -109,13 +108,13 @@ def test_roi_pooling_may_get_the_inclusive_corners_of_the_authors_code(source, f
 @pytest.mark.parametrize(("size", "kept"), [(40, 1), (80, 2)])
 def test_the_feature_grid_is_that_of_the_transformed_image(source, size, kept):
     boxes = dict.fromkeys(source.image_ids, torch.tensor([[0.0, 0, 32, 32], [0, 0, 35, 32]]))
-    transform = TrainTransform(sizes=(size,), side="shortest", max_size=2000, flip=False, **NORMAL)
+    transform = TrainTransform(sizes=(size,), side="shortest", max_size=2000, flip=False)
     dataset = WeakDataset(source, boxes, transform, min_size=2, stride=8, max_count=100)
     assert len(dataset[0, 0].proposals) == kept
 
 
 def test_the_first_proposals_are_kept(source, proposals):
-    transform = TrainTransform(sizes=(40,), side="shortest", max_size=2000, flip=False, **NORMAL)
+    transform = TrainTransform(sizes=(40,), side="shortest", max_size=2000, flip=False)
     dataset = WeakDataset(source, proposals, transform, min_size=2, stride=1, max_count=3)
     assert torch.equal(dataset[0, 0].proposals, proposals["a"][:3])  # 40 pixels is its own height
 
@@ -139,27 +138,20 @@ def test_collate_pads_right_and_bottom():
     assert batch.counts.tolist() == [1, 0, 2]
     assert batch.counts.dtype == torch.int64
     assert batch.labels.shape == (3, 2)
-    assert batch.sizes == ((18, 20), (17, 24), (2, 2))
+    assert batch.sizes.tolist() == [[18, 20], [17, 24], [2, 2]]
+
+
+def test_collate_keeps_the_unknown_classes():
+    assert collate([white(2, 2, 1), white(2, 2, 1)]).unknown is None
+    samples = [
+        replace(white(2, 2, 1), unknown=torch.tensor(each)) for each in ([True, False], [False, False])
+    ]
+    assert collate(samples).to("cpu").unknown.tolist() == [[True, False], [False, False]]
 
 
 @pytest.mark.parametrize(("multiple", "padded"), [(1, (16, 40)), (8, (16, 40)), (32, (32, 64))])
 def test_a_mere_line_is_padded_to_what_networks_need_and_to_a_multiple(multiple, padded):
     assert collate([white(1, 40, 1)], multiple).images.shape[2:] == padded
-
-
-def test_the_batch_normalizes_images_and_pads_them_with_the_mean(device):
-    mean, std = (0.5, 0.4, 0.3), (0.25, 0.2, 0.1)
-    samples = [
-        replace(white(*size, 1), normalization=normalization(mean, std)) for size in ((20, 30), (24, 18))
-    ]
-    batch = collate(samples)
-    moved = batch.to(device)
-    white_value = torch.tensor([(1 - m) / s for m, s in zip(mean, std, strict=True)])
-    for image, (height, width) in zip(moved.images.cpu(), batch.sizes, strict=True):
-        torch.testing.assert_close(image[:, 0, 0], white_value)
-        assert image[:, :height, :width].eq(image[:, :1, :1]).all()
-        assert image.count_nonzero() == 3 * height * width
-    assert moved.to(device).images.equal(moved.images)  # once
 
 
 def test_collate_of_images_without_any_proposal():
@@ -244,7 +236,7 @@ def test_a_killed_worker_is_an_error_of_the_user():
 
 
 def test_a_stopped_worker_is_an_error_after_a_time(monkeypatch):
-    monkeypatch.setattr("detector.data.loader._WORKER_TIMEOUT", 1)
+    monkeypatch.setattr("detector.data.worker_loader._WORKER_TIMEOUT", 1)
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     earlier = set(multiprocessing.active_children())  # of other tests
     with pytest.raises(UserError, match=r"timed out after 1 seconds.*DATASETS\.WORKERS 0"):
@@ -274,9 +266,7 @@ def test_one_time_out_is_forgiven():
 
 def test_passes(source, proposals):
     transforms = [
-        TestTransform(size, "shortest", 200, flipped, **NORMAL)
-        for size in (20, 50)
-        for flipped in (False, True)
+        TestTransform(size, "shortest", 200, flipped) for size in (20, 50) for flipped in (False, True)
     ]
     dataset = TestDataset(source, proposals, transforms, min_size=2, max_count=7)
     for workers in (0, 2):

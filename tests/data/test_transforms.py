@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from detector.data.transforms import TestTransform, TrainTransform, flip, normalization, resize, resized_size
+from detector.data.transforms import TestTransform, TrainTransform, flip, resize, resized_size
 from detector.structures import Sample
-
-MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.1)
 
 
 def sample(height=40, width=60, boxes=((0, 0, 60, 40), (10, 5, 30, 20))):
@@ -97,20 +95,12 @@ def test_flip_moves_boxes_with_pixels():
     assert torch.equal(again.proposals, original.proposals)
 
 
-def test_normalization_by_the_formula():
-    image, (scale, shift) = sample().image.double(), normalization(MEAN, STD)[:, :, None, None]
-    mean, std = (torch.tensor(each).double()[:, None, None] for each in (MEAN, STD))
-    assert torch.allclose(image / scale - shift, (image / 255 - mean) / std, atol=1e-5)
-
-
 def train_transform(**changes):
     options = {
         "sizes": (20, 30, 50),
         "side": "shortest",
         "max_size": 200,
         "flip": True,
-        "mean": MEAN,
-        "std": STD,
     }
     return TrainTransform(**{**options, **changes})
 
@@ -123,7 +113,6 @@ def test_train_transform_is_a_function_of_the_generator():
     assert torch.equal(first.image, second.image)
     assert torch.equal(first.proposals, second.proposals)
     assert first.image.dtype == torch.uint8
-    assert first.normalization.equal(normalization(MEAN, STD))
     assert torch.equal(original.image, before)  # the input is left alone
 
 
@@ -152,10 +141,9 @@ def test_train_transform_without_flip_keeps_the_sizes_drawn():
 
 def test_test_transform_is_the_pass_it_names():
     original = sample()
-    plain = TestTransform(20, "shortest", 200, False, MEAN, STD)(original)
-    flipped = TestTransform(20, "shortest", 200, True, MEAN, STD)(original)
+    plain = TestTransform(20, "shortest", 200, False)(original)
+    flipped = TestTransform(20, "shortest", 200, True)(original)
     assert plain.image.shape == (3, 20, 30)
     assert torch.equal(plain.image, resize(original, 20, "shortest", 200).image)
-    assert plain.normalization.equal(normalization(MEAN, STD))
     assert torch.equal(flipped.image, plain.image.flip(2))
     assert flipped.proposals.tolist() == [[0, 0, 30, 20], [15, 2.5, 25, 10]]

@@ -25,7 +25,7 @@ class Echo(nn.Module):
         self.shift = shift
         self.batches = []
 
-    def forward(self, images, rois, counts):
+    def forward(self, images, rois, counts, sizes):
         assert rois[:, 0].long().bincount(minlength=len(images)).tolist() == counts.tolist()
         assert not torch.is_grad_enabled()
         self.batches.append(len(images))

@@ -22,7 +22,9 @@ def model():
     features = BoxFeatures(
         backbone.out_channels, backbone.stride, pool="roi_pool", output_size=2, widths=(8,), dropout=0.5
     )
-    return WeakRCNN(backbone, features, Head(8, 3, 2, init_std=0.1)).train()
+    return WeakRCNN(
+        backbone, features, Head(8, 3, 2, init_std=0.1), pixel_mean=(0.0, 0.0, 0.0), pixel_std=(1 / 255,) * 3
+    ).train()
 
 
 def views(image_id="a"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.evaluation.errors import FATES, KINDS, confusion, count_fates, count_kinds, judge
+from detector.evaluation.errors import KINDS, OUTCOMES, confusion, count_kinds, count_outcomes, judge
 from detector.evaluation.voc import precision_recall, voc_ap
 from detector.structures import Annotation, Detections
 
@@ -76,7 +76,7 @@ def test_difficult_objects_and_crowds_do_not_count():
     assert kinds_of(found(boxes, [0] * 4), scene) == [None, None, None, "background"]
     (image,) = judge([found(boxes, [0] * 4)], [scene], 2)
     assert not image.counted.any()  # there is nothing to find
-    assert count_fates([image], 2).sum() == 0
+    assert count_outcomes([image], 2).sum() == 0
 
 
 def test_counted_are_as_many_as_there_are_objects():
@@ -91,13 +91,13 @@ def test_counted_are_as_many_as_there_are_objects():
 
 def test_what_became_of_each_object():
     detections = found([(0, 0, 40, 40), (50, 0, 58, 8)], [0, 0])
-    fates = count_fates(judge([detections], [TRUTH], 2), 2)
-    named = [{FATES[k]: n for k, n in enumerate(row) if n} for row in fates.tolist()]
+    outcomes = count_outcomes(judge([detections], [TRUTH], 2), 2)
+    named = [{OUTCOMES[k]: n for k, n in enumerate(row) if n} for row in outcomes.tolist()]
     assert named == [{"found": 1, "part": 1}, {"missed": 1}]
-    grouped = count_fates(judge([found([(0, 0, 90, 40)], [0])], [TRUTH], 2), 2)
-    assert grouped[0, FATES.index("grouped")] == 2  # one box about both
-    mistaken = count_fates(judge([found([(0, 100, 40, 140)], [0])], [TRUTH], 2), 2)
-    assert mistaken[1, FATES.index("wrong class")] == 1
+    grouped = count_outcomes(judge([found([(0, 0, 90, 40)], [0])], [TRUTH], 2), 2)
+    assert grouped[0, OUTCOMES.index("grouped")] == 2  # one box about both
+    mistaken = count_outcomes(judge([found([(0, 100, 40, 140)], [0])], [TRUTH], 2), 2)
+    assert mistaken[1, OUTCOMES.index("wrong class")] == 1
 
 
 def test_confusion_of_classes_and_background():
@@ -129,7 +129,7 @@ def test_right_is_what_average_precision_calls_right():
         round(float(np.nanmax(recall, initial=0)), 9)
         for recall, _ in precision_recall(detections, annotations, 2)
     ]
-    objects = count_fates(judged, 2).sum(axis=1)
+    objects = count_outcomes(judged, 2).sum(axis=1)
     right = np.zeros(2)
     for image in judged:
         np.add.at(right, image.detections.labels[image.kinds == 0].numpy(), 1)

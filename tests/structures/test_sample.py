@@ -23,8 +23,8 @@ def test_training_types_hold_no_true_boxes():
         "labels",
         "image_id",
         "flipped",
-        "normalization",
         "pixel",
+        "unknown",
     }
     assert {field.name for field in fields(Batch)} == {
         "images",
@@ -33,8 +33,8 @@ def test_training_types_hold_no_true_boxes():
         "counts",
         "image_ids",
         "sizes",
-        "normalization",
         "pixels",
+        "unknown",
     }
 
 

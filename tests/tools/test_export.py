@@ -27,8 +27,9 @@ def random_inputs(images: int, height: int, width: int, counts: list[int]) -> tu
     corners = torch.rand(sum(counts), 2, 2) * torch.tensor([width, height])
     boxes = torch.cat([corners.amin(dim=1), corners.amax(dim=1)], dim=1)
     index = torch.arange(images).repeat_interleave(torch.tensor(counts)).float()
-    pictures = torch.randn(images, 3, height, width)
-    return pictures, torch.cat([index[:, None], boxes], dim=1), torch.tensor(counts)
+    pictures = torch.randint(256, (images, 3, height, width)).byte()
+    sizes = torch.tensor([[height - i, width - 3 * i] for i in range(images)])
+    return pictures, torch.cat([index[:, None], boxes], dim=1), torch.tensor(counts), sizes
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_onnx_knows_both_poolings(tmp_path, inputs):
 class Doubled(torch.nn.Module):
     """A network with an op of ours that ONNX has no word for."""
 
-    def forward(self, images, rois, counts):
+    def forward(self, images, rois, counts, sizes):
         return torch.ops.detector.quick_gelu_forward(rois), rois
 
 
@@ -121,7 +122,13 @@ torch.save((scores, boxes), {outputs!r})
 def test_a_file_runs_in_a_process_without_the_models_code(tmp_path, inputs, form, load):
     # One stage and one stream, as the C++ compiler needs a minute for the network of the toybox configs.
     features = BoxFeatures(8, 2, output_size=2, widths=(8,))
-    model = WeakRCNN(SmallBackbone((8,)), features, Head(8, 3, 1, init_std=1.0))
+    model = WeakRCNN(
+        SmallBackbone((8,)),
+        features,
+        Head(8, 3, 1, init_std=1.0),
+        pixel_mean=(0.5,) * 3,
+        pixel_std=(0.2,) * 3,
+    )
     path = tmp_path / "network.pt2"
     save_program(export_program(model), form, path)
     torch.save(inputs[1], tmp_path / "inputs.pt")

@@ -1,10 +1,11 @@
 """detector.utils.command_line: arguments, and how commands fail."""
 
 import logging
+import os
 
 import pytest
 
-from detector.utils.command_line import config_parser, run_command
+from detector.utils.command_line import config_parser, run_command, usable_cores
 from detector.utils.errors import ConfigError, DataError
 
 
@@ -76,3 +77,11 @@ def test_a_worker_that_died_is_one_line_wherever_torch_says_so(capsys, reason):
     (line,) = capsys.readouterr().err.splitlines()
     assert reason.strip(". ") in line
     assert "DATASETS.WORKERS" in line
+
+
+def test_cores_that_the_process_may_not_use_do_not_count(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+    assert usable_cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert usable_cores() == 7

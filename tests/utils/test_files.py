@@ -140,6 +140,9 @@ def test_text_that_is_not_utf8_or_not_json_or_too_long_names_the_file(tmp_path):
     path.write_text("{")
     with pytest.raises(DataError, match=rf"{path} is damaged"):
         read_json(path)
+    path.write_text("[1]")
+    with pytest.raises(DataError, match=rf"{path}.* list, expected an object"):
+        read_json(path)
     path.write_text("[" * 100_000)
     with pytest.raises(DataError, match=rf"{path} is damaged"):
         read_json(path)

@@ -1,6 +1,8 @@
-// What every launch needs: the stream that torch is on, and grids that no size overflows.
+// What every launch needs: the stream that torch is on, grids that no size overflows, and as much shared
+// memory as the device has.
 #pragma once
 
+#include <cxxabi.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/macros.h>
@@ -8,6 +10,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
 
 #include "../tensor.h"
 
@@ -36,12 +45,94 @@ inline int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
+// Shared memory that the blocks on a multiprocessor have together, in bytes; each takes 1 KiB for itself.
+inline int64_t shared_of_processor() { return device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor); }
+
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Blocks of `threads` for `work` items in the x dimension of a grid, which holds 2^31 - 1; a kernel that
 // strides by the grid does the rest.
 inline unsigned blocks_for(int64_t work, int64_t threads) {
   return static_cast<unsigned>(std::min<int64_t>(ceil_div(work, threads), 0x7fffffff));
+}
+
+// ---- kernels on the current device ----
+
+struct CompiledKernel {
+  int64_t most_shared;  // bytes of dynamic shared memory that a block may have
+  int architecture;     // the value of __CUDA_ARCH__ / 10 in its code: 90 for compute capability 9.0
+};
+
+// Bytes of shared memory that a block may have on the current device. The environment variable
+// DETECTOR_SHARED_MEMORY, in KiB, lowers it, so that tests run on one GPU what others run.
+inline int64_t most_shared_of_block() {
+  static const char* const cap = std::getenv("DETECTOR_SHARED_MEMORY");
+  const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return cap != nullptr ? std::min<int64_t>(most, std::atoll(cap) * 1024) : most;
+}
+
+// CUDA refuses a launch with more than 48 KiB of dynamic shared memory unless the kernel's limit was raised.
+// This is done once for each kernel and device, to all that there is: a limit that was set for each launch
+// could be lowered by another thread before the launch.
+inline CompiledKernel compiled_kernel(const void* kernel) {
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, CompiledKernel> compiled;
+  int device = 0;
+  STD_CUDA_CHECK(cudaGetDevice(&device));
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = compiled.find({kernel, device});
+  if (known != compiled.end()) {
+    return known->second;
+  }
+  cudaFuncAttributes attributes;
+  STD_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  const CompiledKernel result{most_shared_of_block() - int64_t(attributes.sharedSizeBytes),
+                              attributes.ptxVersion};
+  STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      int(std::max<int64_t>(result.most_shared, 0))));
+  return compiled[{kernel, device}] = result;
+}
+
+template <typename... Parameters>
+CompiledKernel compiled_kernel(void (*kernel)(Parameters...)) {
+  return compiled_kernel(reinterpret_cast<const void*>(kernel));
+}
+
+// With DETECTOR_EXPLAIN=1 each launch is printed, with the C++ name of the kernel.
+inline void explain_launch(const void* kernel, dim3 grid, dim3 block, size_t shared) {
+  static const char* const setting = std::getenv("DETECTOR_EXPLAIN");
+  if (setting == nullptr || std::string_view(setting) != "1") {
+    return;
+  }
+  const char* name = nullptr;
+  STD_CUDA_CHECK(cudaFuncGetName(&name, kernel));
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> readable(
+      abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free);
+  std::string text = status == 0 ? readable.get() : name;
+  int depth = 0;  // the parameters, in the last parentheses, are left out
+  size_t end = text.size();
+  do {
+    end -= 1;
+    depth += (text[end] == ')') - (text[end] == '(');
+  } while (end > 0 && depth > 0);
+  if (end > 0) {
+    text.resize(end);
+  }
+  std::fprintf(stderr, "detector: %s, grid (%u, %u, %u), block (%u, %u, %u), %zu bytes of shared memory\n",
+               text.c_str(), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
+}
+
+// Blocks of threads on a stream, with `shared` bytes of dynamic shared memory each.
+template <typename... Parameters, typename... Arguments>
+void launch_kernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+                   const Arguments&... arguments) {
+  if (shared > 0) {
+    compiled_kernel(kernel);  // raises its limit
+  }
+  explain_launch(reinterpret_cast<const void*>(kernel), grid, block, shared);
+  kernel<<<grid, block, shared, stream>>>(arguments...);
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 }  // namespace detector

@@ -131,11 +131,10 @@ void launch_forward(const Tensor& probs, const Tensor& labels, const Tensor& wei
                     const Batch& batch, const Tensor& losses, const Tensor& slopes) {
   using A = Accumulate<T>;
   const Tensor table = allocate(slopes, {slopes.size(0)});
-  forward_kernel<T, A><<<batch.num_images, kForwardThreads, 0, current_stream(probs)>>>(
-      matrix_view<T>(probs), probs.size(1), vector_view<int64_t>(labels), vector_view<T>(weights),
-      vector_view<int64_t>(clusters), batch, static_cast<T*>(losses.mutable_data_ptr()),
-      static_cast<A*>(slopes.mutable_data_ptr()), static_cast<A*>(table.mutable_data_ptr()));
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(forward_kernel<T, A>, batch.num_images, kForwardThreads, 0, current_stream(probs),
+                matrix_view<T>(probs), probs.size(1), vector_view<int64_t>(labels), vector_view<T>(weights),
+                vector_view<int64_t>(clusters), batch, static_cast<T*>(losses.mutable_data_ptr()),
+                static_cast<A*>(slopes.mutable_data_ptr()), static_cast<A*>(table.mutable_data_ptr()));
 }
 
 template <typename T>
@@ -146,10 +145,9 @@ void launch_backward(const Tensor& grad, const Tensor& labels, const Tensor& slo
   const int64_t images = std::max<int64_t>(batch.num_images + (batch.counts.data != nullptr), 1);
   const int64_t stretches = batch.num_rows / (kBackwardWarps * images) + 1;
   const dim3 grid(images, std::min<int64_t>(stretches, 65535));
-  backward_kernel<T, A><<<grid, kBackwardWarps * kWarp, 0, current_stream(grad)>>>(
-      vector_view<T>(grad), vector_view<int64_t>(labels), vector_view<A>(slopes), batch, grad_probs.size(1),
-      static_cast<T*>(grad_probs.mutable_data_ptr()));
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(backward_kernel<T, A>, grid, kBackwardWarps * kWarp, 0, current_stream(grad),
+                vector_view<T>(grad), vector_view<int64_t>(labels), vector_view<A>(slopes), batch,
+                grad_probs.size(1), static_cast<T*>(grad_probs.mutable_data_ptr()));
 }
 
 void refuse_bad_values(const Tensor& probs, const Tensor& labels, const Tensor& weights,

@@ -70,13 +70,13 @@ template <bool kBackward, typename T>
 void launch(const T* grad, const T* input, int64_t numel, T* output, cudaStream_t stream) {
   constexpr int64_t work = kThreads * kPacksOfThread<kBackward>;
   constexpr int size = kPackSize<T>;
-  if (fits_packs(input) && fits_packs(grad)) {
+  if (is_aligned(input) && is_aligned(grad)) {
     const unsigned blocks = blocks_for(ceil_div(numel, size), work);
-    map_kernel<kBackward, size><<<blocks, kThreads, 0, stream>>>(grad, input, numel, output);
+    launch_kernel(map_kernel<kBackward, size, T>, blocks, kThreads, 0, stream, grad, input, numel, output);
   } else {
-    map_kernel<kBackward, 1><<<blocks_for(numel, work), kThreads, 0, stream>>>(grad, input, numel, output);
+    launch_kernel(map_kernel<kBackward, 1, T>, blocks_for(numel, work), kThreads, 0, stream, grad, input,
+                  numel, output);
   }
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 Tensor forward(const Tensor& any_input) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace detector {
 
@@ -24,13 +25,35 @@ struct Max {
   }
 };
 
-// Every lane of a full warp gets the result; Op commutes, so all lanes get the same bits.
+struct Min {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
+};
+
+// Every lane of a full warp gets the result; Op commutes, so all lanes get the same bits. GPUs from compute
+// capability 8.0 on have an instruction for integers of 32 bits.
 template <typename Op, typename T>
 __device__ T warp_reduce(T value, Op op) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    value = op(value, __shfl_xor_sync(0xffffffffu, value, offset));
+#if __CUDA_ARCH__ >= 800
+  constexpr bool kInstruction = std::is_integral_v<T> && sizeof(T) == 4;
+#else
+  constexpr bool kInstruction = false;
+#endif
+  constexpr unsigned kLanes = 0xffffffffu;
+  if constexpr (kInstruction && std::is_same_v<Op, Sum>) {
+    return __reduce_add_sync(kLanes, value);
+  } else if constexpr (kInstruction && std::is_same_v<Op, Max>) {
+    return __reduce_max_sync(kLanes, value);
+  } else if constexpr (kInstruction && std::is_same_v<Op, Min>) {
+    return __reduce_min_sync(kLanes, value);
+  } else {
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      value = op(value, __shfl_xor_sync(kLanes, value, offset));
+    }
+    return value;
   }
-  return value;
 }
 
 // Every thread of a block of kWarp full warps (1024 threads) gets the result.

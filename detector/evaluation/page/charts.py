@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 
 import numpy as np
+from markupsafe import Markup
 
-COLORS = 8  # line colors of the style sheet, --c0 to --c7
+from detector.evaluation.page.document import render
+
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 8, 40  # margins of a chart, pixels
-_MIDDLE = 'text-anchor="middle"'
 _POINTS = 300  # points per line; more cannot be told apart
 
 
@@ -22,8 +22,8 @@ def line_chart(
     x_range: tuple[float, float] | None = None,
     y_range: tuple[float, float] | None = None,
     fill: bool = False,
-) -> str:
-    """A chart of the lines (x, y), with named axes.
+) -> Markup:
+    """An SVG chart of the lines (x, y), with named axes.
 
     Args:
         size: (width, height) in pixels; the page may scale the chart down.
@@ -32,71 +32,41 @@ def line_chart(
         fill: tint the area below the lines.
     """
     width, height = size
+    left, right, top, bottom = _LEFT, width - _RIGHT, _TOP, height - _BOTTOM
     lines = {name: _finite(*line) for name, line in lines.items()}
     x_low, x_high = x_range or _range([x for x, _ in lines.values()])
     y_low, y_high = y_range or _range([y for _, y in lines.values()], from_zero=True)
-    inner_width, inner_height = width - _LEFT - _RIGHT, height - _TOP - _BOTTOM
 
-    def across(x):
-        return _LEFT + (np.asarray(x) - x_low) / (x_high - x_low) * inner_width
+    def across(x: np.ndarray | float) -> np.ndarray:
+        return left + (np.asarray(x) - x_low) / (x_high - x_low) * (right - left)
 
-    def down(y):
-        return _TOP + (1 - (np.asarray(y) - y_low) / (y_high - y_low)) * inner_height
+    def down(y: np.ndarray | float) -> np.ndarray:
+        return top + (1 - (np.asarray(y) - y_low) / (y_high - y_low)) * (bottom - top)
 
-    parts = []
-    for tick in ticks(y_low, y_high, 4):
-        y = down(tick)
-        parts.append(f'<line class="rule" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_number(tick)}</text>')
-    parts.append(
-        f'<text x="{_LEFT + inner_width / 2:.0f}" y="{height - 6}" {_MIDDLE}>{escape(x_name)}</text>'
-    )
-    turn = f"translate(12 {_TOP + inner_height / 2:.0f}) rotate(-90)"
-    parts.append(f'<text transform="{turn}" {_MIDDLE}>{escape(y_name)}</text>')
-    for tick in ticks(x_low, x_high, 4):
-        parts.append(f'<text x="{across(tick):.1f}" y="{height - 24}" {_MIDDLE}>{_number(tick)}</text>')
-    for place, (x, y) in enumerate(lines.values()):
-        if len(x) == 0:
-            continue
-        color = f"var(--c{place % COLORS})"
-        if fill:
+    drawn: list[list[tuple[str, str]]] = []  # for each line (CSS class, SVG path), bottom first
+    for x, y in lines.values():
+        paths = []
+        if fill and len(x):
             closed = f"{_path(across(x), down(y))}V{down(y_low):.1f}H{across(x[0]):.1f}Z"
-            parts.append(f'<path class="area" d="{closed}" style="fill:{color}"/>')
+            paths.append(("area", closed))
         if smooth and len(x) > 12:
-            parts.append(f'<path class="raw" d="{_path(across(x), down(y))}" style="stroke:{color}"/>')
+            paths.append(("raw", _path(across(x), down(y))))
             y = moving_average(y, max(3, len(y) // 12))
-        parts.append(f'<path d="{_path(across(x), down(y))}" style="stroke:{color}"/>')
-    label = f"{y_name} over {x_name}"
-    head = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
-    return head + "".join(parts) + "</svg>"
-
-
-def legend(names: Sequence[str]) -> str:
-    """The names of the lines of a chart with their colors."""
-    items = (
-        f'<span><i style="background:var(--c{place % COLORS})"></i>{escape(name)}</span>'
-        for place, name in enumerate(names)
+        drawn.append([*paths, ("", _path(across(x), down(y)))] if len(x) else [])
+    return render(
+        "chart",
+        width=width,
+        height=height,
+        left=left,
+        right=right,
+        top=top,
+        bottom=bottom,
+        x_name=x_name,
+        y_name=y_name,
+        x_ticks=[(across(tick), _number(tick)) for tick in ticks(x_low, x_high, 4)],
+        y_ticks=[(down(tick), _number(tick)) for tick in ticks(y_low, y_high, 4)],
+        lines=drawn,
     )
-    return f'<div class="legend">{"".join(items)}</div>'
-
-
-def stacked_bars(rows: Mapping[str, Sequence[int]], parts: Sequence[str]) -> str:
-    """One bar of full width for each row, divided in proportion to its counts, and the total count."""
-    cells = ["<span></span><span>share</span>", '<span class="count">count</span>']
-    for name, counts in rows.items():
-        total = sum(counts)
-        pieces = ""
-        for part, count in zip(parts, counts, strict=True):
-            style, title = f"width:{100 * count / max(total, 1):.2f}%", f"{escape(part)}: {count}"
-            pieces += f'<i class="{kind_class(part)}" style="{style}" title="{title}"></i>' if count else ""
-        bar = f'<div class="bar">{pieces}</div>'
-        cells.append(f'<span>{escape(name)}</span>{bar}<span class="count">{total}</span>')
-    return f'<div class="bars">{"".join(cells)}</div>'
-
-
-def kind_class(name: str) -> str:
-    """The CSS class of an error type."""
-    return "k-" + name.replace(" ", "-")
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:

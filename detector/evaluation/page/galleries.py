@@ -2,19 +2,17 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import zip_longest
 
 import numpy as np
 from torch import Tensor
 
 from detector.evaluation.errors import KINDS, Judged, countable, f1
-from detector.evaluation.page.document import Section, figure, grid, paragraph, warning
-from detector.evaluation.page.pictures import Box, picture
+from detector.evaluation.page.document import Section, render
+from detector.evaluation.page.pictures import Box, Picture, picture
 from detector.structures import Annotation, Detections
 
 _TRUE_POSITIVE = KINDS.index("true positive")
-_LEGEND = "Solid: the detection; thin: other counted detections; dashed: ground truth. Click to enlarge."
 
 
 def best_detections(judged: Sequence[Judged], num_classes: int, count: int) -> list[tuple[int, int]]:
@@ -39,6 +37,16 @@ def worst_images(judged: Sequence[Judged], count: int) -> list[int]:
     objects = [int(countable(image.annotation).sum()) for image in judged]
     ranked = sorted((f1(image), -objects[i], i) for i, image in enumerate(judged) if objects[i])
     return [index for _, _, index in ranked[:count]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture and its caption."""
+
+    picture: Picture
+    head: str
+    text: str = ""
+    anchor: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,45 +80,28 @@ def galleries_section(
     """
     unlinked = chosen.images
 
-    def draw(index: int, row: int | None, caption: str) -> str:
-        image, pixels = judged[index], read_image(index)
+    def figure(index: int, row: int | None, head: str, text: str) -> Figure:
         anchor = f"picture-{index}" if index in unlinked else ""
         unlinked.discard(index)
-        caption += f"<br>{escape(image.detections.image_id)}"
-        return figure(_draw(image, class_names, pixels, row), caption, _size(pixels), anchor)
+        return Figure(_draw(judged[index], class_names, read_image(index), row), head, text, anchor)
 
-    def detection(index: int, row: int) -> str:
+    def detection(index: int, row: int) -> Figure:
         found = judged[index].detections
-        name, score = class_names[int(found.labels[row])], float(found.scores[row])
-        kind = KINDS[int(judged[index].kinds[row])]
-        return draw(index, row, f"<b>{escape(name)} {score:.2f}</b> {kind}")
+        head = f"{class_names[int(found.labels[row])]} {float(found.scores[row]):.2f}"
+        return figure(index, row, head, KINDS[int(judged[index].kinds[row])])
 
-    def whole(index: int) -> str:
+    def whole(index: int) -> Figure:
         image = judged[index]
         right = int((image.kinds[image.counted] == _TRUE_POSITIVE).sum())
-        objects = int(countable(image.annotation).sum())
-        return draw(
-            index, None, f"<b>{right} of {objects}</b> found by {int(image.counted.sum())} detections"
-        )
+        head = f"{right} of {int(countable(image.annotation).sum())}"
+        return figure(index, None, head, f"found by {int(image.counted.sum())} detections")
 
-    parts = (
-        (
-            "Best detections",
-            "The true positives with the highest scores, class by class.",
-            [detection(*place) for place in chosen.best],
-        ),
-        (
-            "Most confident errors",
-            "The false positives with the highest scores.",
-            [detection(*place) for place in chosen.mistakes],
-        ),
-        ("Worst images", "The images with the lowest F1.", [whole(index) for index in chosen.worst]),
-    )
-    body = paragraph(_LEGEND, "muted")
-    for title, note, figures in parts:
-        shown = grid(figures, "pictures") if figures else paragraph("There are none.")
-        body += f"<h3>{title}</h3>{paragraph(note, 'muted')}{shown}"
-    return Section("Pictures", body)
+    figures = {
+        "best": [detection(*place) for place in chosen.best],
+        "mistakes": [detection(*place) for place in chosen.mistakes],
+        "worst": [whole(index) for index in chosen.worst],
+    }
+    return Section("Pictures", render("pictures", **figures))
 
 
 def unjudged_section(
@@ -126,13 +117,10 @@ def unjudged_section(
         image, pixels = detections[place], read_image(place)
         rows = [row for row, score in enumerate(image.scores.tolist()) if score >= threshold]
         boxes = [_found(image, row, class_names, "found") for row in rows]
-        told = ", ".join(box.title for box in boxes[:4])
-        caption = f"<b>{escape(told or 'nothing')}</b><br>{escape(image.image_id)}"
-        figures.append(figure(picture(pixels, _size(pixels), boxes, image.image_id), caption, _size(pixels)))
-    note = f"The most confident detections with a score of at least {threshold:g}. There is no ground truth."
-    if not any(map(len, detections)):
-        note = "Nothing was detected in any image."
-    return Section("Pictures", (warning if not figures else paragraph)(note) + grid(figures, "pictures"))
+        head = ", ".join(box.title for box in boxes[:4]) or "nothing"
+        figures.append(Figure(picture(pixels, _size(pixels), boxes, image.image_id), head))
+    found = any(map(len, detections))
+    return Section("Pictures", render("unjudged", figures=figures, found=found, threshold=threshold))
 
 
 def truth_boxes(annotation: Annotation | None) -> list[Box]:
@@ -140,7 +128,7 @@ def truth_boxes(annotation: Annotation | None) -> list[Box]:
     return [Box(box, "true") for box in annotation.boxes.tolist()] if annotation else []
 
 
-def _draw(image: Judged, class_names: Sequence[str], pixels: Tensor, row: int | None) -> str:
+def _draw(image: Judged, class_names: Sequence[str], pixels: Tensor, row: int | None) -> Picture:
     """One image with its counted detections; only detection `row` is emphasized, or all if `row` is None."""
     counted = np.flatnonzero(image.counted.numpy()).tolist()
     found = image.detections

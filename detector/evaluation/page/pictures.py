@@ -4,7 +4,6 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from PIL import Image
 from torch import Tensor
@@ -18,31 +17,30 @@ _SIDE = 640  # pixels; larger pictures are scaled down to this longest side
 class Box:
     """A box on a picture."""
 
-    box: Sequence[float]  # xyxy in pixels of the image
+    xyxy: Sequence[float]  # in pixels of the image
     style: str  # "found", "other" (thinner), "member" (thinnest) or "true" (dashed white)
     label: int = 0  # the class index, which determines the color
     title: str = ""  # the tooltip
 
+    @property
+    def color(self) -> str:
+        red, green, blue = class_color(self.label)
+        return f"rgb({red},{green},{blue})"
 
-def picture(image: Tensor | Image.Image, size: tuple[int, int], boxes: Sequence[Box], text: str) -> str:
-    """An image under an overlay of boxes; a click enlarges it to the whole window, another click closes it.
 
-    A checkbox holds the state, as the page contains no script.
+@dataclass(frozen=True)
+class Picture:
+    """An image under an overlay of boxes, drawn by the macro `picture` of templates/macros.html."""
 
-    Args:
-        image: (3, H, W) uint8 or a Pillow image.
-        size: (height, width) of the image whose pixels the boxes are in.
-        text: the alternative text.
-    """
-    height, width = size
-    shapes = "".join(map(_shape, sorted(boxes, key=lambda box: box.style == "found")))
-    overlay = f'<svg viewBox="0 0 {width} {height}" aria-hidden="true">{shapes}</svg>'
-    return (
-        f'<label class="zoom" style="aspect-ratio:{width}/{height}">'
-        f'<input type="checkbox" aria-label="enlarge {escape(text)}">'
-        f'<span class="picture"><img src="{_data_uri(image)}" alt="{escape(text)}" '
-        f'width="{width}" height="{height}">{overlay}</span></label>'
-    )
+    source: str  # a data URI
+    size: tuple[int, int]  # (height, width) of the image whose pixels the boxes are in
+    boxes: Sequence[Box]
+    text: str  # the alternative text
+
+
+def picture(image: Tensor | Image.Image, size: tuple[int, int], boxes: Sequence[Box], text: str) -> Picture:
+    """A :class:`Picture` of an image, (3, H, W) uint8 or a Pillow image; what was found is drawn on top."""
+    return Picture(_data_uri(image), size, sorted(boxes, key=lambda box: box.style == "found"), text)
 
 
 def _data_uri(image: Tensor | Image.Image) -> str:
@@ -53,16 +51,3 @@ def _data_uri(image: Tensor | Image.Image) -> str:
     buffer = io.BytesIO()
     small.save(buffer, format="jpeg", quality=82, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def _shape(box: Box) -> str:
-    x1, y1, x2, y2 = box.box
-    place = f'x="{x1:.1f}" y="{y1:.1f}" width="{max(x2 - x1, 0):.1f}" height="{max(y2 - y1, 0):.1f}"'
-    if box.style == "true":
-        return f'<rect class="under" {place}/><rect class="true" {place}/>'
-    red, green, blue = class_color(box.label)
-    halo = f'<rect class="halo" {place}/>' if box.style == "found" else ""
-    return (
-        f'{halo}<rect class="{box.style}" {place} style="stroke:rgb({red},{green},{blue})">'
-        f"<title>{escape(box.title)}</title></rect>"
-    )

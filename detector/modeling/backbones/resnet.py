@@ -39,13 +39,15 @@ class ResNet(nn.Module):
         self.out_channels = network.fc.in_features
         self.stride = stride
         # The names of torchvision's layers are kept, so that its state dict loads.
-        for layer in ("conv1", "bn1", "relu", "maxpool", *LAYERS):
-            self.add_module(layer, getattr(network, layer))
+        self.conv1, self.bn1, self.relu = network.conv1, network.bn1, network.relu
+        self.maxpool = network.maxpool
+        self.layer1, self.layer2 = network.layer1, network.layer2
+        self.layer3, self.layer4 = network.layer3, network.layer4
         if stride <= 16:
             _dilate(self.layer4, 16 // stride)
         if stride == 8:
             _dilate(self.layer3, 1)
-        for stage in (self.conv1, *(getattr(self, layer) for layer in LAYERS))[:frozen_stages]:
+        for stage in (self.conv1, self.layer1, self.layer2, self.layer3, self.layer4)[:frozen_stages]:
             stage.requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:

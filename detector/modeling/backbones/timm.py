@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from detector.utils.errors import UserError
 
 
-def create_network(name: str, **options: Any) -> nn.Module:
+def create_network(name: str, **options: Any) -> Any:  # an nn.Module, whose other attributes have no types
     """A network of the installed timm with random weights; nothing is downloaded.
 
     Args:

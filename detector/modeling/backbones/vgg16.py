@@ -42,7 +42,7 @@ class VGG16(nn.Module):
         for layer in self.features:
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-                nn.init.zeros_(layer.bias)
+                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]  # it has a bias
         if stride == 8:
             self.features[POOL4] = nn.Identity()
             for position in CONV5:

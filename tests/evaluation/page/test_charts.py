@@ -3,7 +3,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from detector.evaluation.page.charts import legend, line_chart, moving_average, stacked_bars, ticks
+from detector.evaluation.errors import KINDS, OUTCOMES
+from detector.evaluation.page.charts import line_chart, moving_average, ticks
+from detector.evaluation.page.metrics_sections import curves_section, errors_section
 
 NAN = float("nan")
 
@@ -53,20 +55,23 @@ def test_lines_of_any_values_are_drawn(values):
 
 def test_names_are_escaped():
     line = (np.array([0, 1]), np.array([0, 1]))
+    counts = np.ones((2, len(KINDS)), dtype=int)
     for text in (
-        line_chart({"a": line}, x_name='<b>"', y_name="<b>"),
-        legend(["<b>"]),
-        stacked_bars({"<b>": [1, 0]}, ["part", "<b>"]),
+        line_chart({"a": line}, x_name='<i>"', y_name="<i>"),
+        curves_section({"<i>": line, "b": line}).body,
+        errors_section(["<i>", "b"], counts, counts[:, : len(OUTCOMES)]).body,
     ):
-        assert "<b>" not in text
-        assert "&lt;b&gt;" in text
+        assert "<i>" not in text
+        assert "&lt;i&gt;" in text
 
 
 def test_bars_are_cut_in_proportion():
-    bars = stacked_bars({"cat": [1, 3], "dog": [0, 0]}, ["true positive", "wrong class"])
-    assert "width:25.00%" in bars
-    assert 'class="k-wrong-class" style="width:75.00%" title="wrong class: 3"' in bars
-    assert bars.count("<i ") == 2
+    kinds, outcomes = np.zeros((2, len(KINDS)), dtype=int), np.zeros((2, len(OUTCOMES)), dtype=int)
+    kinds[0, KINDS.index("true positive")], kinds[0, KINDS.index("wrong class")] = 1, 3
+    bars = errors_section(["cat", "dog"], kinds, outcomes).body
+    assert bars.count("width:25.00%") == 2  # of cat, and of all
+    assert bars.count('class="k-wrong-class" style="width:75.00%" title="wrong class: 3"') == 2
+    assert bars.count("width:") == 4
 
 
 def test_the_moving_average_knows_the_ends():

@@ -16,30 +16,20 @@ namespace detector::depthwise_conv2d {
 namespace channels_last {
 
 // Of those for which any_kernel.cuh has kernels, what there are faster ones for.
-template <typename T>
-bool has_kernel(const Problem& p) {
+inline bool has_kernel(const Problem& p) {
   const bool square =
       p.kernel_h == p.kernel_w && p.stride_h == p.stride_w && p.dilation_h * p.dilation_w == 1;
-  const bool known = p.stride_h == 1 ? p.kernel_h == 3 || p.kernel_h == 5 || p.kernel_h == 7
-                                     : p.stride_h == 2 && p.kernel_h == 3;
-  constexpr int shared_of_largest = 220 << 10;  // which Hopper has and Ampere has not
-  return square && known && device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= shared_of_largest;
+  return square && (p.stride_h == 1 ? p.kernel_h == 3 || p.kernel_h == 5 || p.kernel_h == 7
+                                    : p.stride_h == 2 && p.kernel_h == 3);
 }
 
-// Whether the matrix units do it, for an image of so many columns: in float16 and bfloat16, for the kernels
-// that take longer than the memory by fused multiply-adds, where half of a block's columns are there.
-template <typename T, int K>
-bool suits_matrix_units(int64_t width) {
-  return sizeof(T) == 2 && K >= 5 && 2 * width >= ceil_div(width, Chunk::columns) * Chunk::columns;
-}
-
-// Whether blocks of this tile have nearly all their warps, and a block is there for nearly every
-// multiprocessor.
-template <typename Tile>
-bool fills(Walk walk, int64_t batch) {
-  const int warps = cut_columns<Tile>(walk);
-  const int64_t blocks = batch * walk.column_blocks * walk.channel_blocks;
-  return 4 * warps >= 3 * Tile::warps && 4 * blocks >= 3 * device_attribute(cudaDevAttrMultiProcessorCount);
+// Whether a kernel for the matrix units suits an image of so many columns, half of a block's at least, and
+// the device, which must have such units and `shared` bytes for a block.
+template <typename Kernel>
+bool suits_matrix_units(Kernel kernel, int64_t shared, int64_t width) {
+  const CompiledKernel compiled = compiled_kernel(kernel);
+  return 2 * width >= ceil_div(width, Chunk::columns) * Chunk::columns && shared <= compiled.most_shared &&
+         compiled.architecture >= 80;
 }
 
 // A forward pass, or the gradient of the input as a forward pass with the kernel turned around.
@@ -47,15 +37,11 @@ template <typename T, int K>
 void launch_same(const Walk& walk, int64_t batch, const T* input, const T* weight, const T* bias,
                  bool flipped, T* output, cudaStream_t stream) {
   if constexpr (sizeof(T) == 2 && K >= 5) {
-    if (suits_matrix_units<T, K>(walk.width)) {
+    if (suits_matrix_units(toeplitz_kernel<T, K>, Toeplitz::shared_bytes, walk.width)) {
       return launch_toeplitz<T, K>(walk, batch, input, weight, bias, flipped, output, stream);
     }
   }
-  if (fills<WideForwardTile<T, K>>(walk, batch)) {
-    launch_forward<T, K, 1, WideForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
-  } else {
-    launch_forward<T, K, 1, ForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
-  }
+  launch_forward<T, K, 1, ForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
 }
 
 // Calls body with the kernel size as a constant.
@@ -80,7 +66,7 @@ bool forward_channels_last(const Problem& p, const T* input, const T* weight, co
   if (!has_stencil<T>(p, input, output) || !is_aligned(bias)) {
     return false;
   }
-  if (!has_kernel<T>(p)) {
+  if (!has_kernel(p)) {
     launch_stencil(p, false, input, weight, bias, output, stream);
     return true;
   }
@@ -107,7 +93,7 @@ bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, 
     return true;
   }
   const T* no_bias = nullptr;
-  if (p.stride_h == 2 || !has_kernel<T>(p)) {
+  if (p.stride_h == 2 || !has_kernel(p)) {
     launch_stencil(p, true, grad, weight, no_bias, grad_input, stream);
     return true;
   }
@@ -128,7 +114,7 @@ bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, 
   if (!has_stencil<T>(p, input, grad)) {
     return false;
   }
-  if (!has_kernel<T>(p)) {
+  if (!has_kernel(p)) {
     launch_stencil_grad_weight(p, input, grad, grad_weight, allocate, stream);
     return true;
   }
@@ -140,7 +126,7 @@ bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, 
   with_kernel(p, [&](auto k) {
     constexpr int K = decltype(k)::value;
     if constexpr (sizeof(T) == 2 && K >= 5) {
-      if (suits_matrix_units<T, K>(p.out_width)) {
+      if (suits_matrix_units(pairs_kernel<T, K>, Pairs::shared_bytes, p.out_width)) {
         return launch_pairs<T, K>(walk_output(p), p.batch, input, grad, grad_weight, allocate, stream);
       }
     }

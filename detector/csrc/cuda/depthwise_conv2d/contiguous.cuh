@@ -2,7 +2,6 @@
 // than 3, 5 or 7 square, strides other than 1 or 2, dilation, double precision.
 #pragma once
 
-#include "contiguous_columns.cuh"
 #include "contiguous_forward.cuh"
 #include "contiguous_grad_input.cuh"
 #include "contiguous_grad_weight.cuh"
@@ -42,11 +41,6 @@ void run_forward(const Problem& p, bool turned, const T* input, const T* weight,
     if (p.height >= smallest && p.width >= smallest &&
         launch_tensor_core_forward<K>(p, turned, input, weight, bias, output, stream)) {
       return;
-    }
-  }
-  if constexpr (S == 1 && K >= 5) {
-    if (columns_fit(p, input, output)) {
-      return launch_contiguous_columns<K>(p, turned, input, weight, bias, output, stream);
     }
   }
   launch_contiguous_forward<K, S>(p, turned, input, weight, bias, output, stream);

@@ -161,9 +161,8 @@ __global__ void add_partial_sums_kernel(const A* __restrict__ partial, int64_t w
 // result[i] = the sum over blocks b of partial[b][i]
 template <typename T, typename A>
 void add_partial_sums(const A* partial, int64_t weights, int64_t blocks, T* result, cudaStream_t stream) {
-  add_partial_sums_kernel<<<blocks_for(weights, 128), 128, 0, stream>>>(partial, weights, int(blocks),
-                                                                        result);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(add_partial_sums_kernel<T, A>, blocks_for(weights, 128), 128, 0, stream, partial, weights,
+                int(blocks), result);
 }
 
 // How many blocks share the strips of a channel: each thread takes `rounds` strips, and adding the threads up
@@ -194,7 +193,8 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
   using A = Accumulate<T>;
   const Strips strips(p.out_height, p.out_width, kGradWeightRows);
   const bool vector = p.pad_w == K / 2 && p.width % kColumns == 0 && p.out_width % kColumns == 0 &&
-                      aligned(input) && aligned(grad);
+                      is_aligned(input, sizeof(Pack<T, kColumns>)) &&
+                      is_aligned(grad, sizeof(Pack<T, kColumns>));
   const int64_t elements = p.height * p.width + p.out_height * p.out_width;
   const int planes = vector ? 0 : staged_planes(strips, kGradWeightThreads, elements, sizeof(T));
   const int64_t groups = ceil_div(p.out_channels(), std::max(planes, 1));  // of channels
@@ -213,8 +213,8 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
                               int(p.height),    int(p.width),         int(p.out_height),
                               int(p.out_width), int(p.pad_h),         int(p.pad_w)};
   A* partial = allocate(stretches * weights);
-  kernel<<<dim3(groups, stretches), kGradWeightThreads, bytes, stream>>>(sizes, input, grad, partial);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, dim3(groups, stretches), kGradWeightThreads, bytes, stream, sizes, input, grad,
+                partial);
   add_partial_sums(partial, weights, stretches, result, stream);
 }
 

@@ -152,10 +152,9 @@ template <typename T>
 void forward_generic(const Problem& p, bool channels_last, const T* input, const T* weight, const T* bias,
                      T* output, cudaStream_t stream) {
   const int64_t elements = p.batch * p.out_channels() * p.out_height * p.out_width;
-  dispatch_index(p, channels_last, [&](const auto& problem) {
-    generic_forward_kernel<<<blocks_for(elements, kGenericThreads), kGenericThreads, 0, stream>>>(
-        problem, elements, input, weight, bias, output);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+  dispatch_index(p, channels_last, [&]<typename Index>(const GenericProblem<Index>& problem) {
+    launch_kernel(generic_forward_kernel<T, Index>, blocks_for(elements, kGenericThreads), kGenericThreads, 0,
+                  stream, problem, elements, input, weight, bias, output);
   });
 }
 
@@ -163,10 +162,9 @@ template <typename T>
 void grad_input_generic(const Problem& p, bool channels_last, const T* grad, const T* weight, T* result,
                         cudaStream_t stream) {
   const int64_t elements = p.batch * p.channels * p.height * p.width;
-  dispatch_index(p, channels_last, [&](const auto& problem) {
-    generic_grad_input_kernel<<<blocks_for(elements, kGenericThreads), kGenericThreads, 0, stream>>>(
-        problem, elements, grad, weight, result);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+  dispatch_index(p, channels_last, [&]<typename Index>(const GenericProblem<Index>& problem) {
+    launch_kernel(generic_grad_input_kernel<T, Index>, blocks_for(elements, kGenericThreads), kGenericThreads,
+                  0, stream, problem, elements, grad, weight, result);
   });
 }
 
@@ -174,10 +172,9 @@ template <typename T>
 void grad_weight_generic(const Problem& p, bool channels_last, const T* input, const T* grad, T* result,
                          cudaStream_t stream) {
   const int64_t weights = p.out_channels() * p.taps();
-  dispatch_index(p, channels_last, [&](const auto& problem) {
-    generic_grad_weight_kernel<<<blocks_for(weights, 1), kWarp * kWarp, 0, stream>>>(problem, weights, input,
-                                                                                     grad, result);
-    STD_CUDA_KERNEL_LAUNCH_CHECK();
+  dispatch_index(p, channels_last, [&]<typename Index>(const GenericProblem<Index>& problem) {
+    launch_kernel(generic_grad_weight_kernel<T, Index>, blocks_for(weights, 1), kWarp * kWarp, 0, stream,
+                  problem, weights, input, grad, result);
   });
 }
 

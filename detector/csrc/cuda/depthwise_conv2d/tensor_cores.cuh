@@ -5,7 +5,7 @@
 
 #include "../reduce.cuh"
 #include "channels_last/planes.cuh"
-#include "contiguous_columns.cuh"
+#include "strips.cuh"
 
 namespace detector::depthwise_conv2d {
 
@@ -28,9 +28,10 @@ struct TileSizes {
 // The next odd number of vectors: then eight rows fall into different banks.
 inline int pitch_of(int columns) { return (columns / kVector | 1) * kVector; }
 
-inline TileSizes tile_sizes(const Problem& p) {
+// Blocks of at most so many warps.
+inline TileSizes tile_sizes(const Problem& p, int most_warps) {
   const int tiles = int(ceil_div(p.height, kTileRows));
-  const int bands = int(ceil_div(tiles, kMostWarps)), stretches = int(ceil_div(p.width, kMostColumns));
+  const int bands = int(ceil_div(tiles, most_warps)), stretches = int(ceil_div(p.width, kMostColumns));
   const int columns = int(ceil_div(ceil_div(p.width, stretches), kVector)) * kVector;
   return {int(p.height),
           int(p.width),
@@ -44,17 +45,27 @@ inline TileSizes tile_sizes(const Problem& p) {
           pitch_of(columns)};
 }
 
+// Tiles for which shared_of(tiles) bytes of shared memory are there; those of one warp need less than 48 KiB.
+template <typename Kernel, typename SharedOf>
+TileSizes tiles_that_fit(Kernel kernel, const Problem& p, const SharedOf& shared_of) {
+  const int64_t most = compiled_kernel(kernel).most_shared;
+  int warps = kMostWarps;
+  while (warps > 1 && shared_of(tile_sizes(p, warps)) > most) {
+    warps -= 1;
+  }
+  return tile_sizes(p, warps);
+}
+
 inline dim3 tile_grid(const Problem& p, const TileSizes& s, int64_t image_groups) {
   return dim3(unsigned(p.out_channels()), unsigned(s.bands * ceil_div(s.width, s.columns)),
               unsigned(image_groups));
 }
 
-template <int K, typename T>
-bool tensor_cores_fit(const Problem& p, const T* a, const T* b) {
-  const auto whole = [](const T* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
+template <int K, typename Kernel, typename T>
+bool tensor_cores_fit(Kernel kernel, const Problem& p, const T* a, const T* b) {
   return sizeof(T) == 2 && p.stride_h == 1 && p.pad_h == K / 2 && p.pad_w == K / 2 &&
-         p.width % kVector == 0 && p.height >= 10 && p.out_channels() < (1 << 30) && whole(a) && whole(b) &&
-         device_attribute(cudaDevAttrComputeCapabilityMajor) >= 8;
+         p.width % kVector == 0 && p.height >= 10 && p.out_channels() < (1 << 30) && is_aligned(a) &&
+         is_aligned(b) && compiled_kernel(kernel).architecture >= 80;
 }
 
 // Calls body(row, vector) for the vectors of this thread, of `rows` rows of `vectors`. It does not divide:
@@ -71,7 +82,7 @@ __device__ void for_each_vector(int thread, int threads, int rows, int vectors, 
 
 // Rows first_row ... and columns first_column ... of planes, a multiple of kVector. What is outside of the
 // plane is the same for all: it is zeroed once.
-struct Tile {
+struct StagedTile {
   int height, width, first_row, first_column, rows, vectors, pitch;
 
   template <typename T>

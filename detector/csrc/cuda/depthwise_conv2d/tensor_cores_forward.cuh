@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x;
   const int row = s.first_row(), column = s.first_column(), columns = min(s.columns, s.width - column);
-  const Tile tile{s.height,     s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2,
-                  s.input_pitch};
+  const StagedTile tile{
+      s.height, s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2, s.input_pitch};
   T* const tiles = reinterpret_cast<T*>(shared);
   const int tile_size = tile.rows * tile.pitch;
   const int warp_offset = warp_of_thread() * kTileRows * s.input_pitch;
@@ -169,20 +169,20 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
 template <int K, typename T>
 bool launch_tensor_core_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias,
                                 T* output, cudaStream_t stream) {
-  if (!tensor_cores_fit<K>(p, input, output)) {
+  const auto kernel = tensor_core_forward_kernel<T, K>;
+  if (!tensor_cores_fit<K>(kernel, p, input, output)) {
     return false;
   }
-  const TileSizes sizes = tile_sizes(p);
-  const int rows = sizes.warps * kTileRows;
-  const int bytes = (2 * (rows + K - 1) + rows) * sizes.input_pitch * int(sizeof(T));
-  const auto kernel = tensor_core_forward_kernel<T, K>;
-  STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  const auto shared_of = [](const TileSizes& sizes) {
+    const int rows = sizes.warps * kTileRows;
+    return (2 * (rows + K - 1) + rows) * sizes.input_pitch * int(sizeof(T));
+  };
+  const TileSizes sizes = tiles_that_fit(kernel, p, shared_of);
   const int64_t tiles = p.out_channels() * sizes.bands * ceil_div(sizes.width, sizes.columns);
   const int64_t groups =
       std::clamp<int64_t>(kTensorCoreBlocks / tiles, 1, std::min<int64_t>(ceil_div(p.batch, 2), 65535));
-  kernel<<<tile_grid(p, sizes, groups), sizes.warps * kWarp, bytes, stream>>>(sizes, turned, input, weight,
-                                                                              bias, output);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, tile_grid(p, sizes, groups), sizes.warps * kWarp, shared_of(sizes), stream, sizes,
+                turned, input, weight, bias, output);
   return true;
 }
 

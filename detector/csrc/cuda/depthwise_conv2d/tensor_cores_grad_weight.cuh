@@ -51,9 +51,9 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x, out_channels = s.channels * s.multiplier;
   const int row = s.first_row(), column = s.first_column(), columns = min(s.columns, s.width - column);
-  const Tile tile{s.height,     s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2,
-                  s.input_pitch};
-  const Tile grad_tile{s.height, s.width, row, column, rows, s.columns / kVector, s.grad_pitch};
+  const StagedTile tile{
+      s.height, s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2, s.input_pitch};
+  const StagedTile grad_tile{s.height, s.width, row, column, rows, s.columns / kVector, s.grad_pitch};
   const int tile_size = tile.rows * tile.pitch, slot_size = tile_size + rows * s.grad_pitch;
   T* const tiles = reinterpret_cast<T*>(shared);
   const auto fetch = [&](int n, int slot) {
@@ -112,22 +112,23 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
 template <int K, typename T, typename Allocate>
 bool launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* grad, T* result,
                                     const Allocate& allocate, cudaStream_t stream) {
-  if (!tensor_cores_fit<K>(p, input, grad)) {
+  const auto kernel = tensor_core_grad_weight_kernel<T, K>;
+  if (!tensor_cores_fit<K>(kernel, p, input, grad)) {
     return false;
   }
-  const TileSizes sizes = tile_sizes(p);
-  const int rows = sizes.warps * kTileRows;
-  const int tiles_bytes = 2 * ((rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
-  const int bytes = std::max(tiles_bytes, sizes.warps * (K + 1) / 2 * 3 * 128 * int(sizeof(float)));
-  const auto kernel = tensor_core_grad_weight_kernel<T, K>;
-  STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  const auto shared_of = [](const TileSizes& sizes) {
+    const int rows = sizes.warps * kTileRows;
+    const int tiles = 2 * ((rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
+    return std::max(tiles, sizes.warps * (K + 1) / 2 * 3 * 128 * int(sizeof(float)));
+  };
+  const TileSizes sizes = tiles_that_fit(kernel, p, shared_of);
   const int64_t tiles = sizes.bands * ceil_div(sizes.width, sizes.columns);
   const int64_t groups = std::clamp<int64_t>(kTensorCoreBlocks / (p.out_channels() * tiles), 1,
                                              std::min<int64_t>(p.batch, 65535));
   const int64_t weights = p.out_channels() * K * K;
   float* partial = allocate(groups * tiles * weights);
-  kernel<<<tile_grid(p, sizes, groups), sizes.warps * kWarp, bytes, stream>>>(sizes, input, grad, partial);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, tile_grid(p, sizes, groups), sizes.warps * kWarp, shared_of(sizes), stream, sizes,
+                input, grad, partial);
   add_partial_sums(partial, weights, groups * tiles, result, stream);
   return true;
 }

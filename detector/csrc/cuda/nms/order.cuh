@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(kOrderThreads)
   }
   __syncthreads();
   for (int k = 0; k < kRowsABlock; ++k) {
-    const int rank_of_warp = __reduce_add_sync(0xffffffffu, rank[k]);
-    const int lower_of_warp = grouped ? __reduce_add_sync(0xffffffffu, lower[k]) : 0;
-    const int place_of_warp = grouped ? __reduce_add_sync(0xffffffffu, place[k]) : rank_of_warp;
+    const int rank_of_warp = warp_reduce(rank[k], Sum{});
+    const int lower_of_warp = grouped ? warp_reduce(lower[k], Sum{}) : 0;
+    const int place_of_warp = grouped ? warp_reduce(place[k], Sum{}) : rank_of_warp;
     if (lane_of_thread() == 0) {
       atomicAdd(&rank_of_row[k], rank_of_warp);
       atomicAdd(&group_of_row[k], lower_of_warp);

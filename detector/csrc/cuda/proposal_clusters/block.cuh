@@ -10,22 +10,6 @@ namespace detector::proposal_clusters {
 constexpr int kWarps = 32;
 constexpr int kThreads = kWarps * kWarp;
 
-__device__ inline uint32_t warp_max(uint32_t value) {
-#if __CUDA_ARCH__ >= 800
-  return __reduce_max_sync(kAllLanes, value);
-#else
-  return warp_reduce(value, Max{});
-#endif
-}
-
-__device__ inline uint32_t warp_sum(uint32_t value) {
-#if __CUDA_ARCH__ >= 800
-  return __reduce_add_sync(kAllLanes, value);
-#else
-  return warp_reduce(value, Sum{});
-#endif
-}
-
 // Every lane gets the best; better(a, b) picks one of two by a total order.
 template <typename T>
 __device__ inline T warp_best(T value) {

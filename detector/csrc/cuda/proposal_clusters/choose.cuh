@@ -57,7 +57,7 @@ __device__ uint32_t highest_dropped(const Nodes<B>& nodes, int32_t found, int64_
   for (int32_t i = lane_of_thread(); i < found; i += kWarp) {
     first = max(first, nodes.found()[i]);
   }
-  first = warp_max(first);
+  first = warp_reduce(first, Max{});
   uint32_t dropped = 0;
   for (int64_t remaining = 0;;) {
     uint32_t last = first;
@@ -65,7 +65,7 @@ __device__ uint32_t highest_dropped(const Nodes<B>& nodes, int32_t found, int64_
       const uint32_t key = nodes.found()[i];
       last = key > dropped ? min(last, key) : last;
     }
-    last = ~warp_max(~last);
+    last = ~warp_reduce(~last, Max{});
     remaining += last >> 16;
     if (last == first || remaining > max_centers) {
       return dropped;

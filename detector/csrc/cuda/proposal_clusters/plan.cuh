@@ -33,37 +33,40 @@ inline int64_t largest_image(const Tensor& counts, const Batch& batch) {
   return largest;
 }
 
-// Of a block of centers_kernel: what the largest image needs, or all there is.
+// The blocks of a team, and the bytes of shared memory that each has.
+struct TeamSize {
+  int64_t blocks, shared;
+};
+
+// What the largest image needs of shared memory, or all there is.
 template <typename B>
-int64_t shared_bytes(Method method, int64_t largest) {
-  constexpr int64_t static_shared = 4 << 10;  // what the kernel declares by itself, generously
-  const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+int64_t shared_bytes(Method method, int64_t largest, int64_t team_size, int64_t most) {
   const int64_t graph = graph_words(largest, 1) * int64_t(sizeof(uint32_t));
   const int64_t rest =
       method == Method::oicr ? 0 : std::max(Means::bytes(largest, 1), Nodes<B>::bytes(largest, 1) + graph);
-  return std::min(Sets::bytes(largest) + rest, most - static_shared);
+  return std::min(Sets::bytes(largest, team_size) + rest, most);
 }
 
 // A graph that would take more than its share of memory is not kept: its bits are computed where they are
 // needed, which is slow but needs no space.
 template <typename B>
-Space plan_space(Method method, int64_t largest, int64_t shared, const Batch& batch, int64_t num_classes,
-                 int64_t team_size) {
+Space plan_space(Method method, int64_t largest, const TeamSize& team, const Batch& batch,
+                 int64_t num_classes) {
   constexpr int64_t most_graphs = int64_t(1) << 28;
   const int64_t cells = batch.num_streams * batch.num_rows, teams = batch.num_streams * batch.num_images;
   Space space{0, 0, 0, 0, cells * int64_t(sizeof(double) + 2 * sizeof(int32_t)) + teams * 4};
   if (method == Method::oicr) {
     return space;
   }
-  const int64_t rest = shared - Sets::bytes(largest), nodes = Nodes<B>::bytes(largest, 1);
-  const int64_t graph = team_size * graph_words(largest, team_size) * int64_t(sizeof(uint32_t));
+  const int64_t rest = team.shared - Sets::bytes(largest, team.blocks), nodes = Nodes<B>::bytes(largest, 1);
+  const int64_t graph = team.blocks * graph_words(largest, team.blocks) * int64_t(sizeof(uint32_t));
   if (method == Method::pcl && Means::bytes(largest, 1) > rest) {
     space.means_of_stream = Means::bytes(batch.num_rows, batch.num_images);
   }
   if (nodes > rest) {
     space.nodes_of_stream = Nodes<B>::bytes(batch.num_rows, batch.num_images);
   }
-  if (nodes + graph / team_size > rest) {
+  if (nodes + graph / team.blocks > rest) {
     space.graph_of_image = std::min((graph + 7) / 8 * 8, most_graphs / std::max<int64_t>(teams, 1) / 8 * 8);
   }
   space.order = (num_classes * cells * int64_t(sizeof(uint16_t)) + 7) / 8 * 8;
@@ -75,39 +78,40 @@ struct TeamLaunch {
   cudaLaunchAttribute cluster{};
   cudaLaunchConfig_t config{};
 
-  TeamLaunch(int64_t teams, int64_t team_size, int64_t shared, cudaStream_t stream) {
+  TeamLaunch(int64_t teams, const TeamSize& size, cudaStream_t stream) {
     cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {unsigned(team_size), 1, 1};
-    config.gridDim = unsigned(teams * team_size);
+    cluster.val.clusterDim = {unsigned(size.blocks), 1, 1};
+    config.gridDim = unsigned(teams * size.blocks);
     config.blockDim = kThreads;
-    config.dynamicSmemBytes = shared;
+    config.dynamicSmemBytes = size.shared;
     config.stream = stream;
     config.attrs = &cluster;
-    config.numAttrs = team_size > 1;
+    config.numAttrs = size.blocks > 1;
   }
   TeamLaunch(const TeamLaunch&) = delete;  // config points into this
 };
 
-// The blocks of a team: as many as can all be on the GPU at the same time.
-template <typename Kernel>
-int64_t team_size_for(Kernel* kernel, int64_t teams, int64_t shared) {
-  cudaFuncAttributes compiled;
-  STD_CUDA_CHECK(cudaFuncGetAttributes(&compiled, kernel));
+// As many blocks as can all be on the GPU at the same time. One has room for its sets on every GPU.
+template <typename B, typename Kernel>
+TeamSize plan_team(Kernel* kernel, Method method, int64_t largest, int64_t teams) {
+  const CompiledKernel compiled = compiled_kernel(kernel);
+  const bool clusters = compiled.architecture >= 90 && method != Method::oicr;
   const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
-  if (compiled.ptxVersion < 90) {  // this GPU's code knows no clusters
-    return 1;
-  }
-  int64_t size = kMostBlocks;
-  for (int active = 0; size > 1; size /= 2) {
-    if (teams * size <= processors) {
-      const TeamLaunch launch(teams, size, shared, nullptr);
+  const auto with_blocks = [&](int64_t blocks) {
+    return TeamSize{blocks, shared_bytes<B>(method, largest, blocks, compiled.most_shared)};
+  };
+  for (int64_t blocks = clusters ? kMostBlocks : 1; blocks > 1; blocks /= 2) {
+    const TeamSize size = with_blocks(blocks);
+    if (teams * blocks <= processors && Sets::bytes(largest, blocks) <= size.shared) {
+      const TeamLaunch launch(teams, size, nullptr);
+      int active = 0;
       STD_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&active, kernel, &launch.config));
       if (active >= teams) {
-        break;
+        return size;
       }
     }
   }
-  return size;
+  return with_blocks(1);
 }
 
 }  // namespace detector::proposal_clusters

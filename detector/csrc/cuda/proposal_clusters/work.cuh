@@ -41,8 +41,8 @@ struct Sets {
     return space + (3 + rank) * words;
   }
 
-  C10_HOST_DEVICE static int64_t bytes(int64_t rows) {
-    return array_bytes((3 + kMostBlocks) * 4, num_words(rows), 1);
+  C10_HOST_DEVICE static int64_t bytes(int64_t rows, int64_t team_size) {
+    return array_bytes((3 + team_size) * 4, num_words(rows), 1);
   }
 };
 

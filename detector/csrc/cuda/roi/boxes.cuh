@@ -88,10 +88,9 @@ __global__ void __launch_bounds__(kOrderThreads)
 template <typename GroupOf>
 void order_boxes(const GroupOf& group_of, int64_t num_boxes, int64_t groups, const Tensor& order,
                  const Tensor& starts) {
-  order_kernel<<<groups + 1, kOrderThreads, 0, current_stream(order)>>>(
-      group_of, int(num_boxes), int(groups), static_cast<int*>(order.mutable_data_ptr()),
-      static_cast<int*>(starts.mutable_data_ptr()));
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(order_kernel<GroupOf>, groups + 1, kOrderThreads, 0, current_stream(order), group_of,
+                int(num_boxes), int(groups), static_cast<int*>(order.mutable_data_ptr()),
+                static_cast<int*>(starts.mutable_data_ptr()));
 }
 
 // Holds the tensors that BoxesByImage points into.

@@ -55,7 +55,7 @@ struct CellReader {
     const int cells = height * width;
     const bool dense = row_stride == width * column_stride;
     const bool vector = channels == V && channel_stride == 1 && dense && column_stride % V == 0 &&
-                        reinterpret_cast<uintptr_t>(data) % sizeof(Pack<T, V>) == 0;
+                        is_aligned(data, sizeof(Pack<T, V>));
 #pragma unroll 4
     for (int i = threadIdx.x; i < cells; i += blockDim.x) {
       const T* from = at(i);
@@ -188,16 +188,14 @@ void launch_gather(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes
   const int64_t shared = kStaged ? sizes.cells() * sizeof(Pack<T, V>) : 0;
   const int threads = shared > 100 * 1024 ? 1024 : 512;
   const int64_t blocks_per_processor =
-      std::min<int64_t>(1024 / threads, kStaged ? 227 * 1024 / (shared + 1024) : 1024);
+      std::min<int64_t>(1024 / threads, kStaged ? shared_of_processor() / (shared + 1024) : 1024);
   const int64_t groups = ceil_div(sizes.channels, V);
   const int64_t slots =
       std::max<int64_t>(blocks_per_processor, 1) * device_attribute(cudaDevAttrMultiProcessorCount);
   const int chunks = chunks_for(groups * sizes.images, slots);
   const auto kernel = gather_kernel<T, V, kStaged, Op>;
-  STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-  kernel<<<(sizes.images + 1) * groups * chunks, threads, shared, current_stream(input)>>>(
-      Features<T>(input), boxes, sizes, groups, chunks, op, output);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, (sizes.images + 1) * groups * chunks, threads, shared, current_stream(input),
+                Features<T>(input), boxes, sizes, groups, chunks, op, output);
 }
 
 // As many channels at a time as 16 bytes and the shared memory hold.
@@ -205,8 +203,8 @@ template <typename T, typename Op>
 void gather(const Tensor& input, const Tensor& boxes, const Sizes& sizes, const Op& op,
             const Output<T>& output) {
   const OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
-  const int64_t most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   constexpr int V = 16 / sizeof(T);
+  const int64_t most = compiled_kernel(gather_kernel<T, V, true, Op>).most_shared;
   const auto fits = [&](int channels) { return sizes.cells() * channels * int64_t(sizeof(T)) <= most; };
   if (fits(V)) {
     launch_gather<T, V, true>(input, ordered.view(), sizes, op, output);

@@ -196,9 +196,8 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const Tensor parts =
       direct ? output : allocate(output, {chunks, size}, accumulate_type(output.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());
-  backward_kernel<T, V><<<blocks * chunks, kThreads, 0, stream>>>(grad, boxes, source, sizes, int(groups),
-                                                                  chunks, channels_last, sums);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(backward_kernel<T, V, Source>, blocks * chunks, kThreads, 0, stream, grad, boxes, source,
+                sizes, int(groups), chunks, channels_last, sums);
   if (!direct) {
     roi::sum_parts(sums, chunks, size, static_cast<T*>(output.mutable_data_ptr()), stream);
   }
@@ -217,9 +216,8 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const Tensor tables = allocate(output, {sizes.boxes, int64_t(sizeof(BoxTable<A>))}, ScalarType::Byte);
   auto* table = static_cast<BoxTable<A>*>(tables.mutable_data_ptr());
   constexpr int block_threads = 128;
-  tables_kernel<<<blocks_for(sizes.boxes * kWarp, block_threads), block_threads, 0, current_stream(output)>>>(
-      boxes, mean, sizes, table);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(tables_kernel<A>, blocks_for(sizes.boxes * kWarp, block_threads), block_threads, 0,
+                current_stream(output), boxes, mean, sizes, table);
   launch_backward<T, V>(grad, boxes, FromTables<A>{table}, sizes, channels_last, output);
 }
 
@@ -236,7 +234,7 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
   }
   const auto* values = static_cast<const T*>(last.const_data_ptr());
   constexpr int V = 16 / sizeof(Accumulate<T>);
-  if (sizes.channels % V == 0 && reinterpret_cast<uintptr_t>(values) % (V * sizeof(T)) == 0) {
+  if (sizes.channels % V == 0 && is_aligned(values, V * sizeof(T))) {
     launch_backward<T, V>(values, ordered.view(), mean, sizes, channels_last, output);
   } else {
     launch_backward<T, 1>(values, ordered.view(), mean, sizes, channels_last, output);

@@ -51,8 +51,8 @@ __global__ void tables_kernel(BoxesByImage<A> boxes, Mean<A> mean, Sizes sizes, 
     if (bin < kMostBins) {
       samples[bin].values[i] = weighs ? A(sample.low) + sample.high_weight : A(-4);
     }
-    const int least = __reduce_min_sync(0xffffffffu, weighs ? sample.low : size);
-    const int most = __reduce_max_sync(0xffffffffu, weighs ? sample.high : -1);
+    const int least = warp_reduce(weighs ? sample.low : size, Min{});
+    const int most = warp_reduce(weighs ? sample.high : -1, Max{});
     if (lane == 0) {
       first = least;
       last = most;

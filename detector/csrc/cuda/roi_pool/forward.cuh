@@ -217,7 +217,8 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
   using A = Accumulate<T>;
   const Grid grid{int(sizes.height), int(sizes.width)};
   const int64_t shared = grid.size() * Windows<T, V>::kBytes;
-  if (shared > device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
+  const auto kernel = windows_kernel<T, V>;
+  if (shared > compiled_kernel(kernel).most_shared) {
     if constexpr (V > 1) {
       return pool_windows<T, V / 2>(input, boxes, sizes, scale, output);
     }
@@ -234,24 +235,19 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
   int* box_groups = reinterpret_cast<int*>(bin + num_bins);
   int *order = box_groups + sizes.boxes, *starts = order + sizes.boxes;
   constexpr int block_threads = 128;
-  groups_kernel<<<blocks_for(sizes.boxes, block_threads), block_threads, 0, stream>>>(row, scale, sizes,
-                                                                                      box_groups);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
-  roi::order_kernel<<<num_groups + 1, roi::kOrderThreads, 0, stream>>>(GroupOf{box_groups}, int(sizes.boxes),
-                                                                       int(num_groups), order, starts);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
-  bins_kernel<<<blocks_for(num_bins, block_threads), block_threads, 0, stream>>>(
-      row, scale, sizes, box_groups, order, grid, bin);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(groups_kernel<A>, blocks_for(sizes.boxes, block_threads), block_threads, 0, stream, row,
+                scale, sizes, box_groups);
+  launch_kernel(roi::order_kernel<GroupOf>, num_groups + 1, roi::kOrderThreads, 0, stream,
+                GroupOf{box_groups}, int(sizes.boxes), int(num_groups), order, starts);
+  launch_kernel(bins_kernel<A>, blocks_for(num_bins, block_threads), block_threads, 0, stream, row, scale,
+                sizes, box_groups, order, grid, bin);
   const int parts = shared > 100 * 1024 ? 1 : 2;  // of a processor
   const int64_t groups = ceil_div(sizes.channels, V);
   const int64_t slots = parts * device_attribute(cudaDevAttrMultiProcessorCount);
   const int chunks = roi::chunks_for(groups * sizes.images, slots, 0.3);
-  const auto kernel = windows_kernel<T, V>;
-  STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-  kernel<<<(sizes.images + 1) * groups * chunks, kMostThreads<V> / parts, shared, stream>>>(
-      roi::Features<T>(input), ClassedBoxes{order, starts, bin}, sizes, int(groups), chunks, output);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, (sizes.images + 1) * groups * chunks, kMostThreads<V> / parts, shared, stream,
+                roi::Features<T>(input), ClassedBoxes{order, starts, bin}, sizes, int(groups), chunks,
+                output);
   return true;
 }
 

@@ -53,30 +53,6 @@ struct Corners {
   }
 };
 
-template <int F, typename T, typename P, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    forward_few_kernel(const T* feats, Matrix<P> points, int64_t num_points, T* output) {
-  __shared__ Corners<T, F> corners;
-  const int64_t first = int64_t(blockIdx.x) * kThreads, n = first + threadIdx.x;
-  corners.load(feats, first, num_points);
-  if (n >= num_points) {
-    return;
-  }
-  const Point<A> point(points, n);
-  A sums[F] = {};
-  corners.for_each([&](int c, int f, A value) { sums[f] += point.weight(c) * value; });
-  constexpr int V = F & (F - 1) ? 1 : F;  // packs have a power of two
-#pragma unroll
-  for (int f = 0; f < F; f += V) {
-    Pack<T, V> result;
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      result.values[i] = T(sums[f + i]);
-    }
-    store_once(output + n * F + f, result);
-  }
-}
-
 template <int F, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     backward_points_few_kernel(Matrix<T> grad, const T* feats, Matrix<A> points, int64_t num_points,

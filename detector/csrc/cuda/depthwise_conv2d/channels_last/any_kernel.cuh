@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, kStencilBlocks)
         inside[b] = t + b < end && unsigned(source_row + tap.row) < unsigned(walk.source_height) &&
                     unsigned(source_column + tap.column) < unsigned(walk.source_width);
         if (inside[b]) {
-          packs[b] = *reinterpret_cast<const Pack<T, V>*>(own + tap.offset);
+          packs[b] = load_pack<V>(own + tap.offset);
         }
       }
 #pragma unroll
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads, kStencilGradWeightBlocks)
         const Tap tap = taps[min(t, count - 1)];
         const bool inside = t < count && unsigned(source_row + tap.row) < unsigned(walk.source_height) &&
                             unsigned(source_column + tap.column) < unsigned(walk.source_width);
-        packs[t] = inside ? *reinterpret_cast<const Pack<T, V>*>(own + tap.offset) : Pack<T, V>{};
+        packs[t] = inside ? load_pack<V>(own + tap.offset) : Pack<T, V>{};
       }
 #pragma unroll
       for (int t = 0; t < kTaps; ++t) {
@@ -250,8 +250,8 @@ void launch_stencil(const Problem& p, bool transposed, const T* source, const T*
   const size_t bytes = 16 * block.x * stencil.count;
   const auto kernel = stencil_kernel<T>;
   const Launch launch = cut_rows(kernel, p.batch, kThreads / kWarp, bytes, 1, 1, walk);
-  kernel<<<launch.grid, block, launch.shared, stream>>>(walk, stencil, source, weight, bias, target);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, launch.grid, block, launch.shared, stream, walk, stencil, source, weight, bias,
+                target);
 }
 
 template <typename T, typename Allocate>
@@ -265,8 +265,7 @@ void launch_stencil_grad_weight(const Problem& p, const T* input, const T* grad,
   const int64_t places = launch.grid / walk.channel_blocks;
   float* partial = allocate(places * stencil.count * walk.channels);
   const dim3 grid(launch.grid, ceil_div(stencil.count, kGradWeightTaps));
-  kernel<<<grid, block, 0, stream>>>(walk, stencil, input, grad, partial);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, grid, block, 0, stream, walk, stencil, input, grad, partial);
   add_partials(partial, places, stencil.count, walk.channels, grad_weight, stream);
 }
 

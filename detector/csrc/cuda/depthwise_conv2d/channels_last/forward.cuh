@@ -122,13 +122,15 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
 template <typename T, int K, int S, typename Tile>
 void launch_forward(Walk walk, int64_t batch, const T* input, const T* weight, const T* bias, bool flipped,
                     T* output, cudaStream_t stream) {
-  const int warps = cut_columns<Tile>(walk);
-  const int columns = (warps * Tile::columns - 1) * S + K;
-  const size_t bytes = sizeof(T) * Tile::channels * (K * K + Tile::slots * S * columns);
   const auto kernel = forward_kernel<T, K, S, Tile>;
-  const Launch launch = cut_rows(kernel, batch, warps, bytes, 1, (K - 1) / S, walk);
-  kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, weight, bias, flipped, output);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  const auto shared_of = [](int warps) {
+    const int columns = (warps * Tile::columns - 1) * S + K;
+    return sizeof(T) * Tile::channels * (K * K + Tile::slots * S * columns);
+  };
+  const int warps = cut_columns<Tile>(kernel, shared_of, walk);
+  const Launch launch = cut_rows(kernel, batch, warps, shared_of(warps), 1, (K - 1) / S, walk);
+  launch_kernel(kernel, launch.grid, launch.block, launch.shared, stream, walk, input, weight, bias, flipped,
+                output);
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

@@ -104,8 +104,8 @@ void launch_grad_input_halved(const Problem& p, const T* grad, const T* weight, 
   const dim3 block = cut_channels(walk, V);
   const auto kernel = grad_input_halved_kernel<T, V>;
   const Launch launch = cut_rows(kernel, p.batch, kThreads / kWarp, 0, 1, 1, walk);
-  kernel<<<launch.grid, block, 0, stream>>>(walk, int(p.height), int(p.width), grad, weight, result);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, launch.grid, block, 0, stream, walk, int(p.height), int(p.width), grad, weight,
+                result);
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

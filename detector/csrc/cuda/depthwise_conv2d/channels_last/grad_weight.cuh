@@ -173,22 +173,22 @@ template <typename T>
 void add_partials(const float* partial, int64_t blocks, int weights, int channels, T* grad_weight,
                   cudaStream_t stream) {
   const unsigned groups = weights * ceil_div(channels, kWarp);
-  add_partials_kernel<<<groups, dim3(kWarp, kAddWarps), 0, stream>>>(partial, blocks, weights, channels,
-                                                                     grad_weight);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(add_partials_kernel<T>, groups, dim3(kWarp, kAddWarps), 0, stream, partial, blocks, weights,
+                channels, grad_weight);
 }
 
 // How many samples a block takes side by side: as many as give the busiest multiprocessor no more to do. The
-// more, the fewer parts of the sum there are to write and to add.
+// more, the fewer parts of the sum there are to write and to add. `most` fit into shared memory.
 template <typename Tile>
-int samples_of_block(const Walk& walk, int64_t batch, int warps) {
+int samples_of_block(const Walk& walk, int64_t batch, int warps, int64_t most) {
   const int64_t processors = device_attribute(cudaDevAttrMultiProcessorCount);
   const auto samples_of_busiest = [&](int samples) {
     const int64_t blocks = ceil_div(batch, samples) * walk.column_blocks * walk.channel_blocks;
     return ceil_div(blocks, processors) * samples;
   };
   int samples = 1;
-  while (2 * samples * warps <= Tile::warps && samples_of_busiest(2 * samples) <= samples_of_busiest(1)) {
+  while (2 * samples * warps <= Tile::warps && 2 * samples <= most &&
+         samples_of_busiest(2 * samples) <= samples_of_busiest(1)) {
     samples *= 2;
   }
   return samples;
@@ -197,17 +197,21 @@ int samples_of_block(const Walk& walk, int64_t batch, int warps) {
 template <typename T, int K, int S, typename Tile, typename Allocate>
 void launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad, T* grad_weight,
                         const Allocate& allocate, cudaStream_t stream) {
-  const int warps = cut_columns<Tile>(walk), samples = samples_of_block<Tile>(walk, batch, warps);
-  const int inputs = (warps * Tile::columns - 1) * S + K, grads = warps * Tile::columns;
-  const size_t rings = sizeof(T) * Tile::channels * Tile::slots * (S * inputs + grads);
-  const size_t bytes = samples * std::max(rings, sizeof(float) * warps * K * Tile::channels);
   const auto kernel = grad_weight_kernel<T, K, S, Tile>;
+  const auto shared_of = [](int warps) {
+    const int inputs = (warps * Tile::columns - 1) * S + K, grads = warps * Tile::columns;
+    const size_t rings = sizeof(T) * Tile::channels * Tile::slots * (S * inputs + grads);
+    return std::max(rings, sizeof(float) * warps * K * Tile::channels);
+  };
+  const int warps = cut_columns<Tile>(kernel, shared_of, walk);
+  const int64_t most_samples = compiled_kernel(kernel).most_shared / int64_t(shared_of(warps));
+  const int samples = samples_of_block<Tile>(walk, batch, warps, most_samples);
+  const size_t bytes = samples * shared_of(warps);
   Launch launch = cut_rows(kernel, ceil_div(batch, samples), samples * warps, bytes, 1, (K - 1) / S, walk);
   launch.block = dim3(kWarp, warps, samples);
   const int64_t blocks = launch.grid / walk.channel_blocks;
   float* partial = allocate(blocks * K * K * walk.channels);
-  kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, batch, input, grad, partial);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, launch.grid, launch.block, launch.shared, stream, walk, batch, input, grad, partial);
   add_partials(partial, blocks, K * K, walk.channels, grad_weight, stream);
 }
 

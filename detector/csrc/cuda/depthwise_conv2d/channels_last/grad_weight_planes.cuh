@@ -158,8 +158,7 @@ void launch_pairs(Walk walk, int64_t batch, const T* input, const T* grad, T* gr
   const Launch launch = cut_rows(kernel, batch, Pairs::warps, Pairs::shared_bytes, Chunk::rows, 1, walk);
   const int64_t blocks = launch.grid / walk.channel_blocks;
   float* partial = allocate(blocks * K * K * walk.channels);
-  kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, grad, partial);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, launch.grid, launch.block, launch.shared, stream, walk, input, grad, partial);
   add_partials(partial, blocks, K * K, walk.channels, grad_weight, stream);
 }
 

@@ -44,18 +44,6 @@ constexpr auto forward_tile() {
   }
 }
 
-// For wide images that keep every multiprocessor busy: the same, or twice the channels, and longer rings.
-template <typename T, int K>
-constexpr auto wide_forward_tile() {
-  if constexpr (K == 5 && sizeof(T) == 4) {
-    return Tile<2, 4, 14, 1, 6, 1>{};
-  } else if constexpr (K == 3 && sizeof(T) == 2) {
-    return Tile<4, 4, 14, 1, 6, 1>{};
-  } else {
-    return forward_tile<T, K>();
-  }
-}
-
 template <typename T, int K>
 constexpr auto grad_weight_tile() {
   if constexpr (K == 3) {
@@ -67,8 +55,6 @@ constexpr auto grad_weight_tile() {
 
 template <typename T, int K>
 using ForwardTile = decltype(forward_tile<T, K>());
-template <typename T, int K>
-using WideForwardTile = decltype(wide_forward_tile<T, K>());
 template <typename T, int K>
 using GradWeightTile = decltype(grad_weight_tile<T, K>());
 // Of 3 x 3 with stride 2, forward and grad_weight.

@@ -2,8 +2,8 @@
 // channel and one kernel row, eight output columns are a product of sixteen input columns with a Toeplitz
 // matrix,
 //
-//   output[h, x0 + n] += sum over k < 16 of input[h + kh, x0 + k] toeplitz[k, n],   toeplitz[k, n] = w[kh, k
-//   - n],
+//   output[h, x0 + n] += sum over k < 16 of input[h + kh, x0 + k] toeplitz[k, n]
+//   toeplitz[k, n] = w[kh, k - n]
 //
 // where 7 of 16 factors are not zero: still several times faster than 7 fused multiply-adds, which would keep
 // the kernel from the speed of memory. Products are exact and sums float32, as everywhere.
@@ -206,8 +206,8 @@ void launch_toeplitz(Walk walk, int64_t batch, const T* input, const T* weight, 
   const auto kernel = toeplitz_kernel<T, K>;
   const Launch launch =
       cut_rows(kernel, batch, Toeplitz::warps, Toeplitz::shared_bytes, Chunk::rows, 1, walk);
-  kernel<<<launch.grid, launch.block, launch.shared, stream>>>(walk, input, weight, bias, flipped, output);
-  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_kernel(kernel, launch.grid, launch.block, launch.shared, stream, walk, input, weight, bias, flipped,
+                output);
 }
 
 }  // namespace detector::depthwise_conv2d::channels_last

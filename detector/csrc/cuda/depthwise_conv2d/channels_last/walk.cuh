@@ -10,6 +10,7 @@
 
 #include "../../../depthwise_conv2d.h"
 #include "../../launch.cuh"
+#include "../../pack.cuh"
 #include "../../reduce.cuh"
 
 namespace detector::depthwise_conv2d::channels_last {
@@ -61,8 +62,6 @@ inline Walk walk_input(const Problem& p) {
           .pad_w = int(p.pad_w)};
 }
 
-inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
 struct Place {
   int64_t sample;
   int channel, column, row;  // where the block begins
@@ -83,14 +82,9 @@ __device__ inline Place place_of_block(const Walk& walk, int channels, int colum
   return place;
 }
 
-template <typename T, int kVector>
-struct alignas(sizeof(T) * kVector) Pack {
-  T values[kVector];
-};
-
 template <int kVector, typename T>
 __device__ void load(const T* from, float (&to)[kVector]) {
-  const auto pack = *reinterpret_cast<const Pack<T, kVector>*>(from);
+  const auto pack = load_pack<kVector>(from);
 #pragma unroll
   for (int v = 0; v < kVector; ++v) {
     to[v] = static_cast<float>(pack.values[v]);
@@ -104,23 +98,24 @@ __device__ void store(const float (&from)[kVector], T* to) {
   for (int v = 0; v < kVector; ++v) {
     pack.values[v] = static_cast<T>(from[v]);
   }
-  *reinterpret_cast<Pack<T, kVector>*>(to) = pack;
+  store_pack(to, pack);
 }
 
-// Asynchronous copies need compute capability 8, which the host checks.
-
-// Sixteen bytes from global to shared memory, or zeros: then nothing is read.
+// Sixteen bytes from global to shared memory, or zeros: then nothing is read. Asynchronous from compute
+// capability 8.0 on.
 __device__ inline void copy_async(void* to, const void* from, bool inside) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(to))),
                "l"(from), "r"(inside ? 16 : 0)
                : "memory");
+#else
+  *static_cast<uint4*>(to) = inside ? *static_cast<const uint4*>(from) : uint4{};
 #endif
 }
 
 __device__ inline void commit_copies() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 #endif
 }
@@ -128,7 +123,7 @@ __device__ inline void commit_copies() {
 // Until all but the newest kPending groups have come.
 template <int kPending>
 __device__ void wait_for_copies() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 #endif
 }
@@ -216,12 +211,17 @@ struct Launch {
   size_t shared;
 };
 
-// The warps of a block, so many that no block has much less to do than another.
-template <typename Tile>
-int cut_columns(Walk& walk) {
-  const int64_t tiles = ceil_div(walk.width, Tile::columns);
+// The warps of a block, so many that no block has much less to do than another, and that what they need,
+// shared_of(warps) bytes, is there. One warp needs less than 48 KiB, which every GPU has.
+template <typename Tile, typename Kernel, typename SharedOf>
+int cut_columns(Kernel kernel, const SharedOf& shared_of, Walk& walk) {
+  const int64_t tiles = ceil_div(walk.width, Tile::columns), most = compiled_kernel(kernel).most_shared;
+  int most_warps = Tile::warps;
+  while (most_warps > 1 && int64_t(shared_of(most_warps)) > most) {
+    most_warps -= 1;
+  }
   walk.channel_blocks = ceil_div(walk.channels, Tile::channels);
-  walk.column_blocks = ceil_div(tiles, Tile::warps);
+  walk.column_blocks = ceil_div(tiles, most_warps);
   return ceil_div(tiles, walk.column_blocks);
 }
 
@@ -231,9 +231,7 @@ template <typename Kernel>
 Launch cut_rows(Kernel kernel, int64_t batch, int warps, size_t shared, int step, int halo, Walk& walk) {
   const int64_t processors = device_attribute(cudaDevAttrMultiProcessorCount);
   int resident = 0;
-  if (shared > 48 * 1024) {
-    STD_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-  }
+  compiled_kernel(kernel);  // raises its limit of shared memory
   STD_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, warps * kWarp, shared));
   const int64_t steps = ceil_div(walk.height, step);
   const int64_t columns = batch * walk.column_blocks * walk.channel_blocks;

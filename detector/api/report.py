@@ -1,0 +1,208 @@
+"""The HTML report of a run: metrics, error types, pictures, training curves and stream attention."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from yacs.config import CfgNode
+
+from detector.build_data import build_dataset
+from detector.config import get_cfg, load_cfg
+from detector.config_reader import flatten
+from detector.data.annotated import AnnotatedImages
+from detector.engine.snapshots import list_snapshots
+from detector.evaluation.attention import load_attention
+from detector.evaluation.curves import read_curves
+from detector.evaluation.detections_file import load_detections
+from detector.evaluation.errors import confusion, count_kinds, count_outcomes, judge
+from detector.evaluation.page.document import Section, document
+from detector.evaluation.page.galleries import choose_galleries, galleries_section, unjudged_section
+from detector.evaluation.page.header import CARDS, cards, summary
+from detector.evaluation.page.images_section import images_section
+from detector.evaluation.page.metrics_sections import (
+    classes_section,
+    config_section,
+    confusion_section,
+    curves_section,
+    errors_section,
+    precision_recall_section,
+)
+from detector.evaluation.page.streams_section import streams_section
+from detector.evaluation.pictures import choose_images
+from detector.evaluation.report import MEANS
+from detector.evaluation.voc import precision_recall
+from detector.structures import Annotation, Detections
+from detector.utils.errors import DataError, UserError
+from detector.utils.files import read_json, reading
+from detector.utils.outputs import OutputFolder
+
+_KEY = "report"
+_REMEDY = "run tools/test_net.py again"
+
+
+def run(folder: Path, overrides: Sequence[str], output: Path | None) -> None:
+    """Write the report of a run that tools/test_net.py has tested, and print where it is.
+
+    Args:
+        folder: the run folder.
+        overrides: config keys and values that replace those of the run.
+        output: the page; None: report.html in the run folder.
+
+    Raises:
+        UserError, OSError: a file of the run is missing or damaged, or the page cannot be written.
+    """
+    if not (folder / "config.yaml").is_file():
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no config.yaml; train first")
+    output = output or folder / "report.html"
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {output}: {output.parent} is not a folder")
+    outputs = OutputFolder(output.parent, _KEY)
+    outputs.check([output.name])
+    cfg = load_cfg(folder / "config.yaml", overrides)
+    metrics, detections = read_results(folder)
+    test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+    run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
+    kinds, results = results_sections(cfg, metrics, test_set, detections)
+    page = document(
+        f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
+        summary(metrics, test_set.name, kinds),
+        cards(metrics),
+        [
+            classes_section(metrics, describe_images(cfg, test_set)),
+            *results,
+            streams(cfg, folder),
+            curves_section(read_curves(folder)),
+            config_section(changes(cfg), {"weights": metrics["weights"]} | facts(run_info)),
+        ],
+    )
+    outputs.write(output.name, page.encode())
+    print(f"report    {output}")
+
+
+def read_results(folder: Path) -> tuple[dict, list[Detections]]:
+    """The metrics and the detections on the test split that tools/test_net.py wrote to a run folder."""
+    if not (folder / "metrics.json").is_file():
+        config = folder / "config.yaml"
+        raise FileNotFoundError(
+            f"{folder} has no test results: run tools/test_net.py --config-file {config} first"
+        )
+    path = folder / "metrics.json"
+    metrics = read_json(path)
+    with reading(path, "metrics"):
+        check_metrics(metrics)
+    return metrics, load_detections(folder / "detections.npz")
+
+
+def check_metrics(metrics: dict[str, Any]) -> None:
+    """Raise a DataError if a value that the page shows is missing or has the wrong type."""
+    kinds = {"method": str, "weights": str, "iteration": int, "train_seconds": int | float, "per_class": dict}
+    for key, kind in kinds.items():
+        if not isinstance(metrics.get(key), kind):
+            raise DataError(f"{key} is {metrics.get(key)!r}, an unexpected value; {_REMEDY}")
+    if not 0 <= metrics["train_seconds"] < 1e10:
+        raise DataError(f"train_seconds is {metrics['train_seconds']}; {_REMEDY}")
+    means = {key: metrics.get(key) for key in (*CARDS, *MEANS.values())}
+    columns = ["AP50", *(column for column, mean in MEANS.items() if means[mean] is not None)]
+    rows = {"the means": (means, means)} | {
+        name: (row, columns) for name, row in metrics["per_class"].items()
+    }
+    for name, (row, needed) in rows.items():
+        if not isinstance(row, dict) or not all(key in row and is_percentage(row[key]) for key in needed):
+            raise DataError(
+                f"the metrics of {name} are {row!r}, expected percentages of {', '.join(needed)}; {_REMEDY}"
+            )
+
+
+def is_percentage(value: Any) -> bool:
+    """Whether a metric is in range; None: it was not measured."""
+    return value is None or (isinstance(value, int | float) and 0 <= value <= 100)
+
+
+def results_sections(
+    cfg: CfgNode, metrics: dict, test_set: AnnotatedImages, detections: Sequence[Detections]
+) -> tuple[np.ndarray | None, list[Section]]:
+    """Counts of error types, and the sections on the detections; None and pictures without ground truth."""
+    names, count = test_set.class_names, cfg.TEST.PICTURES
+    found = {image.image_id: image for image in detections}
+    if found.keys() != set(test_set.image_ids):
+        raise UserError(
+            f"detections.npz has {len(found)} images, which are not those of {test_set.name}: "
+            "run tools/test_net.py again with the same DATASETS"
+        )
+    annotations = map(test_set.annotation, range(len(test_set)))
+    truth = {index: annotation for index, annotation in enumerate(annotations) if annotation is not None}
+    if not truth:
+        ordered = [found[image_id] for image_id in test_set.image_ids]
+        places = choose_images(ordered, len(names), count)
+        section = unjudged_section(ordered, places, names, test_set.read_image, cfg.TEST.PICTURE_SCORE)
+        return None, [section]
+    if list(metrics["per_class"]) != list(names):
+        raise UserError(
+            f"metrics.json has the classes {', '.join(metrics['per_class'])}, the data set has "
+            f"{', '.join(names)}: run tools/test_net.py again with the same DATASETS"
+        )
+    if any((image.labels >= len(names)).any() for image in detections):
+        raise UserError(f"detections.npz has a label above {len(names) - 1}: run tools/test_net.py again")
+    boxed, annotated = list(truth), list(truth.values())
+    ordered = [found[annotation.image_id] for annotation in annotated]
+    judged = judge(ordered, annotated, len(names))
+    kinds = count_kinds(judged, len(names))
+    chosen = choose_galleries(judged, len(names), count)
+    ap = [metrics["per_class"][name]["AP50"] for name in names]
+    return kinds, [
+        errors_section(names, kinds, count_outcomes(judged, len(names))),
+        galleries_section(judged, names, lambda index: test_set.read_image(boxed[index]), chosen),
+        images_section(judged, names, chosen.images),
+        precision_recall_section(names, precision_recall(ordered, annotated, len(names)), ap),
+        confusion_section(names, confusion(judged, len(names))),
+    ]
+
+
+def streams(cfg: CfgNode, folder: Path) -> Section:
+    """The section on the snapshots that training wrote."""
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    snapshots = []
+    for path in list_snapshots(folder):
+        snapshots.append((int(path.stem), load_attention(path)))
+        for each in snapshots[-1][1]:
+            if len(each.labels) and int(each.labels.max()) >= len(train_set.class_names):
+                raise DataError(
+                    f"snapshot {path} has label {int(each.labels.max())}, but {train_set.name} has only "
+                    f"{len(train_set.class_names)} classes; remove the file or pass the DATASETS of the run"
+                )
+    places = {image_id: i for i, image_id in enumerate(train_set.image_ids)}
+
+    def read(image_id: str) -> tuple[Tensor, Annotation | None]:
+        if image_id not in places:
+            raise UserError(f"{train_set.name} has no image {image_id!r}, which {folder / 'snapshots'} shows")
+        return train_set.read_image(places[image_id]), train_set.annotation(places[image_id])
+
+    return streams_section(snapshots, train_set.class_names, read)
+
+
+def describe_images(cfg: CfgNode, test_set: AnnotatedImages) -> str:
+    return (
+        f"In percent. AP on the {len(test_set)} images of {test_set.name}, "
+        f"CorLoc on the split {cfg.DATASETS.TRAIN_SPLIT}; both use only images with ground-truth boxes."
+    )
+
+
+def changes(cfg: CfgNode) -> list[tuple[str, object, object]]:
+    """(key, default, value) of every key that differs from its default."""
+    defaults = dict(flatten(get_cfg()))
+    return [(key, defaults[key], value) for key, value in flatten(cfg) if value != defaults[key]]
+
+
+def facts(run_info: dict) -> dict[str, str]:
+    """The entries of run.json that the page shows."""
+    packages = run_info["packages"] if isinstance(run_info.get("packages"), dict) else {}
+    return {
+        "command": str(run_info.get("command", "")),
+        "date": str(run_info.get("date", "")),
+        "commit": str(run_info.get("commit") or ""),
+        "seed": str(run_info.get("seed", "")),
+        "device": str(run_info.get("device_name", "")),
+        "versions": ", ".join(f"{name} {version}" for name, version in packages.items() if version),
+    }

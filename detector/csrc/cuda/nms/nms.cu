@@ -1,0 +1,228 @@
+// Non-maximum suppression on a GPU. The number of launches depends on the number of boxes alone.
+//
+//   rank_kernel                            up to kFew boxes: the order, group after group, best first
+//   run_kernel, merge_kernel, fill_kernel  more: the same
+//   scan_kernel                            up to kFew boxes of one group: which stay, the mask or the list
+//   settle_kernel                          else: which stay, the mask
+//   list_kernel                            and, for nms, their indices, best first
+#include <torch/csrc/stable/library.h>
+
+#include <atomic>
+#include <optional>
+#include <tuple>
+
+#include "../../memory.h"
+#include "../launch.cuh"
+#include "list.cuh"
+#include "scan.cuh"
+#include "sort.cuh"
+
+namespace detector::nms {
+namespace {
+
+struct Arguments {
+  const Tensor& boxes;
+  const Tensor& scores;
+  const std::optional<Tensor>& idxs;
+  double iou_threshold;
+  int64_t size() const { return boxes.size(0); }
+  bool few() const { return size() <= kFew; }
+  bool scanned() const { return few() && !idxs; }
+};
+
+template <typename T>
+T* data(const Tensor& tensor) {
+  return static_cast<T*>(tensor.mutable_data_ptr());
+}
+
+// Divides one allocation: begun at 0 it tells how much is needed.
+struct Division {
+  uintptr_t next;
+  template <typename P>
+  void take(P*& part, int64_t count) {
+    constexpr uintptr_t widest = 32;  // bytes that a thread reads at once
+    part = count > 0 ? reinterpret_cast<P*>(next) : nullptr;
+    next += (count * sizeof(P) + widest - 1) / widest * widest;
+  }
+};
+
+// What a call needs beside its answer; what it does not need is null.
+template <typename A>
+struct Memory {
+  Order<A> order;
+  State state;
+  uint32_t* pairs;  // of scan_kernel
+  Entry<A>*entries, *merged;
+  uint32_t *rank_of_index, *index_of_rank;
+  uint8_t* flags;  // of each rank
+  Tensor tensor;
+
+  Memory(const Arguments& in, const Answer& answer) {
+    Division division{0};
+    divide(division, in, answer);
+    tensor = allocate(in.boxes, {int64_t(division.next)}, ScalarType::Byte);
+    division.next = reinterpret_cast<uintptr_t>(data<char>(tensor));
+    divide(division, in, answer);
+    order.size = in.size();
+    if (answer.mask) {
+      state.count = answer.count;
+    }
+  }
+
+  void divide(Division& division, const Arguments& in, const Answer& answer) {
+    const int64_t size = in.size(), num_chunks = ceil_div(size, kChunk), num_words = ceil_div(size, kWarp);
+    const int64_t sorted = in.few() ? 0 : size, grouped = in.idxs ? size : 0;
+    const int64_t settled = in.scanned() ? 0 : size, listed = answer.list ? settled : 0;
+    division.take(order.boxes, size);
+    division.take(order.slots, size);
+    division.take(order.groups, grouped);
+    division.take(order.kept, settled);
+    division.take(state.count, 1);
+    division.take(state.tickets, 1);
+    division.take(state.progress, in.scanned() ? 0 : num_chunks);
+    division.take(state.words, in.scanned() ? 0 : num_chunks * kWords);
+    division.take(pairs, in.scanned() ? num_words * size : 0);
+    division.take(entries, (1 + in.idxs.has_value()) * sorted);
+    division.take(merged, (1 + in.idxs.has_value()) * sorted);
+    division.take(rank_of_index, std::min(sorted, grouped));
+    division.take(index_of_rank, listed);
+    division.take(flags, ceil_div(listed, kFlagsALoad) * kFlagsALoad);
+  }
+};
+
+template <typename T, typename A = Accumulate<T>>
+void put_in_order(const Arguments& in, Memory<A>& memory, cudaStream_t stream) {
+  const int64_t size = in.size(), num_chunks = in.scanned() ? 0 : ceil_div(size, kChunk);
+  const auto scores = vector_view<T>(in.scores);
+  const auto idxs = in.idxs ? vector_view<int64_t>(*in.idxs) : Vector<int64_t>{nullptr, 0};
+  const Filled<T> filled{matrix_view<T>(in.boxes), memory.order, memory.index_of_rank != nullptr};
+  if (in.few()) {
+    launch_kernel(rank_kernel<T>, ceil_div(size, kRowsABlock), kOrderThreads, 0, stream, filled, scores, idxs,
+                  memory.index_of_rank, memory.state, num_chunks);
+    return;
+  }
+  const unsigned orders = in.idxs ? 2 : 1, blocks = ceil_div(size, kOrderThreads);
+  launch_kernel(run_kernel<T>, dim3(ceil_div(size, kRun), orders), kRun, 0, stream, scores, idxs, size,
+                memory.entries);
+  for (int64_t run = kRun; run < size; run *= kFanIn) {
+    launch_kernel(merge_kernel<A>, dim3(blocks, orders), kOrderThreads, 0, stream, memory.entries,
+                  memory.merged, size, run, memory.rank_of_index);
+    std::swap(memory.entries, memory.merged);
+  }
+  launch_kernel(fill_kernel<T>, blocks, kOrderThreads, 0, stream, filled, memory.entries,
+                memory.rank_of_index, memory.index_of_rank, memory.state, num_chunks);
+}
+
+template <typename A>
+void settle(const Arguments& in, const Memory<A>& memory, const Answer& answer, cudaStream_t stream) {
+  const A threshold = round_down<A>(in.iou_threshold);
+  const int64_t size = in.size();
+  if (in.scanned()) {
+    const unsigned tiles = ceil_div(size, kTileBoxes);
+    launch_kernel(scan_kernel<A>, dim3(tiles, tiles), kScanThreads, 0, stream, memory.order, threshold,
+                  memory.pairs, memory.state.tickets, answer);
+    return;
+  }
+  launch_kernel(settle_kernel<A>, ceil_div(size, kChunk), kSettleThreads, 0, stream, memory.order, threshold,
+                memory.state, answer.mask ? answer.mask : memory.flags);
+  if (answer.list) {
+    launch_kernel(list_kernel, ceil_div(size, kFlagsABlock), kListThreads, 0, stream, memory.flags,
+                  memory.index_of_rank, size, memory.state.count, answer);
+  }
+}
+
+void launch(const char* op, const Arguments& in, const Answer& answer, cudaStream_t stream) {
+  dispatch_floating(op, "boxes", in.boxes.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    Memory<Accumulate<T>> memory(in, answer);
+    put_in_order<T>(in, memory, stream);
+    settle(in, memory, answer, stream);
+  });
+}
+
+void check(const char* op, const Arguments& in) {
+  check_arguments(op, in.boxes, in.scores, in.idxs, in.iou_threshold);
+  if (in.size() > INT32_MAX) {
+    fail(op, ": boxes has shape ", shape_text(in.boxes), ", expected at most ", INT32_MAX, " rows on a GPU");
+  }
+  if (validate_values()) {
+    check_values(op, on_host(in.boxes), on_host(in.scores));
+  }
+}
+
+std::tuple<Tensor, Tensor> nms_mask(const Tensor& boxes, const Tensor& scores,
+                                    const std::optional<Tensor>& idxs, double iou_threshold) {
+  const Arguments in{boxes, scores, idxs, iou_threshold};
+  check("nms_mask", in);
+  const auto guard = device_guard(boxes);
+  const Tensor mask = allocate(boxes, {in.size()}, ScalarType::Bool);
+  Tensor count = allocate(boxes, {}, ScalarType::Long);
+  if (in.size() == 0) {
+    torch::stable::zero_(count);
+  } else {
+    launch("nms_mask", in, {data<uint8_t>(mask), nullptr, data<unsigned long long>(count)},
+           current_stream(boxes));
+  }
+  return {mask, count};
+}
+
+// The number of boxes that stay, in pinned memory: a kernel writes it, and the host reads it as soon as it is
+// there, without a copy and before the stream is through.
+class CountOnHost {
+ public:
+  CountOnHost() {
+    const int64_t one = 1;
+    AtenTensorHandle tensor = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided_pinned(1, &one, &one, aoti_torch_dtype_int64(),
+                                                           aoti_torch_device_type_cpu(), 0, &tensor));
+    tensor_ = Tensor(tensor);
+    *data<uint64_t>(tensor_) = kNone;
+  }
+  unsigned long long* on_device() const {
+    void* pointer = nullptr;
+    STD_CUDA_CHECK(cudaHostGetDevicePointer(&pointer, data<uint64_t>(tensor_), 0));
+    return static_cast<unsigned long long*>(pointer);
+  }
+  // Queries the stream periodically, to avoid a deadlock after an error.
+  int64_t wait(cudaStream_t stream) const {
+    const std::atomic_ref<uint64_t> count(*data<uint64_t>(tensor_));
+    for (int64_t turn = 1; count == kNone; ++turn) {
+      if (turn % 100'000 == 0) {
+        const cudaError_t state = cudaStreamQuery(stream);
+        if (state != cudaErrorNotReady) {
+          STD_CUDA_CHECK(state);
+          break;
+        }
+      }
+    }
+    return count;
+  }
+
+ private:
+  static constexpr uint64_t kNone = ~uint64_t(0);
+  Tensor tensor_;
+};
+
+Tensor nms(const Tensor& boxes, const Tensor& scores, const std::optional<Tensor>& idxs,
+           double iou_threshold) {
+  const Arguments in{boxes, scores, idxs, iou_threshold};
+  check("nms", in);
+  const auto guard = device_guard(boxes);
+  const Tensor list = allocate(boxes, {in.size()}, ScalarType::Long);
+  if (in.size() == 0) {
+    return list;
+  }
+  const CountOnHost count;
+  const cudaStream_t stream = current_stream(boxes);
+  launch("nms", in, {nullptr, data<int64_t>(list), count.on_device()}, stream);
+  return part<1>(list, 0, {count.wait(stream)}, {1});
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) {
+  m.impl("nms", TORCH_BOX(&nms));
+  m.impl("nms_mask", TORCH_BOX(&nms_mask));
+}
+
+}  // namespace detector::nms
