@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable
+from detector.layers._autograd import differentiable, refuse_tangents
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 
@@ -100,31 +100,38 @@ def _check_rank(op: str, input: Tensor, rank: int) -> None:
         raise RuntimeError(f"{op}: input has shape {shape}, expected {rank} dimensions")
 
 
-def _apply(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-    """h of every step and c of the last."""
-    input = tensors[0]
+def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    refuse_tangents("lltm", input, *others)
     # Under autocast the op computes in float32. The first condition is the cheaper one.
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(input.device.type):
         with torch.autocast(input.device.type, enabled=False):
-            h, c, *_ = _forward(*(tensor.float() for tensor in tensors))
-            return h.to(input.dtype), c.to(input.dtype)
-    h, c, *_ = _forward(*tensors)
-    return h, c
+            outputs, last_c = _LLTM.apply(input.float(), *(tensor.float() for tensor in others))
+            return outputs.to(input.dtype), last_c.to(input.dtype)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (input, *others)):
+        return _LLTM.apply(input, *others)
+    hs, cs, _, _ = _forward(input, *others)
+    return hs, cs if input.dim() == 2 else cs[-1]
 
 
-def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
-    input, weight, bias, _, _ = inputs
-    _, last_c, *for_backward = output
-    ctx.mark_non_differentiable(*for_backward)
-    ctx.set_materialize_grads(False)  # avoids allocating gradients of zeros for them
-    cs, gates, xh = for_backward
-    ctx.save_for_backward(weight, bias, last_c if input.dim() == 2 else cs, gates, xh)
+class _LLTM(torch.autograd.Function):
+    """The op returns c of every step, but only the last c is an output and receives a gradient.
 
+    With :func:`differentiable` the last c would be selected outside of the op, and autograd would allocate
+    and fill a gradient of zeros for all other steps.
+    """
 
-def _backward(ctx, grad_h: Tensor | None, grad_c: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    needs = ctx.needs_input_grad
-    gradients = _gradients(grad_h, grad_c, *ctx.saved_tensors, *needs[:4])
-    return tuple(gradient if needed else None for gradient, needed in zip(gradients, needs, strict=True))
+    @staticmethod
+    def forward(ctx, input, weight, bias, h, c):
+        hs, cs, gates, xh = _forward(input, weight, bias, h, c)
+        ctx.save_for_backward(weight, bias, cs, gates, xh)
+        ctx.set_materialize_grads(False)
+        return hs, cs if input.dim() == 2 else cs[-1]
+
+    @staticmethod
+    def backward(ctx, grad_h, grad_c):
+        needs = ctx.needs_input_grad
+        gradients = _gradients(grad_h, grad_c, *ctx.saved_tensors, *needs[:4])
+        return tuple(gradient if needed else None for gradient, needed in zip(gradients, needs, strict=True))
 
 
 def _no_second_derivative(ctx, *grads: Tensor) -> None:
@@ -134,10 +141,8 @@ def _no_second_derivative(ctx, *grads: Tensor) -> None:
 @register_fake("lltm_forward")
 def _fake_forward(input, weight, bias, h, c):
     state = h.shape[1]
-    hs, gates, xh = (
-        input.new_empty((*input.shape[:-1], n)) for n in (state, 3 * state, state + input.shape[-1])
-    )
-    return hs, h.new_empty(h.shape), input.new_empty((0,) if input.dim() == 2 else hs.shape), gates, xh
+    columns = (state, state, 3 * state, state + input.shape[-1])
+    return tuple(input.new_empty((*input.shape[:-1], number)) for number in columns)
 
 
 @register_fake("lltm_backward")
@@ -151,6 +156,6 @@ def _fake_backward(
     return tuple(cs.new_empty(shape if needed else (0,)) for needed, shape in wanted)
 
 
-_forward = differentiable(_C.lltm_forward, _backward, _setup_context)
+_forward = torch.ops.detector.lltm_forward.default  # the overload, so that no call has to resolve it
 # once_differentiable would silently return zero second derivatives if the incoming gradient is a constant.
 _gradients = differentiable(_C.lltm_backward, _no_second_derivative)
