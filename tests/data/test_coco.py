@@ -243,7 +243,7 @@ def test_boxes_inside_out_or_not_finite(folder, bbox):
     folder.content["annotations"][0]["bbox"] = bbox
     message = folder.refused()
     assert "annotation 1 of b.jpg has the bbox [" in message
-    assert "turned inside out or not finite" in message
+    assert "not finite" in message
 
 
 @pytest.mark.parametrize("bbox", [None, [], [1, 2, 3], [1, 2, 3, 4, 5], "box", [1, 2, 3, "x"], {"x": 1}])
