@@ -63,7 +63,7 @@ def compile_file(recipe: _extension.Recipe, source: Path, architecture: str, ptx
         ok = result.returncode == 0
         kilobytes = output.stat().st_size / 1e3 if ok else 0.0
     file = str(source.relative_to(_extension.CSRC))
-    message = f"{architecture:>4} {file:<44} {seconds:6.1f} s {kilobytes:8.0f} kB"
+    message = f"{architecture:>4} {file:<52} {seconds:6.1f} s {kilobytes:8.0f} kB"
     print(message if ok else f"{message} failed\n{result.stderr}", flush=True)
     return Row(architecture, file, ok, round(seconds, 1), round(kilobytes, 1))
 
