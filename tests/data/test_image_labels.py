@@ -100,9 +100,9 @@ def test_a_picture_of_which_somebody_said_that_it_has_no_box(root):
         ("/,cat", "'.' is not a name inside"),
         ("a.jpg,brid", "unknown label 'brid' \\(did you mean bird\\?\\); known are bird, cat, dog"),
         ("a.jpg,Cat", "unknown label 'Cat' \\(did you mean cat\\?\\)"),
-        ("c.jpg,cat", "'c.jpg' .* 'c.jpg' on line 1"),
-        ("c.png,cat", "'c.png' .* 'c.jpg' on line 1"),
-        ("./c.jpg,cat", "'./c.jpg' .* 'c.jpg' on line 1"),
+        ("c.jpg,cat", "image 'c.jpg' .* 'c.jpg' on line 1"),
+        ("c.png,cat", "image 'c.png' .* 'c.jpg' on line 1"),
+        ("./c.jpg,cat", "image './c.jpg' .* 'c.jpg' on line 1"),
     ],
 )
 def test_a_picture_that_cannot_be_had_is_named_with_its_line(root, line, message):
