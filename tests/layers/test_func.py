@@ -1,4 +1,4 @@
-"""Every differentiable op but LLTM in the transforms of torch.func, compared with reverse mode in eager PyTorch."""
+"""Every differentiable op but LLTM in torch.func's transforms, compared with reverse mode in eager mode."""
 
 from collections.abc import Callable
 
