@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -92,8 +93,13 @@ def run(output: str, config: str, overrides: Sequence[str], seed: int, teacher: 
             raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
     folder = ROOT / output / ("self_train" if teacher else "")
     metrics = json.loads((folder / "metrics.json").read_text())
-    print(f"{output}: mAP50 {metrics['mAP50']:.1f}, CorLoc {metrics['CorLoc']:.1f}", flush=True)
+    print(f"{output}: mAP50 {metrics['mAP50']:.1f}, CorLoc {_number(metrics['CorLoc']):.1f}", flush=True)
     return metrics
+
+
+def _number(metric: float | None) -> float:
+    """nan for a metric that could not be measured: CorLoc needs boxes of training images."""
+    return math.nan if metric is None else metric
 
 
 def table(rows: Mapping[str, list[dict]]) -> str:
@@ -103,7 +109,7 @@ def table(rows: Mapping[str, list[dict]]) -> str:
     for name, runs in rows.items():
         cells = []
         for figure in FIGURES:
-            values = [r[figure] for r in runs]
+            values = [_number(r[figure]) for r in runs]
             cells.append(f"{statistics.mean(values):.1f} ({min(values):.1f} - {max(values):.1f})")
         lines.append(f"{name:{width}}" + "".join(f"{cell:>26}" for cell in cells))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Which images make which batch."""
+"""The order in which training draws images."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count, islice
@@ -30,20 +30,19 @@ def repeat_factors(labels: np.ndarray, threshold: float) -> np.ndarray:
 
 
 class SeededBatches:
-    """Endless batches of (index, draw): every image once per epoch, in an order made from (seed, epoch).
+    """Endless batches of (index, draw): every image once per epoch, in an order given by (seed, epoch).
 
-    Batches run on over the ends of epochs, so all have `images_per_batch` entries. `draw` is made from (seed,
-    position) and seeds the random part of the transform.
-
-    Of several processes each takes every `world_size`-th batch, so that together they read what one would.
+    A batch may span two epochs, so all have `images_per_batch` entries. `draw` depends on (seed, position)
+    and seeds the random part of the transform. Each of several processes takes every `world_size`-th batch;
+    together they read the same batches as a single process.
 
     Args:
-        start: number of batches already consumed, by all processes together.
-        rank: number of this process, from 0; its first batch is that many after `start`.
+        start: number of batches to skip, of all processes together.
+        rank: number of this process, from 0.
         world_size: number of processes.
-        window: batches among which images are sorted by shape, so that little of a batch is padding; 1: none
-            are. An image is drawn as often, in as many sizes and flipped as often: only its company changes.
-        shape: (index, draw) to (height, width), for that.
+        window: number of batches within which images are sorted by shape, for less padding; 1: not sorted.
+            Images are drawn, resized and flipped as without it: only the composition of the batches changes.
+        shape: maps (index, draw) to (height, width), for sorting.
         repeats: how often an epoch draws each image on average, 1 or more; a fraction is rounded up or down
             at random, in such a way that all epochs are equally long. None: once.
     """
@@ -62,7 +61,7 @@ class SeededBatches:
         repeats: Sequence[float] | None = None,
     ):
         if num_images < 1:
-            raise DataError("there are no images to make batches of")
+            raise DataError("there are no images to train on")
         self.images_per_batch = images_per_batch
         self.ends = None if repeats is None else np.cumsum(repeats)  # (N,)
         self.epoch_length = num_images if self.ends is None else round(self.ends[-1])
@@ -102,9 +101,9 @@ class SeededBatches:
         return images[order].tolist()
 
     def _sorted(self, shape: Callable[[int, int], tuple[int, int]]) -> Iterator[list[_Entry]]:
-        """The entries of each window sorted by shape; its batches come in a drawn order.
+        """The batches of each window, whose entries are sorted by shape, in random order.
 
-        Batch n is a function of n alone, so a run that begins at any number goes on as an unbroken one.
+        Batch n depends on n alone, so that a resumed run continues as an uninterrupted one.
         """
         current, batches, order = -1, [], []
         for number in count(self.first, self.world_size):
@@ -112,15 +111,15 @@ class SeededBatches:
             if window != current:
                 current = window
                 unsorted = chain(*islice(self._as_drawn(window * self.window), self.window))
-                entries = sorted(unsorted, key=lambda entry: _upright_and_area(*shape(*entry)))
+                entries = sorted(unsorted, key=lambda entry: _shape_key(*shape(*entry)))
                 size = self.images_per_batch
                 batches = [entries[i : i + size] for i in range(0, len(entries), size)]
                 order = _permutation(self.window, _mix(self.seed, 2, window))
             yield batches[order[place]]
 
 
-def _upright_and_area(height: int, width: int) -> tuple[bool, int]:
-    """What to sort by: beside each other an upright and a lying image would both be padded to a square."""
+def _shape_key(height: int, width: int) -> tuple[bool, int]:
+    """The sort key: portrait and landscape images in one batch would be padded to squares."""
     return height > width, height * width
 
 
@@ -129,5 +128,5 @@ def _permutation(number: int, seed: int) -> list[int]:
 
 
 def _mix(seed: int, stream: int, position: int) -> int:
-    """A seed of 32 bits, which is all that torch's CPU generator reads; the same on every platform."""
+    """A seed of 32 bits, the most that torch's CPU generator uses; the same on every platform."""
     return int(np.random.SeedSequence([seed, stream, position]).generate_state(1)[0])

@@ -10,22 +10,22 @@ import torch
 
 from detector.structures import Annotation, ImageDataset, box_iou
 
-_RARE = 4  # a class with so many times fewer images than one of nearly the same name is probably misspelt
-_MOST_SHOWN = 10  # classes of a line, and pairs of classes
-_LONGEST = 10.0  # a side over the other: more is odd
-_WHOLE = 0.98  # share of the image: a box of more shows nothing
-_SAME = 0.95  # IoU of two boxes of a class: more is the same object twice
+_RARE = 4  # a class with 1/4 of the images of another one of nearly the same name is probably misspelled
+_MOST_SHOWN = 10  # classes per message, and pairs of classes
+_LONGEST = 10.0  # aspect ratio: more is suspicious
+_WHOLE = 0.98  # share of the image: a larger box localizes nothing
+_SAME = 0.95  # IoU: two boxes of a class with more are probably the same object
 
 
 class Pixels(NamedTuple):
-    """What reading an image said."""
+    """The result of reading an image."""
 
-    error: str | None  # why it cannot be read
-    digest: bytes  # the same for images of the same pixels
+    error: str | None  # the reason if it cannot be read
+    digest: bytes  # equal for images with the same pixels
 
 
 def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
-    """Reads every image to its last pixel, in order; one that cannot be read stops nothing."""
+    """Decode every image, in order; an image that cannot be read is no error."""
 
     def read(index: int) -> Pixels:
         try:
@@ -40,10 +40,10 @@ def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
 
 
 def odd_boxes(annotation: Annotation, size: tuple[int, int], min_side: float) -> dict[str, int]:
-    """How many true boxes of an image of `size` (height, width) are odd, by what is odd about them.
+    """The number of suspicious ground-truth boxes of an image of `size` (height, width), by reason.
 
-    Odd is a box with a side of at most `min_side` pixels, which no proposal may have; one that is very long
-    or as large as the image; one that lies on another of its class.
+    Suspicious is a box with a side of at most `min_side` pixels, since such proposals are dropped; one that
+    is very long or as large as the image; and one that coincides with another of its class.
     """
     boxes = annotation.boxes[~annotation.crowd]
     sides = boxes[:, 2:] - boxes[:, :2]  # (G, 2)
@@ -64,13 +64,13 @@ def doubtful_classes(
     num_images: int,
     images_without_class: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """One line for each kind of problem, with the classes it concerns and what to do; usually none.
+    """One message per kind of problem, with the classes and what to do; usually none.
 
-    A class that no image shows, or every image, cannot be learned: image labels then say nothing about where
-    its objects are. A class whose name is nearly that of another is probably a misspelt label.
+    A class that no image or every image shows cannot be learned: image labels then carry no information
+    about where its objects are. A class with nearly the same name as another is probably a misspelled label.
 
     Args:
-        name: what the lines call the data set.
+        name: name of the data set in the messages.
         images_per_class: the number of images that show each class.
         num_images: the number of images of the data set.
         images_without_class: the number of images that are known not to show each class; None: all others.
@@ -94,11 +94,11 @@ def doubtful_classes(
             f"{name}: all {num_images} images show {_listed(everywhere)}, which cannot be learned from image "
             "labels: add images that do not show it"
         )
-    return lines + _misspelt(name, counts, num_images)
+    return lines + _misspelled(name, counts, num_images)
 
 
-def _misspelt(name: str, counts: Mapping[str, int], num_images: int) -> list[str]:
-    """One line for each pair of classes of which one is probably a misspelling of the other."""
+def _misspelled(name: str, counts: Mapping[str, int], num_images: int) -> list[str]:
+    """One message per pair of classes of which one is probably a misspelling of the other."""
     plain = {each: _plain(each) for each in counts}
     lines = []
     for pair in combinations(counts, 2):
@@ -120,7 +120,7 @@ def _misspelt(name: str, counts: Mapping[str, int], num_images: int) -> list[str
 
 
 def one_edit_apart(first: str, second: str) -> bool:
-    """Whether one letter replaced, inserted, removed or exchanged with its neighbor makes one the other."""
+    """Whether replacing, inserting, removing or transposing one letter turns one into the other."""
     if first == second or abs(len(first) - len(second)) > 1:
         return False
     start = 0

@@ -1,9 +1,9 @@
-"""Reader of a folder of pictures with a table of image labels, such as one's own.
+"""Reader of a folder of images with a table of image labels.
 
-    ROOT/SPLIT.csv or ROOT/SPLIT.jsonl    a line a picture: its file, relative to ROOT, and its labels
-    ROOT/...                              the pictures; absolute paths in the table name others
+    ROOT/SPLIT.csv or ROOT/SPLIT.jsonl    one line per image: its file, relative to ROOT, and its labels
+    ROOT/...                              the images; the table may also contain absolute paths
 
-`image_table.py` says what a table may hold. Boxes, where JSON lines have them, are for evaluation.
+See image_table.py for the format. Boxes, which only JSON lines can have, are for evaluation.
 """
 
 from collections.abc import Sequence
@@ -18,24 +18,23 @@ from detector.utils.errors import DataError
 
 
 class ImageLabels(AnnotatedImages):
-    """The pictures that a table lists, their labels and, where the table has them, their true boxes.
+    """The images of a table, their labels and, if the table has any, their ground-truth boxes.
 
-    The id of a picture is its file without the suffix; of an absolute path, also without the root: the id of
-    /pictures/a.jpg is pictures/a. Pictures are rotated by their EXIF orientation tag, so boxes are those that
-    one sees in a viewer. A label given twice counts once; a picture may have none. :class:`AnnotatedImages`
-    says what becomes of odd boxes.
+    The id of an image is its file without the suffix; of an absolute path, also without the root: the id of
+    /pictures/a.jpg is pictures/a. Images are rotated by their EXIF orientation, so boxes are as seen in a
+    viewer. See :class:`AnnotatedImages` for invalid boxes.
 
     Args:
-        root: folder that holds the table.
+        root: folder of the table.
         split: name of the table, without ".csv" or ".jsonl".
-        class_names: the C foreground classes; their order is the order of the labels. None given: those that
-            the table has, in the order of the alphabet.
+        class_names: the C foreground classes in the order of the labels. Default: the labels of the table in
+            alphabetical order.
 
     Raises:
         FileNotFoundError: there is no such table.
-        DataError: a table that cannot be read; a picture that is missing, unreadable or listed twice, or
-            whose path has a part ".."; an unknown label; a bad box. Names the table and the line of each of
-            the first ten mistakes.
+        DataError: the table cannot be read; an image is missing, unreadable or listed twice, or its path has
+            a part ".."; a label is unknown; a box is invalid. Names the table, and the line of each of the
+            first ten mistakes.
     """
 
     def __init__(self, root: str | Path, split: str, class_names: Sequence[str] = ()):
@@ -101,7 +100,7 @@ def find_table(root: str | Path, split: str) -> Path:
 
 
 def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
-    """The labels that occur, in the order of the alphabet; those that differ only in capitals are mistakes.
+    """The labels that occur, in alphabetical order; those that differ only in capitals are mistakes.
 
     Raises:
         DataError: there is none.
@@ -127,7 +126,7 @@ def _image_id(row: Row) -> str:
 
 
 def _read_sizes(root: Path, rows: Sequence[Row], mistakes: Mistakes) -> np.ndarray:
-    """(height, width) (N, 2) of the pictures; those that cannot be read or are listed twice are mistakes."""
+    """(N, 2) (height, width) of the images; unreadable images and those listed twice are mistakes."""
     first: dict[str, Row] = {}
     sizes = []
     for row in rows:
@@ -135,8 +134,8 @@ def _read_sizes(root: Path, rows: Sequence[Row], mistakes: Mistakes) -> np.ndarr
             earlier = first.setdefault(_image_id(row), row)
             if earlier is not row:
                 raise DataError(
-                    f"picture {row.file!r} has the name of {earlier.file!r} on line {earlier.line}: "
-                    "a picture is listed once, with all its labels, and suffixes do not tell two apart"
+                    f"image {row.file!r} has the same id as {earlier.file!r} on line {earlier.line}: list an "
+                    "image once, with all its labels; suffixes are not part of the id"
                 )
             sizes.append(read_image_size(root / row.file, apply_orientation=True))
         except (OSError, ValueError) as error:

@@ -6,12 +6,12 @@ CSV, in UTF-8, with or without a byte-order mark and the header `file,labels`:
     "one, two.jpg",cat
     pictures/none.jpg,
 
-With the header `file,labels,unknown`, a third column has the classes that the picture may show or not:
+With the header `file,labels,unknown`, a third column has classes that the image may show or not:
 
     file,labels,unknown
     pictures/a.jpg,cat,dog;bird
 
-JSON lines, an object a line; "boxes", half-open x1, y1, x2, y2 in pixels, only where all were drawn:
+JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, must be complete if present:
 
     {"file": "pictures/a.jpg", "labels": ["cat", "dog"], "unknown": ["bird"]}
     {"file": "b.jpg", "boxes": [{"label": "cat", "box": [10, 20, 110, 95.5], "difficult": false}]}
@@ -31,28 +31,28 @@ from detector.utils.files import check_printable, read_text, relative_name
 _MOST_SHOWN = 10  # mistakes
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
 _KEYS = ("file", "labels", "unknown", "boxes")
-_OTHER_SEPARATORS = (";", "\t", "|")  # of columns, where spreadsheets and other tools write no comma
+_OTHER_SEPARATORS = (";", "\t", "|")  # of columns, as some spreadsheets write them
 
 
 class LabeledBox(NamedTuple):
     label: str
-    box: tuple[float, ...]  # x1, y1, x2, y2 as the table says
+    box: tuple[float, ...]  # x1, y1, x2, y2 as in the table
     difficult: bool
 
 
 class Row(NamedTuple):
-    """What a table says of one picture."""
+    """One image of a table."""
 
     line: int
-    file: str  # as in the table; picture_name accepts it
+    file: str  # as in the table; valid for picture_name
     labels: tuple[str, ...]
-    boxes: tuple[LabeledBox, ...] | None  # None: nobody drew any
-    unknown: tuple[str, ...] = ()  # classes that the picture may show or not
+    boxes: tuple[LabeledBox, ...] | None  # None: not annotated
+    unknown: tuple[str, ...] = ()  # classes that the image may show or not
 
 
 @dataclass
 class Mistakes:
-    """All that is wrong with a file, so that it can be mended in one go."""
+    """Everything that is wrong with a file, so that the user can correct it at once."""
 
     path: Path
     found: list[tuple[int, str]] = field(default_factory=list)  # line, what
@@ -61,7 +61,7 @@ class Mistakes:
         self.found.append((line, str(what)))
 
     def check(self) -> None:
-        """Raise a DataError with the first mistakes, if there are any."""
+        """Raise a DataError with the first mistakes if there are any."""
         if not self.found:
             return
         lines = [f"{self.path}, line {line}: {what}" for line, what in sorted(self.found)]
@@ -70,21 +70,21 @@ class Mistakes:
 
 
 def read_table(path: Path) -> tuple[list[Row], Mistakes]:
-    """The rows of a table that can be read, and what is wrong with the others; see the top of this file.
+    """The valid rows of a table, and the mistakes in the others; see the top of this file.
 
     Raises:
-        DataError: it is not UTF-8, has no row, or its columns are separated by something else than a comma.
+        DataError: it is not UTF-8, has no row, or its columns are not separated by commas.
     """
     text = read_text(path, "table")
     mistakes = Mistakes(path)
     rows = list((_read_csv if path.suffix == ".csv" else _read_json_lines)(text, mistakes))
     if not rows and not mistakes.found:
-        raise DataError(f"{path} lists no picture")
+        raise DataError(f"{path} lists no image")
     return rows, mistakes
 
 
 def picture_name(file: str) -> str:
-    """The name of a picture, which is a path inside any folder: of an absolute path, what follows its root.
+    """The name of an image, a relative path: of an absolute path, the part after the root.
 
     Raises:
         DataError: the path has a part "..", or control characters.
@@ -117,12 +117,12 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
 
 
 def _check_separator(cells: list[str], path: Path, line: int) -> None:
-    """One error for the whole table where its first row is not separated by a comma, not one for each row."""
+    """Raise one error for the whole table, not one per row, if its first row has another separator."""
     found = [separator for separator in _OTHER_SEPARATORS if separator in cells[0]]
     if len(cells) == 1 and found:
         raise DataError(
             f"{path}, line {line}: the columns are separated by {found[0]!r}, expected ',': write "
-            "file,label;label on each line, or export the table anew with ',' between the columns"
+            "file,label;label on each line, or export the table with ',' between the columns"
         )
 
 
@@ -174,7 +174,7 @@ def _json_row(line: int, content: object) -> Row:
     labels = content.get("labels")
     if labels is None:
         if boxes is None:
-            raise DataError("no labels; a picture that shows none of the classes has []")
+            raise DataError("no labels; an image that shows none of the classes has []")
         labels = sorted(shown)
     names, unknown = _names(labels, "labels"), _names(content.get("unknown", []), "unknown")
     if boxes is not None and set(names) != shown:
@@ -224,7 +224,7 @@ def _split_labels(text: str) -> tuple[str, ...]:
 
 def _label(text: object) -> str:
     if not isinstance(text, str) or not text.strip():
-        raise DataError(f"an empty label, or none: {text!r}")
+        raise DataError(f"an empty label: {text!r}")
     check_printable(text.strip())
     return text.strip()
 

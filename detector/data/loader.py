@@ -1,7 +1,7 @@
-"""Batches for training and passes for testing.
+"""Batches for training, and images in all test passes.
 
-A training batch is a function of (seed, position) alone: not of the number of worker processes, of what was
-read before, or of the global random state. So a run resumed at batch n sees what an unbroken one sees.
+A training batch depends on (seed, position) alone, not on the number of worker processes, the batches before
+it or the global random state. A resumed run therefore sees the same batches as an uninterrupted one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,22 +19,20 @@ from detector.data.transforms import TestTransform, TrainTransform, resize, resi
 from detector.data.worker_loader import WorkerLoader
 from detector.structures import Batch, ImageDataset, Sample, Views, boxes_to_rois
 
-_LEAST_SIDE = 16  # VGG16 halves an image up to four times, and fails where nothing is left
+_LEAST_SIDE = 16  # pixels: VGG16 halves an image up to four times and fails if nothing is left
 
 
 class WeakDataset(Dataset):
     """Training samples: `dataset[index, draw]` is image `index` transformed by the random numbers of `draw`.
 
-    On the image as read, proposals with a side of at most `min_size` pixels are dropped and the first
-    `max_count` kept. After the transform, of those that coincide on the feature grid one is kept.
+    Proposals with a side of at most `min_size` pixels of the image as read are dropped, and the first
+    `max_count` of the others are kept. After the transform, duplicates on the feature grid are dropped.
 
     Args:
         source: a data set, such as :class:`VOCDataset`.
-        proposals: boxes (R, 4) of each image id, in pixels of the image as read.
-        transform: what is done to each sample.
-        min_size: pixels of the image as read.
-        stride: side of a cell of the feature grid, in pixels of the transformed image.
-        max_count: most proposals an image.
+        proposals: maps image ids to boxes (R, 4) in pixels of the image as read.
+        transform: applied to each sample.
+        stride: of the feature grid, in pixels of the transformed image.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class WeakDataset(Dataset):
         return replace(sample, proposals=boxes)
 
     def shape(self, index: int, draw: int) -> tuple[int, int]:
-        """(height, width) that the image of `dataset[index, draw]` has."""
+        """(height, width) of the image of `dataset[index, draw]`, without reading it."""
         transform = self.transform
         size = transform.draw_size(torch.Generator().manual_seed(draw))
         return resized_size(*self.source.image_size(index), size, transform.side, transform.max_size)
@@ -70,11 +68,11 @@ class WeakDataset(Dataset):
 class TestDataset(Dataset):
     """Test passes: `dataset[i]` is image i by each transform.
 
-    Row r of every pass is the same proposal, so that scores can be averaged over the passes; nothing is
-    merged on the feature grid, which differs from pass to pass.
+    Row r is the same proposal in every pass, so that scores can be averaged over the passes. Duplicates on
+    the feature grid, which differs between passes, are kept.
     """
 
-    __test__ = False  # not a test case, whatever pytest makes of the name
+    __test__ = False  # pytest: not a test case
 
     def __init__(
         self,
@@ -102,10 +100,10 @@ class TestDataset(Dataset):
 
 
 def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
-    """One batch of several samples, their images padded at the right and the bottom.
+    """Combine samples into a batch; images are padded at the right and the bottom.
 
     Args:
-        multiple: pixels; the sides of the padded images are multiples of it.
+        multiple: the sides of the padded images are multiples of it, in pixels.
     """
     sizes = tuple((sample.image.shape[1], sample.image.shape[2]) for sample in samples)
     height, width = (
@@ -144,12 +142,10 @@ def train_loader(
     """Endless batches (:class:`Batch`), the same for any number of `workers`.
 
     Args:
-        seed: 0 or more.
-        start, rank, world_size: which batches, as of :class:`SeededBatches`.
-        workers: processes that read images; 0: this process reads.
-        sort_window: batches among which images are sorted by shape, to pad less; 1: none are.
-        pad_multiple: pixels; the sides of the padded images are multiples of it.
-        repeats: of :class:`SeededBatches`.
+        seed, start, rank, world_size, repeats: of :class:`SeededBatches`.
+        workers: processes that read images; 0: this process.
+        sort_window: its `window`.
+        pad_multiple: of :func:`collate`.
     """
     batches = SeededBatches(
         len(dataset),
@@ -167,16 +163,16 @@ def train_loader(
         workers=workers,
         batch_sampler=batches,
         collate_fn=partial(collate, multiple=pad_multiple),
-        pin_memory=torch.cuda.is_available(),  # so that Batch.to(..., non_blocking=True) does not block
+        pin_memory=torch.cuda.is_available(),  # Batch.to(..., non_blocking=True) requires it
     )
 
 
 def test_loader(dataset: Dataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)
-    """The items of a :class:`TestDataset` or of a part of one, one image at a time, in order."""
+    """The items of a :class:`TestDataset` or of a subset, one image at a time, in order."""
     return WorkerLoader(dataset, workers=workers, batch_size=None, collate_fn=_as_is)
 
 
-test_loader.__test__ = False  # type: ignore[attr-defined]  # not a test case, whatever pytest thinks
+test_loader.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test case
 
 
 def _read_sample(
