@@ -147,8 +147,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             may_change=True),
     ),
     "Proposals: which to make (tools/make_proposals.py --config-file) and which to keep": (
-        Key("PROPOSALS.MODE", "quality", "Selective search in quality or fast mode, or a grid of boxes.",
-            choices=("quality", "fast", "grid"), may_change=True),
+        Key("PROPOSALS.MODE", "opencv_quality",
+            "Selective search in quality or fast mode, with opencv_ that of OpenCV, or a grid of boxes.",
+            choices=("quality", "fast", "opencv_quality", "opencv_fast", "grid"), may_change=True),
         Key("PROPOSALS.LONGEST_SIDE", 300,
             "A larger image is scaled down to this longer side for selective search.",
             over=0, may_change=True),

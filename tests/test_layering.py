@@ -16,11 +16,11 @@ ALLOWED = {
     "utils": set(),
     "structures": set(),
     "layers": {"utils", "structures", "_C"},
-    "data": {"utils", "structures"},
+    "data": {"utils", "structures", "layers"},
     "evaluation": {"utils", "structures"},
     "modeling": {"utils", "structures", "layers"},
     "engine": {"utils", "structures", "layers", "data", "modeling", "evaluation"},
-    "build_data": {"utils", "structures", "data"},
+    "build_data": {"utils", "structures", "layers", "data"},
     "build_model": {"utils", "structures", "layers", "modeling"},
     "build": {
         "config",

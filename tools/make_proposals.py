@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from detector.utils.interrupts import quiet_interrupt
 
@@ -25,7 +26,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
 
     from detector.config import load_cfg
     from detector.data.images import IMAGE_SUFFIXES
-    from detector.data.proposals.search import make_finder, propose
+    from detector.data.proposals.search import Mode, make_finder, propose
     from detector.utils.command_line import run_command, usable_cores
     from detector.utils.errors import UserError
     from detector.utils.files import read_text
@@ -141,7 +142,7 @@ def parse_arguments() -> argparse.Namespace:
     add("overrides", nargs="*", metavar="KEY VALUE", help="with --config-file: keys of the config to change")
     add("--split", action="append", default=[], help="with --voc: a list in ImageSets/Main; may be repeated")
     add("--output", type=Path, help="the .npz file to make")
-    add("--mode", choices=("quality", "fast", "grid"), help="thoroughness, or a grid (default: quality)")
+    add("--mode", choices=get_args(Mode), help="selective search, or a grid of boxes (default: quality)")
     add(
         "--longest-side",
         type=int,

@@ -73,8 +73,8 @@ def selective_search(
     N are a fair choice of all N. Colors, weights and histograms are integers and the rest is in IEEE
     arithmetic, so that every machine and number of threads returns the same boxes.
 
-    The images are shared among torch's threads. The time is linear in the pixels, with `QUALITY` about 60 ms for
-    300 x 225 pixels; the memory is about 100 bytes per pixel and thread. Not differentiable.
+    The images are shared among torch's threads. Time and memory are linear in the pixels: about 60 ms for
+    300 x 225 pixels with `QUALITY`, and 100 bytes per pixel and thread. Not differentiable.
 
     Args:
         images (Tensor[3, H, W]): uint8 RGB on the CPU, or gray (1, H, W), of any sizes and strides, with at

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+import selective_search_reference as reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.layers import selective_search
 from detector.layers.selective_search import COLOR_SPACES, FAST, MEASURES, QUALITY, SearchStrategy
-from tests.layers import selective_search_reference as reference
 
 
 def make_image(height: int, width: int, seed: int) -> np.ndarray:

@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
@@ -18,7 +17,7 @@ from detector.data.images import read_image
 from detector.data.proposals import load_proposals
 from detector.data.proposals import search as module
 from detector.data.proposals.grid import grid_boxes
-from detector.data.proposals.selective_search import selective_search
+from detector.data.proposals.selective_search import search_image
 from detector.data.toybox import CLASSES
 from detector.data.voc import VOCDataset
 
@@ -71,9 +70,7 @@ def test_a_folder_of_images(make_proposals, pictures, tmp_path, capsys):
     assert proposals.image_ids == IDS
     assert proposals.sizes.tolist() == [[40, width] for width in (61, 60, 62, 63, 64, 65)]
     image = read_image(pictures / "below" / "a.png").permute(1, 2, 0).numpy()
-    np.testing.assert_array_equal(
-        proposals["below/a"], selective_search(image, mode="fast", longest_side=100)
-    )
+    np.testing.assert_array_equal(proposals["below/a"], search_image(image, mode="fast", longest_side=100))
     counts = sorted(len(boxes) for boxes in proposals.values())
     median = (counts[2] + counts[3]) / 2
     assert (
@@ -273,7 +270,7 @@ def test_a_journal_of_other_parameters_is_not_continued(refused, pictures, tmp_p
     errors = refused("--images", pictures, "--output", tmp_path / "out.npz")
     assert re.search(r"out\.npz\.partial .*begun with other parameters.*Delete it", errors)
     assert journal.exists()
-    current = {"mode": "fast", "longest_side": 100, "opencv": cv2.__version__, "apply_orientation": True}
+    current = {"mode": "fast", "longest_side": 100, "apply_orientation": True}
     journal.write_text(json.dumps(current) + '\n["b", 40, 60, 0]\n')  # of a version without checksums
     errors = refused("--images", pictures, "--output", tmp_path / "out.npz")
     assert re.search(r"out\.npz\.partial .*earlier version.*Delete it", errors)

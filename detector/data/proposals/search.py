@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from detector.data.images import read_image
+from detector.data.proposals import selective_search
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
 from detector.data.proposals.journal import Found, Journal, JournalBoxes
@@ -27,27 +29,32 @@ from detector.utils.folder_lock import file_lock
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
 
 
-def make_finder(
-    mode: Literal["quality", "fast", "grid"], longest_side: int
-) -> tuple[Finder, Mapping[str, object]]:
+Mode = Literal["quality", "fast", "opencv_quality", "opencv_fast", "grid"]
+
+
+def make_finder(mode: Mode, longest_side: int) -> tuple[Finder, Mapping[str, object]]:
     """The search of a mode, and all that decides what it finds.
 
     Args:
-        mode: "quality" or "fast" selective search, or "grid".
-        longest_side: of :func:`selective_search`; a grid has no use for it.
+        mode: "quality" or "fast" selective search, with "opencv_" OpenCV's, or "grid".
+        longest_side: larger images are scaled down to it for selective search; a grid has no use for it.
 
     Raises:
-        ImportError: OpenCV without ximgproc, which selective search needs; says how to mend it.
+        ImportError: OpenCV's search without its contrib modules; says how to install them.
     """
+    parameters = {"mode": mode, "longest_side": longest_side}
     if mode == "grid":
         return grid_boxes, {"mode": mode}
-    import cv2  # here, as a grid needs no OpenCV
+    if mode == "quality" or mode == "fast":
+        return partial(selective_search.search_image, mode=mode, longest_side=longest_side), parameters
+    import cv2  # optional
 
-    from detector.data.proposals.selective_search import require_ximgproc, selective_search
+    from detector.data.proposals import opencv
 
-    require_ximgproc()
-    parameters = {"mode": mode, "longest_side": longest_side, "opencv": cv2.__version__}
-    return partial(selective_search, mode=mode, longest_side=longest_side), parameters
+    opencv.require_ximgproc()
+    thoroughness: opencv.Mode = "quality" if mode == "opencv_quality" else "fast"
+    find = partial(opencv.search_image, mode=thoroughness, longest_side=longest_side)
+    return find, {**parameters, "opencv": cv2.__version__}
 
 
 def propose(
@@ -161,10 +168,11 @@ def search_all(
 
 
 def begin_worker(find: Finder) -> None:
-    """In a new worker process: ends it with its parent, and keeps OpenCV, where receiving `find` has imported
-    it, to one core, as the processes use them all.
+    """In a new worker process: ends it with its parent, and keeps torch, and OpenCV where `find` imports it,
+    to one core, because the processes use them all.
     """
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(1)
 

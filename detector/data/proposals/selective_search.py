@@ -21,7 +21,7 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
 
     Args:
         image: (H, W, 3) uint8 RGB.
-        mode: "quality" makes 12 segmentations in 4 color spaces, "fast" 3 in 2: a third of the time and boxes.
+        mode: "quality" makes 12 segmentations, "fast" 3, with a third of the time and of the boxes.
         longest_side: larger images are searched on a copy reduced to so many pixels. Time and number of boxes
             grow with the pixels, the share of objects found hardly does.
 

