@@ -55,7 +55,7 @@ def test_weights_of_another_network():
 )
 def test_a_network_that_would_be_downloaded_or_is_unknown_is_refused(name, monkeypatch):
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("it went online"))
-    with pytest.raises(UserError, match=rf"'{name}': expected the plain name of a network"):
+    with pytest.raises(UserError, match=f"'{name}'"):
         TimmBackbone(name)
 
 
