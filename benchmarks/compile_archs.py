@@ -19,6 +19,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
+from measure import commit, machine_name
 from torch.utils import cpp_extension
 
 from detector.layers import _extension
@@ -92,8 +93,15 @@ def main() -> int:
         print(f"{architecture}: {seconds:.0f} s, {megabytes:.1f} MB, {state}")
     if not args.ptx:
         nvcc = _extension._nvcc_version(Path(recipe.cuda_home or ""))
-        versions = {"date": date.today().isoformat(), "nvcc": nvcc, "torch": torch.__version__}
-        RESULT.write_text(json.dumps({**versions, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+        result = {
+            "machine": machine_name(torch.device("cpu")),
+            "date": date.today().isoformat(),
+            "versions": {"nvcc": nvcc, "torch": torch.__version__},
+            "commit": commit(),
+            "command": " ".join(["python", *sys.argv]),
+            "rows": [asdict(row) for row in rows],
+        }
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
     return 0 if all(row.ok for row in rows) else 1
 
 

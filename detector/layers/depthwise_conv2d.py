@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
+from detector.layers._layout import is_channels_last, memory_format
 from detector.layers._sizes import Size, as_pair
 
 _C = load_extension()
@@ -116,7 +117,10 @@ def _setup_forward(ctx, inputs: tuple, output: Tensor) -> None:
 def _backward_forward(ctx, grad: Tensor) -> tuple:
     input, weight = ctx.saved_tensors
     wants_input, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-    grad = grad.contiguous(memory_format=_memory_format(input))  # grad_input follows this format
+    if is_channels_last(input):  # grad_input has the format of grad; vmap does not know memory_format
+        grad = grad.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    else:
+        grad = grad.contiguous()
     return (
         _grad_input_like(input, grad, weight, ctx.sizes) if wants_input else None,
         _grad_weight(input, grad, weight.shape[2:], *ctx.sizes) if wants_weight else None,
@@ -162,14 +166,8 @@ def _grad_input_like(input: Tensor, grad: Tensor, weight: Tensor, sizes: list) -
 # ---- shapes ----
 
 
-def _memory_format(tensor: Tensor) -> torch.memory_format:
-    """The memory format in which the kernels compute and return, given their first argument."""
-    channels_last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
-    return torch.channels_last if channels_last else torch.contiguous_format
-
-
 def _empty_with_format_of(tensor: Tensor, shape: tuple) -> Tensor:
-    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, memory_format=_memory_format(tensor))
+    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, memory_format=memory_format(tensor))
 
 
 @register_fake("depthwise_conv2d_forward")
