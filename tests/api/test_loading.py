@@ -84,7 +84,7 @@ def test_a_file_with_neither_config_nor_folder_is_refused(checkpoint, tmp_path):
         ("- 1", "holds a list"),
         (
             "{MODEL: {BACKBONE: {NAME: timm, TIMM_NAME: 'hf-hub:a/b'}}}",
-            "expected the name of a network",
+            "expected the plain name of a network",
         ),
         ("{DATASETS: {CLASSES: [], FORMAT: coco}}", "names no classes"),
     ],
