@@ -62,12 +62,13 @@ def depthwise_conv2d(
     )
     device = input.device.type
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device):  # the first is the cheaper
-        dtype = torch.get_autocast_dtype(device)
-        input, weight, bias = (
-            tensor if tensor is None or tensor.dtype == torch.float64 else tensor.to(dtype)
-            for tensor in (input, weight, bias)
-        )
+        input, weight = (_as_autocast(tensor, device) for tensor in (input, weight))
+        bias = None if bias is None else _as_autocast(bias, device)
     return _forward(input, weight, bias, *sizes)
+
+
+def _as_autocast(tensor: Tensor, device: str) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(device))
 
 
 class DepthwiseConv2d(nn.Module):
