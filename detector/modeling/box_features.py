@@ -1,4 +1,4 @@
-"""From a feature map and boxes to one feature vector a proposal."""
+"""From a feature map and boxes to one feature vector per proposal."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -14,16 +14,15 @@ class BoxFeatures(nn.Module):
     """RoI pooling and fully connected layers: (B, D, H, W) and rois (sum R, 5) to (sum R, widths[-1]).
 
     Args:
-        output_size: cells of the pooled grid, a side.
+        output_size: side of the pooled grid, in cells.
         widths: units of the fully connected layers.
-        dropout: share of those units that training silences.
-        drop_cells: share of the grid's cells that training silences, so that the most telling part of an
-            object is at times not to be seen and the rest must be learned as well.
-        chunk: proposals pooled and put through the layers at a time; 0: all. A chunk's features are computed
-            anew for the gradient, so that only one chunk's take memory. The results are the same but for the
-            random numbers that dropout draws.
-        drop_block: (N, D, S, S) to the same, as :class:`ConcreteDropBlock`, which learns what to silence.
-        context: of :meth:`context_features`, its width and height over those of the proposal; 0: none.
+        dropout: of those units.
+        drop_cells: share of the grid's cells that training drops: without the most discriminative part of an
+            object, the rest must be learned, too.
+        drop_block: module that drops cells of (N, D, S, S), such as :class:`ConcreteDropBlock`.
+        context: width and height of the region of :meth:`context_features` relative to the proposal; 0: none.
+        chunk: number of proposals that are pooled at a time; 0: all. Features of a chunk are recomputed in
+            the backward pass, so that memory is needed for only one. The random numbers of dropout differ.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class BoxFeatures(nn.Module):
     def context_features(self, features: Tensor, rois: Tensor) -> Tensor | None:
         """Features (sum R, widths[-1]) of the ring around each proposal; None: no context.
 
-        The same layers make them; no cell is silenced.
+        They are computed by the same layers; no cells are dropped.
         """
         if not self.context:
             return None
@@ -76,8 +75,8 @@ class BoxFeatures(nn.Module):
     def _in_chunks(
         self, compute: Callable[[Tensor, Tensor], Tensor], features: Tensor, rois: Tensor
     ) -> Tensor:
-        # Pooling reads a channel at a time, and the layers want pooled values channel by channel, as weights
-        # of ImageNet do: features with the channels last are better turned here than pooled ones later.
+        # Pooling reads one channel at a time, and pretrained weights expect pooled values by channel:
+        # converting channels_last features here is cheaper than converting the pooled ones.
         features = features.contiguous()
         if self.chunk == 0 or len(rois) <= self.chunk:
             return compute(features, rois)
@@ -98,9 +97,9 @@ class BoxFeatures(nn.Module):
 
 
 class DropCells(nn.Module):
-    """Silences cells of the grid (N, D, S, S) in training, all channels of a cell at once; keeps the mean.
+    """Drops cells of the grid (N, D, S, S) in training, with all their channels; keeps the mean.
 
-    DropBlock (arXiv 1810.12890) with blocks of one cell; ConcreteDropBlock learns which cells to take.
+    DropBlock (arXiv 1810.12890) with blocks of one cell; ConcreteDropBlock learns which cells to drop.
     """
 
     def __init__(self, share: float) -> None:

@@ -60,34 +60,34 @@ def cluster_loss(probs: Tensor, found: ProposalClusters, counts: Tensor) -> Tens
 def suppressed_by_any(
     boxes: Tensor, scores: Tensor, labels: Tensor, *, top_share: float = 0.15, nms_iou: float = 0.2
 ) -> Seeds:
-    """MIST's seeds as the code of its authors chooses them, which is stricter than the NMS of the paper.
+    """MIST's seeds as in the code of its authors, which is stricter than the NMS of the paper.
 
     Of the `top_share` of the proposals with the highest scores of a class, rounded down but at least one, a
-    proposal is a seed if its IoU with every higher-scored one is less than `nms_iou`. Under NMS only seeds
-    suppress; here proposals that were suppressed themselves do, too. A proposal can be chosen by several
-    classes; it is a seed of the first of them, which wins all ties of the assignment anyway.
+    proposal is a seed if its IoU with every higher-scored one is less than `nms_iou`. In NMS only seeds
+    suppress others; here suppressed proposals do, too. A proposal that several classes select is a seed of
+    the first of them, which wins all ties of the assignment anyway.
 
-    For the arguments see `Rule`. Of equal scores the first comes first.
+    For the arguments see `Rule`. Proposals with equal scores are in their given order.
     """
     rows: list[Tensor] = []
-    classes = labels.nonzero()[:, 0]  # waits for a GPU
+    classes = labels.nonzero()[:, 0]  # synchronizes with the host
     count = min(len(boxes), max(1, int(len(boxes) * top_share)))
     for c in classes:
         best = scores[:, c].sort(descending=True, stable=True).indices[:count]  # (count,)
-        suppressed = box_iou(boxes[best], boxes[best]) >= nms_iou  # (count, count), by whom
-        rows.append(best[~suppressed.tril(diagonal=-1).any(dim=1)])  # by those before it
+        suppressed = box_iou(boxes[best], boxes[best]) >= nms_iou  # (count, count): column j suppresses row i
+        rows.append(best[~suppressed.tril(diagonal=-1).any(dim=1)])  # by higher-scored ones
     seeds = torch.cat([*rows, classes.new_empty(0)])  # (S,)
     of_class = classes.repeat_interleave(
         torch.tensor([len(each) for each in rows], dtype=torch.int64).to(classes.device)
     )
-    earlier = (seeds[:, None] == seeds[None]).tril(diagonal=-1).any(dim=1)  # chosen by an earlier class
+    earlier = (seeds[:, None] == seeds[None]).tril(diagonal=-1).any(dim=1)  # selected by an earlier class
     seeds, of_class = seeds[~earlier], of_class[~earlier]
     return Seeds(seeds, of_class, scores[seeds, of_class])
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """How refinement streams get their pseudo labels, and how they learn them.
+    """The pseudo labels of the refinement streams and their losses.
 
     Args:
         rule: "oicr", "pcl" or "mist", see :func:`detector.layers.proposal_clusters`; or a function.

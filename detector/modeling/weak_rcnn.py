@@ -12,12 +12,11 @@ from detector.modeling.head import HeadOutputs
 
 
 class WeakRCNN(nn.Module):
-    """A Fast R-CNN that scores given proposals, and moves them if it has a regression branch; takes its parts
-    ready made.
+    """A Fast R-CNN that scores given proposals, and regresses boxes if it has a regression branch.
 
     Args:
         pixel_mean, pixel_std: of red, green and blue in [0, 1]; the backbone gets (image / 255 - mean) / std.
-        recompute_backbone: keep none of the backbone's activations, but compute them anew for the gradient.
+        recompute_backbone: recompute the activations of the backbone in the backward pass to save memory.
     """
 
     pixel_mean: Tensor
@@ -42,7 +41,7 @@ class WeakRCNN(nn.Module):
         self.image_head = image_head
         self.regression = regression
         self.recompute_backbone = recompute_backbone
-        # Not in the state dict: they are settings, which INPUT.MEAN and INPUT.STD hold.
+        # Not in the state dict, as they are settings: INPUT.MEAN and INPUT.STD.
         self.register_buffer("pixel_mean", torch.tensor(pixel_mean), persistent=False)
         self.register_buffer("pixel_std", torch.tensor(pixel_std), persistent=False)
 

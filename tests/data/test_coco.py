@@ -331,9 +331,7 @@ def test_file_names_are_known_by_their_plain_form(folder):
 def test_deep_json_names_the_file(folder):
     folder.write()
     (folder.root / "annotations" / "instances_train.json").write_text("[" * 100_000)
-    with pytest.raises(
-        DataError, match=r"instances_train\.json is damaged or of another format: .*recursion"
-    ):
+    with pytest.raises(DataError, match=r"instances_train\.json .*recursion"):
         COCODataset(folder.root, "train")
 
 
@@ -354,7 +352,7 @@ def test_an_image_of_another_size_than_the_file_says(folder):
     folder.content["images"][0] |= {"height": 60, "width": 40}
     folder.content["annotations"][0]["bbox"] = folder.content["annotations"][2]["bbox"] = [1, 1, 5, 5]
     dataset = folder.read()
-    with pytest.raises(ValueError, match=r"b\.jpg has the .* \(40, 60\) as stored.* made for \(60, 40\)"):
+    with pytest.raises(ValueError, match=r"b\.jpg .* \(40, 60\) .* \(60, 40\)"):
         dataset.read_image(1)
 
 

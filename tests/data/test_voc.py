@@ -115,9 +115,7 @@ def refused(folder, error=ValueError, split="train"):
 
 
 def test_a_missing_root(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match="nowhere is not a folder in VOC layout: it has no ImageSets/Main"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"nowhere .*ImageSets/Main"):
         VOCDataset(tmp_path / "nowhere", "train", CLASSES)
 
 
