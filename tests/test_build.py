@@ -225,10 +225,10 @@ def test_parts_of_the_model_have_learning_rates_of_their_own(make_cfg):
 
 def test_gradients_are_averaged_or_summed(make_cfg):
     words = ["SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.ACCUMULATE", "3"]
-    assert build.build_training(make_cfg(*words)).keywords["gradient_factor"] == 1
+    assert build.build_train_options(make_cfg(*words)).gradient_factor == 1
     words += ["SOLVER.GRADIENT_REDUCTION", "sum", "SOLVER.SCALE_MOMENTUM", "True"]
-    keywords = build.build_training(make_cfg(*words)).keywords
-    assert (keywords["gradient_factor"], keywords["scale_momentum"]) == (6, True)
+    options = build.build_train_options(make_cfg(*words))
+    assert (options.gradient_factor, options.scale_momentum) == (6, True)
 
 
 def test_test_passes_are_sizes_times_flips(make_cfg, monkeypatch):
@@ -363,12 +363,12 @@ def test_coco_figures_are_for_coco_sets_or_on_request(make_cfg, metrics, format_
 def test_results_are_of_the_weights_and_of_the_keys_that_matter(make_cfg, tmp_path):
     path = tmp_path / "weights.pt"
     path.write_bytes(b"weights")
-    key = build.results_key(make_cfg(), path)
-    assert key == build.results_key(make_cfg("SOLVER.MAX_ITER", "7", "DATASETS.WORKERS", "5"), path)
-    assert key != build.results_key(make_cfg("INPUT.TEST_FLIP", "False"), path)
-    assert key == build.results_key(make_cfg("TEST.PICTURES", "3", "OUTPUT_DIR", "elsewhere"), path)
+    key = results_key(make_cfg(), path)
+    assert key == results_key(make_cfg("SOLVER.MAX_ITER", "7", "DATASETS.WORKERS", "5"), path)
+    assert key != results_key(make_cfg("INPUT.TEST_FLIP", "False"), path)
+    assert key == results_key(make_cfg("TEST.PICTURES", "3", "OUTPUT_DIR", "elsewhere"), path)
     path.write_bytes(b"other weights")
-    assert key != build.results_key(make_cfg(), path)
+    assert key != results_key(make_cfg(), path)
 
 
 def test_results_are_of_the_proposals_and_not_of_their_path(make_cfg, tmp_path):
@@ -377,7 +377,7 @@ def test_results_are_of_the_proposals_and_not_of_their_path(make_cfg, tmp_path):
     def key(name, bottom):
         save_proposals(tmp_path / name, ["a"], [np.array([[0, 0, 9, bottom]])], [(20, 30)])
         cfg = make_cfg("DATASETS.PROPOSALS", str(tmp_path / name))
-        return build.results_key(cfg, tmp_path / "weights.pt")
+        return results_key(cfg, tmp_path / "weights.pt")
 
     assert key("a.npz", 8) == key("moved.npz", 8)
     assert key("a.npz", 8) != key("a.npz", 7)
