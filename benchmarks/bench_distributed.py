@@ -27,8 +27,9 @@ from detector.api.run_folder import start_run
 from detector.build import build_optimizer, build_precision, build_train_options
 from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg
+from detector.engine.train import train
 from detector.structures import Batch
-from detector.utils.distributed import is_main, process_group, rank, world_size
+from detector.utils.distributed import find_device, is_main, process_group, rank, world_size
 
 ROOT = Path(__file__).parents[1]
 TARGET = 0.93

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from detector import build, build_data, build_model
+from detector.api.results import results_key
 from detector.config import load_cfg
 from detector.data.proposals import save_proposals
 from detector.engine.schedule import set_lr
@@ -16,6 +17,7 @@ from detector.modeling.refinement import Refinement, cluster_loss, suppressed_by
 from detector.modeling.regression import StreamRegressionLoss
 from detector.modeling.weights import TORCHVISION, Weights, save_weights
 from detector.structures import Batch
+from detector.utils.distributed import find_device
 from detector.utils.errors import ConfigError
 
 
@@ -29,12 +31,12 @@ def make_cfg(tmp_path):
 
 def test_device(make_cfg, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert build.build_device(make_cfg()).type == "cpu"
-    with pytest.raises(ValueError, match="DEVICE is 'cuda', but torch finds no CUDA device"):
-        build.build_device(make_cfg("DEVICE", "cuda"))
+    assert find_device(make_cfg().DEVICE).type == "cpu"
+    with pytest.raises(ValueError, match="device is 'cuda', but torch finds no CUDA device"):
+        find_device(make_cfg("DEVICE", "cuda").DEVICE)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert build.build_device(make_cfg()).type == "cuda"
-    assert build.build_device(make_cfg("DEVICE", "cpu")).type == "cpu"
+    assert find_device(make_cfg().DEVICE).type == "cuda"
+    assert find_device(make_cfg("DEVICE", "cpu").DEVICE).type == "cpu"
 
 
 @pytest.fixture
@@ -53,10 +55,10 @@ def test_each_process_has_its_own_gpu(make_cfg, monkeypatch, launched):
     launched(2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert build.build_device(make_cfg()) == torch.device("cuda", 1)
+    assert find_device(make_cfg().DEVICE) == torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match="2 processes were started where there are 1 GPUs"):
-        build.build_device(make_cfg())
+        find_device(make_cfg().DEVICE)
 
 
 def test_images_a_step_and_the_learning_rate_for_them(make_cfg, launched):

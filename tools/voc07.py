@@ -24,7 +24,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from yacs.config import CfgNode
 
     from detector.api import testing, training
-        from detector.build_data import build_dataset, build_proposals
+    from detector.build_data import build_dataset, build_proposals
     from detector.config import VOC_CLASSES, load_cfg
     from detector.data.annotated import AnnotatedImages
     from detector.data.proposals import clean_proposals
@@ -33,6 +33,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.evaluation.report import write_json
     from detector.modeling.weights import load_weights
     from detector.utils.command_line import config_parser, run_command
+    from detector.utils.distributed import find_device
     from detector.utils.errors import UserError
     from detector.utils.files import file_digest, read_json
     from detector.utils.run_info import run_info

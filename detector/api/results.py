@@ -31,7 +31,11 @@ def choose_outputs(cfg: CfgNode, folder: Path, weights: Path, key: str) -> Outpu
     outputs = OutputFolder(folder, key)
     if not config.exists() or outputs.made("config.yaml"):
         return outputs
-    if own_weights.is_file() and own_weights.samefile(weights) and _relevant(cfg) == _relevant(load_cfg(config)):
+    if (
+        own_weights.is_file()
+        and own_weights.samefile(weights)
+        and _relevant(cfg) == _relevant(load_cfg(config))
+    ):
         return OutputFolder(folder, OWN_TEST)
     return OutputFolder(folder / "tests" / f"{weights.stem}-{key[:8]}", key)
 

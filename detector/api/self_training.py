@@ -124,7 +124,10 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
 
 def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
     """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
-    return {"weights": file_digest(weights), **{key: cfg.SELF_TRAIN[key.partition(".")[2]] for key in _PSEUDO_KEYS}}
+    return {
+        "weights": file_digest(weights),
+        **{key: cfg.SELF_TRAIN[key.partition(".")[2]] for key in _PSEUDO_KEYS},
+    }
 
 
 def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:

@@ -297,7 +297,9 @@ def test_the_log_has_losses_speed_and_time_left(tmp_path, caplog):
     net, optimizer = make()
     caplog.set_level(logging.DEBUG, "detector")
     run(tmp_path, net, optimizer)
-    lines = [record.getMessage() for record in caplog.records if record.name == "detector.engine.progress_log"]
+    lines = [
+        record.getMessage() for record in caplog.records if record.name == "detector.engine.progress_log"
+    ]
     assert [line.split()[1] for line in lines] == ["3/8", "6/8", "8/8"]
     for line in lines:
         assert re.search(
