@@ -34,9 +34,9 @@ def depthwise_conv2d(
 
     `input`, `weight` and `bias` receive gradients of any order. Outputs and gradients are bitwise
     reproducible. On a GPU the call does not synchronize with the host and can be captured in a CUDA graph.
-    Half precision computes in float32, and so does every dtype under autocast; the output has the dtype of
-    `input`. A NaN or infinity affects only the outputs whose window contains it. On a GPU it may turn the
-    whole weight gradient of its channel into NaN.
+    Half precision computes in float32. Under autocast every tensor that is not float64 is cast to autocast's
+    dtype, which is then the output's, as in torch's convolutions. A NaN or infinity affects only the outputs
+    whose window contains it. On a GPU it may turn the whole weight gradient of its channel into NaN.
 
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. A channels-last input
@@ -60,8 +60,15 @@ def depthwise_conv2d(
         as_pair("depthwise_conv2d", "padding", padding),
         as_pair("depthwise_conv2d", "dilation", dilation),
     )
-    output = _forward(input, weight, bias, *sizes)
-    return output.to(input.dtype)  # under autocast the op computes in float32
+    device = input.device.type
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device):  # the first is the cheaper
+        input, weight = (_as_autocast(tensor, device) for tensor in (input, weight))
+        bias = None if bias is None else _as_autocast(bias, device)
+    return _forward(input, weight, bias, *sizes)
+
+
+def _as_autocast(tensor: Tensor, device: str) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(device))
 
 
 class DepthwiseConv2d(nn.Module):
@@ -192,6 +199,3 @@ def _fake_grad_weight(input, grad, kernel, stride, padding, dilation):
 _forward = differentiable(_C.depthwise_conv2d_forward, _backward_forward, _setup_forward)
 _grad_input = differentiable(_C.depthwise_conv2d_grad_input, _backward_grad_input, _setup_grad_input)
 _grad_weight = differentiable(_C.depthwise_conv2d_grad_weight, _backward_grad_weight, _setup_grad_weight)
-for _name in ("forward", "grad_input", "grad_weight"):
-    for _device_type in ("cpu", "cuda"):
-        torch.library.register_autocast(f"detector::depthwise_conv2d_{_name}", _device_type, torch.float32)
