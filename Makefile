@@ -6,7 +6,7 @@ VENV ?= .venv
 KEYS ?=
 # The config that voc07 trains (docs/recipes.md).
 RECIPE ?= configs/voc07_pcl_pytorch_vgg16.yaml
-CXX_FILES := $(shell find detector/csrc -type f)
+CXX_FILES := $(shell find detector/csrc -type f -not -name '*.md')
 
 ifeq ($(VENV),)
 SETUP :=

@@ -19,6 +19,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
+from measure import commit, machine_name
 from torch.utils import cpp_extension
 
 from detector.layers import _extension
@@ -63,7 +64,7 @@ def compile_file(recipe: _extension.Recipe, source: Path, architecture: str, ptx
         ok = result.returncode == 0
         kilobytes = output.stat().st_size / 1e3 if ok else 0.0
     file = str(source.relative_to(_extension.CSRC))
-    message = f"{architecture:>4} {file:<44} {seconds:6.1f} s {kilobytes:8.0f} kB"
+    message = f"{architecture:>4} {file:<52} {seconds:6.1f} s {kilobytes:8.0f} kB"
     print(message if ok else f"{message} failed\n{result.stderr}", flush=True)
     return Row(architecture, file, ok, round(seconds, 1), round(kilobytes, 1))
 
@@ -92,8 +93,15 @@ def main() -> int:
         print(f"{architecture}: {seconds:.0f} s, {megabytes:.1f} MB, {state}")
     if not args.ptx:
         nvcc = _extension._nvcc_version(Path(recipe.cuda_home or ""))
-        versions = {"date": date.today().isoformat(), "nvcc": nvcc, "torch": torch.__version__}
-        RESULT.write_text(json.dumps({**versions, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+        result = {
+            "machine": machine_name(torch.device("cpu")),
+            "date": date.today().isoformat(),
+            "versions": {"nvcc": nvcc, "torch": torch.__version__},
+            "commit": commit(),
+            "command": " ".join(["python", *sys.argv]),
+            "rows": [asdict(row) for row in rows],
+        }
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
     return 0 if all(row.ok for row in rows) else 1
 
 

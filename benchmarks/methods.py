@@ -2,10 +2,11 @@
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,7 +26,11 @@ def methods(*names: str) -> Variants:
 
 
 def compare(
-    name: str, config: str, variants: Variants | None = None, students: Students | None = None
+    name: str,
+    config: str,
+    variants: Variants | None = None,
+    students: Students | None = None,
+    prepare: Callable[[], None] | None = None,
 ) -> None:
     """Run each variant with each seed, as set on the command line; print and save the table.
 
@@ -34,6 +39,7 @@ def compare(
         config: config file of all runs.
         variants: default: WSDDN, OICR and PCL.
         students: self-training runs, each with its teacher's run of the same seed.
+        prepare: called before the first run.
     """
     variants, students = variants or methods("wsddn", "oicr", "pcl"), students or {}
     all_names = [*variants, *students]
@@ -45,6 +51,8 @@ def compare(
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="config overrides")
     options = parser.parse_intermixed_args()
+    if prepare is not None:
+        prepare()
     names = options.only or all_names
     folder = f"runs/methods_{name}"
 
@@ -92,8 +100,13 @@ def run(output: str, config: str, overrides: Sequence[str], seed: int, teacher: 
             raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
     folder = ROOT / output / ("self_train" if teacher else "")
     metrics = json.loads((folder / "metrics.json").read_text())
-    print(f"{output}: mAP50 {metrics['mAP50']:.1f}, CorLoc {metrics['CorLoc']:.1f}", flush=True)
+    print(f"{output}: mAP50 {metrics['mAP50']:.1f}, CorLoc {_number(metrics['CorLoc']):.1f}", flush=True)
     return metrics
+
+
+def _number(metric: float | None) -> float:
+    """nan for a metric that could not be measured: CorLoc needs boxes of training images."""
+    return math.nan if metric is None else metric
 
 
 def table(rows: Mapping[str, list[dict]]) -> str:
@@ -103,7 +116,7 @@ def table(rows: Mapping[str, list[dict]]) -> str:
     for name, runs in rows.items():
         cells = []
         for figure in FIGURES:
-            values = [r[figure] for r in runs]
+            values = [_number(r[figure]) for r in runs]
             cells.append(f"{statistics.mean(values):.1f} ({min(values):.1f} - {max(values):.1f})")
         lines.append(f"{name:{width}}" + "".join(f"{cell:>26}" for cell in cells))
     return "\n".join(lines)

@@ -62,7 +62,6 @@ def roi_pool_forward(
     pooled_height: int,
     pooled_width: int,
     spatial_scale: float,
-    channels_last: bool,
 ) -> tuple[Tensor, Tensor]: ...
 def roi_pool_backward(
     grad: Tensor,
@@ -72,7 +71,6 @@ def roi_pool_backward(
     height: int,
     width: int,
     spatial_scale: float,
-    channels_last: bool,
 ) -> Tensor: ...
 def roi_align_forward(
     input: Tensor,

@@ -7,8 +7,9 @@ from torch.utils.data import DataLoader, Subset
 from yacs.config import CfgNode
 
 from detector.data.annotated import AnnotatedImages
+from detector.data.batch_order import repeat_factors
 from detector.data.box_loader import BoxDataset, box_loader
-from detector.data.class_balance import doubtful_classes
+from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
 from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
@@ -62,9 +63,10 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
     Classes that cannot be learned and labels that are probably misspelt are logged as warnings. `stride` is
     the backbone's.
     """
-    for line in doubtful_classes(dataset.name, dataset.images_per_class(), len(dataset)):
+    counts = dataset.images_per_class(), len(dataset), dataset.images_without_class()
+    for line in doubtful_classes(dataset.name, *counts):
         logger.warning("warning: %s", line)
-    inputs = cfg.INPUT
+    inputs, threshold = cfg.INPUT, cfg.SOLVER.REPEAT_THRESHOLD
     transform = TrainTransform(
         sizes=inputs.TRAIN_SIZES,
         side=inputs.SIDE,
@@ -90,6 +92,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         world_size=world_size(),
         sort_window=cfg.SOLVER.SORT_WINDOW,
         pad_multiple=inputs.PAD_MULTIPLE,
+        repeats=repeat_factors(dataset.all_labels(), threshold) if threshold else None,
     )
 
 

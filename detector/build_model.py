@@ -12,7 +12,6 @@ from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.box_features import BoxFeatures
-from detector.modeling.compiled import compile_model
 from detector.modeling.criterion import Criterion
 from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
@@ -25,7 +24,7 @@ from detector.modeling.regression import (
     StreamRegression,
     StreamRegressionLoss,
 )
-from detector.modeling.weak_rcnn import WeakRCNN
+from detector.modeling.weak_rcnn import WeakRCNN, compile_model
 from detector.modeling.weights import (
     TORCHVISION,
     Preprocessing,

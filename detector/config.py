@@ -306,6 +306,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SOLVER.SORT_WINDOW", 1,
             "Number of batches within which images are sorted by shape, for less padding; 1: not sorted.",
             over=0),
+        Key("SOLVER.REPEAT_THRESHOLD", 0.0,
+            "Balanced sampling: images of a class that fewer than this share of the images show are drawn "
+            "sqrt(REPEAT_THRESHOLD / share) times as often; 0: all equally often.", most=1),
         Key("SOLVER.IMAGES_PER_STEP", 0,
             "Images per step of all processes, a multiple of IMAGES_PER_BATCH times processes, from which "
             "ACCUMULATE is computed; 0: ACCUMULATE applies.", may_change=True),

@@ -45,7 +45,7 @@ FOLDERS = "docs|tools|tests|benchmarks|configs|detector|csrc|layers|data|modelin
 # Arguments appended to a command so that it takes about a second: fewer and smaller images, fewer steps.
 SHORTER = {
     "tools/make_toybox.py": "--train 8 --test 4",
-    "tools/make_doom.py": "--train 3 --test 1",
+    "benchmarks/make_doom.py": "--train 3 --test 1",
     "tools/make_proposals.py": "--workers 1",
     "tools/train_net.py": _SMALL,
     "tools/test_net.py": _SMALL,

@@ -58,9 +58,6 @@ LONG = {
     "detector/api/training.py",
     "detector/build_model.py",
     "detector/config_reader.py",
-    "detector/data/coco.py",
-    "detector/data/loader.py",
-    "detector/data/toybox/objects.py",
     "detector/engine/train.py",
     "tools/predict.py",
 }

@@ -25,8 +25,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.build_data import build_dataset, build_proposals, name_classes
     from detector.config import load_cfg
     from detector.data.annotated import AnnotatedImages
-    from detector.data.check import odd_boxes, read_all
-    from detector.data.class_balance import doubtful_classes
+    from detector.data.check import doubtful_classes, odd_boxes, read_all
     from detector.data.proposals import Proposals, clean_proposals
     from detector.evaluation.coverage import best_overlaps, recall
     from detector.evaluation.samples import choose_samples, write_samples
@@ -60,7 +59,9 @@ def run(config_file: str, overrides: Sequence[str]) -> None:
         check_truth(dataset, cfg.PROPOSALS.MIN_SIZE)
         print(f"\n{class_table(dataset, overlaps)}\n")
         if dataset is train_set:
-            for line in doubtful_classes(dataset.name, dataset.images_per_class(), len(dataset)):
+            for line in doubtful_classes(
+                dataset.name, dataset.images_per_class(), len(dataset), dataset.images_without_class()
+            ):
                 print(f"warning    {line}")
         if counts:
             low, median, high = min(counts), statistics.median(counts), max(counts)
@@ -92,7 +93,7 @@ def check_pixels(dataset: AnnotatedImages, threads: int, pictures: dict[bytes, l
     progress = tqdm(
         read_all(dataset, threads), total=len(dataset), desc=dataset.name, unit="image", disable=None
     )
-    for index, error, digest in progress:
+    for index, (error, digest) in enumerate(progress):
         if error is not None:
             unreadable[index] = error
         else:

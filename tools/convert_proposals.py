@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from detector.utils.interrupts import quiet_interrupt
 
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
@@ -45,7 +47,8 @@ def run(config_file: str, overrides: Sequence[str], form: str, train: Path | Non
         raise FileExistsError(f"{output} exists: delete it to make it anew")
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
-    boxes, sizes = {}, {}
+    boxes: dict[str, np.ndarray] = {}
+    sizes: dict[str, tuple[int, int]] = {}
     for dataset, path in ((train_set, train), (test_set, test)):
         if path is not None:
             fitted = fit_proposals(READERS[form](path), dataset, path)

@@ -1,12 +1,12 @@
-"""Make a file of ImageNet weights that says which pre-processing they want, as MODEL.WEIGHTS asks for.
+"""Make a file of ImageNet weights that states the preprocessing that they expect, for MODEL.WEIGHTS.
 
     python tools/convert_weights.py vgg16-397923af.pth datasets/vgg16.pth                  # torchvision's
     python tools/convert_weights.py vgg16_caffe.pth datasets/vgg16_caffe.pth --caffe-vgg16
     python tools/convert_weights.py model.pth datasets/model.pth --mean 0.5 0.5 0.5 --std 0.5 0.5 0.5
 
-INPUT is a state dict of any classifier, bare or within a checkpoint; no code in it is run. The pre-processing
-that its weights want is torchvision's unless it is given. Caffe's VGG16 wants blue, green, red in 0 to 255
-less the mean color: --caffe-vgg16 changes the first convolution so that the output wants torchvision's.
+INPUT is the state dict of a classifier or a checkpoint with one, loaded with weights_only=True. Its
+preprocessing is torchvision's by default. Caffe's VGG16 expects blue, green, red in 0 to 255 minus the mean
+color: --caffe-vgg16 changes the first convolution so that OUTPUT expects torchvision's preprocessing.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             nargs=3,
             default=default,
             metavar=("RED", "GREEN", "BLUE"),
-            help=f"of values in [0, 1], that the weights want; torchvision's: {' '.join(map(str, default))}",
+            help=f"of values in [0, 1]; default: torchvision's, {' '.join(map(str, default))}",
         )
     options = parser.parse_args(arguments)
     return run_command(lambda: run(options))

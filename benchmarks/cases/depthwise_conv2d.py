@@ -7,7 +7,8 @@ Design alternatives, measured on an H200 in CUDA graphs. Times are in microsecon
 
 NCHW, 32 x 256 x 56 x 56, float32 (5 x 5 / 7 x 7):
 * Forward: strips of 8 x 4 outputs per thread take 66 / 93; walking down columns with rows copied to shared
-  memory by 16-byte cp.async takes 60 / 69. Tiles copied 4 bytes at a time were slower.
+  memory by 16-byte cp.async takes 60 / 69, with a second kernel to maintain: not used. Tiles copied 4 bytes
+  at a time were slower.
 * grad_weight: 85 / 108 by strips. The number of blocks per channel matters (5 x 5: from 75 to 93 for 2 to 25
   blocks) because of the waves in which blocks fill the GPU; best_stretches() models this. Overlapping the
   final sum with the last blocks (programmatic launch) is no faster.
@@ -29,8 +30,8 @@ NHWC:
   warp per block.
 * 3 x 3 float16, grad_weight: 2 x 7 columns with four steps instead of 4 x 4: 106 instead of 117 (112
   columns).
-* 5 x 5 float32, forward: 58 to 60 with 256-byte copies and 14 warps, 63 to 65 otherwise. Only large batches
-  of large images benefit.
+* 5 x 5 float32, forward: 58 to 60 with 256-byte copies and 14 warps, 63 to 65 without. Only large batches of
+  large images benefit: not used.
 """
 
 from collections.abc import Callable

@@ -175,13 +175,14 @@ def measure_results(
 ) -> dict[str, Any]:
     """The metrics of the results of all test images, and of the training images that have boxes."""
     labels = [test_set.labels(i) for i in range(len(test_set))]
+    unknown = [each for i in range(len(test_set)) if (each := test_set.unknown(i)) is not None]
     return measure(
         [result.detections for result in results],
         test_set,
         [result.best_boxes for result in train_results],
         train_set,
         coco_engine=coco_engine,
-        image_ap=image_ap([result.best_scores for result in results], labels),
+        image_ap=image_ap([result.best_scores for result in results], labels, unknown or None),
     )
 
 

@@ -8,16 +8,12 @@
 // kernels.
 #pragma once
 
-#include <torch/headeronly/core/MemoryFormat.h>
-
 #include <optional>
 #include <vector>
 
-#include "memory.h"
+#include "layout.h"
 
 namespace detector::depthwise_conv2d {
-
-using torch::headeronly::MemoryFormat;
 
 struct Problem {
   int64_t batch, channels /* of the input */, multiplier, height, width;
@@ -90,36 +86,8 @@ inline void check_grad(const char* op, const Tensor& grad, const Problem& p) {
   }
 }
 
-// ---- memory formats: a pass works in the format of its first tensor, and its result has that format ----
-
-// Channels last where the strides say so and nothing else; layouts that are neither are taken as contiguous.
-inline MemoryFormat format_of(const Tensor& tensor) {
-  int64_t expected = 1;
-  for (const int i : {1, 3, 2, 0}) {
-    if (tensor.size(i) != 1 && tensor.stride(i) != expected) {
-      return MemoryFormat::Contiguous;
-    }
-    expected *= tensor.size(i);
-  }
-  return tensor.is_contiguous() ? MemoryFormat::Contiguous : MemoryFormat::ChannelsLast;
-}
-
-inline Tensor new_in_format(const Tensor& like, Lengths sizes, MemoryFormat format) {
-  return allocate_images(like, {sizes[0], sizes[1], sizes[2], sizes[3]},
-                         format == MemoryFormat::ChannelsLast);
-}
-
-// Copies only what has other strides.
-inline Tensor in_format(const Tensor& tensor, MemoryFormat format) {
-  if (format_of(tensor) != format) {
-    Tensor copy = new_in_format(tensor, tensor.sizes(), format);
-    torch::stable::copy_(copy, tensor);
-    return copy;
-  }
-  return format == MemoryFormat::Contiguous ? as_contiguous(tensor) : tensor;
-}
-
-// ---- the three passes: checks and tensors here, the kernels in Kernels, which a device provides ----
+// ---- the three passes, each in the memory format of its first tensor: checks and tensors here, the kernels
+// in Kernels, which a device provides ----
 
 template <typename T>
 const T* data_of(const Tensor& tensor) {
@@ -141,17 +109,18 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
     check_vector(op, "bias", *bias, p.out_channels());
     check_like(op, "bias", *bias, "input", input);
   }
-  const MemoryFormat format = format_of(input);
-  const Tensor output = new_in_format(input, {p.batch, p.out_channels(), p.out_height, p.out_width}, format);
+  const bool channels_last = is_channels_last(input);
+  const Tensor output =
+      allocate_images(input, {p.batch, p.out_channels(), p.out_height, p.out_width}, channels_last);
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     if (output.numel() == 0) {
       return;
     }
-    const Tensor dense_input = in_format(input, format), dense_weight = as_contiguous(weight);
+    const Tensor dense_input = in_layout(input, channels_last), dense_weight = as_contiguous(weight);
     const auto dense_bias = bias ? std::make_optional(as_contiguous(*bias)) : std::nullopt;
-    Kernels(input).forward(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_input),
-                           data_of<T>(dense_weight), dense_bias ? data_of<T>(*dense_bias) : nullptr,
+    Kernels(input).forward(p, channels_last, data_of<T>(dense_input), data_of<T>(dense_weight),
+                           dense_bias ? data_of<T>(*dense_bias) : nullptr,
                            static_cast<T*>(output.mutable_data_ptr()));
   });
   return output;
@@ -172,16 +141,16 @@ Tensor grad_input(const Tensor& grad, const Tensor& weight, int64_t channels, co
   const Sizes kernel{weight.size(2), weight.size(3)};
   const Problem p = make_problem(op, input_sizes, weight.size(0), kernel, stride, padding, dilation);
   check_grad(op, grad, p);
-  const MemoryFormat format = format_of(grad);
-  const Tensor result = new_in_format(grad, input_sizes, format);
+  const bool channels_last = is_channels_last(grad);
+  const Tensor result = allocate_images(grad, {p.batch, p.channels, p.height, p.width}, channels_last);
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     if (result.numel() == 0) {
       return;
     }
-    const Tensor dense_grad = in_format(grad, format), dense_weight = as_contiguous(weight);
-    Kernels(grad).grad_input(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_grad),
-                             data_of<T>(dense_weight), static_cast<T*>(result.mutable_data_ptr()));
+    const Tensor dense_grad = in_layout(grad, channels_last), dense_weight = as_contiguous(weight);
+    Kernels(grad).grad_input(p, channels_last, data_of<T>(dense_grad), data_of<T>(dense_weight),
+                             static_cast<T*>(result.mutable_data_ptr()));
   });
   return result;
 }
@@ -198,7 +167,7 @@ Tensor grad_weight(const Tensor& input, const Tensor& grad, const Sizes& kernel,
   const Sizes input_sizes{input.size(0), input.size(1), input.size(2), input.size(3)};
   const Problem p = make_problem(op, input_sizes, grad.size(1), kernel, stride, padding, dilation);
   check_grad(op, grad, p);
-  const MemoryFormat format = format_of(input);
+  const bool channels_last = is_channels_last(input);
   Tensor result = allocate(input, {p.out_channels(), 1, p.kernel_h, p.kernel_w});
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -206,9 +175,9 @@ Tensor grad_weight(const Tensor& input, const Tensor& grad, const Sizes& kernel,
       torch::stable::zero_(result);
       return;
     }
-    const Tensor dense_input = in_format(input, format), dense_grad = in_format(grad, format);
-    Kernels(input).grad_weight(p, format == MemoryFormat::ChannelsLast, data_of<T>(dense_input),
-                               data_of<T>(dense_grad), static_cast<T*>(result.mutable_data_ptr()));
+    const Tensor dense_input = in_layout(input, channels_last), dense_grad = in_layout(grad, channels_last);
+    Kernels(input).grad_weight(p, channels_last, data_of<T>(dense_input), data_of<T>(dense_grad),
+                               static_cast<T*>(result.mutable_data_ptr()));
   });
   return result;
 }

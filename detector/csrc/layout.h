@@ -61,6 +61,32 @@ inline Tensor dense(const Tensor& tensor) {
   return is_dense(tensor) ? tensor : laid_out_as(torch::stable::empty_like(tensor), tensor);
 }
 
+// ---- images (N, C, H, W): channels_last stays so; everything else is taken as contiguous ----
+
+// Whether an image lies in memory as (N, H, W, C), and not also as (N, C, H, W). The stride of a dimension of
+// size 1 does not count, as in torch.
+inline bool is_channels_last(const Tensor& tensor) {
+  int64_t expected = 1;
+  for (const int i : {1, 3, 2, 0}) {
+    if (tensor.size(i) != 1 && tensor.stride(i) != expected) {
+      return false;
+    }
+    expected *= tensor.size(i);
+  }
+  return !tensor.is_contiguous();
+}
+
+// The tensor itself if it lies so, else a copy that does.
+inline Tensor in_layout(const Tensor& tensor, bool channels_last) {
+  if (channels_last ? is_channels_last(tensor) : tensor.is_contiguous()) {
+    return tensor;
+  }
+  const auto sizes = tensor.sizes();
+  Tensor copy = allocate_images(tensor, {sizes[0], sizes[1], sizes[2], sizes[3]}, channels_last);
+  torch::stable::copy_(copy, tensor);
+  return copy;
+}
+
 // `other` must be what goes with `tensor` element by element.
 inline void check_same_shape(const char* op, const char* name, const Tensor& other, const Tensor& tensor) {
   const auto sizes = tensor.sizes(), other_sizes = other.sizes();

@@ -128,16 +128,7 @@ inline void check_arguments(const char* op, const char* name, const Tensor& tens
   }
 }
 
-// ---- memory formats: channels_last stays so; everything else is contiguous ----
-
-inline bool is_channels_last(const Tensor& tensor) {
-  return !tensor.is_contiguous() && is_dense(tensor) && tensor.stride(1) == 1 &&
-         tensor.stride(3) == tensor.size(1) && tensor.stride(2) == tensor.size(3) * tensor.stride(3);
-}
-
-inline Tensor in_known_layout(const Tensor& tensor) {
-  return is_channels_last(tensor) ? tensor : as_contiguous(tensor);
-}
+inline Tensor in_known_layout(const Tensor& tensor) { return in_layout(tensor, is_channels_last(tensor)); }
 
 inline Tensor empty_in_layout(const Tensor& tensor, int64_t height, int64_t width) {
   return allocate_images(tensor, {tensor.size(0), tensor.size(1), height, width}, is_channels_last(tensor));

@@ -1,7 +1,8 @@
 // The dispatch header: every op of detector._C, once, by name and schema. A comment gives the shapes.
 //
 // vision.cpp turns this list into the library `detector` and into the Python module, so detector._C.NAME and
-// torch.ops.detector.NAME are one op. cpu/OP.cpp and cuda/OP.cu register the kernels.
+// torch.ops.detector.NAME are one op. cpu/OP.cpp and cuda/OP.cu register the kernels, or OP/OP.cpp and
+// OP/OP.cu where an op has a folder; the README.md there says which kernel runs when.
 #pragma once
 
 // clang-format off
@@ -45,17 +46,17 @@
      "(Tensor? grad_h, Tensor? grad_c, Tensor weight, Tensor bias, Tensor cs, Tensor gates, Tensor xh, " \
      "bool needs_input, bool needs_weight, bool needs_bias, bool needs_h) " \
      "-> (Tensor, Tensor, Tensor, Tensor, Tensor)") \
-  /* RoI ops take and give features (N, C, H, W) and pooled values (R, C, PH, PW); with channels_last what */ \
-  /* they give, and the gradient that they take, is (N, H, W, C) or (R, PH, PW, C). boxes are (R, 5). */ \
+  /* RoI ops take and give features (N, C, H, W) and pooled values (R, C, PH, PW). boxes are (R, 5). */ \
   /* -> pooled values, the cells of the maxima */ \
   OP(roi_pool_forward, \
-     "(Tensor input, Tensor boxes, int pooled_height, int pooled_width, float spatial_scale, " \
-     "bool channels_last) -> (Tensor, Tensor)") \
+     "(Tensor input, Tensor boxes, int pooled_height, int pooled_width, float spatial_scale) " \
+     "-> (Tensor, Tensor)") \
   /* -> gradient of input */ \
   OP(roi_pool_backward, \
      "(Tensor grad, Tensor argmax, Tensor boxes, SymInt images, SymInt height, SymInt width, " \
-     "float spatial_scale, bool channels_last) -> Tensor") \
-  /* -> pooled values */ \
+     "float spatial_scale) -> Tensor") \
+  /* With channels_last what roi_align gives, and the gradient that it takes, is (N, H, W, C) or */ \
+  /* (R, PH, PW, C). -> pooled values */ \
   OP(roi_align_forward, \
      "(Tensor input, Tensor boxes, int pooled_height, int pooled_width, float spatial_scale, " \
      "int sampling_ratio, bool aligned, bool channels_last) -> Tensor") \

@@ -1,4 +1,4 @@
-"""What the data sets with true boxes have in common, whatever file the boxes came from."""
+"""The base class of the data sets, whatever file format their boxes come from."""
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -14,24 +14,24 @@ from detector.data.images import read_image
 from detector.structures import Annotation
 from detector.utils.errors import DataError
 
-# Published VOC and COCO boxes reach up to a pixel outside their image here and there: not worth a warning.
+# Pixels. Some published boxes of VOC and COCO extend up to one pixel outside of their image; no warning.
 _OUTSIDE_TOLERANCE = 1.0
 
 
 @dataclass(frozen=True)
 class Objects:
-    """The M objects of all images as flat arrays, image after image.
+    """The M objects of all images as flat arrays, sorted by image.
 
-    Arrays, as a tensor costs a file handle on its way to a worker process, and flat, as a million small ones
-    would cost seconds and gigabytes.
+    Arrays, because passing a tensor to a worker process takes a file handle; flat, because a million small
+    arrays would take seconds and gigabytes.
     """
 
-    images: np.ndarray  # (M,) int64, the index of the object's image, ascending
+    images: np.ndarray  # (M,) int64, index of the image, ascending
     boxes: np.ndarray  # (M, 4) half-open xyxy in pixels
     labels: np.ndarray  # (M,) int64, foreground class index in [0, C)
     difficult: np.ndarray  # (M,) bool
     crowd: np.ndarray  # (M,) bool
-    areas: np.ndarray  # (M,) float64, square pixels; nan: that of the box
+    areas: np.ndarray  # (M,) float64, square pixels; nan: the area of the box
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Objects":
         fields = self.images, self.boxes, self.labels, self.difficult, self.crowd, self.areas
@@ -39,26 +39,27 @@ class Objects:
 
 
 class AnnotatedImages:
-    """The images of one split, their image-level labels and, for evaluation, their true boxes.
+    """The images of one split, their image-level labels and, for evaluation, their ground-truth boxes.
 
-    Boxes are clipped to their image; one of which nothing is left is dropped, but its image keeps the label.
-    One warning counts such boxes, another the images without any label, which are allowed.
+    Boxes are clipped to their image. A box without area is dropped, but its image keeps the label. One
+    warning counts such boxes, another the images without any label, which are allowed.
 
     Args:
-        name: what messages call the data set.
-        class_names: the C foreground classes; their order is the order of the labels.
-        image_ids, paths: of the N images.
+        name: name of the data set in messages.
+        class_names: the C foreground classes in the order of the labels.
+        image_ids, paths: ids and files of the N images.
         sizes: (N, 2) int64, (height, width) in pixels.
-        objects: their boxes as the file has them, in float64.
+        objects: the objects with boxes in float64, not clipped.
         labeling: (M,) bool, the objects that give their image the label of their class; None: all.
-        labels: (N, C) bool, further labels of the images, beside those that objects give; None: no further.
-        boxed: (N,) bool, the images whose true boxes are known; None: all.
-        apply_orientation: whether `sizes` and boxes are those of the images turned as their EXIF orientation
-            says, or of the pixels as stored.
-        describe: what messages call object m.
+        labels: (N, C) bool, labels of images in addition to those of objects; None: none.
+        unknown: (N, C) bool, where nobody knows whether the image shows the class; None: nowhere.
+        boxed: (N,) bool, the images with ground-truth boxes; None: all.
+        apply_orientation: whether `sizes` and boxes refer to the image rotated by its EXIF orientation or to
+            the pixels as stored.
+        describe: index of an object to its description in messages.
 
     Raises:
-        DataError: a box that is not finite or is turned inside out.
+        DataError: a box is inverted or not finite.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class AnnotatedImages:
         describe: Callable[[int], str],
         labeling: np.ndarray | None = None,
         labels: np.ndarray | None = None,
+        unknown: np.ndarray | None = None,
         boxed: np.ndarray | None = None,
         apply_orientation: bool = False,
     ):
@@ -81,17 +83,19 @@ class AnnotatedImages:
         self._paths, self._sizes = tuple(paths), sizes
         self._boxed, self.apply_orientation = boxed, apply_orientation
         self._labels = np.zeros((len(image_ids), len(class_names)), dtype=bool)
-        labellers = objects if labeling is None else objects[labeling]
-        self._labels[labellers.images, labellers.labels] = True
+        labeled = objects if labeling is None else objects[labeling]
+        self._labels[labeled.images, labeled.labels] = True
         if labels is not None:
             self._labels |= labels
+        self._unknown = unknown if unknown is not None and unknown.any() else None
         boxes = _clip(objects.boxes, sizes[objects.images], describe, name)
         sides = boxes[:, 2:] - boxes[:, :2]  # (M, 2)
         areas = np.where(np.isnan(objects.areas), sides.prod(axis=1), objects.areas)
         whole = replace(objects, boxes=boxes.astype(np.float32), areas=areas)
         self._objects = whole[(sides > 0).all(axis=1)]
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
-        unlabeled = int((~self._labels.any(axis=1)).sum())
+        maybe = self._labels if self._unknown is None else self._labels | self._unknown
+        unlabeled = int((~maybe.any(axis=1)).sum())
         if unlabeled:
             warnings.warn(
                 f"{name}: {unlabeled} of {len(self)} images have no object; their labels are all 0",
@@ -113,28 +117,41 @@ class AnnotatedImages:
         """Image (3, H, W), uint8 RGB.
 
         Raises:
-            FileNotFoundError, DataError: it cannot be read, or is not of the size that it should have.
+            FileNotFoundError, DataError: it cannot be read, or its size is not the expected one.
         """
         image = read_image(self._paths[index], apply_orientation=self.apply_orientation)
         found, expected = tuple(image.shape[1:]), self.image_size(index)
         if found != expected:
-            tag = "turned as" if self.apply_orientation else "as stored, whatever"
+            state = "rotated by its EXIF orientation" if self.apply_orientation else "as stored"
             raise DataError(
-                f"image {self._paths[index]} has the (height, width) {found} {tag} its orientation tag says, "
+                f"image {self._paths[index]} has the (height, width) {found} {state}, "
                 f"but its boxes were made for {expected}"
             )
         return image
 
     def labels(self, index: int) -> Tensor:
-        """Image-level labels (C,), float32: 1 where the image shows the class, else 0."""
+        """Image-level labels (C,), float32: 1 if the image shows the class, else 0."""
         return torch.from_numpy(self._labels[index]).float()
+
+    def unknown(self, index: int) -> Tensor | None:
+        """(C,) bool, the classes that the image may show or not; None if no image has any."""
+        return None if self._unknown is None else torch.from_numpy(self._unknown[index])
 
     def images_per_class(self) -> dict[str, int]:
         """How many images show each class."""
         return dict(zip(self.class_names, self._labels.sum(axis=0).tolist(), strict=True))
 
+    def images_without_class(self) -> dict[str, int]:
+        """How many images are known not to show each class."""
+        absent = ~self._labels if self._unknown is None else ~(self._labels | self._unknown)
+        return dict(zip(self.class_names, absent.sum(axis=0).tolist(), strict=True))
+
+    def all_labels(self) -> np.ndarray:
+        """(N, C) bool: whether the image shows the class."""
+        return self._labels
+
     def annotation(self, index: int) -> Annotation | None:
-        """The true boxes, or None where nobody drew any."""
+        """The ground-truth boxes; None if the image has none."""
         if self._boxed is not None and not self._boxed[index]:
             return None
         rows = slice(self._starts[index], self._starts[index + 1])
@@ -150,18 +167,18 @@ class AnnotatedImages:
 
 
 def hint_nearest(name: str, known: Iterable[str]) -> str:
-    """ " (did you mean ...?)" with the known name most like `name`, whatever its capitals; else ""."""
+    """ " (did you mean ...?)" with the known name that is most similar to `name`, or ""; ignores case."""
     by_folded = {each.casefold(): each for each in known}
     nearest = get_close_matches(name.casefold(), by_folded, n=1)
     return f" (did you mean {by_folded[nearest[0]]}?)" if nearest else ""
 
 
 def _clip(boxes: np.ndarray, sizes: np.ndarray, describe: Callable[[int], str], name: str) -> np.ndarray:
-    """Boxes (M, 4) inside their images of sizes (M, 2); one warning for those that were far from it."""
+    """Boxes (M, 4) clipped to images of sizes (M, 2); one warning counts those that change notably."""
     forwards = np.isfinite(boxes).all(axis=1) & (boxes[:, :2] <= boxes[:, 2:]).all(axis=1)  # (M,)
     if not forwards.all():
         wrong = int(np.argmin(forwards))
-        raise DataError(f"{describe(wrong)}, which is turned inside out or not finite")
+        raise DataError(f"{describe(wrong)}, which is inverted or not finite")
     limits = np.tile(sizes[:, ::-1], 2)  # (M, 4): width, height, width, height
     clipped = boxes.clip(0, limits)
     cut = np.abs(boxes - clipped).max(axis=1, initial=0) > _OUTSIDE_TOLERANCE
@@ -170,9 +187,9 @@ def _clip(boxes: np.ndarray, sizes: np.ndarray, describe: Callable[[int], str], 
         first = int(np.argmax(cut | empty))
         height, width = sizes[first]
         warnings.warn(
-            f"{name}: of {len(boxes)} boxes {int((cut & ~empty).sum())} reach out of their image and were "
-            f"clipped, {int(empty.sum())} have no area in it and were dropped; the first: {describe(first)}, "
-            f"in an image of width {width} and height {height}",
+            f"{name}: of {len(boxes)} boxes {int((cut & ~empty).sum())} extend outside of their image and "
+            f"were clipped, {int(empty.sum())} have no area in it and were dropped; the first: "
+            f"{describe(first)}, in an image of width {width} and height {height}",
             stacklevel=4,
         )
     return clipped

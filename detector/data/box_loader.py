@@ -1,9 +1,9 @@
-"""Batches of images with boxes to learn from, for a detector that is trained on (pseudo) boxes.
+"""Batches of images with boxes, for a detector that is trained on (pseudo) boxes.
 
-As in detector/data/loader.py a batch is a function of (seed, position) alone.
+As in detector/data/loader.py, a batch depends on (seed, position) alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from detector.data.batch_order import SeededBatches
-from detector.data.loader import WorkerLoader
+from detector.data.worker_loader import WorkerLoader
 from detector.structures import ImageDataset, flip_boxes
 
 
 @dataclass(frozen=True)
 class BoxBatch:
-    """Images of any sizes with their boxes, in the form that torchvision's detectors take."""
+    """Images of any sizes with their boxes, as torchvision's detectors take them."""
 
     images: list[Tensor]  # (3, H, W) float32 in [0, 1], each
     targets: list[dict[str, Tensor]]  # boxes (G, 4) float32 xyxy, labels (G,) int64; 0 is background
@@ -25,26 +25,23 @@ class BoxBatch:
 
     @property
     def inputs(self) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
-        """What the detector is called with."""
+        """The arguments of the detector."""
         return self.images, self.targets
 
-    def to(self, device, non_blocking: bool = False) -> "BoxBatch":
-        images = [image.to(device, non_blocking=non_blocking) for image in self.images]
-        targets = [
-            {name: tensor.to(device, non_blocking=non_blocking) for name, tensor in target.items()}
-            for target in self.targets
-        ]
-        return BoxBatch(images, targets, self.image_ids)
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "BoxBatch":
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "BoxBatch":
-        """The batch in page-locked memory, as DataLoader asks for it."""
-        images = [image.pin_memory() for image in self.images]
-        targets = [{name: tensor.pin_memory() for name, tensor in t.items()} for t in self.targets]
-        return BoxBatch(images, targets, self.image_ids)
+        """The batch in page-locked memory; DataLoader calls this."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "BoxBatch":
+        targets = [{name: function(tensor) for name, tensor in each.items()} for each in self.targets]
+        return BoxBatch(list(map(function, self.images)), targets, self.image_ids)
 
 
 class BoxDataset(Dataset):
-    """`dataset[index, draw]` is (image, target, image id) of image `index`, flipped if `draw` says so."""
+    """`dataset[index, draw]` is image `index`, its target and its id; `draw` seeds the random flip."""
 
     def __init__(self, source: ImageDataset, *, flip: bool):
         self.source, self.flip = source, flip
@@ -75,8 +72,8 @@ def box_loader(
     """Endless batches (:class:`BoxBatch`), the same for any number of `workers`.
 
     Args:
-        start: number of batches already consumed; the first one given is the one after them.
-        workers: processes that read images; 0: this process reads.
+        start: number of batches to skip.
+        workers: processes that read images; 0: this process.
     """
     return WorkerLoader(
         dataset,
@@ -99,7 +96,7 @@ class _Images(Dataset):
 
 
 def image_loader(source: ImageDataset, *, images_per_batch: int, workers: int = 0) -> DataLoader:
-    """Lists of the images (3, H, W) of a data set, uint8, in its order, each once."""
+    """Every image (3, H, W) of a data set once, uint8, in order, in lists."""
     return WorkerLoader(
         _Images(source),
         workers=workers,

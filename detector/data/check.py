@@ -1,47 +1,49 @@
-"""What may be wrong with a data set beyond what its reader refuses: pixels, odd boxes, repeated pictures."""
+"""Problems of a data set that are no errors: classes, unreadable or repeated images, odd boxes."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
 from typing import NamedTuple
 
 import torch
 
 from detector.structures import Annotation, ImageDataset, box_iou
 
-_LONGEST = 10.0  # a side over the other: more is odd
-_WHOLE = 0.98  # share of the image: a box of more shows nothing
-_SAME = 0.95  # IoU of two boxes of a class: more is the same object twice
+_RARE = 4  # a class with 1/4 of the images of another one of nearly the same name is probably misspelled
+_MOST_SHOWN = 10  # classes per message, and pairs of classes
+_LONGEST = 10.0  # aspect ratio: more is suspicious
+_WHOLE = 0.98  # share of the image: a larger box localizes nothing
+_SAME = 0.95  # IoU: two boxes of a class with more are probably the same object
 
 
 class Pixels(NamedTuple):
-    """What reading an image said."""
+    """The result of reading an image."""
 
-    index: int
-    error: str | None  # why it cannot be read
-    digest: bytes  # the same for images of the same pixels
+    error: str | None  # the reason if it cannot be read
+    digest: bytes  # equal for images with the same pixels
 
 
 def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
-    """Reads every image to its last pixel, in order; one that cannot be read stops nothing."""
+    """Decode every image, in order; an image that cannot be read is no error."""
 
     def read(index: int) -> Pixels:
         try:
             image = source.read_image(index)
         except (OSError, ValueError) as error:
-            return Pixels(index, str(error), b"")
+            return Pixels(str(error), b"")
         content = repr(tuple(image.shape)).encode() + image.numpy().tobytes()
-        return Pixels(index, None, hashlib.sha1(content, usedforsecurity=False).digest())
+        return Pixels(None, hashlib.sha1(content, usedforsecurity=False).digest())
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         yield from pool.map(read, range(len(source.image_ids)))
 
 
 def odd_boxes(annotation: Annotation, size: tuple[int, int], min_side: float) -> dict[str, int]:
-    """How many true boxes of an image of `size` (height, width) are odd, by what is odd about them.
+    """The number of suspicious ground-truth boxes of an image of `size` (height, width), by reason.
 
-    Odd is a box with a side of at most `min_side` pixels, which no proposal may have; one that is very long
-    or as large as the image; one that lies on another of its class.
+    Suspicious is a box with a side of at most `min_side` pixels, since such proposals are dropped; one that
+    is very long or as large as the image; and one that coincides with another of its class.
     """
     boxes = annotation.boxes[~annotation.crowd]
     sides = boxes[:, 2:] - boxes[:, :2]  # (G, 2)
@@ -54,3 +56,89 @@ def odd_boxes(annotation: Annotation, size: tuple[int, int], min_side: float) ->
         "on another of the same class": torch.triu(same, diagonal=1).any(dim=0),
     }
     return {what: int(rows.sum()) for what, rows in odd.items() if rows.any()}
+
+
+def doubtful_classes(
+    name: str,
+    images_per_class: Mapping[str, int],
+    num_images: int,
+    images_without_class: Mapping[str, int] | None = None,
+) -> list[str]:
+    """One message per kind of problem, with the classes and what to do; usually none.
+
+    A class that no image or every image shows cannot be learned: image labels then carry no information
+    about where its objects are. A class with nearly the same name as another is probably a misspelled label.
+
+    Args:
+        name: name of the data set in the messages.
+        images_per_class: the number of images that show each class.
+        num_images: the number of images of the data set.
+        images_without_class: the number of images that are known not to show each class; None: all others.
+    """
+    lines = []
+    counts = images_per_class
+    if absent := [each for each in counts if counts[each] == 0]:
+        lines.append(
+            f"{name}: no image shows {_listed(absent)}, which cannot be learned: add images that do, or "
+            "leave the class out of DATASETS.CLASSES"
+        )
+    absent_in = images_without_class or {each: num_images - counts[each] for each in counts}
+    hidden = [each for each in counts if 0 < counts[each] < num_images and absent_in[each] == 0]
+    if hidden:
+        lines.append(
+            f"{name}: no image is known not to show {_listed(hidden)}, which cannot be learned: where the "
+            "label is not there, it is unknown; label some of these images"
+        )
+    if everywhere := [each for each in counts if 0 < counts[each] == num_images]:
+        lines.append(
+            f"{name}: all {num_images} images show {_listed(everywhere)}, which cannot be learned from image "
+            "labels: add images that do not show it"
+        )
+    return lines + _misspelled(name, counts, num_images)
+
+
+def _misspelled(name: str, counts: Mapping[str, int], num_images: int) -> list[str]:
+    """One message per pair of classes of which one is probably a misspelling of the other."""
+    plain = {each: _plain(each) for each in counts}
+    lines = []
+    for pair in combinations(counts, 2):
+        rare, frequent = sorted(pair, key=counts.__getitem__)
+        if plain[rare] == plain[frequent]:
+            difference = "only in capitals, spaces or punctuation"
+        # "car" and "cat" are both real classes of VOC and COCO, with a similar number of images.
+        elif 0 < counts[rare] * _RARE <= counts[frequent] and one_edit_apart(plain[rare], plain[frequent]):
+            difference = "in one letter"
+        else:
+            continue
+        lines.append(
+            f"{name}: class {rare!r}, in {counts[rare]} of {num_images} images, differs {difference} from "
+            f"{frequent!r}, in {counts[frequent]}: did you mean {frequent!r}? Correct the labels, unless "
+            "they are two classes"
+        )
+    more = [f"{name}: {len(lines) - _MOST_SHOWN} more pairs of classes have nearly the same name"]
+    return lines[:_MOST_SHOWN] + (more if len(lines) > _MOST_SHOWN else [])
+
+
+def one_edit_apart(first: str, second: str) -> bool:
+    """Whether replacing, inserting, removing or transposing one letter turns one into the other."""
+    if first == second or abs(len(first) - len(second)) > 1:
+        return False
+    start = 0
+    while first[start : start + 1] == second[start : start + 1]:
+        start += 1
+    first, second = first[start:], second[start:]
+    return (
+        first[1:] == second[1:]
+        or first[1:] == second
+        or first == second[1:]
+        or (first[:2] == second[1::-1] and first[2:] == second[2:])
+    )
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum()) or name
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    return ", ".join(map(repr, names[:_MOST_SHOWN])) + more

@@ -11,9 +11,8 @@ from detector.utils.files import atomic_write
 class COCOWriter:
     """Collects the detections of images and writes them as one file of images, categories and annotations.
 
-    Each annotation has a `score`, so that the file serves both as labels to start from and, by its list
-    `annotations`, as results for pycocotools' `loadRes`. Ids of images, categories and annotations count
-    from 1; categories are in the order of the classes.
+    Each annotation has a `score`. The file can be corrected in a labeling tool, and its list `annotations`
+    can be passed to `loadRes` of pycocotools. All ids start at 1; categories are in the order of the classes.
     """
 
     def __init__(self, class_names: Sequence[str]) -> None:
@@ -22,7 +21,7 @@ class COCOWriter:
         self._annotations: list[dict] = []
 
     def add(self, file_name: str, size: tuple[int, int], detections: Detections) -> None:
-        """The detections of one image of `size` (height, width) in pixels."""
+        """Add the detections of an image of `size` (height, width) in pixels."""
         height, width = size
         image_id = len(self._images) + 1
         self._images.append({"id": image_id, "file_name": file_name, "height": height, "width": width})

@@ -1,9 +1,9 @@
-"""Reader of a folder of pictures with a table of image labels, such as one's own.
+"""Reader of a folder of images with a table of image labels.
 
-    ROOT/SPLIT.csv or ROOT/SPLIT.jsonl    a line a picture: its file, relative to ROOT, and its labels
-    ROOT/...                              the pictures; absolute paths in the table name others
+    ROOT/SPLIT.csv or ROOT/SPLIT.jsonl    one line per image: its file, relative to ROOT, and its labels
+    ROOT/...                              the images; the table may also contain absolute paths
 
-`image_table.py` says what a table may hold. Boxes, where JSON lines have them, are for evaluation.
+See image_table.py for the format. Boxes, which only JSON lines can have, are for evaluation.
 """
 
 from collections.abc import Sequence
@@ -12,30 +12,29 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
-from detector.data.image_table import Mistakes, Row, find_table, list_labels, picture_name, read_table
+from detector.data.image_table import Mistakes, Row, picture_name, read_table
 from detector.data.images import read_image_size
 from detector.utils.errors import DataError
 
 
 class ImageLabels(AnnotatedImages):
-    """The pictures that a table lists, their labels and, where the table has them, their true boxes.
+    """The images of a table, their labels and, if the table has any, their ground-truth boxes.
 
-    The id of a picture is its file without the suffix; of an absolute path, also without the root: the id of
-    /pictures/a.jpg is pictures/a. Pictures are rotated by their EXIF orientation tag, so boxes are those that
-    one sees in a viewer. A label given twice counts once; a picture may have none. :class:`AnnotatedImages`
-    says what becomes of odd boxes.
+    The id of an image is its file without the suffix; of an absolute path, also without the root: the id of
+    /pictures/a.jpg is pictures/a. Images are rotated by their EXIF orientation, so boxes are as seen in a
+    viewer. See :class:`AnnotatedImages` for invalid boxes.
 
     Args:
-        root: folder that holds the table.
+        root: folder of the table.
         split: name of the table, without ".csv" or ".jsonl".
-        class_names: the C foreground classes; their order is the order of the labels. None given: those that
-            the table has, in the order of the alphabet.
+        class_names: the C foreground classes in the order of the labels. Default: the labels of the table in
+            alphabetical order.
 
     Raises:
         FileNotFoundError: there is no such table.
-        DataError: a table that cannot be read; a picture that is missing, unreadable or listed twice, or
-            whose path has a part ".."; an unknown label; a bad box. Names the table and the line of each of
-            the first ten mistakes.
+        DataError: the table cannot be read; an image is missing, unreadable or listed twice, or its path has
+            a part ".."; a label is unknown; a box is invalid. Names the table, and the line of each of the
+            first ten mistakes.
     """
 
     def __init__(self, root: str | Path, split: str, class_names: Sequence[str] = ()):
@@ -46,15 +45,16 @@ class ImageLabels(AnnotatedImages):
         columns = {name: column for column, name in enumerate(class_names)}
         sizes = _read_sizes(root, rows, mistakes)
         for row in rows:
-            for label in {*row.labels} - columns.keys():
+            for label in {*row.labels, *row.unknown} - columns.keys():
                 known = ", ".join(class_names)
                 hint = hint_nearest(label, class_names)
                 mistakes.add(row.line, f"unknown label {label!r}{hint}; known are {known}")
         mistakes.check()
         boxes = [(index, box) for index, row in enumerate(rows) for box in row.boxes or ()]
-        labels = np.zeros((len(rows), len(class_names)), dtype=bool)
+        labels, unknown = np.zeros((2, len(rows), len(class_names)), dtype=bool)
         for index, row in enumerate(rows):
             labels[index, [columns[label] for label in row.labels]] = True
+            unknown[index, [columns[label] for label in row.unknown]] = True
         super().__init__(
             f"{root.name}_{split}",
             class_names,
@@ -70,6 +70,7 @@ class ImageLabels(AnnotatedImages):
                 areas=np.full(len(boxes), np.nan),
             ),
             labels=labels,
+            unknown=unknown,
             boxed=np.array([row.boxes is not None for row in rows]),
             apply_orientation=True,
             describe=lambda m: (
@@ -79,12 +80,53 @@ class ImageLabels(AnnotatedImages):
         )
 
 
+def find_table(root: str | Path, split: str) -> Path:
+    """ROOT/SPLIT.csv or ROOT/SPLIT.jsonl.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        DataError: there are both.
+    """
+    paths = [Path(root, f"{split}{suffix}") for suffix in (".csv", ".jsonl")]
+    there = [path for path in paths if path.is_file()]
+    if len(there) == 2:
+        raise DataError(f"there are {paths[0]} and {paths[1]}: keep the one that is meant")
+    if not there:
+        known = sorted(path.name for pattern in ("*.csv", "*.jsonl") for path in Path(root).glob(pattern))
+        raise FileNotFoundError(
+            f"neither {paths[0]} nor {paths[1]} exists; the tables there are: {', '.join(known) or 'none'}"
+        )
+    return there[0]
+
+
+def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
+    """The labels that occur, in alphabetical order; those that differ only in capitals are mistakes.
+
+    Raises:
+        DataError: there is none.
+    """
+    lines: dict[str, int] = {}
+    for row in rows:
+        for label in row.labels:
+            lines.setdefault(label, row.line)
+    spellings: dict[str, str] = {}
+    for label, line in lines.items():
+        other = spellings.setdefault(label.casefold(), label)
+        if other != label:
+            mistakes.add(
+                line, f"label {label!r} differs from {other!r} of line {lines[other]} only in capitals"
+            )
+    if not lines and not mistakes.found:
+        raise DataError(f"{mistakes.path} has no label")
+    return tuple(sorted(lines))
+
+
 def _image_id(row: Row) -> str:
     return PurePosixPath(picture_name(row.file)).with_suffix("").as_posix()
 
 
 def _read_sizes(root: Path, rows: Sequence[Row], mistakes: Mistakes) -> np.ndarray:
-    """(height, width) (N, 2) of the pictures; those that cannot be read or are listed twice are mistakes."""
+    """(N, 2) (height, width) of the images; unreadable images and those listed twice are mistakes."""
     first: dict[str, Row] = {}
     sizes = []
     for row in rows:
@@ -92,8 +134,8 @@ def _read_sizes(root: Path, rows: Sequence[Row], mistakes: Mistakes) -> np.ndarr
             earlier = first.setdefault(_image_id(row), row)
             if earlier is not row:
                 raise DataError(
-                    f"picture {row.file!r} has the name of {earlier.file!r} on line {earlier.line}: "
-                    "a picture is listed once, with all its labels, and suffixes do not tell two apart"
+                    f"image {row.file!r} has the same id as {earlier.file!r} on line {earlier.line}: list an "
+                    "image once, with all its labels; suffixes are not part of the id"
                 )
             sizes.append(read_image_size(root / row.file, apply_orientation=True))
         except (OSError, ValueError) as error:

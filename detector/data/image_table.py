@@ -6,16 +6,21 @@ CSV, in UTF-8, with or without a byte-order mark and the header `file,labels`:
     "one, two.jpg",cat
     pictures/none.jpg,
 
-JSON lines, an object a line; "boxes", half-open x1, y1, x2, y2 in pixels, only where all were drawn:
+With the header `file,labels,unknown`, a third column has classes that the image may show or not:
 
-    {"file": "pictures/a.jpg", "labels": ["cat", "dog"]}
+    file,labels,unknown
+    pictures/a.jpg,cat,dog;bird
+
+JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, must be complete if present:
+
+    {"file": "pictures/a.jpg", "labels": ["cat", "dog"], "unknown": ["bird"]}
     {"file": "b.jpg", "boxes": [{"label": "cat", "box": [10, 20, 110, 95.5], "difficult": false}]}
 """
 
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -24,29 +29,30 @@ from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, relative_name
 
 _MOST_SHOWN = 10  # mistakes
-_HEADERS = (["file", "labels"], ["file", "label"])
-_KEYS = ("file", "labels", "boxes")
-_OTHER_SEPARATORS = (";", "\t", "|")  # of columns, where spreadsheets and other tools write no comma
+_HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
+_KEYS = ("file", "labels", "unknown", "boxes")
+_OTHER_SEPARATORS = (";", "\t", "|")  # of columns, as some spreadsheets write them
 
 
 class LabeledBox(NamedTuple):
     label: str
-    box: tuple[float, ...]  # x1, y1, x2, y2 as the table says
+    box: tuple[float, ...]  # x1, y1, x2, y2 as in the table
     difficult: bool
 
 
 class Row(NamedTuple):
-    """What a table says of one picture."""
+    """One image of a table."""
 
     line: int
-    file: str  # as in the table; picture_name accepts it
+    file: str  # as in the table; valid for picture_name
     labels: tuple[str, ...]
-    boxes: tuple[LabeledBox, ...] | None  # None: nobody drew any
+    boxes: tuple[LabeledBox, ...] | None  # None: not annotated
+    unknown: tuple[str, ...] = ()  # classes that the image may show or not
 
 
 @dataclass
 class Mistakes:
-    """All that is wrong with a file, so that it can be mended in one go."""
+    """Everything that is wrong with a file, so that the user can correct it at once."""
 
     path: Path
     found: list[tuple[int, str]] = field(default_factory=list)  # line, what
@@ -55,7 +61,7 @@ class Mistakes:
         self.found.append((line, str(what)))
 
     def check(self) -> None:
-        """Raise a DataError with the first mistakes, if there are any."""
+        """Raise a DataError with the first mistakes if there are any."""
         if not self.found:
             return
         lines = [f"{self.path}, line {line}: {what}" for line, what in sorted(self.found)]
@@ -63,41 +69,22 @@ class Mistakes:
         raise DataError("\n".join(lines[:_MOST_SHOWN]) + more)
 
 
-def find_table(root: str | Path, split: str) -> Path:
-    """ROOT/SPLIT.csv or ROOT/SPLIT.jsonl.
-
-    Raises:
-        FileNotFoundError: there is neither.
-        DataError: there are both.
-    """
-    paths = [Path(root, f"{split}{suffix}") for suffix in (".csv", ".jsonl")]
-    there = [path for path in paths if path.is_file()]
-    if len(there) == 2:
-        raise DataError(f"there are {paths[0]} and {paths[1]}: keep the one that is meant")
-    if not there:
-        known = sorted(path.name for pattern in ("*.csv", "*.jsonl") for path in Path(root).glob(pattern))
-        raise FileNotFoundError(
-            f"neither {paths[0]} nor {paths[1]} exists; the tables there are: {', '.join(known) or 'none'}"
-        )
-    return there[0]
-
-
 def read_table(path: Path) -> tuple[list[Row], Mistakes]:
-    """The rows of a table that can be read, and what is wrong with the others; see the top of this file.
+    """The valid rows of a table, and the mistakes in the others; see the top of this file.
 
     Raises:
-        DataError: it is not UTF-8, has no row, or its columns are separated by something else than a comma.
+        DataError: it is not UTF-8, has no row, or its columns are not separated by commas.
     """
     text = read_text(path, "table")
     mistakes = Mistakes(path)
     rows = list((_read_csv if path.suffix == ".csv" else _read_json_lines)(text, mistakes))
     if not rows and not mistakes.found:
-        raise DataError(f"{path} lists no picture")
+        raise DataError(f"{path} lists no image")
     return rows, mistakes
 
 
 def picture_name(file: str) -> str:
-    """The name of a picture, which is a path inside any folder: of an absolute path, what follows its root.
+    """The name of an image, a relative path: of an absolute path, the part after the root.
 
     Raises:
         DataError: the path has a part "..", or control characters.
@@ -106,42 +93,22 @@ def picture_name(file: str) -> str:
     return relative_name(path.relative_to(path.anchor).as_posix() if path.is_absolute() else file)
 
 
-def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
-    """The labels that occur, in the order of the alphabet; those that differ only in capitals are mistakes.
-
-    Raises:
-        DataError: there is none.
-    """
-    lines: dict[str, int] = {}
-    for row in rows:
-        for label in row.labels:
-            lines.setdefault(label, row.line)
-    spellings: dict[str, str] = {}
-    for label, line in lines.items():
-        other = spellings.setdefault(label.casefold(), label)
-        if other != label:
-            mistakes.add(
-                line, f"label {label!r} differs from {other!r} of line {lines[other]} only in capitals"
-            )
-    if not lines and not mistakes.found:
-        raise DataError(f"{mistakes.path} has no label")
-    return tuple(sorted(lines))
-
-
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
-    line, is_first = 1, True
+    line, is_first, columns = 1, True, 2
     try:
         for cells in reader:
             cells = [cell.strip() for cell in cells]
             while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
                 cells.pop()
-            if any(cells) and not (line == 1 and [cell.lower() for cell in cells] in _HEADERS):
+            if line == 1 and [cell.lower() for cell in cells] in _HEADERS:
+                columns = len(cells)
+            elif any(cells):
                 if is_first:
                     _check_separator(cells, mistakes.path, line)
                 is_first = False
                 try:
-                    yield _csv_row(line, cells)
+                    yield _csv_row(line, cells, columns)
                 except ValueError as error:
                     mistakes.add(line, error)
             line = reader.line_num + 1
@@ -150,22 +117,37 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
 
 
 def _check_separator(cells: list[str], path: Path, line: int) -> None:
-    """One error for the whole table where its first row is not separated by a comma, not one for each row."""
+    """Raise one error for the whole table, not one per row, if its first row has another separator."""
     found = [separator for separator in _OTHER_SEPARATORS if separator in cells[0]]
     if len(cells) == 1 and found:
         raise DataError(
             f"{path}, line {line}: the columns are separated by {found[0]!r}, expected ',': write "
-            "file,label;label on each line, or export the table anew with ',' between the columns"
+            "file,label;label on each line, or export the table with ',' between the columns"
         )
 
 
-def _csv_row(line: int, cells: list[str]) -> Row:
-    if len(cells) != 2:
+def _csv_row(line: int, cells: list[str], columns: int) -> Row:
+    if not 2 <= len(cells) <= columns:
         raise DataError(
-            f"{len(cells)} columns, expected 2: file,label;label (a name that holds a comma needs quotes)"
+            f"{len(cells)} columns, expected {columns}: file,label;label (a name that holds a comma needs "
+            "quotes; classes that are unknown need the header file,labels,unknown)"
         )
-    file, labels = cells
-    return Row(line, _file(file), _split_labels(labels), None)
+    file, labels, unknown = (*cells, "")[:3]
+    return _row(line, _file(file), _split_labels(labels), _split_labels(unknown), None)
+
+
+def _row(
+    line: int,
+    file: str,
+    labels: tuple[str, ...],
+    unknown: tuple[str, ...],
+    boxes: tuple[LabeledBox, ...] | None,
+) -> Row:
+    if both := {*labels} & {*unknown}:
+        raise DataError(f"{min(both)!r} is both among the labels and unknown")
+    if boxes is not None and unknown:
+        raise DataError("boxes and unknown classes: boxes are either all there, or left out")
+    return Row(line, file, labels, boxes, unknown)
 
 
 def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
@@ -183,9 +165,8 @@ def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
 def _json_row(line: int, content: object) -> Row:
     if not isinstance(content, dict):
         raise DataError(f'a {type(content).__name__}, expected an object like {{"file": ..., "labels": ...}}')
-    unknown = [key for key in content if key not in _KEYS]
-    if unknown:
-        raise DataError(f"unknown key {unknown[0]!r}; known are {', '.join(_KEYS)}")
+    if wrong := [key for key in content if key not in _KEYS]:
+        raise DataError(f"unknown key {wrong[0]!r}; known are {', '.join(_KEYS)}")
     boxes = None
     if "boxes" in content:
         boxes = tuple(map(_json_box, _list(content["boxes"], "boxes")))
@@ -193,15 +174,14 @@ def _json_row(line: int, content: object) -> Row:
     labels = content.get("labels")
     if labels is None:
         if boxes is None:
-            raise DataError("no labels; a picture that shows none of the classes has []")
+            raise DataError("no labels; an image that shows none of the classes has []")
         labels = sorted(shown)
-    names = _split_labels(labels) if isinstance(labels, str) else tuple(_list(labels, "labels"))
-    names = tuple(_label(name) for name in names)
+    names, unknown = _names(labels, "labels"), _names(content.get("unknown", []), "unknown")
     if boxes is not None and set(names) != shown:
         name = min(set(names) ^ shown)
         where = "a box but not among the labels" if name in shown else "a label without a box"
         raise DataError(f"{name!r} is {where}; boxes are either all there, or left out")
-    return Row(line, _file(content.get("file")), names, boxes)
+    return _row(line, _file(content.get("file")), names, unknown, boxes)
 
 
 def _json_box(content: object) -> LabeledBox:
@@ -224,6 +204,12 @@ def _list(content: object, key: str) -> list:
     return content
 
 
+def _names(content: object, key: str) -> tuple[str, ...]:
+    if isinstance(content, str):
+        return _split_labels(content)
+    return tuple(_label(name) for name in _list(content, key))
+
+
 def _split_labels(text: str) -> tuple[str, ...]:
     labels = tuple(_label(part) for part in text.split(";")) if text.strip() else ()
     for label in labels:
@@ -238,7 +224,7 @@ def _split_labels(text: str) -> tuple[str, ...]:
 
 def _label(text: object) -> str:
     if not isinstance(text, str) or not text.strip():
-        raise DataError(f"an empty label, or none: {text!r}")
+        raise DataError(f"an empty label: {text!r}")
     check_printable(text.strip())
     return text.strip()
 

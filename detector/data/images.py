@@ -1,4 +1,4 @@
-"""Image files: from any mode that Pillow reads to uint8 RGB, and sizes from headers alone."""
+"""Reading images of any mode as uint8 RGB, and their sizes from headers alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,32 +15,32 @@ from detector.utils.files import reading
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
-# Pillow knows more formats, but some of them start another program: EPS starts Ghostscript.
+# Pillow supports more formats, but some of them start another program: EPS starts Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 
 ImageSource = str | Path | Image.Image | np.ndarray | Tensor
 
-_TURNED = (5, 6, 7, 8)  # the orientation tags that exchange height and width
+_TURNED = (5, 6, 7, 8)  # the EXIF orientations that swap height and width
 
-# An image of 16 bits without any larger value fits in 12 bits. With 8 bits its brightest pixel would be 15.
+# If no value of a 16-bit image is larger, it has 12 bits. Converted, its brightest pixel would be 15 of 255.
 _NEARLY_BLACK = 4095
 _CONVERT = "scale its values to 0 to 255 and save it with 8 bits"
 
 
 def read_image(path: str | Path, *, apply_orientation: bool = False) -> Tensor:
-    """Image (3, H, W), uint8 RGB, of a file in any mode.
+    """Read an image file of any mode as (3, H, W), uint8 RGB.
 
     Grayscale, palette, CMYK, 16-bit and floating-point images are converted, see :func:`from_pillow`; an
     alpha channel is dropped.
 
     Args:
-        apply_orientation: rotate the image by its EXIF orientation tag, as a viewer does. False: the pixels
-            as they are stored, to which the boxes of VOC and COCO files refer.
+        apply_orientation: rotate the image by its EXIF orientation, as a viewer does. False: the pixels as
+            stored, to which the boxes of VOC and COCO refer.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        DataError: it cannot be decoded, because it is truncated, for example, or is in none of the formats
-            JPEG, PNG, WebP, GIF, BMP, TIFF, PPM, JPEG 2000 and AVIF; or it would be nearly black with 8 bits.
+        DataError: it cannot be decoded, is in none of the formats JPEG, PNG, WebP, GIF, BMP, TIFF, PPM, JPEG
+            2000 and AVIF, or would be nearly black with 8 bits.
     """
     with _opened(path) as image:
         return from_pillow(image, apply_orientation=apply_orientation)
@@ -53,14 +53,13 @@ def from_pillow(image: Image.Image, *, apply_orientation: bool = False) -> Tenso
     multiplied by 255 if they are all in [0, 1], and rounded if they are all in [0, 255].
 
     Raises:
-        DataError: the image has no pixel; values outside of these ranges; or 16-bit values that are all less
-            than 4096, as those of a 12-bit camera are: the image would be nearly black.
+        DataError: the image is empty; values are outside of these ranges; or all 16-bit values are less than
+            4096, as those of a 12-bit camera are: the image would be nearly black.
     """
-    raw_mode = str(
-        getattr(image, "tile", "")
-    )  # holds "I;12" or "RGB;16B", for example, until pixels are read
+    # Contains "I;12" or "RGB;16B", for example, until pixels are read.
+    raw_mode = str(getattr(image, "tile", ""))
     if 0 in image.size:
-        raise DataError("the image has no pixel")
+        raise DataError("the image is empty")
     if apply_orientation:
         image = ImageOps.exif_transpose(image)
     if image.mode == "F":
@@ -68,7 +67,7 @@ def from_pillow(image: Image.Image, *, apply_orientation: bool = False) -> Tenso
     elif image.mode.startswith("I"):  # grayscale with more than 8 bits, which Pillow would clip at 255
         white = 4095 if "I;12" in raw_mode else 65535
         pixels = np.stack([_from_integers(np.asarray(image), white)] * 3, axis=2)
-    elif image.mode == "P":  # by way of RGBA: Pillow warns of palettes with transparency otherwise
+    elif image.mode == "P":  # via RGBA, since Pillow warns of palettes with transparency
         pixels = np.array(image.convert("RGBA").convert("RGB"))
     else:
         pixels = np.array(image.convert("RGB"))  # (H, W, 3)
@@ -78,7 +77,7 @@ def from_pillow(image: Image.Image, *, apply_orientation: bool = False) -> Tenso
 
 
 def _from_integers(values: np.ndarray, white: int) -> np.ndarray:
-    """(H, W) uint8 of whole numbers (H, W) from 0 to `white`."""
+    """(H, W) uint8 from integers (H, W) in [0, white]."""
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > white:
         raise DataError(f"its values are {low} to {high}, expected 0 to {white}: {_CONVERT}")
@@ -88,7 +87,7 @@ def _from_integers(values: np.ndarray, white: int) -> np.ndarray:
 
 
 def _from_floats(values: np.ndarray) -> np.ndarray:
-    """(H, W) uint8 of numbers (H, W) that are all in [0, 1] or all in [0, 255]."""
+    """(H, W) uint8 from numbers (H, W) that are all in [0, 1] or all in [0, 255]."""
     low, high = float(values.min()), float(values.max())  # nan if any value is
     if not (low >= 0 and high <= 255):
         raise DataError(f"its values are {low:g} to {high:g}, expected 0 to 1 or 0 to 255: {_CONVERT}")
@@ -103,19 +102,19 @@ def _nearly_black() -> DataError:
 
 
 def open_image(source: ImageSource) -> Tensor:
-    """Image (3, H, W), uint8 RGB, of whatever one has at hand.
+    """Convert an image of one of several types to (3, H, W), uint8 RGB.
 
     Args:
         source: the path of a file; a Pillow image; a numpy array, uint8, (H, W, 3) RGB, (H, W, 4) RGBA, whose
             last channel is dropped, or (H, W) gray; a torch tensor, uint8, (3, H, W) RGB or (1, H, W) gray.
-            Files and Pillow images are turned as their EXIF orientation says, as a viewer does. Of an
-            animation it is the first frame.
+            Files and Pillow images are rotated by their EXIF orientation. Of an animation, the first frame
+            is used.
 
     Raises:
         FileNotFoundError: there is no such file.
-        DataError: it cannot be decoded, has more pixels than Pillow lets files have, or an array is of
-            another type or shape, or empty.
-        TypeError: it is none of these.
+        DataError: it cannot be decoded or has more pixels than Pillow allows; or the array has another dtype
+            or shape, or is empty.
+        TypeError: it is of another type.
     """
     if isinstance(source, (str, Path)):
         return read_image(source, apply_orientation=True)
@@ -124,24 +123,20 @@ def open_image(source: ImageSource) -> Tensor:
     if isinstance(source, np.ndarray):
         expected = "a uint8 array (H, W, 3), (H, W, 4) or (H, W)"
         fits = source.ndim == 2 or (source.ndim == 3 and source.shape[2] in (1, 3, 4))
-        dtype, shape, pixels = source.dtype, source.shape, source
-        right_type = source.dtype == np.uint8
     elif isinstance(source, Tensor):
         expected = "a uint8 tensor (3, H, W) or (1, H, W)"
         fits = source.ndim == 3 and source.shape[0] in (1, 3)
-        dtype, shape, pixels = source.dtype, tuple(source.shape), source
-        right_type = source.dtype == torch.uint8
     else:
         raise TypeError(
             f"image is a {type(source).__name__}, expected a path, a Pillow image, a numpy array or a tensor"
         )
-    if not (right_type and fits and 0 not in shape):
-        raise DataError(f"image is {dtype} {shape}, expected {expected}, not empty")
-    if isinstance(pixels, np.ndarray):
-        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels[:, :, :3]
-        # Copied: torch takes no arrays of negative strides, such as image[:, :, ::-1].
-        pixels = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)
-    return pixels.detach().cpu().expand(3, -1, -1).contiguous()  # (3, H, W)
+    if not fits or source.dtype not in (np.uint8, torch.uint8) or 0 in source.shape:
+        raise DataError(f"image is {source.dtype} {tuple(source.shape)}, expected {expected}, not empty")
+    if isinstance(source, np.ndarray):
+        rgb = source[:, :, None] if source.ndim == 2 else source[:, :, :3]
+        # Copied, since torch does not support negative strides, such as those of image[:, :, ::-1].
+        source = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
+    return source.detach().cpu().expand(3, -1, -1).contiguous()  # (3, H, W)
 
 
 def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tuple[int, int]:
@@ -152,7 +147,7 @@ def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tup
     """
     with _opened(path) as image:
         width, height = image.size
-        # Pillow turns TIFF files by itself: their size is that of the turned image already.
+        # Pillow rotates TIFF files itself: their size is that of the rotated image.
         tagged = apply_orientation and image.format != "TIFF"
         if tagged and image.getexif().get(ExifTags.Base.Orientation) in _TURNED:
             return width, height
@@ -160,7 +155,7 @@ def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tup
 
 
 def is_turned(path: str | Path) -> bool:
-    """Whether an EXIF orientation tag asks for the image to be turned or flipped.
+    """Whether the EXIF orientation rotates or flips the image.
 
     Raises:
         FileNotFoundError, ValueError: as :func:`read_image`, where the header shows it.
@@ -170,7 +165,7 @@ def is_turned(path: str | Path) -> bool:
 
 
 def find_image(folder: str | Path, image_id: str) -> Path:
-    """The file of an image in a folder, whichever of the suffixes it has.
+    """The file of an image in a folder, with any of IMAGE_SUFFIXES.
 
     Raises:
         FileNotFoundError: there is none.
@@ -186,7 +181,7 @@ def find_image(folder: str | Path, image_id: str) -> Path:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[Image.Image]:
-    """An image whose header has been read; every error, also of the block, names the file."""
+    """Open an image and read its header; all errors, also of the block, name the file."""
     with reading(path, "image"):
         try:
             with Image.open(path, formats=_formats()) as image:
@@ -200,6 +195,6 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Those of the formats that the installed Pillow knows; AVIF came with Pillow 11.3."""
+    """The formats that the installed Pillow supports; AVIF requires 11.3."""
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)

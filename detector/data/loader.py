@@ -1,14 +1,13 @@
-"""Batches for training and passes for testing.
+"""Batches for training, and images in all test passes.
 
-A training batch is a function of (seed, position) alone: not of the number of worker processes, of what was
-read before, or of the global random state. So a run resumed at batch n sees what an unbroken one sees.
+A training batch depends on (seed, position) alone, not on the number of worker processes, the batches before
+it or the global random state. A resumed run therefore sees the same batches as an uninterrupted one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,28 +16,23 @@ from torch.utils.data import DataLoader, Dataset
 from detector.data.batch_order import SeededBatches
 from detector.data.proposals import clean_proposals
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
+from detector.data.worker_loader import WorkerLoader
 from detector.structures import Batch, ImageDataset, Sample, Views, boxes_to_rois
-from detector.utils.errors import TIMED_OUT, UserError, worker_failure
 
-# Seconds without a batch after which worker processes count as hung, twice in a row. A batch takes about a
-# second, but a network drive may pause for minutes.
-_WORKER_TIMEOUT = 300
-_LEAST_SIDE = 16  # VGG16 halves an image up to four times, and fails where nothing is left
+_LEAST_SIDE = 16  # pixels: VGG16 halves an image up to four times and fails if nothing is left
 
 
 class WeakDataset(Dataset):
     """Training samples: `dataset[index, draw]` is image `index` transformed by the random numbers of `draw`.
 
-    On the image as read, proposals with a side of at most `min_size` pixels are dropped and the first
-    `max_count` kept. After the transform, of those that coincide on the feature grid one is kept.
+    Proposals with a side of at most `min_size` pixels of the image as read are dropped, and the first
+    `max_count` of the others are kept. After the transform, duplicates on the feature grid are dropped.
 
     Args:
         source: a data set, such as :class:`VOCDataset`.
-        proposals: boxes (R, 4) of each image id, in pixels of the image as read.
-        transform: what is done to each sample.
-        min_size: pixels of the image as read.
-        stride: side of a cell of the feature grid, in pixels of the transformed image.
-        max_count: most proposals an image.
+        proposals: maps image ids to boxes (R, 4) in pixels of the image as read.
+        transform: applied to each sample.
+        stride: of the feature grid, in pixels of the transformed image.
     """
 
     def __init__(
@@ -65,7 +59,7 @@ class WeakDataset(Dataset):
         return replace(sample, proposals=boxes)
 
     def shape(self, index: int, draw: int) -> tuple[int, int]:
-        """(height, width) that the image of `dataset[index, draw]` has."""
+        """(height, width) of the image of `dataset[index, draw]`, without reading it."""
         transform = self.transform
         size = transform.draw_size(torch.Generator().manual_seed(draw))
         return resized_size(*self.source.image_size(index), size, transform.side, transform.max_size)
@@ -74,11 +68,11 @@ class WeakDataset(Dataset):
 class TestDataset(Dataset):
     """Test passes: `dataset[i]` is image i by each transform.
 
-    Row r of every pass is the same proposal, so that scores can be averaged over the passes; nothing is
-    merged on the feature grid, which differs from pass to pass.
+    Row r is the same proposal in every pass, so that scores can be averaged over the passes. Duplicates on
+    the feature grid, which differs between passes, are kept.
     """
 
-    __test__ = False  # not a test case, whatever pytest makes of the name
+    __test__ = False  # pytest: not a test case
 
     def __init__(
         self,
@@ -106,10 +100,10 @@ class TestDataset(Dataset):
 
 
 def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
-    """One batch of several samples, their images padded at the right and the bottom.
+    """Combine samples into a batch; images are padded at the right and the bottom.
 
     Args:
-        multiple: pixels; the sides of the padded images are multiples of it.
+        multiple: the sides of the padded images are multiples of it, in pixels.
     """
     sizes = tuple((sample.image.shape[1], sample.image.shape[2]) for sample in samples)
     height, width = (
@@ -119,6 +113,7 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
     for image, sample, (of_height, of_width) in zip(images, samples, sizes, strict=True):
         image[:, :of_height, :of_width] = sample.image
     pixels = [sample.pixel for sample in samples if sample.pixel is not None]
+    unknown = [sample.unknown for sample in samples if sample.unknown is not None]
     return Batch(
         images=images,
         rois=boxes_to_rois([sample.proposals for sample in samples]),  # (sum R, 5)
@@ -127,6 +122,7 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
         image_ids=tuple(sample.image_id for sample in samples),
         sizes=torch.tensor(sizes),  # (B, 2)
         pixels=torch.tensor(pixels) if pixels else None,  # (B, 2)
+        unknown=torch.stack(unknown) if unknown else None,  # (B, C)
     )
 
 
@@ -141,15 +137,15 @@ def train_loader(
     world_size: int = 1,
     sort_window: int = 1,
     pad_multiple: int = 1,
+    repeats: Sequence[float] | None = None,
 ) -> DataLoader:
     """Endless batches (:class:`Batch`), the same for any number of `workers`.
 
     Args:
-        seed: 0 or more.
-        start, rank, world_size: which batches, as of :class:`SeededBatches`.
-        workers: processes that read images; 0: this process reads.
-        sort_window: batches among which images are sorted by shape, to pad less; 1: none are.
-        pad_multiple: pixels; the sides of the padded images are multiples of it.
+        seed, start, rank, world_size, repeats: of :class:`SeededBatches`.
+        workers: processes that read images; 0: this process.
+        sort_window: its `window`.
+        pad_multiple: of :func:`collate`.
     """
     batches = SeededBatches(
         len(dataset),
@@ -160,22 +156,23 @@ def train_loader(
         world_size=world_size,
         window=sort_window,
         shape=dataset.shape,
+        repeats=repeats,
     )
     return WorkerLoader(
         dataset,
         workers=workers,
         batch_sampler=batches,
         collate_fn=partial(collate, multiple=pad_multiple),
-        pin_memory=torch.cuda.is_available(),  # so that Batch.to(..., non_blocking=True) does not block
+        pin_memory=torch.cuda.is_available(),  # Batch.to(..., non_blocking=True) requires it
     )
 
 
 def test_loader(dataset: Dataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)
-    """The items of a :class:`TestDataset` or of a part of one, one image at a time, in order."""
+    """The items of a :class:`TestDataset` or of a subset, one image at a time, in order."""
     return WorkerLoader(dataset, workers=workers, batch_size=None, collate_fn=_as_is)
 
 
-test_loader.__test__ = False  # type: ignore[attr-defined]  # not a test case, whatever pytest thinks
+test_loader.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test case
 
 
 def _read_sample(
@@ -183,72 +180,8 @@ def _read_sample(
 ) -> Sample:
     image_id = source.image_ids[index]
     boxes = clean_proposals(proposals[image_id], min_size=min_size, stride=1, max_count=max_count)
-    return Sample(source.read_image(index), boxes, source.labels(index), image_id)
-
-
-class WorkerLoader(DataLoader):
-    """A DataLoader whose iterator raises a UserError where a worker process has died or does not answer.
-
-    Args:
-        workers: processes that read images; 0: this process reads.
-        options: those of DataLoader.
-    """
-
-    def __init__(self, dataset: Dataset, *, workers: int, **options: Any):
-        super().__init__(
-            dataset,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            timeout=_WORKER_TIMEOUT if workers else 0,
-            # A loader draws a seed for its workers. Drawn from the global generator, it would shift the
-            # random numbers of the model (dropout) after a resume.
-            generator=torch.Generator(),
-            **options,
-        )
-
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        return _explain_errors(super().__iter__())
-
-
-def _explain_errors(batches: Any) -> Iterator[Any]:
-    """The items of a DataLoader's iterator, with the errors of its workers in the user's terms."""
-    may_wait = True
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        except (UserError, OSError) as error:
-            if "DataLoader worker process" not in str(error).partition("\n")[0]:
-                raise
-            raise _without_traceback(error) from error
-        except RuntimeError as error:
-            timed_out = str(error).startswith(TIMED_OUT)
-            if timed_out and may_wait:  # if this process was stopped, too, the time has passed for nothing
-                may_wait = False
-                continue
-            if timed_out:
-                _kill_workers(batches)
-            if failure := worker_failure(error):
-                raise failure from error
-            raise
-        may_wait = True
-        yield batch
-
-
-def _kill_workers(batches: Any) -> None:
-    """End the workers of a DataLoader's iterator, also stopped ones, for which Python would wait at exit."""
-    batches._shutdown_workers()  # first, so that torch does not raise an error for those that are killed
-    for worker in batches._workers:
-        worker.kill()
-        worker.join()
-
-
-def _without_traceback(error: Exception) -> Exception:
-    """The error as a worker raised it: DataLoader puts the worker's traceback into its message."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return kind(str(error).rpartition(f"\n{name}: ")[2].strip())
+    labels, unknown = source.labels(index), source.unknown(index)
+    return Sample(source.read_image(index), boxes, labels, image_id, unknown=unknown)
 
 
 def _as_is(item):

@@ -1,4 +1,4 @@
-"""What one points a detector at: files, folders of images, frames of videos."""
+"""Inputs of prediction: image files, folders of images and frames of videos."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,13 +14,12 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 
 
 def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:
-    """Files to look at, by a name for each: the path below the folder that was given, or the file's name.
+    """Image files by name: the path relative to the given folder, or the name of a given file.
 
-    A folder gives the images in it and in its folders, by their suffixes in any case; a file that is named
-    itself is taken whatever it is called.
+    A folder is searched recursively for files with the suffix of an image; a given file may have any suffix.
 
     Args:
-        outside: a folder whose files are left out, such as the one that the results of an earlier run are in.
+        outside: a folder whose files are skipped, such as the output folder of an earlier run.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -38,7 +37,7 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
             name = file.relative_to(path).as_posix() if path.is_dir() else file.name
             stem = str(Path(name).with_suffix(""))
             if stem in stems:
-                raise DataError(f"{stems[stem]} and {file} would both be called {stem}: give one at a time")
+                raise DataError(f"{stems[stem]} and {file} have the same name {stem}: process one at a time")
             found[name] = stems[stem] = file
     return found
 
@@ -59,7 +58,7 @@ def is_video(path: Path) -> bool:
 
 
 def video_frames(path: Path, stride: int = 1) -> Iterator[tuple[int, np.ndarray]]:
-    """Every `stride`-th frame of a video, (H, W, 3) uint8 RGB, with its number; the first has the number 0.
+    """Every `stride`-th frame of a video, (H, W, 3) uint8 RGB, with its number from 0.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -83,7 +82,7 @@ def video_frames(path: Path, stride: int = 1) -> Iterator[tuple[int, np.ndarray]
 
 
 def count_frames(path: Path, stride: int = 1) -> int:
-    """How many frames :func:`video_frames` will give, by the video's header; 0: it does not say."""
+    """The number of frames of :func:`video_frames` according to the header of the video; 0: unknown."""
     check_regular(path, "video")
     video = cv2.VideoCapture(str(path))
     frames = video.get(cv2.CAP_PROP_FRAME_COUNT)

@@ -1,4 +1,4 @@
-"""Detections as a data set that any detector can be trained on: a folder in VOC's layout, and COCO's JSON."""
+"""Writer of detections as a data set to train any detector on: VOC's layout and COCO's JSON."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,8 +13,8 @@ from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation
 from detector.structures import Detections
 from detector.utils.files import inside, write_image
 
-# What a line of a split file, or a path inside the folder, cannot hold: white space at an end, control
-# characters and other line ends, a slash at the start, "..", backslashes.
+# What a line of a split file or a relative path cannot contain: white space at either end, control characters
+# and line breaks, a leading slash, "..", backslashes.
 _UNSAFE = re.compile(r"^\s|\s$|[\x00-\x1f\x7f-\x9f\u2028\u2029]|^/|(?<![^/])\.\.(?![^/])|\\")
 
 
@@ -30,22 +30,21 @@ def write_pseudo_set(
 ) -> None:
     """Write the new folder `root`, which appears when it is complete.
 
-    JPEGImages holds links to the images. Those that a reader of this layout would not find, or would not turn
-    as their EXIF orientation says although the boxes are of the turned image, are copied instead, as PNG
-    files of the pixels that the detector saw. Annotations are XML files with inclusive, 1-based boxes, which
-    :class:`VOCDataset` reads back unchanged; SPLIT.json has the same in COCO's form: boxes x, y, width and
-    height, and category ids from 1 in the order of the classes. An id that cannot be a file name has the
-    bytes of the unsafe characters as %XX.
+    JPEGImages contains links to the images. An image is copied instead, as PNG of the pixels that the
+    detector saw, if it has another suffix, which readers of this layout would not find, or if its EXIF
+    orientation was applied, which they ignore. Annotations are XML files with inclusive, 1-based boxes, which
+    :class:`VOCDataset` reads back unchanged. SPLIT.json has the same boxes in COCO's format, with category
+    ids from 1 in the order of the classes. Unsafe characters of an id become %XX, by their bytes.
 
     Args:
         images: file and size (height, width) of each image.
-        detections: the boxes of each.
-        read: (index) to the image as the detector saw it, (3, H, W) uint8 RGB, for the copies.
-        apply_orientation: whether the detector saw images turned as their EXIF orientation says.
+        detections: of each image.
+        read: maps an index to the image as the detector saw it, (3, H, W) uint8 RGB.
+        apply_orientation: whether the detector saw images rotated by their EXIF orientation.
 
     Raises:
-        FileExistsError: there is such a folder already.
-        ValueError: the two differ in length.
+        FileExistsError: the folder exists.
+        ValueError: `images` and `detections` differ in length.
     """
     coco = COCOWriter(class_names)
     with new_voc_folder(root) as folder:

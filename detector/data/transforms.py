@@ -1,7 +1,7 @@
-"""Transforms of an image and its boxes: resized, flipped.
+"""Resizing and flipping of an image with its boxes.
 
-The transforms are callables on `Sample`. What is random draws from the generator that the caller gives, so a
-sample is a function of its seed and not of the process that makes it.
+Random numbers come from the generator that the caller passes, so that a sample depends on its seed, not on
+the process that makes it.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from detector.utils.errors import DataError
 
 
 def resized_size(height: int, width: int, size: int, side: str, max_size: int) -> tuple[int, int]:
-    """(height, width) once the shortest or longest side is `size`; smaller where one would pass `max_size`.
+    """(height, width) with the shortest or longest side `size`; smaller if a side would exceed `max_size`.
 
     Raises:
         ValueError: `side` is neither "shortest" nor "longest".
@@ -29,13 +29,13 @@ def resized_size(height: int, width: int, size: int, side: str, max_size: int) -
 def resize(sample: Sample, size: int, side: str, max_size: int) -> Sample:
     """The sample with its image (3, H, W) resized by :func:`resized_size`, bilinear with antialiasing.
 
-    Boxes are scaled by the exact ratios of the whole-pixel sizes, which differ a little between the two axes.
+    Boxes are scaled by the exact ratios of the rounded sizes, which differ slightly between the axes.
     """
     height, width = sample.image.shape[1:]
     new_height, new_width = resized_size(height, width, size, side, max_size)
     if (new_height, new_width) == (height, width):
         return replace(sample, pixel=(1.0, 1.0))
-    # uint8 in, uint8 out: five times as quick as float32, and as exact as the images of Pillow.
+    # uint8 is five times as fast as float32 and as exact as Pillow.
     image = F.interpolate(sample.image[None], (new_height, new_width), mode="bilinear", antialias=True)[0]
     pixel = (new_width / width, new_height / height)
     proposals = scale_boxes(sample.proposals, *pixel)
@@ -51,16 +51,16 @@ def flip(sample: Sample) -> Sample:
 
 @dataclass(frozen=True)
 class TrainTransform:
-    """A random one of `sizes`, flipped every second time on average."""
+    """Resize to a random one of `sizes` and flip with probability 0.5."""
 
     sizes: tuple[int, ...]  # pixels
-    side: str  # which side the sizes speak of: "shortest" or "longest"
+    side: str  # the side that `sizes` refer to: "shortest" or "longest"
     max_size: int  # cap on the longer side, pixels
     flip: bool
     inclusive_rois: bool = False  # whether RoI pooling gets inclusive corners
 
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
-        # Both are drawn whatever the settings, so that one setting does not change the draws of the other.
+        # Both are always drawn, so that one setting does not change the random numbers of the other.
         size = self.draw_size(generator)
         flipped = float(torch.rand((), generator=generator)) < 0.5
         sample = resize(sample, size, self.side, self.max_size)
@@ -69,20 +69,20 @@ class TrainTransform:
         return sample if self.inclusive_rois else replace(sample, pixel=None)
 
     def draw_size(self, generator: torch.Generator) -> int:
-        """One of `sizes`: the first that is drawn."""
+        """A random one of `sizes`, from the first random number."""
         return self.sizes[int(torch.randint(len(self.sizes), (), generator=generator))]
 
 
 @dataclass(frozen=True)
 class TestTransform:
-    """One test pass: one size, flipped or not."""
+    """A test pass: one size, flipped or not."""
 
     __test__ = False  # not a test case, whatever pytest makes of the name
 
     size: int
     side: str
     max_size: int
-    flip: bool  # whether this pass sees the flipped image
+    flip: bool  # whether to flip the image
     inclusive_rois: bool = False  # whether RoI pooling gets inclusive corners
 
     def __call__(self, sample: Sample) -> Sample:
@@ -90,10 +90,10 @@ class TestTransform:
 
     @property
     def size_options(self) -> tuple[int, str, int]:
-        """What :func:`resize` is called with: passes that share it can share the resized image."""
+        """Arguments of :func:`resize`; passes with equal arguments can share the resized image."""
         return self.size, self.side, self.max_size
 
     def finish(self, resized: Sample) -> Sample:
-        """The pass from a sample of its size."""
+        """Finish the pass from a resized sample."""
         sample = flip(resized) if self.flip else resized
         return sample if self.inclusive_rois else replace(sample, pixel=None)

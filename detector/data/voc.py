@@ -1,12 +1,12 @@
 """Reader of folders in the PASCAL VOC layout.
 
-    ROOT/ImageSets/Main/SPLIT.txt    one image id a line
+    ROOT/ImageSets/Main/SPLIT.txt    one image id per line
     ROOT/JPEGImages/ID.jpg           or .jpeg, .png
     ROOT/Annotations/ID.xml          objects: class name, box, difficult flag
 
-All annotations are read and checked when the data set is made, so that a bad file stops a run at its start
-and not hours later. Pixels are read on demand. Of an XML file only its objects count: sizes are those of the
-images, and an image is found by its id, whatever <size> and <filename> say.
+All annotations are read and checked when the data set is built, so that an invalid file stops a run at its
+start. Pixels are read on demand. Of an XML file only the objects are used: sizes are those of the images, and
+images are found by id, not by <filename>.
 """
 
 import sys
@@ -25,27 +25,27 @@ from detector.utils.files import check_printable, read_text, reading, relative_n
 
 Row = tuple[float, float, float, float, str, bool]  # xmin, ymin, xmax, ymax as in the file; class; difficult
 
-# The file's inclusive 1-based (xmin, ymin, xmax, ymax) less this is half-open.
+# Subtracted from the file's inclusive 1-based (xmin, ymin, xmax, ymax), gives half-open boxes.
 _TO_HALF_OPEN = np.array([1.0, 1.0, 0.0, 0.0])
 
 
 class VOCDataset(AnnotatedImages):
-    """The images of one split, their image-level labels and, for evaluation, their true boxes.
+    """The images of one split, their image-level labels and, for evaluation, their ground-truth boxes.
 
-    Boxes leave as half-open xyxy: the file's inclusive 1-based (xmin, ymin, xmax, ymax) becomes
-    (xmin - 1, ymin - 1, xmax, ymax). What becomes of odd boxes, :class:`AnnotatedImages` says.
+    Boxes are half-open xyxy: the file's inclusive 1-based (xmin, ymin, xmax, ymax) becomes
+    (xmin - 1, ymin - 1, xmax, ymax). See :class:`AnnotatedImages` for invalid boxes.
 
     Args:
-        root: folder that holds JPEGImages, Annotations and ImageSets.
+        root: folder of JPEGImages, Annotations and ImageSets.
         split: name of a list in ImageSets/Main, without ".txt".
-        class_names: the C foreground classes; their order is the order of the labels. None given: those of
-            the objects of this split, in the order of the alphabet.
+        class_names: the C foreground classes in the order of the labels. Default: the classes of the objects
+            of this split, in alphabetical order.
         difficult_labels: whether a difficult object gives its image the label of its class.
 
     Raises:
         FileNotFoundError: the folder, the split, an image or an annotation is missing.
-        DataError: an empty split, an image id that is repeated or leads out of the folder, an unreadable
-            image, a bad annotation. Each error names the file.
+        DataError: the split is empty, repeats an image id or has one that leads out of the folder; an image
+            is unreadable; an annotation is invalid. Names the file.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class VOCDataset(AnnotatedImages):
 
 
 def _list_classes(files: Sequence[list[Row]], root: Path, split: str) -> tuple[str, ...]:
-    """The class names of all objects, in the order of the alphabet."""
+    """The class names of all objects, in alphabetical order."""
     names = {name for rows in files for *_, name, _ in rows}
     if not names:
         raise DataError(f"no annotation of the split {split} of {root} has an object: there are no classes")
@@ -123,7 +123,7 @@ def _read_split(root: Path, split: str) -> tuple[str, ...]:
     with reading(path, "split file"):
         image_ids = tuple(relative_name(line) for line in lines if line)
     if not image_ids:
-        raise DataError(f"split file {path} is empty, expected one image id a line")
+        raise DataError(f"split file {path} is empty, expected one image id per line")
     image_id, count = Counter(image_ids).most_common(1)[0]
     if count > 1:
         raise DataError(f"split file {path} lists image {image_id} {count} times, expected each image once")
@@ -155,7 +155,7 @@ def _parse(path: Path) -> ElementTree.Element:
             root = ElementTree.parse(path).getroot()
         except ElementTree.ParseError as error:
             raise DataError(f"annotation {path} is not valid XML: {error}") from None
-    if root.tag != "annotation":  # else any XML would pass for an image without objects
+    if root.tag != "annotation":  # otherwise any XML would be an image without objects
         raise DataError(f"annotation {path} has the root <{root.tag}>, expected <annotation>")
     return root
 
@@ -168,7 +168,7 @@ def _read_class(element: ElementTree.Element, path: Path) -> str:
         check_printable(name)
     except DataError as error:
         raise DataError(f"annotation {path} has an object whose class name {error}") from None
-    return sys.intern(name)  # a large set has millions of objects and few names
+    return sys.intern(name)  # saves memory: millions of objects, few names
 
 
 def _read_corners(element: ElementTree.Element, path: Path) -> tuple[float, float, float, float]:
@@ -181,7 +181,7 @@ def _read_corners(element: ElementTree.Element, path: Path) -> tuple[float, floa
 
 
 def _read_number(element: ElementTree.Element, tag: str, path: Path, default: str | None = None) -> float:
-    """The number in a child element; `default` where that is missing or empty, as many tools leave it."""
+    """The number in a child element; `default` if it is missing or empty, as some tools write it."""
     text = (element.findtext(tag) or "").strip() or default
     try:
         return float(text or "")  # some boxes of VOC 2011 and later are fractional

@@ -25,13 +25,13 @@ class VOCObject:
 
 @contextmanager
 def new_voc_folder(root: str | Path) -> Iterator[Path]:
-    """A folder with JPEGImages, Annotations and ImageSets/Main to fill; renamed to `root` after the block.
+    """A new folder with JPEGImages, Annotations and ImageSets/Main, renamed to `root` after the block.
 
-    The block fills ROOT.partial, which is removed if the block fails. One that a killed process left is
-    replaced.
+    The block writes into ROOT.partial, which is removed if the block fails, and replaced if a killed process
+    left one.
 
     Raises:
-        FileExistsError: `root` exists already.
+        FileExistsError: `root` exists.
         UserError: another process is writing the same folder.
     """
     root = Path(root)
@@ -52,7 +52,7 @@ def new_voc_folder(root: str | Path) -> Iterator[Path]:
 
 
 def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:
-    """ImageSets/Main/SPLIT.txt: an image id a line."""
+    """Write ImageSets/Main/SPLIT.txt with one image id per line."""
     text = "".join(f"{image_id}\n" for image_id in image_ids)
     write_new(inside(root / "ImageSets" / "Main", f"{split}.txt"), text.encode())
 
@@ -60,7 +60,7 @@ def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:
 def write_annotation(
     root: Path, image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], *, folder: str
 ) -> None:
-    """Write Annotations/ID.xml of an RGB image, ID being its name without suffix.
+    """Write Annotations/ID.xml of an RGB image, where ID is its name without suffix.
 
     See :func:`annotation_tree` for the arguments.
 
@@ -83,12 +83,12 @@ def encode_annotation(tree: ElementTree.ElementTree) -> bytes:
 def annotation_tree(
     image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], *, folder: str
 ) -> ElementTree.ElementTree:
-    """The annotation of an RGB image; its boxes become inclusive and 1-based.
+    """The annotation of an RGB image with inclusive, 1-based boxes.
 
     Args:
         image_name: its file in JPEGImages.
         size: (height, width) in pixels.
-        folder: the data set's name, which the file states.
+        folder: name of the data set.
     """
     annotation = ElementTree.Element("annotation")
     _add(annotation, "folder", folder)
@@ -104,14 +104,14 @@ def annotation_tree(
         _add(node, "difficult", int(thing.difficult))
         box = _add(node, "bndbox")
         x1, y1, x2, y2 = thing.box
-        for name, value in (("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", x2), ("ymax", y2)):
-            _add(box, name, f"{value:.10g}")
+        for side, corner in (("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", x2), ("ymax", y2)):
+            _add(box, side, f"{corner:.10g}")
     ElementTree.indent(annotation)
     return ElementTree.ElementTree(annotation)
 
 
 def detected_objects(detections: Detections) -> list[VOCObject]:
-    """Detections as objects of whole pixels, since some readers take no fractions; at least one a side."""
+    """Detections as objects with boxes of whole pixels, at least 1 x 1: some readers take no fractions."""
     objects = []
     for box, name in zip(detections.boxes.tolist(), detections.names, strict=True):
         x1, y1, x2, y2 = map(round, box)

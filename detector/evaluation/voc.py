@@ -131,7 +131,9 @@ def corloc(
         return hit / shown  # 0 / 0 is nan: no image shows the class
 
 
-def image_ap(scores: Sequence[Tensor], labels: Sequence[Tensor]) -> np.ndarray:
+def image_ap(
+    scores: Sequence[Tensor], labels: Sequence[Tensor], unknown: Sequence[Tensor] | None = None
+) -> np.ndarray:
     """Average precision (C,) of image classification, float64 in [0, 1]; nan for a class in no image.
 
     The mean, over the images that show the class, of the precision at their rank. Images with equal scores
@@ -139,6 +141,7 @@ def image_ap(scores: Sequence[Tensor], labels: Sequence[Tensor]) -> np.ndarray:
 
     Args:
         scores, labels: (C,) for each of N images, labels 0/1, in the same order.
+        unknown: (C,) bool for each image, classes for which the image does not count; None: all count.
 
     Raises:
         ValueError: the number of images differs.
@@ -147,7 +150,10 @@ def image_ap(scores: Sequence[Tensor], labels: Sequence[Tensor]) -> np.ndarray:
         raise ValueError(f"{len(scores)} images have scores and {len(labels)} labels, expected one of each")
     ranking = np.argsort(-torch.stack(list(scores)).double().numpy(), axis=0, kind="stable")  # (N, C)
     right = np.take_along_axis(torch.stack(list(labels)).double().numpy(), ranking, axis=0)  # (N, C) 0/1
-    precision = np.cumsum(right, axis=0) / np.arange(1, len(right) + 1)[:, None]  # (N, C)
+    counted = np.ones_like(right)
+    if unknown is not None:
+        counted -= np.take_along_axis(torch.stack(list(unknown)).double().numpy(), ranking, axis=0)
+    precision = np.cumsum(right, axis=0) / np.maximum(np.cumsum(counted, axis=0), 1)  # (N, C)
     with np.errstate(invalid="ignore"):
         return (precision * right).sum(axis=0) / right.sum(axis=0)  # 0 / 0 is nan
 

@@ -20,6 +20,9 @@ def differentiable(
 ) -> Op:
     """Register a gradient formula for an op, and return a function that calls the op.
 
+    The function works in eager mode, in the transforms of torch.func (grad, vjp, jacrev and vmap, nested in
+    any way), in torch.compile and in torch.export.
+
     Args:
         op: an op of detector._C. The returned function takes positional arguments only.
         backward: as in torch.library.register_autograd. It must call other ops through the functions that
@@ -28,27 +31,86 @@ def differentiable(
     """
     overload = op.default  # type: ignore[attr-defined]
     torch.library.register_autograd(overload, backward, setup_context=setup_context)
+    save = setup_context or _save_nothing
 
-    def forward(ctx, *arguments):
-        output = _call_below_autograd(overload, *arguments)
-        if setup_context is not None:
-            setup_context(ctx, arguments, output)
+    def forward(*arguments):
+        return call_below_autograd(overload, *arguments)
+
+    def forward_and_save(ctx, *arguments):
+        output = forward(*arguments)
+        save(ctx, arguments, output)
         return output
 
-    formulas = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    def backward_of_wanted(ctx, *grads):
+        needs = ctx.needs_input_grad
+        ctx.needs_input_grad = _wanted_gradients(ctx)
+        try:
+            return backward(ctx, *grads)
+        finally:
+            ctx.needs_input_grad = needs  # a retained graph may be asked for other gradients
+
+    def vmap(info, in_dims, *arguments):
+        return _call_for_each(call, info.batch_size, in_dims, arguments)
+
     name = overload.name()
-    grad_fn_name = name.replace("::", "_")
-    function = type(grad_fn_name, (torch.autograd.Function,), formulas)
+    # torch.func needs a Function in the newer form, whose forward takes no context. Applying it takes longer.
+    eager = _function(name, forward=forward_and_save, backward=backward_of_wanted)
+    transformed = _function(name, forward=forward, setup_context=save, backward=backward, vmap=vmap)
 
     def call(*arguments):
         refuse_tangents(name, *arguments)
-        if _needs_dispatcher():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._is_any_autocast_enabled():
             return overload(*arguments)
+        if torch._C._are_functorch_transforms_active():
+            return transformed.apply(*arguments)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
-            return function.apply(*arguments)
-        return _call_below_autograd(overload, *arguments)
+            return eager.apply(*arguments)
+        return forward(*arguments)
 
     return call  # type: ignore[return-value]
+
+
+def _function(name: str, **methods: Callable[..., Any]) -> type[torch.autograd.Function]:
+    statics = {key: staticmethod(method) for key, method in methods.items()}
+    return type(name.replace("::", "_"), (torch.autograd.Function,), statics)
+
+
+def _wanted_gradients(ctx) -> tuple[bool, ...]:
+    """Which inputs of a Function get a gradient in this backward pass.
+
+    ctx.needs_input_grad tells which require one. torch.autograd.grad may ask for fewer: for that of an input
+    of a convolution, say, and not for that of its weight.
+    """
+    nodes = [node for node, _ in ctx.next_functions if node is not None]
+    if len(nodes) == 1 or torch.compiler.is_compiling():
+        return ctx.needs_input_grad
+    wanted = iter([_will_be_executed(node) for node in nodes])
+    return tuple(needs and next(wanted) for needs in ctx.needs_input_grad)
+
+
+def _will_be_executed(node: Any) -> bool:
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # a leaf that torch.autograd.grad has asked for
+        return True
+
+
+def _save_nothing(ctx, inputs: tuple, output: Any) -> None: ...
+
+
+def _call_for_each(call: Callable[..., Any], size: int, in_dims: tuple, arguments: tuple) -> tuple:
+    """The vmap rule of every op: one call for each of `size` examples. Returns the outputs and their dims."""
+
+    def example(i: int) -> list:
+        return [
+            argument.select(dim, i) if isinstance(argument, torch.Tensor) and dim is not None else argument
+            for argument, dim in zip(arguments, in_dims, strict=True)
+        ]
+
+    outputs = [call(*example(i)) for i in range(size)]
+    if isinstance(outputs[0], torch.Tensor):
+        return torch.stack(outputs), 0
+    return tuple(torch.stack(parts) for parts in zip(*outputs, strict=True)), (0,) * len(outputs[0])
 
 
 def refuse_tangents(name: str, *arguments: Any) -> None:
@@ -62,17 +124,7 @@ def refuse_tangents(name: str, *arguments: Any) -> None:
         raise NotImplementedError(f"{name} has no forward-mode derivative; differentiate it in reverse mode")
 
 
-def _call_below_autograd(op: Callable[..., Any], *arguments: Any) -> Any:
+def call_below_autograd(op: Callable[..., Any], *arguments: Any) -> Any:
     """Call an op without autograd's bookkeeping, for calls that need no gradient."""
     with torch._C._AutoDispatchBelowAutograd():
         return op(*arguments)
-
-
-def _needs_dispatcher() -> bool:
-    """Whether a compiler, a tracer, a functorch transform or autocast must see the op."""
-    return (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._is_any_autocast_enabled()
-    )

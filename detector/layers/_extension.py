@@ -43,18 +43,23 @@ def recipe() -> Recipe:
     """
     cuda_home, note = _find_cuda()
     sources = [*sorted(CSRC.glob("*.cpp")), *sorted((CSRC / "cpu").rglob("*.cpp"))]
+    compress = []
     if cuda_home:
         sources += sorted((CSRC / "cuda").rglob("*.cu"))
+        version = tuple(int(number) for number in _nvcc_version(Path(cuda_home)).split("."))
+        # Compressed by zstd: a third of the size. The driver decompresses a kernel when it is first loaded.
+        compress = ["--compress-mode=size"] if version >= (12, 8) else []
         if not torch.cuda.is_available():
-            # Ampere, Hopper, and PTX for later GPUs. If a GPU is present, torch builds for that one.
-            os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+            # Every GPU since Turing, and PTX for later ones. If a GPU is present, torch builds for that one.
+            known = "7.5;8.0;8.6;9.0;10.0;12.0+PTX" if version >= (12, 8) else "7.5;8.0;8.6;9.0+PTX"
+            os.environ.setdefault("TORCH_CUDA_ARCH_LIST", known)
             note += f" for {os.environ['TORCH_CUDA_ARCH_LIST']}"
     flags = ["-O3", "-std=c++20", STABLE_ABI]
     # Error messages name the source file: without the folders of the machine that built the extension.
     torch_headers = Path(torch.__file__).parent / "include"
     paths = [f"-ffile-prefix-map={CSRC}/=", f"-ffile-prefix-map={torch_headers}/="]
     cxx_flags = [*flags, *paths, "-g0"]  # Python's own flags contain -g, a third of the compile time
-    nvcc_flags = [*flags, "-DUSE_CUDA", *(f"-Xcompiler={path}" for path in paths)]
+    nvcc_flags = [*flags, "-DUSE_CUDA", *compress, *(f"-Xcompiler={path}" for path in paths)]
     return Recipe([str(s) for s in sources], str(CSRC), cxx_flags, nvcc_flags, cuda_home, note)
 
 

@@ -1,4 +1,4 @@
-"""Depthwise convolution. Kernels: csrc/cpu/depthwise_conv2d.cpp, csrc/cuda/depthwise_conv2d.cu."""
+"""Depthwise convolution. Kernels: csrc/cpu/depthwise_conv2d, csrc/cuda/depthwise_conv2d."""
 
 import math
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
+from detector.layers._layout import is_channels_last, memory_format
 from detector.layers._sizes import Size, as_pair
 
 _C = load_extension()
@@ -33,9 +34,9 @@ def depthwise_conv2d(
 
     `input`, `weight` and `bias` receive gradients of any order. Outputs and gradients are bitwise
     reproducible. On a GPU the call does not synchronize with the host and can be captured in a CUDA graph.
-    Half precision computes in float32, and so does every dtype under autocast; the output has the dtype of
-    `input`. A NaN or infinity affects only the outputs whose window contains it. On a GPU it may turn the
-    whole weight gradient of its channel into NaN.
+    Half precision computes in float32. Under autocast every tensor that is not float64 is cast to autocast's
+    dtype, which is then the output's, as in torch's convolutions. A NaN or infinity affects only the outputs
+    whose window contains it. On a GPU it may turn the whole weight gradient of its channel into NaN.
 
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. A channels-last input
@@ -59,8 +60,15 @@ def depthwise_conv2d(
         as_pair("depthwise_conv2d", "padding", padding),
         as_pair("depthwise_conv2d", "dilation", dilation),
     )
-    output = _forward(input, weight, bias, *sizes)
-    return output.to(input.dtype)  # under autocast the op computes in float32
+    device = input.device.type
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device):  # the first is the cheaper
+        input, weight = (_as_autocast(tensor, device) for tensor in (input, weight))
+        bias = None if bias is None else _as_autocast(bias, device)
+    return _forward(input, weight, bias, *sizes)
+
+
+def _as_autocast(tensor: Tensor, device: str) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(device))
 
 
 class DepthwiseConv2d(nn.Module):
@@ -116,7 +124,10 @@ def _setup_forward(ctx, inputs: tuple, output: Tensor) -> None:
 def _backward_forward(ctx, grad: Tensor) -> tuple:
     input, weight = ctx.saved_tensors
     wants_input, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-    grad = grad.contiguous(memory_format=_memory_format(input))  # grad_input follows this format
+    if is_channels_last(input):  # grad_input has the format of grad; vmap does not know memory_format
+        grad = grad.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    else:
+        grad = grad.contiguous()
     return (
         _grad_input_like(input, grad, weight, ctx.sizes) if wants_input else None,
         _grad_weight(input, grad, weight.shape[2:], *ctx.sizes) if wants_weight else None,
@@ -162,14 +173,8 @@ def _grad_input_like(input: Tensor, grad: Tensor, weight: Tensor, sizes: list) -
 # ---- shapes ----
 
 
-def _memory_format(tensor: Tensor) -> torch.memory_format:
-    """The memory format in which the kernels compute and return, given their first argument."""
-    channels_last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
-    return torch.channels_last if channels_last else torch.contiguous_format
-
-
 def _empty_with_format_of(tensor: Tensor, shape: tuple) -> Tensor:
-    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, memory_format=_memory_format(tensor))
+    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, memory_format=memory_format(tensor))
 
 
 @register_fake("depthwise_conv2d_forward")
@@ -194,6 +199,3 @@ def _fake_grad_weight(input, grad, kernel, stride, padding, dilation):
 _forward = differentiable(_C.depthwise_conv2d_forward, _backward_forward, _setup_forward)
 _grad_input = differentiable(_C.depthwise_conv2d_grad_input, _backward_grad_input, _setup_grad_input)
 _grad_weight = differentiable(_C.depthwise_conv2d_grad_weight, _backward_grad_weight, _setup_grad_weight)
-for _name in ("forward", "grad_input", "grad_weight"):
-    for _device_type in ("cpu", "cuda"):
-        torch.library.register_autocast(f"detector::depthwise_conv2d_{_name}", _device_type, torch.float32)

@@ -1,4 +1,4 @@
-"""Non-maximum suppression. Kernels: csrc/cpu/nms.cpp, csrc/cuda/nms.cu."""
+"""Non-maximum suppression. Kernels: csrc/cpu/nms.cpp, csrc/cuda/nms."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Pseudo labels of proposals. Kernels: csrc/cpu/proposal_clusters.cpp, csrc/cuda/proposal_clusters.cu."""
+"""Pseudo labels of proposals. Kernels: csrc/cpu/proposal_clusters, csrc/cuda/proposal_clusters."""
 
 from typing import Literal, NamedTuple
 

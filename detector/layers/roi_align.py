@@ -1,4 +1,4 @@
-"""RoI align. Kernels: csrc/cpu/roi_align.cpp, csrc/cuda/roi_align.cu."""
+"""RoI align. Kernels: csrc/cpu/roi_align.cpp, csrc/cuda/roi_align."""
 
 import torch
 from torch import Tensor, nn
@@ -6,8 +6,9 @@ from torch import Tensor, nn
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
+from detector.layers._layout import is_channels_last
 from detector.layers._sizes import Size, as_pair
-from detector.layers.roi_boxes import Boxes, as_rois, is_channels_last, new_features, new_pooled, to_nchw
+from detector.layers.roi_boxes import Boxes, as_rois, new_features, new_pooled, to_nchw
 
 _C = load_extension()
 torch.fx.wrap("roi_align")  # torch.fx.symbolic_trace records the call instead of what it does

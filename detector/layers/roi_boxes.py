@@ -42,15 +42,6 @@ def _concatenate(boxes: list[Tensor], input: Tensor) -> Tensor:
     return torch.cat([torch.cat(images), torch.cat(wide)], dim=1)
 
 
-def is_channels_last(input: Tensor) -> bool:
-    """Whether the input is channels_last, in which case the pooled values are (R, PH, PW, C) in memory."""
-    return (
-        input.dim() == 4
-        and input.is_contiguous(memory_format=torch.channels_last)
-        and not input.is_contiguous()
-    )
-
-
 def new_pooled(input: Tensor, boxes: Tensor, height: int, width: int, channels_last: bool) -> Tensor:
     """An empty output of a forward op: (R, C, PH, PW), or (R, PH, PW, C) with `channels_last`."""
     number, channels = boxes.shape[0], input.shape[1]

@@ -1,4 +1,4 @@
-"""RoI pooling. Kernels: csrc/cpu/roi_pool.cpp, csrc/cuda/roi_pool.cu."""
+"""RoI pooling. Kernels: csrc/cpu/roi_pool.cpp, csrc/cuda/roi_pool."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._sizes import Size, as_pair
-from detector.layers.roi_boxes import Boxes, as_rois, is_channels_last, new_features, new_pooled, to_nchw
+from detector.layers.roi_boxes import Boxes, as_rois, new_features, new_pooled
 
 _C = load_extension()
 torch.fx.wrap("roi_pool")  # torch.fx.symbolic_trace records the call instead of what it does
@@ -35,8 +35,8 @@ def roi_pool(
     in a CUDA graph.
 
     Args:
-        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. A
-            channels_last input is not copied and gives a channels_last result.
+        input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. The result and the
+            gradient are contiguous, for a channels_last input too.
         boxes (Tensor[R, 5] or list of Tensor[L, 4]): (image, x1, y1, x2, y2), or (x1, y1, x2, y2) as one
             tensor per image; any floating dtype. Half precision features may have float32 boxes.
         output_size (int or (int, int)): PH and PW.
@@ -52,12 +52,12 @@ def roi_pool(
     """
     rois = as_rois(boxes, input)
     height, width = as_pair("roi_pool", "output_size", output_size)
-    options = (height, width, spatial_scale, is_channels_last(input))
+    options = (height, width, spatial_scale)
     if torch.jit.is_scripting():
         pooled, _ = _C.roi_pool_forward(input, rois, *options)
     else:
         pooled, _ = _forward(input, rois, *options)
-    return to_nchw(pooled, options[-1])  # (R, C, PH, PW)
+    return pooled  # (R, C, PH, PW)
 
 
 class RoIPool(nn.Module):
@@ -76,7 +76,7 @@ class RoIPool(nn.Module):
 
 
 def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
-    input, boxes, _, _, *ctx.options = inputs  # spatial_scale, channels_last
+    input, boxes, _, _, ctx.spatial_scale = inputs
     _, argmax = output
     ctx.mark_non_differentiable(argmax)
     ctx.set_materialize_grads(False)  # avoids allocating a gradient of zeros for argmax
@@ -87,43 +87,38 @@ def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
 
 def _backward(ctx, grad: Tensor | None, _grad_argmax: None) -> tuple[Tensor | None, ...]:
     if grad is None or not ctx.needs_input_grad[0]:
-        return (None,) * 6
-    grad_input = _grad_input(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
-    return to_nchw(grad_input, ctx.options[-1]), *(None,) * 5
+        return (None,) * 5
+    return _grad_input(grad, *ctx.saved_tensors, *ctx.sizes, ctx.spatial_scale), *(None,) * 4
 
 
 def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
-    _, argmax, boxes, *_, ctx.channels_last = inputs
+    _, argmax, boxes, *_ = inputs
     ctx.save_for_backward(argmax, boxes)
 
 
 def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The backward op is linear; its transpose gathers the values at the maxima."""
     if not ctx.needs_input_grad[0]:
-        return (None,) * 8
+        return (None,) * 7
     argmax, boxes = ctx.saved_tensors
-    channel = torch.arange(argmax.shape[-1 if ctx.channels_last else 1], device=argmax.device)
-    if ctx.channels_last:
-        cells = grad.flatten(1, 2)  # (N, H W, C)
-    else:
-        cells = grad.flatten(2).mT
-        channel = channel[:, None, None]
+    channel = torch.arange(argmax.shape[1], device=argmax.device)[:, None, None]
+    cells = grad.flatten(2).mT  # (N, H W, C)
     # Bins without a maximum, for example of invalid boxes, which a GPU accepts, have argmax -1.
     found = argmax >= 0
     image = torch.where(found, boxes[:, 0, None, None, None].long(), 0)
     values = cells[image, argmax.clamp(min=0).long(), channel]
-    return values.where(found, 0), *(None,) * 7
+    return values.where(found, 0), *(None,) * 6
 
 
 @register_fake("roi_pool_forward")
-def _fake_forward(input, boxes, pooled_height, pooled_width, spatial_scale, channels_last):
-    pooled = new_pooled(input, boxes, pooled_height, pooled_width, channels_last)
+def _fake_forward(input, boxes, pooled_height, pooled_width, spatial_scale):
+    pooled = new_pooled(input, boxes, pooled_height, pooled_width, channels_last=False)
     return pooled, torch.empty_like(pooled, dtype=torch.int32)
 
 
 @register_fake("roi_pool_backward")
-def _fake_backward(grad, argmax, boxes, images, height, width, spatial_scale, channels_last):
-    return new_features(grad, images, height, width, channels_last)
+def _fake_backward(grad, argmax, boxes, images, height, width, spatial_scale):
+    return new_features(grad, images, height, width, channels_last=False)
 
 
 # No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.

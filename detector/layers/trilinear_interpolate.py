@@ -1,4 +1,4 @@
-"""Trilinear interpolation. Kernels: trilinear_interpolate.cpp in csrc/cpu, .cu in csrc/cuda."""
+"""Trilinear interpolation. Kernels: csrc/cpu/trilinear_interpolate.cpp, csrc/cuda/trilinear_interpolate."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Bilinear resizing. Kernels: csrc/cpu/upsample_bilinear2d.cpp, csrc/cuda/upsample_bilinear2d.cu."""
+"""Bilinear resizing. Kernels: csrc/cpu/upsample_bilinear2d.cpp, csrc/cuda/upsample_bilinear2d."""
 
 import math
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
+from detector.layers._layout import memory_format
 from detector.layers._sizes import Size, as_pair
 
 _C = load_extension()
@@ -146,9 +147,8 @@ def _second_backward(ctx, grad_grad: Tensor) -> tuple[Tensor | None, ...]:
 @register_fake("upsample_bilinear2d_forward")
 @register_fake("upsample_bilinear2d_backward")
 def _fake(tensor, height, width, mode, scale_height, scale_width):
-    channels_last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
-    memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    return tensor.new_empty((*tensor.shape[:2], height, width)).contiguous(memory_format=memory_format)
+    shape = (*tensor.shape[:2], height, width)
+    return tensor.new_empty(shape).contiguous(memory_format=memory_format(tensor))
 
 
 # No autocast rule: the kernels already compute half precision in float32.

@@ -1,4 +1,4 @@
-"""From a feature map and boxes to one feature vector a proposal."""
+"""From a feature map and boxes to one feature vector per proposal."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -8,23 +8,21 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from detector.layers import RoIAlign, RoIPool
-from detector.modeling.context import enlarge_rois, ring
 
 
 class BoxFeatures(nn.Module):
     """RoI pooling and fully connected layers: (B, D, H, W) and rois (sum R, 5) to (sum R, widths[-1]).
 
     Args:
-        output_size: cells of the pooled grid, a side.
+        output_size: side of the pooled grid, in cells.
         widths: units of the fully connected layers.
-        dropout: share of those units that training silences.
-        drop_cells: share of the grid's cells that training silences, so that the most telling part of an
-            object is at times not to be seen and the rest must be learned as well.
-        chunk: proposals pooled and put through the layers at a time; 0: all. A chunk's features are computed
-            anew for the gradient, so that only one chunk's take memory. The results are the same but for the
-            random numbers that dropout draws.
-        drop_block: (N, D, S, S) to the same, as :class:`ConcreteDropBlock`, which learns what to silence.
-        context: of :meth:`context_features`, its width and height over those of the proposal; 0: none.
+        dropout: of those units.
+        drop_cells: share of the grid's cells that training drops: without the most discriminative part of an
+            object, the rest must be learned, too.
+        drop_block: module that drops cells of (N, D, S, S), such as :class:`ConcreteDropBlock`.
+        context: width and height of the region of :meth:`context_features` relative to the proposal; 0: none.
+        chunk: number of proposals that are pooled at a time; 0: all. Features of a chunk are recomputed in
+            the backward pass, so that memory is needed for only one. The random numbers of dropout differ.
     """
 
     def __init__(
@@ -43,7 +41,7 @@ class BoxFeatures(nn.Module):
     ) -> None:
         super().__init__()
         if pool == "roi_pool":
-            self.pool = RoIPool(output_size, 1 / stride)
+            self.pool: nn.Module = RoIPool(output_size, 1 / stride)
         elif pool == "roi_align":
             self.pool = RoIAlign(output_size, 1 / stride, sampling_ratio=2, aligned=True)
         else:
@@ -59,7 +57,7 @@ class BoxFeatures(nn.Module):
         self.out_features = features
         self.context = context
         if context:
-            self.register_buffer("ring", ring(output_size, context), persistent=False)
+            self.register_buffer("ring", context_ring(output_size, context), persistent=False)
         self.chunk = chunk
 
     def forward(self, features: Tensor, rois: Tensor) -> Tensor:
@@ -68,7 +66,7 @@ class BoxFeatures(nn.Module):
     def context_features(self, features: Tensor, rois: Tensor) -> Tensor | None:
         """Features (sum R, widths[-1]) of the ring around each proposal; None: no context.
 
-        The same layers make them; no cell is silenced.
+        They are computed by the same layers; no cells are dropped.
         """
         if not self.context:
             return None
@@ -77,8 +75,8 @@ class BoxFeatures(nn.Module):
     def _in_chunks(
         self, compute: Callable[[Tensor, Tensor], Tensor], features: Tensor, rois: Tensor
     ) -> Tensor:
-        # Pooling reads a channel at a time, and the layers want pooled values channel by channel, as weights
-        # of ImageNet do: features with the channels last are better turned here than pooled ones later.
+        # Pooling reads one channel at a time, and pretrained weights expect pooled values by channel:
+        # converting channels_last features here is cheaper than converting the pooled ones.
         features = features.contiguous()
         if self.chunk == 0 or len(rois) <= self.chunk:
             return compute(features, rois)
@@ -99,9 +97,9 @@ class BoxFeatures(nn.Module):
 
 
 class DropCells(nn.Module):
-    """Silences cells of the grid (N, D, S, S) in training, all channels of a cell at once; keeps the mean.
+    """Drops cells of the grid (N, D, S, S) in training, with all their channels; keeps the mean.
 
-    DropBlock (arXiv 1810.12890) with blocks of one cell; ConcreteDropBlock learns which cells to take.
+    DropBlock (arXiv 1810.12890) with blocks of one cell; ConcreteDropBlock learns which cells to drop.
     """
 
     def __init__(self, share: float) -> None:
@@ -116,3 +114,27 @@ class DropCells(nn.Module):
 
     def extra_repr(self) -> str:
         return f"share={self.share}"
+
+
+def enlarge_rois(rois: Tensor, scale: float) -> Tensor:
+    """RoIs (R, 5) `scale` times as wide and high around the same centers; they may leave the image."""
+    first, last = rois[:, 1:3], rois[:, 3:]
+    centers, halves = (first + last) / 2, (last - first) * (scale / 2)
+    return torch.cat([rois[:, :1], centers - halves, centers + halves], dim=1)
+
+
+def context_ring(size: int, scale: float) -> Tensor:
+    """Mask (size, size) of an enlarged RoI's grid: 1 where the center of a cell is outside the RoI, else 0.
+
+    Raises:
+        ValueError: all cells are inside.
+    """
+    inside = ((torch.arange(size) + 0.5) * 2 / size - 1).abs() < 1 / scale
+    outside = ~(inside[:, None] & inside)
+    if not outside.any():
+        least = size / (size - 1) if size > 1 else float("inf")
+        raise ValueError(
+            f"context is {scale}, expected at least {least:.3g}: otherwise no cell of a {size} x {size} grid "
+            "lies outside the proposal"
+        )
+    return outside.float()

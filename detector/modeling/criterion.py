@@ -1,6 +1,7 @@
-"""The losses of a weakly supervised detector: the MIL loss of WSDDN, and what is trained beside it."""
+"""The losses of a weakly supervised detector."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -15,7 +16,11 @@ from detector.structures import Batch
 
 
 def mil_loss(
-    mil: Tensor, labels: Tensor, counts: Tensor, reduction: Literal["mean", "sum"] = "mean"
+    mil: Tensor,
+    labels: Tensor,
+    counts: Tensor,
+    reduction: Literal["mean", "sum"] = "mean",
+    unknown: Tensor | None = None,
 ) -> Tensor:
     """Binary cross-entropy of image scores, mean over images (Bilen and Vedaldi, arXiv 1511.02853, eq. 2).
 
@@ -26,25 +31,31 @@ def mil_loss(
         labels (Tensor[B, C]): 1 where the image shows the class, else 0.
         counts (Tensor[B]): proposals per image, int64, on the CPU.
         reduction: over classes: "mean", or "sum" as the paper writes it.
+        unknown (Tensor[B, C]): bool, labels that are unknown and contribute zero loss; None: all are known.
     """
     image_scores = sum_per_image(mil, counts).clamp(1e-6, 1 - 1e-6)  # (B, C)
-    # torch's loss of NaN is an error that names nothing, on a GPU one that ends the process; here it is NaN.
+    # torch raises an unspecific error for NaN, on a GPU one that ends the process. Here, the loss is NaN.
     valid = image_scores.isfinite()
     losses = binary_cross_entropy(image_scores.where(valid, 0.5), labels, reduction="none")  # (B, C)
     losses = losses.where(valid, torch.nan)
+    if unknown is not None:
+        losses = losses.masked_fill(unknown, 0)
     losses = losses.mean(dim=1) if reduction == "mean" else losses.sum(dim=1)
     return (losses * (counts > 0).to(losses.device, non_blocking=True)).mean()
 
 
 class Criterion:
-    """All losses of a batch by name; they are already weighted, so the total is their plain sum.
+    """All losses of a batch by name, already weighted: the total loss is their sum.
 
-    "mil" is always there; "refine_1" to "refine_K" with a refinement, "regress_classes" and "regress_boxes"
-    with the loss of a regression branch or "regress_1" to "regress_K" where each stream regresses boxes,
-    "image" where the model classifies the image as a whole.
+    "mil" always; "refine_1" to "refine_K" with refinement; "regress_classes" and "regress_boxes" with a
+    regression branch, or "regress_1" to "regress_K" if each stream regresses boxes; "image" if the model has
+    an ImageHead.
 
-    Stream k learns pseudo labels made of the scores of stream k - 1, the first stream those of the MIL
-    scores. The regression branch learns those of the last stream, or of the MIL scores without streams.
+    Stream k learns pseudo labels from the scores of stream k - 1, the first stream from the MIL scores. The
+    regression branch learns pseudo labels from the last stream, or from the MIL scores without streams.
+
+    A class whose label is unknown for an image has no loss there: no MIL loss, no pseudo labels, and the
+    softmax of the streams is over the other classes.
     """
 
     def __init__(
@@ -62,28 +73,47 @@ class Criterion:
 
     def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
         losses = {"mil": self._mil_loss(outputs, batch)}
+        outputs = _without_unknown(outputs, batch)
         probs = outputs.refinements
         if self.refinement is not None:
             sources = torch.cat([outputs.mil[None], probs[:-1, :, 1:]]).detach()  # (K, sum R, C)
             losses |= self._weighted("refine", self.refinement(probs, sources, batch))
             if isinstance(self.regression, StreamRegressionLoss) and outputs.regression is not None:
-                found = self.refinement.clusters(sources, batch)  # (K, sum R), the same as above
+                found = self.refinement.clusters(sources, batch)  # (K, sum R), as in the refinement
                 losses |= self._weighted("regress", self.regression(outputs.regression, found, batch))
         if isinstance(self.regression, RegressionLoss) and outputs.regression is not None:
             last = probs[-1, :, 1:] if len(probs) else outputs.mil  # (sum R, C)
             losses |= self.regression(outputs.regression, last.detach(), batch)
         if outputs.image_logits is not None:
-            losses["image"] = binary_cross_entropy_with_logits(outputs.image_logits.float(), batch.labels)
+            known = None if batch.unknown is None else (~batch.unknown).float()
+            logits = outputs.image_logits.float()
+            losses["image"] = binary_cross_entropy_with_logits(logits, batch.labels, weight=known)
         return losses
 
     def _mil_loss(self, outputs: HeadOutputs, batch: Batch) -> Tensor:
-        mil, labels = outputs.mil, batch.labels
-        if outputs.mil_background is not None:  # a class that no image shows
+        mil, labels, unknown = outputs.mil, batch.labels, batch.unknown
+        if outputs.mil_background is not None:  # a class that is absent from all images
             mil = torch.cat([outputs.mil_background, mil], dim=1)
             labels = torch.cat([torch.zeros_like(labels[:, :1]), labels], dim=1)
-        return mil_loss(mil, labels, batch.counts, self.mil_reduction)
+            if unknown is not None:
+                unknown = torch.cat([torch.zeros_like(unknown[:, :1]), unknown], dim=1)
+        return mil_loss(mil, labels, batch.counts, self.mil_reduction, unknown)
 
     def _weighted(self, name: str, streams: Tensor) -> dict[str, Tensor]:
-        """The losses (K,) of the streams by name, times their weights."""
+        """The weighted losses (K,) of the streams by name."""
         pairs = zip(streams, self.stream_weights, strict=True)
         return {f"{name}_{k}": weight * loss for k, (loss, weight) in enumerate(pairs, start=1)}
+
+
+def _without_unknown(outputs: HeadOutputs, batch: Batch) -> HeadOutputs:
+    """The outputs with the softmax of streams and regression branch over background and the known classes."""
+    if batch.unknown is None:
+        return outputs
+    unknown = batch.unknown[batch.rois[:, 0].long()]  # (sum R, C)
+    unknown = torch.cat([torch.zeros_like(unknown[:, :1]), unknown], dim=1)  # (sum R, C + 1)
+    probs = outputs.refinements.masked_fill(unknown, 0)  # (K, sum R, C + 1)
+    probs = probs / probs.sum(dim=2, keepdim=True).clamp(min=1e-9)
+    branch = outputs.regression
+    if branch is not None and branch.logits is not None:
+        branch = replace(branch, logits=branch.logits.masked_fill(unknown, -torch.inf))
+    return replace(outputs, refinements=probs, regression=branch)

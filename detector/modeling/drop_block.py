@@ -9,15 +9,15 @@ from torch.nn.functional import max_pool2d, relu
 
 
 class ConcreteDropBlock(nn.Module):
-    """Drops blocks of cells of pooled features (N, D, S, S) in training, those that would be missed most.
+    """Drops the most discriminative blocks of cells of pooled features (N, D, S, S) in training.
 
     A residual block of convolutions gives each cell the probability to be the center of a dropped block, at
-    most `share` / `size`^2 (divided as in DropBlock, arXiv 1810.12890, since a center takes `size`^2 cells
-    with it). Centers are drawn from it by a straight-through Gumbel softmax, and the cells that are left are
-    scaled up by the number of cells over the number that is left. A RoI of which nothing is left is 0.
+    most `share` / `size`^2 (divided as in DropBlock, arXiv 1810.12890, since each center drops `size`^2
+    cells). Centers are sampled with a straight-through Gumbel softmax, and the remaining cells are scaled by
+    the number of cells divided by the number of remaining ones. A RoI without remaining cells is 0.
 
-    The network minimizes the loss, the residual block maximizes it: its gradient is reversed. It sees the
-    features detached, so the backbone learns from the masked features alone.
+    The network minimizes the loss and the residual block maximizes it, as its gradient is reversed. Its input
+    is detached, so the backbone learns from the masked features only.
 
     Args:
         share: maximum share of the cells that is dropped, on average.
@@ -25,12 +25,12 @@ class ConcreteDropBlock(nn.Module):
         temperature: of the relaxed sample through which the gradient passes.
         gradient_factor: of the reversed gradient.
         width: channels inside the residual block.
-        norm: "group": GroupNorm, and the probability of all cells begins at half of the limit. "batch":
-            BatchNorm after both convolutions and He's initial weights, as in the code of MIST's authors;
-            its statistics are those of the batch, so that batches of several images make a difference.
-        bound: "clamp": the probability is cut off at the limit, beyond which it has no gradient. "scale": the
+        norm: "group": GroupNorm; the initial probability of all cells is half of the limit. "batch":
+            BatchNorm after both convolutions and He initialization, as in the code of MIST's authors; it
+            uses the statistics of the batch, so results depend on the composition of the batch.
+        bound: "clamp": the probability is clamped to the limit, beyond which it has no gradient. "scale": the
             sigmoid is multiplied by the limit, as in the code of MIST's authors.
-        rescale: "roi": the factor is that of each RoI; "batch": one factor for all RoIs, as in that code.
+        rescale: "roi": one scale factor per RoI; "batch": one for all RoIs, as in that code.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ConcreteDropBlock(nn.Module):
             nn.init.zeros_(self.expand.weight)
             nn.init.zeros_(self.shortcut.weight)
             begin = self.limit / 2 if bound == "clamp" else 0.5
-            nn.init.constant_(self.shortcut.bias, _logit(begin))
+            nn.init.constant_(self.shortcut.bias, math.log(begin / (1 - begin)))  # type: ignore[arg-type]
 
     def forward(self, features: Tensor) -> Tensor:
         if not self.training:
@@ -93,12 +93,12 @@ class ConcreteDropBlock(nn.Module):
 
 
 def _batch_norm(channels: int) -> nn.BatchNorm2d:
-    """BatchNorm by the statistics of the batch; it keeps none, since testing drops no cells."""
+    """BatchNorm without running statistics, which are not needed as testing drops no cells."""
     return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
 def draw(probs: Tensor, temperature: float) -> Tensor:
-    """Independent draws of 0 and 1, 1 with the given probabilities; the gradient is that of the relaxed draw.
+    """Sample 0 or 1 with the given probabilities of 1; the gradient is that of the relaxed sample.
 
     The binary concrete distribution (Maddison et al., arXiv 1611.00712; Jang et al., arXiv 1611.01144).
     """
@@ -108,7 +108,7 @@ def draw(probs: Tensor, temperature: float) -> Tensor:
 
 
 class _ReverseGradient(torch.autograd.Function):
-    """The identity, whose gradient is -factor times the incoming one (arXiv 1409.7495)."""
+    """The identity; the gradient is multiplied by -factor (arXiv 1409.7495)."""
 
     @staticmethod
     def forward(ctx, x: Tensor, factor: float) -> Tensor:
@@ -118,7 +118,3 @@ class _ReverseGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
         return -ctx.factor * gradient, None
-
-
-def _logit(p: float) -> float:
-    return math.log(p / (1 - p))

@@ -1,4 +1,4 @@
-"""The network in the form that leaves this package: tensors in, tensors out, and every size left open."""
+"""The network for torch.export: tensors in, tensors out, with dynamic sizes."""
 
 import copy
 
@@ -11,18 +11,18 @@ from detector.structures import clip_boxes, decode_boxes
 from detector.utils.errors import UserError
 
 INPUTS, OUTPUTS = ("images", "rois", "counts", "sizes"), ("scores", "boxes")
-LEAST_SIDE = 16  # pixels; smaller images are to be padded, as detector/data/transforms.py does
+LEAST_SIDE = 16  # pixels; smaller images must be padded, as detector/data/loader.py does
 
 
 class ScoresAndBoxes(nn.Module):
-    """A :class:`WeakRCNN` from images to scores and boxes, those of one test pass before NMS."""
+    """A :class:`WeakRCNN` that returns the scores and boxes of one test pass before NMS."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model.eval()
 
     def forward(self, images: Tensor, rois: Tensor, counts: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores and boxes of every proposal.
+        """Compute the scores and boxes of all proposals.
 
         Args:
             images (Tensor[B, 3, H, W]): uint8 RGB, padded at the right and the bottom.
@@ -32,8 +32,8 @@ class ScoresAndBoxes(nn.Module):
 
         Returns:
             Tensor[sum R, C]: scores of the foreground classes.
-            Tensor[sum R, C, 4]: a box for each class, xyxy in pixels of `images`: the proposal, moved and
-            clipped where the model has a regression branch.
+            Tensor[sum R, C, 4]: a box for each class, xyxy in pixels of `images`: the proposal, or the
+            clipped regressed box if the model has a regression branch.
         """
         outputs = self.model(images, rois, counts, sizes)
         scores = outputs.scores()
@@ -44,10 +44,10 @@ class ScoresAndBoxes(nn.Module):
 
 
 class SamePadding(nn.Module):
-    """A convolution of timm with TensorFlow's "same" padding, whose amounts torch.export can follow.
+    """A convolution with TensorFlow's "same" padding, in a form that torch.export supports.
 
-    timm takes the maximum of 0 and the padding, which is never negative where the kernel reaches as far as
-    the stride; stage upon stage, such maxima of an open size keep torch.export busy for longer than minutes.
+    timm clamps the padding at 0, although it cannot be negative if the kernel is at least as large as the
+    stride. Nested maxima of a dynamic size, one per stage, keep torch.export busy for minutes.
     """
 
     def __init__(self, conv: nn.Conv2d) -> None:
@@ -56,7 +56,7 @@ class SamePadding(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         conv, amounts = self.conv, []
-        for axis in (1, 0):  # F.pad begins with the last axis
+        for axis in (1, 0):  # F.pad starts with the last axis
             size, stride = input.shape[2 + axis], conv.stride[axis]
             reach = (conv.kernel_size[axis] - 1) * conv.dilation[axis] + 1
             total = ((size + stride - 1) // stride - 1) * stride + reach - size
@@ -65,13 +65,15 @@ class SamePadding(nn.Module):
         return F.conv2d(padded, conv.weight, conv.bias, conv.stride, 0, conv.dilation, conv.groups)
 
 
-def _with_open_sizes(model: nn.Module) -> nn.Module:
-    """A copy of the model in which `SamePadding` takes the place of timm's Conv2dSame."""
+def _with_same_padding(model: nn.Module) -> nn.Module:
+    """A copy of the model with `SamePadding` instead of timm's Conv2dSame."""
     model = copy.deepcopy(model).eval()
     for module in list(model.modules()):
         for name, child in module.named_children():
-            # By its name: timm need not be there.
-            if type(child).__name__ == "Conv2dSame" and min(child.kernel_size) >= max(child.stride):
+            # Recognized by name, since timm need not be installed.
+            if not isinstance(child, nn.Conv2d) or type(child).__name__ != "Conv2dSame":
+                continue
+            if min(child.kernel_size) >= max(child.stride):
                 setattr(module, name, SamePadding(child))
     return model
 
@@ -80,12 +82,10 @@ def export_program(model: nn.Module) -> ExportedProgram:
     """The program of :class:`ScoresAndBoxes` for any number of images and proposals and images of any size.
 
     Raises:
-        ValueError: torch.export cannot follow the model; says where it stopped.
+        UserError: torch.export does not support the model; states the reason.
     """
-    images, counts = (
-        torch.zeros(2, 3, 96, 128, dtype=torch.uint8),
-        torch.tensor([3, 2]),
-    )  # 0 and 1 would become constants
+    # Sizes of 0 and 1 would become constants.
+    images, counts = torch.zeros(2, 3, 96, 128, dtype=torch.uint8), torch.tensor([3, 2])
     box = torch.tensor([8.0, 8.0, 80.0, 72.0])
     rois = torch.cat([torch.tensor([[0.0], [0], [0], [1], [1]]), box.expand(5, 4)], dim=1)
     image_sizes = torch.tensor([[96, 128], [96, 120]])
@@ -94,12 +94,12 @@ def export_program(model: nn.Module) -> ExportedProgram:
     try:
         with torch.no_grad():
             return torch.export.export(
-                ScoresAndBoxes(_with_open_sizes(model)),
+                ScoresAndBoxes(_with_same_padding(model)),
                 (images, rois, counts, image_sizes),
                 dynamic_shapes=({0: batch, **sizes}, {0: proposals}, {0: batch}, {0: batch}),
-                # Padding that hangs on the image's size (timm's "same") is checked when the program runs.
+                # Padding that depends on the image size (timm's "same") is checked when the program runs.
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
     except Exception as error:  # torch.export raises errors of many kinds
         reason = " ".join(str(error).split())[:300]
-        raise UserError(f"torch.export cannot follow this model: {reason}") from error
+        raise UserError(f"torch.export does not support this model: {reason}") from error

@@ -1,7 +1,7 @@
 """torchvision's Faster R-CNN on a feature pyramid, for training on boxes.
 
-Ren et al., arXiv 1506.01497; pyramid: Lin et al., arXiv 1612.03144. Weights, where there are any, are those
-of an ImageNet classifier: a detector that saw boxes before would be no weak supervision.
+Ren et al., arXiv 1506.01497; pyramid: Lin et al., arXiv 1612.03144. Pretrained weights are those of ImageNet
+classifiers only: a detector pretrained on boxes would not be weakly supervised.
 """
 
 import math
@@ -39,16 +39,17 @@ def faster_rcnn(
 ) -> FasterRCNN:
     """A detector of `num_classes` foreground classes; it labels them from 1.
 
-    In training it maps (images, targets) to losses by name, in eval mode images to boxes, labels and scores.
+    In training mode it maps (images, targets) to losses, in eval mode images to boxes, labels and scores.
 
     Args:
-        backbone: images (B, 3, H, W) to an ordered mapping of feature maps; it has `out_channels` and `maps`,
-            3 or 5, how many they are.
-        sizes: of the shortest side in pixels; training draws one for each image, testing takes the last.
-        max_size: cap on the longer side.
-        mean, std: of red, green, blue in [0, 1].
+        backbone: maps images (B, 3, H, W) to an ordered mapping of 3 or 5 feature maps; it has `out_channels`
+            and `maps`, their number.
+        sizes: of the shortest side in pixels; training draws one for each image, testing uses the last.
+        max_size: maximum length of the longer side.
+        mean, std: of red, green and blue in [0, 1].
     """
-    sides = ((32,), (64,), (128,), (256,), (512,))  # of anchors in pixels of the resized image, a map each
+    sides: Sequence[tuple[int, ...]]  # of the anchors of each map, in pixels of the resized image
+    sides = ((32,), (64,), (128,), (256,), (512,))
     if backbone.maps == 3:
         sides = ((32, 64, 128, 256, 512),) * 3
     anchors = AnchorGenerator(sides, ((0.5, 1.0, 2.0),) * len(sides))
@@ -81,10 +82,10 @@ def faster_rcnn(
 
 
 class ProposalNetwork(RegionProposalNetwork):
-    """torchvision's region proposal network with our suppression of its thousands of boxes an image.
+    """torchvision's region proposal network with detector.layers.batched_nms.
 
-    The same boxes, where torchvision does not move levels apart by an offset that rounds coordinates. Its
-    suppression took 28 % of the GPU's time in a step on 8 Doom pictures.
+    torchvision's NMS took 28 % of the GPU time of a step on 8 Doom images. The results are the same, except
+    that torchvision separates levels by an offset, which rounds coordinates.
     """
 
     def filter_proposals(
@@ -121,15 +122,15 @@ class ProposalNetwork(RegionProposalNetwork):
 
 
 class PyramidRoIAlign(MultiScaleRoIAlign):
-    """torchvision's pooling of each box from the map that its size asks for, by our RoI align.
+    """torchvision's pooling of each box from a map that depends on its size, with detector.layers.roi_align.
 
-    The same answers; on a GPU the same bits each time, which torchvision has only in a slow form.
+    The results are the same, and bitwise reproducible on a GPU, for which torchvision has only a slow path.
     """
 
     def forward(
         self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: list[tuple[int, int]]
     ) -> Tensor:
-        """Features (sum R, C, S, S) of the boxes (R_i, 4) of each image, whose (height, width) is given."""
+        """Features (sum R, C, S, S) of the boxes (R_i, 4) of images with the given (height, width)."""
         maps = [x[name] for name in self.featmap_names if name in x]
         tallest = max(height for height, _ in image_shapes)
         exponents = [round(math.log2(tallest / features.shape[2])) for features in maps]  # of the strides
@@ -137,7 +138,7 @@ class PyramidRoIAlign(MultiScaleRoIAlign):
         side = box_area(rois[:, 1:]).sqrt()
         level = torch.floor(self.canonical_level + torch.log2(side / self.canonical_scale) + 1e-6)
         index = level.clamp(exponents[0], exponents[-1]) - exponents[0]
-        rows = [(index == i).nonzero()[:, 0] for i in range(len(maps))]  # the host waits for the device here
+        rows = [(index == i).nonzero()[:, 0] for i in range(len(maps))]  # synchronizes with the host
         pooled = [
             roi_align(features, rois[some], self.output_size, 2.0**-exponent, self.sampling_ratio)
             for features, some, exponent in zip(maps, rows, exponents, strict=True)
@@ -148,7 +149,7 @@ class PyramidRoIAlign(MultiScaleRoIAlign):
 class TimmPyramid(nn.Module):
     """Stages of stride 4 to 32 of a timm network, and a feature pyramid on them.
 
-    `body` takes the weights of :func:`load_timm_weights`. Batch norm always uses its running statistics.
+    :func:`load_timm_weights` loads weights into `body`. Batch norm always uses its running statistics.
     """
 
     def __init__(self, name: str, channels: int = 256):
@@ -180,8 +181,8 @@ def torchvision_pyramid(name: Backbone, weights: Mapping[str, Tensor] | None) ->
     """ResNet-50 or MobileNetV3-Large with a feature pyramid.
 
     Args:
-        weights: state dict of torchvision's ImageNet classifier of that name, which freezes the first stages
-            and the batch norms; None: random weights, all of them trained.
+        weights: state dict of torchvision's ImageNet classifier of that name; the first stages and the batch
+            norms are then frozen. None: random weights, all of which are trained.
 
     Raises:
         ValueError: the weights are of another network.

@@ -11,17 +11,17 @@ from detector.modeling.regression import RegressionOutputs
 
 @dataclass(frozen=True)
 class HeadOutputs:
-    """Probabilities of every proposal, the same in training and testing."""
+    """Probabilities of the proposals, the same in training and testing."""
 
     mil: Tensor  # (sum R, C): class softmax times proposal softmax; sums to the image score
     refinements: Tensor  # (K, sum R, C + 1): softmax over the background (column 0) and the classes
-    image_logits: Tensor | None = None  # (B, C) of the image as a whole, where the model has an ImageHead
-    regression: RegressionOutputs | None = None  # where the model regresses boxes
-    mil_background: Tensor | None = None  # (sum R, 1), where the MIL head has a background class
+    image_logits: Tensor | None = None  # (B, C) of the ImageHead, if there is one
+    regression: RegressionOutputs | None = None  # if the model regresses boxes
+    mil_background: Tensor | None = None  # (sum R, 1), if the MIL head has a background class
 
     def scores(self) -> Tensor:
-        """Foreground scores (sum R, C) to detect with: the mean of the streams and of the regression branch's
-        classes, weighted by its `score_weight`; the MIL scores where there is neither.
+        """Foreground scores (sum R, C) for detection: the mean of the streams and of the regression branch's
+        classes, weighted by its `score_weight`; the MIL scores if there is neither.
         """
         probs, branch = self.refinements, self.regression  # (K, sum R, C + 1)
         if branch is None or branch.logits is None:
@@ -34,7 +34,7 @@ class HeadOutputs:
 
     @property
     def deltas(self) -> Tensor | None:
-        """Deltas from the proposals to the boxes, (sum R, C, 4) or (sum R, 1, 4); None: there are none."""
+        """Deltas from the proposals to the boxes, (sum R, C, 4) or (sum R, 1, 4), or None."""
         if self.regression is None:
             return None
         deltas = self.regression.deltas
@@ -44,8 +44,8 @@ class HeadOutputs:
 class ImageHead(nn.Module):
     """Classifies the image from the maximum of each feature over its map: (B, D, H, W) to logits (B, C).
 
-    A backbone with random weights learns from this what a product of two softmaxes teaches slowly. WCCN has
-    such a branch beside the detector too (Diba et al., arXiv 1611.08258).
+    It helps to train a backbone from random weights, for which the product of two softmaxes gives weak
+    gradients. WCCN has such a branch, too (Diba et al., arXiv 1611.08258).
     """
 
     def __init__(self, in_channels: int, num_classes: int) -> None:
@@ -59,13 +59,12 @@ class ImageHead(nn.Module):
 class Head(nn.Module):
     """WSDDN (Bilen and Vedaldi, arXiv 1511.02853) and K refinement streams (OICR, arXiv 1704.00138).
 
-    With a single class the softmax over classes would be the constant 1 and never train; a sigmoid takes its
-    place.
+    With a single class, a sigmoid replaces the softmax over classes, which would be the constant 1.
 
     Args:
         init_std: standard deviation of the initial weights. 0.01 suits pretrained features; random ones need
-            more, since near-equal scores of all proposals give the softmax over them no gradient.
-        mil_background: the two MIL layers have a background class as well, in row 0 of their weights.
+            more, since the softmax over proposals with nearly equal scores has almost no gradient.
+        mil_background: the two MIL layers also have a background class, in row 0 of their weights.
     """
 
     def __init__(
@@ -87,13 +86,13 @@ class Head(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, features: Tensor, counts: Tensor, context: Tensor | None = None) -> HeadOutputs:
-        """Features (sum R, F) and proposals per image (B,) to probabilities, in float32 at the least.
+        """Features (sum R, F) and proposals per image (B,) to probabilities, in at least float32.
 
         Args:
-            context (Tensor[sum R, F]): features of what is around each proposal. The softmax over
-                proposals then compares how much more of a class there is in a proposal than around it, so
-                that a part, which has the rest of the object around it, loses to the whole: the contrastive
-                model of ContextLocNet (Kantorov et al., arXiv 1609.04331).
+            context (Tensor[sum R, F]): features of the surroundings of each proposal. The softmax over
+                proposals then compares the difference between a proposal and its context. A part of an
+                object, whose context is the rest of it, therefore scores lower than the whole object: the
+                contrastive model of ContextLocNet (Kantorov et al., arXiv 1609.04331).
         """
         class_logits = self.classes(features).float()  # (sum R, C)
         by_class = class_logits.softmax(dim=1) if class_logits.shape[1] > 1 else class_logits.sigmoid()
@@ -103,7 +102,7 @@ class Head(nn.Module):
         mil, background = by_class * by_proposal, None
         if self.mil_background:
             background, mil = mil[:, :1], mil[:, 1:]
-        # shape[0], not len(), of which torch.export would make a constant
+        # shape[0], because torch.export would turn len() into a constant
         none = mil.new_empty(0, mil.shape[0], mil.shape[1] + 1)
         refinements = torch.stack(logits).softmax(dim=2) if logits else none  # (K, sum R, C + 1)
         return HeadOutputs(mil, refinements, mil_background=background)

@@ -1,4 +1,4 @@
-"""Reductions over the proposals of each image of a batch: the one place that knows how rows map to images."""
+"""Reductions over the proposals of each image of a batch."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ def softmax_per_image(logits: Tensor, counts: Tensor) -> Tensor:
 
 
 def _softmax_by_membership(logits: Tensor, counts: Tensor) -> Tensor:
-    """The same for torch.export, which takes no sizes that are values; in (sum R, B, C) numbers of memory."""
+    """The same for torch.export, which does not support splitting by values; takes O(sum R B C) memory."""
     counts = counts.to(logits.device)
     rows = torch.arange(logits.shape[0], device=logits.device)
     image = (rows[:, None] >= counts.cumsum(dim=0)).sum(dim=1)  # (sum R,)
@@ -29,6 +29,6 @@ def sum_per_image(values: Tensor, counts: Tensor) -> Tensor:
 
 
 def mean_per_image(values: Tensor, counts: Tensor) -> Tensor:
-    """Means over images (K,) of means of values (K, sum R) over their proposals, 0 where there are none."""
+    """Mean (K,) over images of the mean of values (K, sum R) over their proposals, 0 without proposals."""
     sums = sum_per_image(values.t(), counts)  # (B, K)
     return (sums / counts.clamp(min=1).to(values.device, non_blocking=True)[:, None]).mean(dim=0)

@@ -8,7 +8,7 @@ is a plain PyTorch function (docs/adding_a_method.md adds one).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,42 +49,45 @@ def cluster_loss(probs: Tensor, found: ProposalClusters, counts: Tensor) -> Tens
 
     For its arguments see `Loss`.
     """
-    rows = (tensor.flatten(0, 1) for tensor in (probs, found.labels, found.weights, found.clusters))
-    losses = pcl_loss(*rows, counts.repeat(len(probs)))  # (K * B,): the images of one stream after another's
+    probs_, labels, weights, clusters = (
+        tensor.flatten(0, 1) for tensor in (probs, found.labels, found.weights, found.clusters)
+    )
+    # (K * B,): the images of the first stream, then those of the second, and so on
+    losses = pcl_loss(probs_, labels, weights, clusters, counts.repeat(len(probs)))
     return losses.view(len(probs), -1).mean(dim=1)
 
 
 def suppressed_by_any(
     boxes: Tensor, scores: Tensor, labels: Tensor, *, top_share: float = 0.15, nms_iou: float = 0.2
 ) -> Seeds:
-    """MIST's seeds as the code of its authors chooses them, which is stricter than the NMS of the paper.
+    """MIST's seeds as in the code of its authors, which is stricter than the NMS of the paper.
 
     Of the `top_share` of the proposals with the highest scores of a class, rounded down but at least one, a
-    proposal is a seed if its IoU with every higher-scored one is less than `nms_iou`. Under NMS only seeds
-    suppress; here proposals that were suppressed themselves do, too. A proposal can be chosen by several
-    classes; it is a seed of the first of them, which wins all ties of the assignment anyway.
+    proposal is a seed if its IoU with every higher-scored one is less than `nms_iou`. In NMS only seeds
+    suppress others; here suppressed proposals do, too. A proposal that several classes select is a seed of
+    the first of them, which wins all ties of the assignment anyway.
 
-    For the arguments see `Rule`. Of equal scores the first comes first.
+    For the arguments see `Rule`. Proposals with equal scores are in their given order.
     """
     rows: list[Tensor] = []
-    classes = labels.nonzero()[:, 0]  # waits for a GPU
+    classes = labels.nonzero()[:, 0]  # synchronizes with the host
     count = min(len(boxes), max(1, int(len(boxes) * top_share)))
     for c in classes:
         best = scores[:, c].sort(descending=True, stable=True).indices[:count]  # (count,)
-        suppressed = box_iou(boxes[best], boxes[best]) >= nms_iou  # (count, count), by whom
-        rows.append(best[~suppressed.tril(diagonal=-1).any(dim=1)])  # by those before it
+        suppressed = box_iou(boxes[best], boxes[best]) >= nms_iou  # (count, count): column j suppresses row i
+        rows.append(best[~suppressed.tril(diagonal=-1).any(dim=1)])  # by higher-scored ones
     seeds = torch.cat([*rows, classes.new_empty(0)])  # (S,)
     of_class = classes.repeat_interleave(
         torch.tensor([len(each) for each in rows], dtype=torch.int64).to(classes.device)
     )
-    earlier = (seeds[:, None] == seeds[None]).tril(diagonal=-1).any(dim=1)  # chosen by an earlier class
+    earlier = (seeds[:, None] == seeds[None]).tril(diagonal=-1).any(dim=1)  # selected by an earlier class
     seeds, of_class = seeds[~earlier], of_class[~earlier]
     return Seeds(seeds, of_class, scores[seeds, of_class])
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """How refinement streams get their pseudo labels, and how they learn them.
+    """The pseudo labels of the refinement streams and their losses.
 
     Args:
         rule: "oicr", "pcl" or "mist", see :func:`detector.layers.proposal_clusters`; or a function.
@@ -94,7 +97,7 @@ class Refinement:
     """
 
     rule: Literal["oicr", "pcl", "mist"] | Rule
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     loss: Loss = cross_entropy_loss
     member_iou: float = 0.5
     ignore_iou: float = 0.1
@@ -103,7 +106,7 @@ class Refinement:
 
     def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:
         """Pseudo labels of the proposals from scores (sum R, C), or of each stream from (K, sum R, C)."""
-        assignment = {
+        assignment: dict[str, Any] = {
             "member_iou": self.member_iou,
             "ignore_iou": self.ignore_iou,
             "ignore_cover": self.ignore_cover,

@@ -1,9 +1,9 @@
-"""Box regression: a Fast R-CNN branch beside the streams, or boxes for each stream.
+"""Box regression by a Fast R-CNN branch, or by each refinement stream.
 
-Both learn from pseudo labels. The branch, with classes of its own, learns those made of the last stream's
-scores, as in C-WSL (Gao et al., ECCV 2018) and by Yang et al. (arXiv 1911.12148); in MIST (Ren et al., arXiv
-2004.04725) each stream regresses boxes from the pseudo labels that it learns anyway. The losses are those of
-Fast R-CNN (Girshick, arXiv 1504.08083).
+Both learn from pseudo labels. The branch, which has its own classifier, learns pseudo labels from the scores
+of the last stream, as in C-WSL (Gao et al., ECCV 2018) and Yang et al. (arXiv 1911.12148). In MIST (Ren et
+al., arXiv 2004.04725) each stream regresses boxes with its own pseudo labels. The losses are those of Fast
+R-CNN (Girshick, arXiv 1504.08083).
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ BoxReduction = Literal["weighted", "all"]
 
 @dataclass(frozen=True)
 class RegressionOutputs:
-    """Class logits and box deltas of every proposal, the same in training and testing."""
+    """Class logits and box deltas of the proposals, the same in training and testing."""
 
-    logits: Tensor | None  # (sum R, C + 1), background in column 0; None: there are only those of the streams
-    # (sum R, C, 4), or (sum R, 1, 4) for all classes alike, see structures.encode_boxes; of K streams
+    logits: Tensor | None  # (sum R, C + 1), background in column 0; None: no classifier
+    # (sum R, C, 4), or class-agnostic (sum R, 1, 4), see structures.encode_boxes; of K streams
     # (K, sum R, C or 1, 4)
     deltas: Tensor
     score_weight: float = 1.0  # of the logits' classes in the final score, relative to one stream
@@ -36,8 +36,8 @@ class RegressionBranch(nn.Module):
     """RoI features (sum R, F) to classes and box deltas.
 
     Args:
-        class_agnostic: one box for each proposal rather than one for each class.
-        score_weight: weight of its classes in the final score, relative to one refinement stream.
+        class_agnostic: one box per proposal instead of one per class.
+        score_weight: weight of its classes in the final score, relative to a refinement stream.
         init_std, box_std: standard deviations of the initial weights of the two layers.
     """
 
@@ -90,6 +90,7 @@ class StreamRegression(nn.Module):
 
 
 def _init(layer: nn.Module, std: float) -> None:
+    assert isinstance(layer, nn.Linear)
     nn.init.normal_(layer.weight, std=std)
     nn.init.zeros_(layer.bias)
 
@@ -98,16 +99,17 @@ def _init(layer: nn.Module, std: float) -> None:
 class RegressionLoss:
     """Losses of the branch by name: "regress_classes" and "regress_boxes".
 
-    The classes: the mean over proposals of w * cross-entropy, w the weight of the proposal's pseudo label.
-    The boxes: :func:`box_loss`. Both are means over images.
+    The former is the mean over proposals of w * cross-entropy, where w is the weight of the pseudo label; the
+    latter is :func:`box_loss`. Both are means over images.
     """
 
-    labels: Refinement  # only its pseudo labels are used
+    labels: Refinement  # for its pseudo labels
     weight: float = 1.0
     box_reduction: BoxReduction = "weighted"
 
     def __call__(self, outputs: RegressionOutputs, sources: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Args: sources (sum R, C), the scores that the pseudo labels are made of, without a gradient."""
+        """`sources` (sum R, C): the detached scores from which the pseudo labels are computed."""
+        assert outputs.logits is not None, "a RegressionBranch has classes"
         found = self.labels.clusters(sources, batch)  # (sum R,)
         losses = found.weights * cross_entropy(outputs.logits, found.labels, reduction="none")
         return {
@@ -124,7 +126,7 @@ class StreamRegressionLoss:
     box_reduction: BoxReduction = "weighted"
 
     def __call__(self, outputs: RegressionOutputs, found: ProposalClusters, batch: Batch) -> Tensor:
-        """Args: found, the pseudo labels (K, sum R) of the streams."""
+        """`found`: the pseudo labels (K, sum R) of the streams."""
         streams = zip(outputs.deltas, zip(*found, strict=True), strict=True)
         losses = [box_loss(d, ProposalClusters(*each), batch, self.box_reduction) for d, each in streams]
         return self.weight * torch.stack(losses)
@@ -136,7 +138,7 @@ def box_loss(deltas: Tensor, found: ProposalClusters, batch: Batch, reduction: B
     The sum over an image is divided by the number of its proposals with w > 0, or of all.
 
     Args:
-        deltas (Tensor[sum R, C, 4]): or (sum R, 1, 4) for all classes alike.
+        deltas (Tensor[sum R, C, 4]): or class-agnostic (sum R, 1, 4).
         found: pseudo labels (sum R,).
         reduction: "weighted" or "all".
     """
@@ -152,17 +154,17 @@ def box_loss(deltas: Tensor, found: ProposalClusters, batch: Batch, reduction: B
 
 
 def center_boxes(boxes: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:
-    """The center (sum R, 4) of each member's cluster; of a proposal that is no member, the proposal itself.
+    """The center (sum R, 4) of the cluster of each proposal; the proposal itself if it is in none.
 
     Args:
-        boxes (Tensor[sum R, 4]): of several images, one after another.
-        found: their clusters, which count from 0 in each image.
+        boxes (Tensor[sum R, 4]): of several images, in order.
+        found: their clusters, numbered from 0 in each image.
         counts (Tensor[B]): proposals per image, int64, on the CPU.
     """
     rows = torch.arange(len(boxes), device=boxes.device)
     starts = (counts.cumsum(0) - counts).repeat_interleave(counts).to(boxes.device, non_blocking=True)
-    # A cluster's number is less than its image's proposals, so start + number is its own among all images'.
-    # The rows that are no center write to the end of the table, which nobody reads.
+    # The number of a cluster is less than the number of proposals of its image, so start + number is unique.
+    # Rows that are not centers write to the last entry of the table, which is not read.
     table = rows.new_zeros(len(rows) + 1)
     table[torch.where(found.centers >= 0, starts + found.centers, len(rows))] = rows
     centers = table[starts + found.clusters.clamp(min=0)]

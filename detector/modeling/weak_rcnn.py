@@ -1,22 +1,22 @@
 """The detector: backbone, RoI features, head."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from detector.modeling.box_features import BoxFeatures
 from detector.modeling.head import HeadOutputs
 
 
 class WeakRCNN(nn.Module):
-    """A Fast R-CNN that scores given proposals, and moves them if it has a regression branch; takes its parts
-    ready made.
+    """A Fast R-CNN that scores given proposals, and regresses boxes if it has a regression branch.
 
     Args:
         pixel_mean, pixel_std: of red, green and blue in [0, 1]; the backbone gets (image / 255 - mean) / std.
-        recompute_backbone: keep none of the backbone's activations, but compute them anew for the gradient.
+        recompute_backbone: recompute the activations of the backbone in the backward pass to save memory.
     """
 
     pixel_mean: Tensor
@@ -25,7 +25,7 @@ class WeakRCNN(nn.Module):
     def __init__(
         self,
         backbone: nn.Module,
-        box_features: nn.Module,
+        box_features: BoxFeatures,
         head: nn.Module,
         image_head: nn.Module | None = None,
         regression: nn.Module | None = None,
@@ -41,7 +41,7 @@ class WeakRCNN(nn.Module):
         self.image_head = image_head
         self.regression = regression
         self.recompute_backbone = recompute_backbone
-        # Not in the state dict: they are settings, which INPUT.MEAN and INPUT.STD hold.
+        # Not in the state dict, as they are settings: INPUT.MEAN and INPUT.STD.
         self.register_buffer("pixel_mean", torch.tensor(pixel_mean), persistent=False)
         self.register_buffer("pixel_std", torch.tensor(pixel_std), persistent=False)
 
@@ -78,3 +78,17 @@ class WeakRCNN(nn.Module):
         if self.recompute_backbone and torch.is_grad_enabled():
             return checkpoint(self.backbone, images, use_reentrant=False)
         return self.backbone(images)
+
+
+def compile_model(model: WeakRCNN, backend: str | Callable = "inductor") -> None:
+    """Compile the backbone and the fully connected layers at their first call; state_dict keys are unchanged.
+
+    Image sizes and numbers of proposals are symbolic, so a new size does not recompile. There is one
+    compilation for training and one for testing, and one for a single image and one for several (for each
+    number of images if VGG16 runs them one by one). The other parts are not compiled: our ops are compiled
+    already, and the head splits proposals by `counts`, which are values on the host.
+    """
+    # torch.compile specializes sizes of 1, and features of some sizes, beyond the default limit.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 16)
+    model.backbone.compile(dynamic=True, backend=backend)
+    model.box_features.layers.compile(dynamic=True, backend=backend)

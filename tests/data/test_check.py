@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from detector.data.check import odd_boxes, read_all
+from detector.data.check import doubtful_classes, odd_boxes, one_edit_apart, read_all
 from detector.structures import Annotation
 
 
@@ -17,7 +18,6 @@ class Pictures:
 def test_every_image_is_read_whatever_the_others_are():
     for threads in (0, 1, 3):
         a, b, c, d = read_all(Pictures(), threads)
-        assert (a.index, b.index, c.index, d.index) == (0, 1, 2, 3)
         assert b.error == "image b cannot be read"
         assert a.error is c.error is d.error is None
         assert a.digest == c.digest != d.digest  # the same bytes, but another shape
@@ -47,3 +47,73 @@ def test_odd_boxes():
 def test_crowds_are_not_odd():
     crowd = annotation_of([[0, 0, 100, 100]], [0], crowd=True)
     assert odd_boxes(crowd, (100, 100), min_side=2) == {}
+
+
+def test_a_sound_set_is_passed_without_a_word():
+    assert doubtful_classes("set", {"car": 30, "cat": 12, "dog": 3, "plant": 9}, 40) == []
+    assert doubtful_classes("set", {"cell": 30}, 40) == []  # one class, with images that do not show it
+
+
+def test_classes_of_no_image_are_named_in_one_line():
+    (line,) = doubtful_classes("set", {"cat": 5, "cow": 0, "whale": 0}, 9)
+    assert "no image shows 'cow', 'whale'" in line
+    assert "DATASETS.CLASSES" in line
+
+
+@pytest.mark.parametrize("counts", [{"cell": 9}, {"cell": 9, "nucleus": 4}, {"cell": 9, "nucleus": 0}])
+def test_a_class_of_every_image_is_named(counts):
+    line = doubtful_classes("set", counts, 9)[-1]
+    assert "all 9 images show 'cell'" in line
+    assert "add images that do not show it" in line
+
+
+@pytest.mark.parametrize(
+    ("rare", "frequent"),
+    [("catt", "cat"), ("brid", "bird"), ("dg", "dog"), ("cow", "caw"), ("Cat", "cat"), ("bigcat", "big cat")],
+)
+def test_a_label_that_is_nearly_another_is_named(rare, frequent):
+    for names in ((rare, frequent), (frequent, rare)):
+        counts = {name: 1 if name == rare else 8 for name in names}
+        (line,) = doubtful_classes("set", counts, 20)
+        assert f"class {rare!r}, in 1 of 20 images, differs" in line
+        assert f"did you mean {frequent!r}?" in line
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("cat", "cart", True),
+        ("cat", "at", True),
+        ("cat", "ca", True),
+        ("cat", "cta", True),
+        ("cat", "act", True),
+        ("cat", "cap", True),
+        ("a", "", True),
+        ("cat", "cat", False),
+        ("", "", False),
+        ("cat", "tac", False),
+        ("cat", "cats!", False),
+        ("abcd", "badc", False),
+    ],
+)
+def test_one_edit(first, second, expected):
+    assert one_edit_apart(first, second) is expected
+    assert one_edit_apart(second, first) is expected
+
+
+def test_a_class_that_is_nowhere_known_to_be_absent():
+    counts = {"cat": 4, "dog": 4}
+    (line,) = doubtful_classes("set", counts, 9, {"cat": 0, "dog": 3})
+    assert "known not to show 'cat'" in line
+
+
+def test_many_classes_are_not_all_listed():
+    (line,) = doubtful_classes("set", {f"{'ab'[i % 2] * (i + 1)}": 0 for i in range(0, 60, 5)}, 9)
+    assert line.count("'") == 20
+    assert "and 2 more" in line
+
+
+def test_many_pairs_are_not_all_listed():
+    lines = doubtful_classes("set", dict.fromkeys(["cat", "Cat", "CAT", "c.at", "c a t", "ca-t"], 3), 9)
+    assert len(lines) == 11
+    assert "5 more pairs" in lines[-1]

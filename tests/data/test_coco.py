@@ -94,7 +94,7 @@ def test_classes_are_matched_by_name_in_the_order_given(folder):
 
 
 def test_categories_that_are_no_class_are_left_out_with_a_warning(folder):
-    with pytest.warns(UserWarning, match="2 of 3 objects were left out|1 of 2 images have no") as caught:
+    with pytest.warns(UserWarning, match="2 of 3 objects|1 of 2 images") as caught:
         dataset = folder.read(["teddy bear"])
     assert len(caught) == 2
     assert dataset.annotation(1).boxes.tolist() == [[1, 2, 11.5, 22]]
@@ -107,7 +107,7 @@ def test_crowds_need_not_give_labels(folder):
 
 def test_images_with_a_crowd_only_or_without_annotations(folder):
     folder.content["annotations"] = folder.content["annotations"][2:]
-    with pytest.warns(UserWarning, match=r"set_train: 1 of 2 images have no object; their labels are all 0"):
+    with pytest.warns(UserWarning, match="1 of 2 images"):
         dataset = folder.read()
     assert dataset.labels(1).tolist() == [1, 0]
     assert dataset.annotation(1).crowd.tolist() == [True]
@@ -243,7 +243,7 @@ def test_boxes_inside_out_or_not_finite(folder, bbox):
     folder.content["annotations"][0]["bbox"] = bbox
     message = folder.refused()
     assert "annotation 1 of b.jpg has the bbox [" in message
-    assert "turned inside out or not finite" in message
+    assert "not finite" in message
 
 
 @pytest.mark.parametrize("bbox", [None, [], [1, 2, 3], [1, 2, 3, 4, 5], "box", [1, 2, 3, "x"], {"x": 1}])
@@ -264,23 +264,23 @@ def test_annotations_of_unknown_images_and_categories(folder, key, value):
 def test_ids_must_be_whole_and_unique(folder, kind):
     rows = folder.content[kind]
     rows[0]["id"] = rows[1]["id"]
-    assert f"the id {rows[1]['id']} stands 2 times among the {kind}" in folder.refused()
+    assert f"the id {rows[1]['id']} occurs 2 times among the {kind}" in folder.refused()
     rows[0]["id"] = "one"
-    assert f"has among its {kind} one without a whole id: {{'id': 'one'" in folder.refused()
+    assert f"one of the {kind} has no integer id: {{'id': 'one'" in folder.refused()
     del rows[0]["id"]
-    assert f"has among its {kind} one without a whole id" in folder.refused()
+    assert f"one of the {kind} has no integer id" in folder.refused()
     del folder.content[kind]
     assert f"has no list of {kind}, expected an instances file in COCO's format" in folder.refused()
 
 
 def test_two_images_of_one_name(folder):
     folder.content["images"].append(folder.image(8, "b.png", 40, 60))
-    assert "the file_name (without suffix) 'b' stands 2 times among the images" in folder.refused()
+    assert "the file_name (without suffix) 'b' occurs 2 times among the images" in folder.refused()
 
 
 def test_two_categories_of_one_name(folder):
     folder.content["categories"].append({"id": 6, "name": "Dog"})
-    assert "the name 'Dog' stands 2 times among the categories" in folder.refused()
+    assert "the name 'Dog' occurs 2 times among the categories" in folder.refused()
 
 
 def test_names_must_be_strings(folder):
@@ -312,14 +312,14 @@ def test_an_area_that_is_not_finite(folder):
 @pytest.mark.parametrize("kind", ["images", "annotations", "categories"])
 def test_ids_beyond_64_bits(folder, kind):
     folder.content[kind][0]["id"] = 2**63
-    assert f"has among its {kind} one without a whole id" in folder.refused()
+    assert f"one of the {kind} has no integer id" in folder.refused()
 
 
 @pytest.mark.parametrize("file_name", ["../train/b.jpg", "{root}/b.jpg", "..\\b.jpg", "", "b\n.jpg"])
 def test_file_names_stay_inside_the_folder_of_images(folder, file_name):
     folder.content["images"][0]["file_name"] = file_name.replace("{root}", str(folder.root / "train"))
     message = folder.refused()
-    assert "image 20 has a file_name that cannot be used" in message
+    assert "image 20 has an invalid file_name" in message
     assert "DATASETS.COCO_IMAGES" in message
 
 
@@ -331,9 +331,7 @@ def test_file_names_are_known_by_their_plain_form(folder):
 def test_deep_json_names_the_file(folder):
     folder.write()
     (folder.root / "annotations" / "instances_train.json").write_text("[" * 100_000)
-    with pytest.raises(
-        DataError, match=r"instances_train\.json is damaged or of another format: .*recursion"
-    ):
+    with pytest.raises(DataError, match=r"instances_train\.json .*recursion"):
         COCODataset(folder.root, "train")
 
 
@@ -354,7 +352,7 @@ def test_an_image_of_another_size_than_the_file_says(folder):
     folder.content["images"][0] |= {"height": 60, "width": 40}
     folder.content["annotations"][0]["bbox"] = folder.content["annotations"][2]["bbox"] = [1, 1, 5, 5]
     dataset = folder.read()
-    with pytest.raises(ValueError, match=r"b\.jpg has the .* \(40, 60\) as stored.* made for \(60, 40\)"):
+    with pytest.raises(ValueError, match=r"b\.jpg .* \(40, 60\) .* \(60, 40\)"):
         dataset.read_image(1)
 
 
@@ -378,7 +376,5 @@ def test_a_missing_file_names_those_there_are(folder):
 
 
 def test_unknown_classes_name_the_nearest(folder):
-    with pytest.raises(
-        ValueError, match=r"no category of the name 'dog' \(did you mean Dog\?\); it has Dog, teddy"
-    ):
+    with pytest.raises(ValueError, match=r"'dog' \(did you mean Dog\?\)"):
         folder.read(["dog"])

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from detector.data.batch_order import SeededBatches
-from detector.data.loader import TestDataset, WeakDataset, _explain_errors, collate, test_loader, train_loader
+from detector.data.loader import TestDataset, WeakDataset, collate, test_loader, train_loader
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
+from detector.data.worker_loader import _explain_errors
 from detector.structures import Sample
 from detector.utils.errors import DataError, UserError, worker_failure
 
@@ -140,6 +141,14 @@ def test_collate_pads_right_and_bottom():
     assert batch.sizes.tolist() == [[18, 20], [17, 24], [2, 2]]
 
 
+def test_collate_keeps_the_unknown_classes():
+    assert collate([white(2, 2, 1), white(2, 2, 1)]).unknown is None
+    samples = [
+        replace(white(2, 2, 1), unknown=torch.tensor(each)) for each in ([True, False], [False, False])
+    ]
+    assert collate(samples).to("cpu").unknown.tolist() == [[True, False], [False, False]]
+
+
 @pytest.mark.parametrize(("multiple", "padded"), [(1, (16, 40)), (8, (16, 40)), (32, (32, 64))])
 def test_a_mere_line_is_padded_to_what_networks_need_and_to_a_multiple(multiple, padded):
     assert collate([white(1, 40, 1)], multiple).images.shape[2:] == padded
@@ -227,7 +236,7 @@ def test_a_killed_worker_is_an_error_of_the_user():
 
 
 def test_a_stopped_worker_is_an_error_after_a_time(monkeypatch):
-    monkeypatch.setattr("detector.data.loader._WORKER_TIMEOUT", 1)
+    monkeypatch.setattr("detector.data.worker_loader._WORKER_TIMEOUT", 1)
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     earlier = set(multiprocessing.active_children())  # of other tests
     with pytest.raises(UserError, match=r"timed out after 1 seconds.*DATASETS\.WORKERS 0"):

@@ -5,8 +5,9 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
+from detector.data import toybox
 from detector.data.proposals.selective_search import selective_search
-from detector.data.toybox import CLASSES, draw_toybox, folder
+from detector.data.toybox import CLASSES, draw_toybox
 from detector.data.toybox.objects import MAKERS
 from detector.data.toybox.scene import SUPERSAMPLING, Canvas, annotate, draw_scene
 from detector.data.voc import VOCDataset
@@ -127,14 +128,14 @@ def test_selective_search_finds_the_objects(scenes):
 
 
 def test_an_interrupted_drawing_leaves_no_data_set(tmp_path, monkeypatch):
-    write_image = folder.write_image
+    write_image = toybox.write_image
 
     def interrupted(root, image_id, seed):
         if image_id == "000002":
             raise KeyboardInterrupt
         write_image(root, image_id, seed)
 
-    monkeypatch.setattr(folder, "write_image", interrupted)
+    monkeypatch.setattr(toybox, "write_image", interrupted)
     with pytest.raises(KeyboardInterrupt):
         draw_toybox(tmp_path / "toybox", train=2, test=1)
     assert not (tmp_path / "toybox").exists()

@@ -46,6 +46,9 @@ def test_the_sheet(tmp_path):
         def labels(self, index):
             return torch.tensor([1, 1])
 
+        def unknown(self, index):
+            return None
+
         def annotation(self, index):
             return None
 

@@ -444,6 +444,18 @@ def test_image_ap_of_equal_scores_and_of_a_class_in_no_image():
     np.testing.assert_array_equal(image_ap(scores, labels), [0.5, np.nan])
 
 
+def test_image_ap_leaves_out_images_of_unknown_label():
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.rand(9, 2, generator=generator), torch.tensor([[1.0, 1], [0, 1], [0, 0]] * 3)
+    unknown = torch.zeros(9, 2, dtype=torch.bool)
+    unknown[2::3, 0] = True
+    known = image_ap(scores[:, :1][~unknown[:, 0]].unbind(), labels[:, :1][~unknown[:, 0]].unbind())
+    found = image_ap(scores.unbind(), labels.unbind(), unknown.unbind())
+    assert found[0] == known[0]
+    assert found[1] == image_ap(scores.unbind(), labels.unbind())[1]
+    assert found[0] != image_ap(scores.unbind(), labels.unbind())[0]
+
+
 def test_image_ap_needs_labels_for_every_image():
     with pytest.raises(ValueError, match="2 images"):
         image_ap([torch.zeros(1)] * 2, [torch.zeros(1)])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from detector.layers import lltm, quick_gelu, trilinear_interpolate
+from detector.layers import depthwise_conv2d, lltm, quick_gelu, trilinear_interpolate
 
 OP = torch.ops.detector.quick_gelu_forward.default
 WEIGHT_BIAS_H_C = torch.ones(6, 5), torch.ones(6), torch.ones(5, 2), torch.ones(5, 2)  # arguments of lltm
@@ -31,6 +31,23 @@ def test_gradients_equal_those_of_the_registered_op(x: Tensor) -> None:
 def test_eager_mode_bypasses_torchs_wrapper(x: Tensor) -> None:
     assert quick_gelu(x).grad_fn.name() == "detector_quick_gelu_forwardBackward"
     assert OP(x).grad_fn.name() != quick_gelu(x).grad_fn.name()
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_only_the_gradients_that_are_asked_for_are_computed(leaf: bool) -> None:
+    leaves = [torch.rand(2, 3, 5, 5), torch.rand(3, 1, 3, 3), torch.rand(3)]
+    inputs = [t.requires_grad_() if leaf else t.requires_grad_() * 1 for t in leaves]
+    output = depthwise_conv2d(*inputs)
+    expected = torch.autograd.grad(output.sum(), inputs, retain_graph=True)
+    ops = ["detector::depthwise_conv2d_grad_input", "detector::depthwise_conv2d_grad_weight"]
+    for wanted, needed_op in zip(inputs[:2], ops, strict=True):
+        with torch.profiler.profile() as profile:
+            (gradient,) = torch.autograd.grad(output.sum(), [wanted], retain_graph=True)
+        assert {event.key for event in profile.key_averages()} & set(ops) == {needed_op}
+        assert torch.equal(gradient, expected[[wanted is t for t in inputs].index(True)])
+    output.sum().backward()
+    if leaf:
+        assert all(torch.equal(t.grad, e) for t, e in zip(inputs, expected, strict=True))
 
 
 def test_no_autograd_graph_without_gradient(x: Tensor) -> None:

@@ -280,13 +280,38 @@ def test_export(device: torch.device) -> None:
     assert torch.equal(program.module()(other), module(other))
 
 
-def test_autocast(device: torch.device) -> None:
-    case = Case()
-    op_contract.assert_autocast_keeps_dtype(case.function(), case.inputs(device), device)
-    input, weight, bias = case.inputs(device, torch.float32)
-    with torch.autocast(device.type, torch.bfloat16):  # a half-precision input beside float32 weights
-        output = case.function()(input.half(), weight, bias)
-    assert torch.equal(output, case.function()(input.half().float(), weight, bias).half())
+@pytest.mark.parametrize("autocast", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_autocast_casts_as_torchs_convolution(dtype, autocast, device: torch.device) -> None:
+    function = Case().function()
+    inputs = Case().inputs(device, torch.float32)
+    inputs[0] = inputs[0].detach().to(dtype).requires_grad_()  # half precision beside float32 weights
+    with torch.autocast(device.type, autocast):
+        output = function(*inputs)
+        assert output.dtype == conv2d(*inputs, padding=1, groups=8).dtype == autocast
+    assert torch.equal(output, function(*(t.to(autocast) for t in inputs)))
+    output.sum().backward()
+    assert [t.grad.dtype for t in inputs] == [dtype, torch.float32, torch.float32]
+
+
+def test_autocast_leaves_float64(device: torch.device) -> None:
+    inputs = Case().inputs(device)
+    with torch.autocast(device.type, torch.bfloat16):
+        output = Case().function()(*inputs)
+        assert output.dtype == conv2d(*inputs, padding=1, groups=8).dtype == torch.float64
+    assert torch.equal(output, Case().function()(*inputs))
+
+
+def test_compile_under_autocast(device: torch.device) -> None:
+    inputs = Case().inputs(device, torch.float32)
+
+    def function(*inputs: Tensor) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16):
+            return Case().function()(*inputs)
+
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    outputs_and_grads = [op_contract.outputs_and_gradients(f, inputs) for f in (compiled, function)]
+    op_contract.assert_equal(*outputs_and_grads)
 
 
 def test_module_equals_conv2d(device: torch.device) -> None:

@@ -21,8 +21,8 @@ VARIANTS = {
     "strips, small planes": (3, 1, 1, (5, 3, 7, 7)),
     "strips of 5 x 5": (5, 1, 2, (7, 3, 14, 14)),
     "strips of 7 x 7": (7, 1, 3, (2, 2, 30, 21)),
-    "columns of 5 x 5": (5, 1, 2, (3, 3, 60, 20)),
-    "columns of 7 x 7": (7, 1, 3, (1, 2, 130, 60)),
+    "strips of 5 x 5, large planes": (5, 1, 2, (3, 3, 60, 20)),
+    "strips of 7 x 7, large planes": (7, 1, 3, (1, 2, 130, 60)),
     "strips, no padding": (5, 1, 0, (3, 2, 16, 24)),
     "tensor cores": (7, 1, 3, (5, 3, 24, 24)),
     "tensor cores, bands and stretches": (7, 1, 3, (1, 2, 140, 136)),
@@ -54,7 +54,7 @@ def test_cuda_small_enough_for_the_sanitizer(variant: str, dtype: torch.dtype) -
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("variant", ["strips, aligned", "columns of 7 x 7", "tensor cores"])
+@pytest.mark.parametrize("variant", ["strips, aligned", "strips of 7 x 7, large planes", "tensor cores"])
 def test_reproducibility_streams_and_graphs(variant: str, dtype: torch.dtype) -> None:
     inputs, sizes = inputs_and_functions(variant, dtype)
 

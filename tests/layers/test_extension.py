@@ -28,9 +28,11 @@ def has_kernel(op: str, key: str) -> bool:
 def test_module_and_library_share_the_op(op: str) -> None:
     assert getattr(_C, op) is getattr(torch.ops.detector, op)
     assert has_kernel(op, "CPU")
-    file = re.sub("(_input|_output|_weight)?_(forward|backward|mask|grad_input|grad_weight)$", "", op) + ".cu"
+    name = re.sub("_(forward|backward|mask|grad_input|grad_weight)$", "", op)
+    cuda = ROOT / "detector/csrc/cuda"
+    has_source = (cuda / f"{name}.cu").exists() or (cuda / name / f"{name}.cu").exists()
     built_with_cuda = any(has_kernel(other, "CUDA") for other in OPS)
-    assert has_kernel(op, "CUDA") == (built_with_cuda and (ROOT / "detector/csrc/cuda" / file).exists())
+    assert has_kernel(op, "CUDA") == (built_with_cuda and has_source)
 
 
 def test_stub_lists_every_op() -> None:
@@ -98,6 +100,17 @@ def test_cuda_kernels_are_built_for_a_gpu_or_on_request(machine) -> None:
         assert recipe.cuda_home == (root if built else None)
         assert any(source.endswith(".cu") for source in recipe.sources) == built
         assert "\n" not in recipe.note
+
+
+@pytest.mark.parametrize(("toolkit", "compresses"), [("12.6", False), ("12.8", True), ("13.0", True)])
+def test_options_that_an_older_nvcc_lacks(
+    machine, monkeypatch: pytest.MonkeyPatch, toolkit: str, compresses: bool
+) -> None:
+    machine(False, toolkit, toolkit, force="1")
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
+    assert ("--compress-mode=size" in _extension.recipe().nvcc_flags) == compresses
+    assert os.environ["TORCH_CUDA_ARCH_LIST"].startswith("7.5;8.0;8.6;9.0")
+    assert ("12.0" in os.environ["TORCH_CUDA_ARCH_LIST"]) == compresses
 
 
 def test_no_toolkit_is_needed_without_a_gpu(machine) -> None:

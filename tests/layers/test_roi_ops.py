@@ -193,12 +193,14 @@ def test_any_layout(op: Op, device: torch.device) -> None:
         op_contract.assert_equal([op.function(input, copy, 2)], [expected], layout)
 
 
-def test_channels_last_is_kept(op: Op, device: torch.device) -> None:
+def test_memory_format(op: Op, device: torch.device) -> None:
+    """roi_align keeps channels_last; roi_pool returns contiguous tensors."""
     input = features(2, 5, 9, 13, channels_last=True, device=device)
+    expected = torch.channels_last if op.name == "roi_align" else torch.contiguous_format
     pooled = op.function(input, make_boxes(6, device=device), 2)
-    assert pooled.is_contiguous(memory_format=torch.channels_last)
+    assert pooled.is_contiguous(memory_format=expected)
     (grad,) = torch.autograd.grad(pooled.sum(), input)
-    assert grad.is_contiguous(memory_format=torch.channels_last)
+    assert grad.is_contiguous(memory_format=expected)
     assert op.function(input.contiguous(), make_boxes(6, device=device), 2).is_contiguous()
 
 
@@ -236,11 +238,12 @@ def test_deterministic_algorithms(op: Op, device: torch.device) -> None:
 def test_opcheck(dtype: torch.dtype, channels_last: bool, device: torch.device) -> None:
     input = features(2, 3, 5, 6, dtype=dtype, device=device)
     boxes = make_boxes(6, 2, (5, 6), dtype=torch.float32, device=device)
-    torch.library.opcheck(POOL, (input, boxes, 2, 3, 0.5, channels_last))
+    torch.library.opcheck(POOL, (input, boxes, 2, 3, 0.5))
     torch.library.opcheck(ALIGN, (input, boxes, 2, 3, 0.5, 2, True, channels_last))
-    _, argmax = POOL(input, boxes, 2, 3, 0.5, channels_last)
+    _, argmax = POOL(input, boxes, 2, 3, 0.5)
     grad = torch.ones(argmax.shape, dtype=dtype, device=device, requires_grad=True)
-    torch.library.opcheck(POOL_BACKWARD, (grad, argmax, boxes, 2, 5, 6, 0.5, channels_last))
+    torch.library.opcheck(POOL_BACKWARD, (grad, argmax, boxes, 2, 5, 6, 0.5))
+    grad = torch.ones_like(ALIGN(input, boxes, 2, 3, 0.5, 2, True, channels_last), requires_grad=True)
     torch.library.opcheck(ALIGN_BACKWARD, (grad, boxes, 2, 5, 6, 0.5, 2, True, channels_last))
 
 
@@ -346,7 +349,7 @@ def test_bad_backward_arguments(device: torch.device) -> None:
         ((grad, argmax.long(), boxes, 2, 9, 13), "argmax is Long, expected Int"),
     ]:
         with pytest.raises(RuntimeError, match=f"^roi_pool_backward: {message}"):
-            _C.roi_pool_backward(*arguments, 0.5, True)
+            _C.roi_pool_backward(*arguments, 0.5)
         if message.startswith("argmax"):
             continue
         with pytest.raises(RuntimeError, match=f"^roi_align_backward: {message}"):

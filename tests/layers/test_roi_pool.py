@@ -153,7 +153,7 @@ def test_cuda_values_and_argmax_equal_torchvision() -> None:
         for features_ in (input.relu(), input.round(), -input.relu(), input):
             for output_size in [(7, 7), (2, 3)]:
                 expected = torch.ops.torchvision.roi_pool(features_, boxes, 0.9, *output_size)
-                actual = torch.ops.detector.roi_pool_forward(features_, boxes, *output_size, 0.9, False)
+                actual = torch.ops.detector.roi_pool_forward(features_, boxes, *output_size, 0.9)
                 assert torch.equal(actual[0], expected[0])
                 assert torch.equal(actual[1], expected[1])
 

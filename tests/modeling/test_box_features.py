@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from detector.modeling.box_features import BoxFeatures, DropCells
+from detector.modeling.box_features import BoxFeatures, DropCells, context_ring, enlarge_rois
 
 
 @pytest.mark.parametrize("pool", ["roi_pool", "roi_align"])
@@ -69,3 +69,21 @@ def test_context_see_the_ring_around_a_proposal_alone():
     features[:, :, 5, 5] = 1  # in the corner of the ring
     assert not torch.equal(layer.context_features(features, rois), nothing)
     assert BoxFeatures(2, 8, output_size=2, widths=(6,)).context_features(features, rois) is None
+
+
+def test_rois_are_enlarged_about_their_middles():
+    rois = torch.tensor([[1.0, 10, 20, 30, 60]])
+    assert enlarge_rois(rois, 1.5).tolist() == [[1, 5, 10, 35, 70]]
+
+
+def test_the_ring_leaves_out_the_cells_whose_middle_is_inside():
+    # Middles at 0, 2/7, 4/7, 6/7 of half the enlarged side, of which the proposal has 1 / 1.8 = 0.556
+    expected = torch.ones(7, 7)
+    expected[2:5, 2:5] = 0
+    assert torch.equal(context_ring(7, 1.8), expected)
+
+
+def test_a_ring_without_cells_is_refused():
+    with pytest.raises(ValueError, match="context"):
+        context_ring(7, 1.1)
+    context_ring(7, 1.17)

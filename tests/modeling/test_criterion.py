@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ import torch
 from detector.modeling.criterion import Criterion, mil_loss
 from detector.modeling.head import HeadOutputs
 from detector.modeling.refinement import Refinement
-from detector.modeling.regression import RegressionOutputs, StreamRegressionLoss, box_loss
+from detector.modeling.regression import RegressionLoss, RegressionOutputs, StreamRegressionLoss, box_loss
 
 
 def test_mil_loss_by_hand():
@@ -15,6 +16,38 @@ def test_mil_loss_by_hand():
     per_class = [-math.log(0.7), -math.log(0.8), -math.log(0.75), -math.log(0.5)]
     assert mil_loss(mil, labels, counts).item() == pytest.approx(sum(per_class) / 4)
     assert mil_loss(mil, labels, counts, "sum").item() == pytest.approx(sum(per_class) / 2)
+
+
+def test_an_unknown_class_has_no_loss_and_others_keep_theirs():
+    mil = torch.tensor([[0.3, 0.1], [0.4, 0.1]])
+    labels, counts, unknown = torch.tensor([[1.0, 0.0]]), torch.tensor([2]), torch.tensor([[False, True]])
+    assert mil_loss(mil, labels, counts, unknown=unknown).item() == pytest.approx(-math.log(0.7) / 2)
+    assert mil_loss(mil, labels, counts, "sum", unknown).item() == pytest.approx(-math.log(0.7))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_no_loss_has_a_gradient_for_an_unknown_class(make_batch, known):
+    batch = make_batch([[1, 0, 1], [0, 0, 1]], [6, 5])
+    unknown = torch.tensor([[False, True, False], [False, False, False]])
+    batch = replace(batch, unknown=None if known else unknown)
+    logits = torch.randn(2, 11, 4, requires_grad=True)
+    branch, mil = torch.randn(11, 4, requires_grad=True), torch.rand(11, 3).div(9).requires_grad_()
+    image = torch.randn(2, 3, requires_grad=True)
+    background = torch.full((11, 1), 0.01)
+    regression = RegressionOutputs(branch, torch.randn(11, 3, 4))
+    outputs = HeadOutputs(mil, logits.softmax(dim=2), image, regression, background)
+    criterion = Criterion(
+        Refinement("oicr"), stream_weights=(1, 1), regression=RegressionLoss(Refinement("oicr"))
+    )
+    sum(criterion(outputs, batch).values()).backward()
+    of_first, of_second = slice(0, 6), slice(6, 11)
+    for gradient, column in ((logits.grad[0], 2), (logits.grad[1], 2), (branch.grad, 2), (mil.grad, 1)):
+        # Through a softmax and its renormalization the gradient is 0 up to rounding.
+        assert (gradient[of_first, column].abs().max() > 1e-6) == known
+        assert gradient[of_first].any()
+        assert gradient[of_second, column].any()
+    assert (image.grad[0, 1] != 0) == known
+    assert image.grad[1].all()
 
 
 def test_saturated_scores_stay_finite():

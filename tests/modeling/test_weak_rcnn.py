@@ -1,5 +1,8 @@
+import copy
+
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.box_features import BoxFeatures
@@ -7,7 +10,7 @@ from detector.modeling.criterion import Criterion
 from detector.modeling.head import Head, ImageHead
 from detector.modeling.refinement import Refinement, cluster_loss
 from detector.modeling.regression import RegressionBranch, RegressionLoss
-from detector.modeling.weak_rcnn import WeakRCNN
+from detector.modeling.weak_rcnn import WeakRCNN, compile_model
 
 # The network sees RGB in 0 to 255 as it is.
 PLAIN = {"pixel_mean": (0.0, 0.0, 0.0), "pixel_std": (1 / 255, 1 / 255, 1 / 255)}
@@ -145,3 +148,25 @@ def test_a_backbone_that_is_computed_anew_gives_the_same_gradients(make_batch):
         gradients.append([p.grad.clone() for p in model.parameters()])
         model.zero_grad()
     assert all(kept.equal(anew) for kept, anew in zip(*gradients, strict=True))
+
+
+def test_new_sizes_and_counts_compile_nothing_anew():
+    torch._dynamo.reset()
+    model, counter = make_model(), CompileCounter()
+    plain = copy.deepcopy(model)
+    compile_model(model, backend=counter)
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    generator, compiled = torch.Generator().manual_seed(0), []
+    for images, height, width, proposals in [
+        # On a CPU torch takes other convolutions for images below 20,480 numbers, which is more code.
+        *((1, 160, 176, 3), (2, 176, 160, 4), (1, 193, 167, 5)),
+        *((3, 170, 170, 6), (1, 160, 220, 30), (2, 182, 171, 7)),
+    ]:
+        inputs = torch.randn(images, 3, height, width, generator=generator)
+        corners = torch.rand(proposals * images, 2, generator=generator) * 16
+        rois = torch.cat([torch.zeros(len(corners), 1), corners, corners + 12], dim=1)
+        counts = torch.full((images,), proposals)
+        torch.testing.assert_close(model(inputs, rois, counts).mil, plain(inputs, rois, counts).mil)
+        compiled.append(counter.frame_count)
+    assert compiled[2:] == compiled[2:3] * 4  # after one image and several: nothing more
+    assert compiled[-1] <= 4

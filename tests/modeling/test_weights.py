@@ -1,7 +1,6 @@
 """Files of weights: what they want is in them, and what is converted computes what it did."""
 
 import math
-import re
 import zipfile
 
 import pytest
@@ -32,9 +31,7 @@ def test_round_trip(tmp_path):
 def test_a_file_that_does_not_say_what_it_wants_is_refused(tmp_path):
     path = tmp_path / "w.pth"
     torch.save({"a.weight": torch.zeros(1)}, path)
-    with pytest.raises(
-        ValueError, match=r"does not say which pre-processing.*convert_weights.py .*w.pth OUTPUT"
-    ):
+    with pytest.raises(ValueError, match=r"convert_weights\.py .*w\.pth OUTPUT"):
         load_weights(str(path))
 
 
@@ -168,5 +165,5 @@ def test_caffes_first_convolution_computes_what_it_did(names):
 
 
 def test_what_is_no_vgg16_of_caffe():
-    with pytest.raises(ValueError, match=re.escape("it lacks features.0.bias, features.0.weight")):
+    with pytest.raises(ValueError, match=r"features\.0\.bias, features\.0\.weight"):
         convert_caffe_vgg16({"layer1.0.conv1.weight": torch.zeros(1)})

@@ -24,6 +24,7 @@ def test_training_types_hold_no_true_boxes():
         "image_id",
         "flipped",
         "pixel",
+        "unknown",
     }
     assert {field.name for field in fields(Batch)} == {
         "images",
@@ -33,6 +34,7 @@ def test_training_types_hold_no_true_boxes():
         "image_ids",
         "sizes",
         "pixels",
+        "unknown",
     }
 
 

@@ -91,4 +91,4 @@ def test_a_missing_package_is_said_before_the_work(load_tool, words, monkeypatch
 
 def test_classes_of_another_set_are_one_line(load_tool, words, capsys):
     assert load_tool("train_net").main([*words, "DATASETS.CLASSES", "['Bird']"]) == 2
-    assert "has no category of the name 'Bird' (did you mean bird?)" in capsys.readouterr().err
+    assert "'Bird' (did you mean bird?)" in capsys.readouterr().err

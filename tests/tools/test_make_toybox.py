@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from detector.data.toybox import folder
+from detector.data import toybox
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_a_failed_write_is_named_and_nothing_is_left(make_toybox, tmp_path, monk
         raise OSError(f"cannot write {path}: No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder, "write_new", fail)
+        patch.setattr(toybox, "write_new", fail)
         assert make_toybox(tmp_path / "toybox", "--train", 1, "--test", 1) == 2
     assert "000001.jpg: No space left on device" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

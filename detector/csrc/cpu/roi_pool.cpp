@@ -92,8 +92,8 @@ DETECTOR_MULTIVERSION void pool_bin(Bin<A> bin, int64_t count, A* best, int32_t*
 }
 
 template <typename T, typename A>
-void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes& sizes, bool channels_last,
-                int64_t first_box, int64_t end_box, T* output, int32_t* argmax) {
+void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes& sizes, int64_t first_box,
+                int64_t end_box, T* output, int32_t* argmax) {
   const int64_t bins = sizes.bins(), channels = sizes.channels;
   std::vector<A> best(roi::stretch_values(sizes));
   std::vector<int32_t> where(roi::stretch_values(sizes));
@@ -110,37 +110,26 @@ void pool_boxes(const roi::Cells<A>& cells, const A* boxes, A scale, const Sizes
                         columns},
                  count, best.data() + at, where.data() + at);
       }
-      roi::store_channels(best.data(), some_bins, bins, some_channels, channels, channels_last,
+      roi::store_channels(best.data(), some_bins, bins, some_channels, channels, false,
                           output + r * bins * channels);
-      roi::store_channels(where.data(), some_bins, bins, some_channels, channels, channels_last,
+      roi::store_channels(where.data(), some_bins, bins, some_channels, channels, false,
                           argmax + r * bins * channels);
     });
   }
 }
 
-// Adds the gradients of channels first..end to their cells, in order of boxes and bins whatever the layout.
+// Adds the gradients of channels first..end to their cells, in order of boxes and bins.
 template <typename T, typename A>
-void add_channels(const T* grad, const int32_t* argmax, const A* boxes, const Sizes& sizes,
-                  bool channels_last, int64_t first, int64_t end, A* output) {
+void add_channels(const T* grad, const int32_t* argmax, const A* boxes, const Sizes& sizes, int64_t first,
+                  int64_t end, A* output) {
   const int64_t bins = sizes.bins(), channels = sizes.channels;
   const uint32_t cells = uint32_t(sizes.cells());
-  const auto add = [cells](int32_t cell, int64_t stride, A* plane, T value) {
-    if (uint32_t(cell) < cells) {  // -1 is none
-      plane[cell * stride] += A(value);
-    }
-  };
   for (int64_t r = 0; r < sizes.boxes; ++r, grad += bins * channels, argmax += bins * channels) {
     A* image = output + int64_t(boxes[5 * r]) * cells * channels;
-    if (channels_last) {
-      for (int64_t bin = 0; bin < bins; ++bin) {
-        for (int64_t c = first; c < end; ++c) {
-          add(argmax[bin * channels + c], channels, image + c, grad[bin * channels + c]);
-        }
-      }
-    } else {
-      for (int64_t c = first; c < end; ++c) {
-        for (int64_t bin = 0; bin < bins; ++bin) {
-          add(argmax[c * bins + bin], 1, image + c * cells, grad[c * bins + bin]);
+    for (int64_t c = first; c < end; ++c) {
+      for (int64_t i = c * bins; i < (c + 1) * bins; ++i) {
+        if (uint32_t(argmax[i]) < cells) {  // -1 is none
+          image[c * cells + argmax[i]] += A(grad[i]);
         }
       }
     }
@@ -148,22 +137,21 @@ void add_channels(const T* grad, const int32_t* argmax, const A* boxes, const Si
 }
 
 std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height,
-                                   int64_t pooled_width, double spatial_scale, bool channels_last) {
+                                   int64_t pooled_width, double spatial_scale) {
   constexpr const char* op = "roi_pool";
   const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
   roi::check_values(op, boxes, sizes);
   const Tensor rows = as_contiguous(boxes);
-  const Tensor output =
-      roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
-  const Tensor argmax = roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width,
-                                        channels_last, ScalarType::Int);
+  const Tensor output = allocate(input, {sizes.boxes, sizes.channels, pooled_height, pooled_width});
+  const Tensor argmax =
+      allocate(input, {sizes.boxes, sizes.channels, pooled_height, pooled_width}, ScalarType::Int);
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulate<T>;
     const auto cells = roi::cells_of<T>(input, sizes);
     parallel_for(sizes.boxes, 1, [&](int64_t first, int64_t last) {
-      pool_boxes(cells, static_cast<const A*>(rows.const_data_ptr()), A(spatial_scale), sizes, channels_last,
-                 first, last, static_cast<T*>(output.mutable_data_ptr()),
+      pool_boxes(cells, static_cast<const A*>(rows.const_data_ptr()), A(spatial_scale), sizes, first, last,
+                 static_cast<T*>(output.mutable_data_ptr()),
                  static_cast<int32_t*>(argmax.mutable_data_ptr()));
     });
   });
@@ -171,16 +159,14 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
 }
 
 Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, int64_t images, int64_t height,
-                int64_t width, double spatial_scale, bool channels_last) {
+                int64_t width, double spatial_scale) {
   constexpr const char* op = "roi_pool_backward";
-  const Sizes sizes =
-      roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
+  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, false);
   check_argmax(op, argmax, grad);
   roi::check_values(op, boxes, sizes);
   const Tensor rows = as_contiguous(boxes), where = as_contiguous(argmax), dense = as_contiguous(grad);
   const int64_t channels = sizes.channels;
-  const auto shape = channels_last ? std::vector<int64_t>{images, height, width, channels}
-                                   : std::vector<int64_t>{images, channels, height, width};
+  const std::vector<int64_t> shape{images, channels, height, width};
   const Tensor sums = torch::stable::new_zeros(grad, shape, accumulate_type(grad.scalar_type()));
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -190,7 +176,7 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
     const auto* box = static_cast<const A*>(rows.const_data_ptr());
     auto* output = static_cast<A*>(sums.mutable_data_ptr());
     parallel_for(channels, 16, [&](int64_t first, int64_t last) {  // 16 channels make a cache line
-      add_channels(value, cell, box, sizes, channels_last, first, last, output);
+      add_channels(value, cell, box, sizes, first, last, output);
     });
   });
   return torch::stable::to(sums, grad.scalar_type());

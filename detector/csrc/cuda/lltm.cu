@@ -36,13 +36,13 @@ bool in_packs(const Sizes& sizes, std::initializer_list<Matrix<T>> matrices,
   constexpr int64_t most = std::numeric_limits<Index<V>>::max();
   const auto fits = [&](const Matrix<T>& matrix) {
     return matrix.data == nullptr || (matrix.column_stride == 1 && matrix.row_stride % V == 0 &&
-                                      sizes.rows * matrix.row_stride <= most && fits_packs(matrix.data));
+                                      sizes.rows * matrix.row_stride <= most && is_aligned(matrix.data));
   };
   return sizes.rows * sizes.state > kFewStates && sizes.state % V == 0 && sizes.inputs % V == 0 &&
          sizes.steps * sizes.rows * (2 * sizes.state + sizes.width()) <= most &&
          sizes.width() <= kMostColumnBlocks * kThreads &&
          std::all_of(matrices.begin(), matrices.end(), fits) &&
-         std::all_of(rows.begin(), rows.end(), fits_packs);
+         std::all_of(rows.begin(), rows.end(), [](const void* row) { return is_aligned(row); });
 }
 
 struct DeviceMath {

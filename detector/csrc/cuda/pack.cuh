@@ -1,6 +1,8 @@
 // Packs of V elements that one instruction loads or stores, 16 bytes at most.
 #pragma once
 
+#include <torch/headeronly/macros/Macros.h>
+
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -16,7 +18,10 @@ struct alignas(sizeof(T) * V) Pack {
 template <typename T>
 constexpr int kPackSize = 16 / sizeof(T);
 
-inline bool fits_packs(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+// Whether packs of so many bytes can be read from there.
+C10_HOST_DEVICE inline bool is_aligned(const void* data, size_t bytes = 16) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+}
 
 // The register type that a pack travels in.
 template <int kBytes>

@@ -70,7 +70,7 @@ template <bool kBackward, typename T>
 void launch(const T* grad, const T* input, int64_t numel, T* output, cudaStream_t stream) {
   constexpr int64_t work = kThreads * kPacksOfThread<kBackward>;
   constexpr int size = kPackSize<T>;
-  if (fits_packs(input) && fits_packs(grad)) {
+  if (is_aligned(input) && is_aligned(grad)) {
     const unsigned blocks = blocks_for(ceil_div(numel, size), work);
     launch_kernel(map_kernel<kBackward, size, T>, blocks, kThreads, 0, stream, grad, input, numel, output);
   } else {

@@ -125,7 +125,7 @@ class Proposals(Mapping[str, Tensor]):
             )
 
 
-def check_boxes(boxes: np.ndarray, size: Sequence[int], image_id: str, source: str) -> None:
+def check_boxes(boxes: np.ndarray, size: Sequence[int] | np.ndarray, image_id: str, source: str) -> None:
     """DataError where one of boxes (R, 4) xyxy is not in its image of `size` (height, width)."""
     (height, width), (x1, y1, x2, y2) = size, boxes.T  # (R,) each
     # Comparisons with NaN are false, so a box that holds one is not inside.

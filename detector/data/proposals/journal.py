@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
     height: int
     width: int
-    count: int  # boxes
+    boxes: int  # their number
     start: int  # byte in the file
     length: int  # bytes of its record
 
@@ -153,5 +153,5 @@ class JournalBoxes(Sequence[np.ndarray]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __getitem__(self, index: int) -> np.ndarray:
+    def __getitem__(self, index: int) -> np.ndarray:  # type: ignore[override]  # no slices
         return self._journal.read(self._entries[index])

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from tqdm import tqdm
@@ -26,7 +27,9 @@ from detector.utils.folder_lock import file_lock
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
 
 
-def make_finder(mode: str, longest_side: int) -> tuple[Finder, Mapping[str, object]]:
+def make_finder(
+    mode: Literal["quality", "fast", "grid"], longest_side: int
+) -> tuple[Finder, Mapping[str, object]]:
     """The search of a mode, and all that decides what it finds.
 
     Args:
@@ -113,7 +116,7 @@ def _propose(
         sizes = [(entry.height, entry.width) for entry in entries]
         save_proposals(output, list(images), JournalBoxes(journal, entries), sizes)
     journal.path.unlink()
-    return [entry.count for entry in entries]
+    return [entry.boxes for entry in entries]
 
 
 def search_all(

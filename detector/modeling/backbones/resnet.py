@@ -1,4 +1,4 @@
-"""ResNet with its last stages dilated, so that features stay dense; batch norm is frozen."""
+"""ResNet with dilated last stages and frozen batch norm."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -13,16 +13,14 @@ LAYERS = ("layer1", "layer2", "layer3", "layer4")  # C2 to C5
 class ResNet(nn.Module):
     """Images (B, 3, H, W) to C5 (B, D, H / stride, W / stride) (He et al., arXiv 1512.03385).
 
-    Where a stage gives up its stride, its later convolutions are dilated instead (arXiv 1511.07122): every
-    second feature of every second row is then what the strided network computes.
-
-    Batch norm is a fixed scale and shift, also in training: a detector's batches are too small for its
-    statistics.
+    Stages without their stride are dilated instead (arXiv 1511.07122): every second feature of every second
+    row is then equal to that of the strided network. Batch norm is a fixed scale and shift, also in training:
+    the batches of a detector are too small for its statistics.
 
     Args:
         name: "resnet18", "resnet34" or "resnet50".
-        stride: pixels a feature: 32 as published; 16 dilates C5, 8 dilates C4 too.
-        frozen_stages: how many of the 5 stages keep their weights; the stem is the first, C2 the second.
+        stride: pixels per feature: 32 as published; 16 dilates C5, 8 also C4.
+        frozen_stages: number of stages that are not trained, of 5; the stem is the first, C2 the second.
     """
 
     def __init__(
@@ -38,14 +36,16 @@ class ResNet(nn.Module):
         network = torchvision.models.get_model(name, weights=None, norm_layer=FrozenBatchNorm2d)
         self.out_channels = network.fc.in_features
         self.stride = stride
-        # The names of torchvision's layers are kept, so that its state dict loads.
-        for layer in ("conv1", "bn1", "relu", "maxpool", *LAYERS):
-            self.add_module(layer, getattr(network, layer))
+        # Layers have torchvision's names, so that its state dict can be loaded.
+        self.conv1, self.bn1, self.relu = network.conv1, network.bn1, network.relu
+        self.maxpool = network.maxpool
+        self.layer1, self.layer2 = network.layer1, network.layer2
+        self.layer3, self.layer4 = network.layer3, network.layer4
         if stride <= 16:
             _dilate(self.layer4, 16 // stride)
         if stride == 8:
             _dilate(self.layer3, 1)
-        for stage in (self.conv1, *(getattr(self, layer) for layer in LAYERS))[:frozen_stages]:
+        for stage in (self.conv1, self.layer1, self.layer2, self.layer3, self.layer4)[:frozen_stages]:
             stage.requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -54,8 +54,8 @@ class ResNet(nn.Module):
 
 
 def _dilate(stage: nn.Sequential, before: int) -> None:
-    """Take the stride of 2 from a stage; `before` is how far the features that enter it are dilated."""
-    dilation = before  # of the convolution that had the stride; those behind it see twice as many features
+    """Replace the stride of 2 of a stage by dilation; `before` is the dilation of its input."""
+    dilation = before  # of the convolution with the stride; it doubles for those after it
     for convolution in (module for module in stage.modules() if isinstance(module, nn.Conv2d)):
         if convolution.kernel_size == (3, 3):
             convolution.dilation = convolution.padding = (dilation, dilation)
@@ -64,9 +64,9 @@ def _dilate(stage: nn.Sequential, before: int) -> None:
 
 
 def load_resnet_weights(backbone: ResNet, weights: Mapping[str, Tensor]) -> None:
-    """Load torchvision's ImageNet state dict, all but the layer of the ImageNet classes.
+    """Load torchvision's ImageNet state dict without its classifier.
 
     Raises:
-        RuntimeError: a weight is missing or of another shape (names it).
+        RuntimeError: a weight is missing or has another shape; names it.
     """
     backbone.load_state_dict({k: v for k, v in weights.items() if not k.startswith("fc.")})

@@ -1,4 +1,4 @@
-"""A small residual network that trains from scratch on a few hundred images and two processor cores."""
+"""A small residual network to train from random weights on a few hundred images and two CPU cores."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 class SmallBackbone(nn.Module):
     """Images (B, 3, H, W) to features (B, channels[-1], H / stride, W / stride).
 
-    One stage an entry of `channels`: a strided convolution that halves the resolution, and a residual block.
-    Group norm, because it does not depend on the batch.
+    Each entry of `channels` is a stage: a strided convolution, which halves the resolution, and a residual
+    block. Group norm is used since it does not depend on the batch.
     """
 
     def __init__(self, channels: Sequence[int] = (16, 32, 64)) -> None:
@@ -25,7 +25,7 @@ class SmallBackbone(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + f(x), f two 3x3 convolutions; keeps the shape."""
+    """x + f(x), where f is two 3 x 3 convolutions; keeps the shape."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

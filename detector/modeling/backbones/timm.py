@@ -1,4 +1,4 @@
-"""Any convolutional backbone of timm, up to the stage of a given stride."""
+"""Convolutional networks of timm as backbones."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -12,38 +12,38 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from detector.utils.errors import UserError
 
 
-def create_network(name: str, **options: Any) -> nn.Module:
-    """A network of the installed timm with random weights; nothing is downloaded.
+def create_network(name: str, **options: Any) -> Any:  # an nn.Module, whose other attributes have no types
+    """Create a network of timm with random weights, without downloads.
 
     Args:
         name: e.g. "tf_efficientnet_lite0".
-        options: of `timm.create_model`.
+        options: keyword arguments of `timm.create_model`.
 
     Raises:
-        UserError: timm has no network of that name, or it is an address such as "hf-hub:OWNER/NAME", for
-            which timm would go online.
+        UserError: timm has no network of that name, or it is an address such as "hf-hub:OWNER/NAME", which
+            timm would download.
     """
     if ":" in name or not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise UserError(f"timm network {name!r}: expected the plain name of a network that timm has{hint}")
+        raise UserError(f"timm network {name!r}: expected the name of a network of timm{hint}")
     return timm.create_model(name, **options)
 
 
 class TimmBackbone(nn.Module):
     """Images (B, 3, H, W) to the features (B, D, H / stride, W / stride) of one stage of a timm network.
 
-    Batch norm always uses its running statistics: a detector's batches are small, and the features of an
-    image must not depend on what it is batched with.
+    Batch norm always uses its running statistics: the batches of a detector are small, and the features of an
+    image must not depend on the other images of its batch.
 
     Args:
         name: timm's model name, e.g. "tf_efficientnet_lite0".
-        stride: pixels per feature; picks the stage, and later ones are not built.
-        frozen_stages: how many stages, from the image on, keep their weights; the stem goes with the first.
+        stride: pixels per feature; selects the stage. Later stages are not built.
+        frozen_stages: number of stages, from the input, that are not trained; the first includes the stem.
 
     Raises:
-        UserError: there is no such network, it has no stage of that stride, or fewer stages than are to be
-            frozen.
+        UserError: there is no such network, or it has no stage of that stride or fewer stages than
+            `frozen_stages`.
     """
 
     def __init__(self, name: str, *, stride: int = 16, frozen_stages: int = 0) -> None:
@@ -58,9 +58,7 @@ class TimmBackbone(nn.Module):
             raise UserError(
                 f"frozen_stages is {frozen_stages}, but {name} has {index + 1} stages up to stride {stride}"
             )
-        nested = (
-            "." in stages[index]["module"]
-        )  # stages inside one nn.Sequential, as EfficientNet's "blocks.4"
+        nested = "." in stages[index]["module"]  # stages in one nn.Sequential, as EfficientNet's "blocks.4"
         self.body = FeatureListNet(network, out_indices=(index,), flatten_sequential=nested)
         self.stride = stride
         self.out_channels = stages[index]["num_chs"]
@@ -85,10 +83,10 @@ class TimmBackbone(nn.Module):
 
 
 def load_timm_weights(backbone: TimmBackbone, weights: Mapping[str, Tensor]) -> None:
-    """Load a whole classifier's state dict, in order: packages differ in the names, not in the order.
+    """Load the state dict of a classifier by order: packages use different names in the same order.
 
     Raises:
-        ValueError: a tensor is missing or has another shape (names it).
+        UserError: a tensor is missing or has another shape; names it.
     """
     state = backbone.body.state_dict()
     given = list(weights.items())

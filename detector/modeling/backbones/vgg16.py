@@ -1,4 +1,4 @@
-"""VGG16 as weakly supervised detectors use it: without pool4 and with a dilated conv5, or as it was."""
+"""VGG16, optionally without pool4 and with dilated conv5, as weakly supervised detectors use it."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -17,12 +17,12 @@ class VGG16(nn.Module):
     """Images (B, 3, H, W) to features (B, 512, H / stride, W / stride) (arXiv 1409.1556).
 
     Args:
-        stride: pixels a feature: 16, or 8 without pool4 and with conv5 dilated by 2, so that it sees as much
-            (arXiv 1511.07122).
-        frozen_stages: how many of conv1 to conv3 keep their weights (2 in the published recipes).
-        image_by_image: run each image of a batch by itself. In float32 without TF32 cuDNN 9 takes 150 times
-            as long for one layer of conv3 of two images as of one (docs/performance.md).
-        last_relu: whether a ReLU follows the last convolution, so that features are not negative.
+        stride: pixels per feature: 16, or 8 without pool4 and with conv5 dilated by 2, which keeps the
+            receptive field (arXiv 1511.07122).
+        frozen_stages: how many of conv1 to conv3 are not trained (2 in the published recipes).
+        image_by_image: process the images of a batch one by one. In float32 without TF32, cuDNN 9 takes 150
+            times as long for a layer of conv3 with two images as with one (docs/performance.md).
+        last_relu: whether a ReLU follows the last convolution.
     """
 
     out_channels = 512
@@ -37,12 +37,12 @@ class VGG16(nn.Module):
     ) -> None:
         super().__init__()
         self.stride, self.image_by_image = stride, image_by_image
-        # The names of torchvision's layers are kept, so that its state dict loads: pool4 becomes an identity.
+        # Layers have torchvision's names, so that its state dict can be loaded: pool4 becomes an identity.
         self.features = make_layers(cfgs["D"], batch_norm=False)[:POOL5]
         for layer in self.features:
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-                nn.init.zeros_(layer.bias)
+                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]  # it has a bias
         if stride == 8:
             self.features[POOL4] = nn.Identity()
             for position in CONV5:
@@ -65,7 +65,7 @@ def load_vgg16_weights(backbone: VGG16, box_layers: nn.Sequential, weights: Mapp
     """Load torchvision's ImageNet state dict: convolutions to the backbone, fc6 and fc7 to the box layers.
 
     Raises:
-        RuntimeError: a weight is missing or of another shape (names it).
+        RuntimeError: a weight is missing or has another shape; names it.
     """
     convolutions = {k: v for k, v in weights.items() if k.startswith("features.")}
     backbone.load_state_dict(convolutions)

@@ -42,9 +42,7 @@ def test_weights_go_by_order():
 
 def test_weights_of_another_network():
     backbone = TimmBackbone("resnet18", stride=16)
-    with pytest.raises(
-        ValueError, match=r"where layer1\.0\.conv1\.weight of shape \(64, 64, 3, 3\) is expected"
-    ):
+    with pytest.raises(ValueError, match=r"layer1\.0\.conv1\.weight of shape \(64, 64, 3, 3\)"):
         load_timm_weights(backbone, timm.create_model("resnet50").state_dict())
     with pytest.raises(ValueError, match=r"hold nothing where conv1\.weight"):
         load_timm_weights(backbone, {})
@@ -55,17 +53,15 @@ def test_weights_of_another_network():
 )
 def test_a_network_that_would_be_downloaded_or_is_unknown_is_refused(name, monkeypatch):
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("it went online"))
-    with pytest.raises(UserError, match=rf"'{name}': expected the plain name of a network"):
+    with pytest.raises(UserError, match=f"'{name}'"):
         TimmBackbone(name)
 
 
 def test_no_such_stride():
-    with pytest.raises(
-        ValueError, match=r"stride is 64, but resnet18 has stages of stride \[2, 4, 8, 16, 32\]"
-    ):
+    with pytest.raises(ValueError, match=r"stride is 64, .*\[2, 4, 8, 16, 32\]"):
         TimmBackbone("resnet18", stride=64)
 
 
 def test_too_many_frozen_stages():
-    with pytest.raises(ValueError, match="frozen_stages is 5, but resnet18 has 4 stages up to stride 16"):
+    with pytest.raises(ValueError, match="frozen_stages is 5, but resnet18 has 4"):
         TimmBackbone("resnet18", stride=16, frozen_stages=5)

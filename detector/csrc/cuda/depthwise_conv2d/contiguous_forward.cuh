@@ -86,7 +86,8 @@ void launch_contiguous_forward(const Problem& p, bool turned, const T* input, co
   const unsigned num_strips = unsigned(p.batch * p.out_channels()) * strips.strips_per_plane();
   const int input_plane_size = int(p.height * p.width), output_plane_size = int(p.out_height * p.out_width);
   const bool vector = p.pad_w == K / 2 && p.width % kColumns == 0 && p.out_width % kColumns == 0 &&
-                      aligned(input) && aligned(output);
+                      is_aligned(input, sizeof(Pack<T, kColumns>)) &&
+                      is_aligned(output, sizeof(Pack<T, kColumns>));
   const int planes =
       vector ? 0 : staged_planes(strips, kForwardThreads, input_plane_size + output_plane_size, sizeof(T));
   const ForwardSizes sizes{

@@ -78,7 +78,9 @@ void launch_contiguous_grad_input(const Problem& p, const T* grad, const T* weig
   const Strips strips(p.height, p.width, kGradInputRows);
   const unsigned num_strips = unsigned(p.batch * p.channels) * strips.strips_per_plane();
   const int grad_plane_size = int(p.out_height * p.out_width), result_plane_size = int(p.height * p.width);
-  const bool vector = p.width % kColumns == 0 && p.out_width % 2 == 0 && aligned(grad) && aligned(result);
+  const bool vector = p.width % kColumns == 0 && p.out_width % 2 == 0 &&
+                      is_aligned(grad, sizeof(Pack<T, kColumns>)) &&
+                      is_aligned(result, sizeof(Pack<T, kColumns>));
   const int planes =
       vector ? 0 : staged_planes(strips, kGradInputThreads, grad_plane_size + result_plane_size, sizeof(T));
   const GradInputSizes sizes{{strips, num_strips, 1, grad_plane_size, result_plane_size, planes},

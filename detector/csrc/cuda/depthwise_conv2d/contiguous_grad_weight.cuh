@@ -193,7 +193,8 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
   using A = Accumulate<T>;
   const Strips strips(p.out_height, p.out_width, kGradWeightRows);
   const bool vector = p.pad_w == K / 2 && p.width % kColumns == 0 && p.out_width % kColumns == 0 &&
-                      aligned(input) && aligned(grad);
+                      is_aligned(input, sizeof(Pack<T, kColumns>)) &&
+                      is_aligned(grad, sizeof(Pack<T, kColumns>));
   const int64_t elements = p.height * p.width + p.out_height * p.out_width;
   const int planes = vector ? 0 : staged_planes(strips, kGradWeightThreads, elements, sizeof(T));
   const int64_t groups = ceil_div(p.out_channels(), std::max(planes, 1));  // of channels

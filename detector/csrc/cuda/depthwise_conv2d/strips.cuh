@@ -5,17 +5,13 @@
 
 #include "../../depthwise_conv2d.h"
 #include "../launch.cuh"
+#include "../pack.cuh"
 
 namespace detector::depthwise_conv2d {
 
 constexpr int kColumns = 4;
 
 constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-
-template <typename T, int N>
-struct alignas(sizeof(T) * N) Pack {
-  T values[N];
-};
 
 // A plane of a contiguous tensor, zero outside.
 template <typename T>
@@ -35,7 +31,7 @@ struct Plane {
       for (int v = first; v <= last; ++v) {
         Pack<T, kAlign> pack{};
         if (inside && 0 <= base + v * kAlign && base + v * kAlign < width) {
-          pack = *reinterpret_cast<const Pack<T, kAlign>*>(source + v * kAlign);
+          pack = load_pack<kAlign>(source + v * kAlign);
         }
 #pragma unroll
         for (int c = 0; c < kAlign; ++c) {
@@ -63,7 +59,7 @@ __device__ void store_row(T* row, int column, int width, const A (&values)[kColu
     for (int c = 0; c < kColumns; ++c) {
       pack.values[c] = T(values[c]);
     }
-    *reinterpret_cast<Pack<T, kColumns>*>(row + column) = pack;
+    store_pack(row + column, pack);
   } else {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
@@ -100,11 +96,6 @@ inline bool strips_fit(const Problem& p) {
   const int64_t strips = p.batch * p.out_channels() * ceil_div(std::max(p.width, p.out_width), kColumns) *
                          std::max(p.height, p.out_height);
   return p.height < side && p.width < side && strips < (int64_t(1) << 31);
-}
-
-template <typename T>
-bool aligned(const T* data) {
-  return reinterpret_cast<uintptr_t>(data) % sizeof(Pack<T, kColumns>) == 0;
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -63,10 +63,9 @@ inline dim3 tile_grid(const Problem& p, const TileSizes& s, int64_t image_groups
 
 template <int K, typename Kernel, typename T>
 bool tensor_cores_fit(Kernel kernel, const Problem& p, const T* a, const T* b) {
-  const auto whole = [](const T* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   return sizeof(T) == 2 && p.stride_h == 1 && p.pad_h == K / 2 && p.pad_w == K / 2 &&
-         p.width % kVector == 0 && p.height >= 10 && p.out_channels() < (1 << 30) && whole(a) && whole(b) &&
-         compiled_kernel(kernel).architecture >= 80;
+         p.width % kVector == 0 && p.height >= 10 && p.out_channels() < (1 << 30) && is_aligned(a) &&
+         is_aligned(b) && compiled_kernel(kernel).architecture >= 80;
 }
 
 // Calls body(row, vector) for the vectors of this thread, of `rows` rows of `vectors`. It does not divide:
@@ -83,7 +82,7 @@ __device__ void for_each_vector(int thread, int threads, int rows, int vectors, 
 
 // Rows first_row ... and columns first_column ... of planes, a multiple of kVector. What is outside of the
 // plane is the same for all: it is zeroed once.
-struct Tile {
+struct StagedTile {
   int height, width, first_row, first_column, rows, vectors, pitch;
 
   template <typename T>

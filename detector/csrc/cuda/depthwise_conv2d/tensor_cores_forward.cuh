@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x;
   const int row = s.first_row(), column = s.first_column(), columns = min(s.columns, s.width - column);
-  const Tile tile{s.height,     s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2,
-                  s.input_pitch};
+  const StagedTile tile{
+      s.height, s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2, s.input_pitch};
   T* const tiles = reinterpret_cast<T*>(shared);
   const int tile_size = tile.rows * tile.pitch;
   const int warp_offset = warp_of_thread() * kTileRows * s.input_pitch;

@@ -51,9 +51,9 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x, out_channels = s.channels * s.multiplier;
   const int row = s.first_row(), column = s.first_column(), columns = min(s.columns, s.width - column);
-  const Tile tile{s.height,     s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2,
-                  s.input_pitch};
-  const Tile grad_tile{s.height, s.width, row, column, rows, s.columns / kVector, s.grad_pitch};
+  const StagedTile tile{
+      s.height, s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2, s.input_pitch};
+  const StagedTile grad_tile{s.height, s.width, row, column, rows, s.columns / kVector, s.grad_pitch};
   const int tile_size = tile.rows * tile.pitch, slot_size = tile_size + rows * s.grad_pitch;
   T* const tiles = reinterpret_cast<T*>(shared);
   const auto fetch = [&](int n, int slot) {

@@ -55,7 +55,7 @@ struct CellReader {
     const int cells = height * width;
     const bool dense = row_stride == width * column_stride;
     const bool vector = channels == V && channel_stride == 1 && dense && column_stride % V == 0 &&
-                        reinterpret_cast<uintptr_t>(data) % sizeof(Pack<T, V>) == 0;
+                        is_aligned(data, sizeof(Pack<T, V>));
 #pragma unroll 4
     for (int i = threadIdx.x; i < cells; i += blockDim.x) {
       const T* from = at(i);

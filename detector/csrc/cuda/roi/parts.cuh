@@ -9,65 +9,30 @@ namespace detector::roi {
 constexpr int kTile = 64;
 constexpr int kTileThreads = 256;
 
-// (P, B, M, N) in any strides to (B, N, M), summed over the parts P in order.
-template <typename From>
-struct Strided {
-  const From* data;
-  int64_t part_stride, batch_stride, row_stride, column_stride;
-  int parts;
-  int64_t rows, columns;
-};
-
-// A block takes a tile of kTile x kTile: it reads along columns and writes along rows.
-template <typename From, typename To>
+// (B, M, N) to (B, N, M). A block takes a tile of kTile x kTile: it reads along columns, writes along rows.
+template <typename T>
 __global__ void __launch_bounds__(kTileThreads)
-    transpose_kernel(Strided<From> from, int tiles_of_rows, int tiles_of_columns, To* to) {
-  __shared__ From tile[kTile][kTile + 1];  // columns x rows
-  constexpr int steps = 8;                 // loads in flight
+    transpose_kernel(const T* from, int64_t num_rows, int64_t num_columns, int tiles_of_rows,
+                     int tiles_of_columns, T* to) {
+  __shared__ T tile[kTile][kTile + 1];  // columns x rows
   const int64_t batch = blockIdx.x / tiles_of_rows / tiles_of_columns;
   const int64_t row = int64_t(blockIdx.x / tiles_of_columns % tiles_of_rows) * kTile;
   const int64_t column = int64_t(blockIdx.x % tiles_of_columns) * kTile;
-  const int rows = min(int64_t(kTile), from.rows - row);
-  const int columns = min(int64_t(kTile), from.columns - column);
-  const From* data =
-      from.data + batch * from.batch_stride + row * from.row_stride + column * from.column_stride;
-  const unsigned reciprocal = 0xffffffffu / columns + 1;  // i * reciprocal >> 32 is i / columns for small i
-  for (int first = threadIdx.x; first < rows * columns; first += steps * kTileThreads) {
-    From values[steps];
-#pragma unroll
-    for (int k = 0; k < steps; ++k) {
-      const int i = first + k * kTileThreads;
-      const int r = columns == 1 ? i : __umulhi(i, reciprocal), c = i - r * columns;
-      values[k] = From(0);
-      for (int part = 0; part < from.parts && i < rows * columns; ++part) {
-        values[k] += data[part * from.part_stride + r * from.row_stride + c * from.column_stride];
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < steps; ++k) {
-      const int i = first + k * kTileThreads;
-      const int r = columns == 1 ? i : __umulhi(i, reciprocal), c = i - r * columns;
-      if (i < rows * columns) {
-        tile[c][r] = values[k];
-      }
+  const int rows = min(int64_t(kTile), num_rows - row), columns = min(int64_t(kTile), num_columns - column);
+  const T* data = from + (batch * num_rows + row) * num_columns + column;
+#pragma unroll 8
+  for (int i = threadIdx.x; i < rows * kTile; i += kTileThreads) {
+    if (i % kTile < columns) {
+      tile[i % kTile][i / kTile] = data[i / kTile * num_columns + i % kTile];
     }
   }
   __syncthreads();
-  To* output = to + (batch * from.columns + column) * from.rows + row;
+  T* output = to + (batch * num_columns + column) * num_rows + row;
 #pragma unroll 4
   for (int i = threadIdx.x; i < columns * kTile; i += kTileThreads) {
     if (i % kTile < rows) {
-      output[i / kTile * from.rows + i % kTile] = To(tile[i / kTile][i % kTile]);
+      output[i / kTile * num_rows + i % kTile] = tile[i / kTile][i % kTile];
     }
-  }
-}
-
-template <typename From, typename To>
-void transpose(const Strided<From>& from, int64_t batch, To* to, cudaStream_t stream) {
-  const int64_t rows = ceil_div(from.rows, kTile), columns = ceil_div(from.columns, kTile);
-  if (batch * rows * columns > 0) {
-    launch_kernel(transpose_kernel<From, To>, batch * rows * columns, kTileThreads, 0, stream, from,
-                  int(rows), int(columns), to);
   }
 }
 
@@ -81,7 +46,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const int64_t box = blockIdx.x / groups, channel = int64_t(blockIdx.x % groups) * kTile;
   const int rows = min(int64_t(kTile), channels - channel), size = rows * bins;
   const T* data = from + (box * channels + channel) * bins;
-  const int whole = reinterpret_cast<uintptr_t>(data) % 16 == 0 ? size / V : 0;
+  const int whole = is_aligned(data) ? size / V : 0;
 #pragma unroll 4
   for (int i = threadIdx.x; i < whole; i += kTileThreads) {
     reinterpret_cast<uint4*>(tile)[i] = reinterpret_cast<const uint4*>(data)[i];
@@ -116,62 +81,15 @@ template <typename T>
 void channels_to_last(const T* from, int64_t boxes, int64_t channels, int64_t bins, T* to,
                       cudaStream_t stream) {
   const int64_t shared = kTile * bins * int64_t(sizeof(T)), groups = ceil_div(channels, kTile);
-  if (shared > 48 * 1024) {
-    transpose(Strided<T>{from, 0, bins * channels, bins, 1, 1, channels, bins}, boxes, to, stream);
-  } else if (boxes * groups > 0) {
-    launch_kernel(last_kernel<T>, boxes * groups, kTileThreads, shared, stream, from, channels, int(bins),
-                  int(groups), to);
+  if (boxes * groups == 0) {
+    return;
   }
-}
-
-// The same back: (bins, C) to (C, bins).
-template <typename T>
-__global__ void __launch_bounds__(kTileThreads)
-    first_kernel(const T* from, int64_t channels, int bins, int groups, T* to) {
-  extern __shared__ __align__(16) char shared[];
-  constexpr int V = 16 / sizeof(T), W = sizeof(T) < 4 ? 2 : 1;  // elements of a store and of a load
-  T* tile = reinterpret_cast<T*>(shared);
-  const int64_t box = blockIdx.x / groups, channel = int64_t(blockIdx.x % groups) * kTile;
-  const int rows = min(int64_t(kTile), channels - channel), size = rows * bins;
-  const T* data = from + box * bins * channels + channel;
-  if (channels % W == 0 && reinterpret_cast<uintptr_t>(data) % (W * sizeof(T)) == 0) {
-#pragma unroll 8
-    for (int i = threadIdx.x; i < bins * (kTile / W); i += kTileThreads) {
-      const int row = i % (kTile / W) * W, bin = i / (kTile / W);
-      if (row < rows) {
-        const Pack<T, W> pack = load_once<W>(data + bin * channels + row);
-#pragma unroll
-        for (int k = 0; k < W; ++k) {
-          tile[(row + k) * bins + bin] = pack.values[k];
-        }
-      }
-    }
+  if (shared > 48 * 1024) {
+    const int64_t tiles_of_bins = ceil_div(bins, kTile);
+    launch_kernel(transpose_kernel<T>, boxes * groups * tiles_of_bins, kTileThreads, 0, stream, from,
+                  channels, bins, int(groups), int(tiles_of_bins), to);
   } else {
-    for (int i = threadIdx.x; i < size; i += kTileThreads) {
-      tile[i % rows * bins + i / rows] = data[i / rows * channels + i % rows];
-    }
-  }
-  __syncthreads();
-  T* output = to + (box * channels + channel) * bins;
-  const int whole = reinterpret_cast<uintptr_t>(output) % 16 == 0 ? size / V : 0;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < whole; i += kTileThreads) {
-    reinterpret_cast<uint4*>(output)[i] = reinterpret_cast<const uint4*>(tile)[i];
-  }
-  for (int i = whole * V + threadIdx.x; i < size; i += kTileThreads) {
-    output[i] = tile[i];
-  }
-}
-
-// (R, bins, C), contiguous, to (R, C, bins).
-template <typename T>
-void channels_to_first(const T* from, int64_t boxes, int64_t channels, int64_t bins, T* to,
-                       cudaStream_t stream) {
-  const int64_t shared = kTile * bins * int64_t(sizeof(T)), groups = ceil_div(channels, kTile);
-  if (shared > 48 * 1024) {
-    transpose(Strided<T>{from, 0, bins * channels, channels, 1, 1, bins, channels}, boxes, to, stream);
-  } else if (boxes * groups > 0) {
-    launch_kernel(first_kernel<T>, boxes * groups, kTileThreads, shared, stream, from, channels, int(bins),
+    launch_kernel(last_kernel<T>, boxes * groups, kTileThreads, shared, stream, from, channels, int(bins),
                   int(groups), to);
   }
 }

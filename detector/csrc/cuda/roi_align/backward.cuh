@@ -196,8 +196,8 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const Tensor parts =
       direct ? output : allocate(output, {chunks, size}, accumulate_type(output.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());
-  launch_kernel(backward_kernel<T, V, Source>, blocks * chunks, kThreads, 0, stream, grad, boxes, source, sizes,
-                int(groups), chunks, channels_last, sums);
+  launch_kernel(backward_kernel<T, V, Source>, blocks * chunks, kThreads, 0, stream, grad, boxes, source,
+                sizes, int(groups), chunks, channels_last, sums);
   if (!direct) {
     roi::sum_parts(sums, chunks, size, static_cast<T*>(output.mutable_data_ptr()), stream);
   }
@@ -234,7 +234,7 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
   }
   const auto* values = static_cast<const T*>(last.const_data_ptr());
   constexpr int V = 16 / sizeof(Accumulate<T>);
-  if (sizes.channels % V == 0 && reinterpret_cast<uintptr_t>(values) % (V * sizeof(T)) == 0) {
+  if (sizes.channels % V == 0 && is_aligned(values, V * sizeof(T))) {
     launch_backward<T, V>(values, ordered.view(), mean, sizes, channels_last, output);
   } else {
     launch_backward<T, 1>(values, ordered.view(), mean, sizes, channels_last, output);

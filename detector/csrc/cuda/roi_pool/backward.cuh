@@ -100,31 +100,16 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// (R, bins, C) to (R, C, bins); as it is if it is that already.
-template <typename T>
-Tensor channels_first(const Tensor& pooled, const Sizes& sizes, bool channels_last, cudaStream_t stream) {
-  const Tensor dense = as_contiguous(pooled);
-  if (!channels_last) {
-    return dense;
-  }
-  const int64_t channels = sizes.channels, bins = sizes.bins();
-  const Tensor first = allocate(dense, {sizes.boxes, channels, bins});
-  roi::channels_to_first(static_cast<const T*>(dense.const_data_ptr()), sizes.boxes, channels, bins,
-                         static_cast<T*>(first.mutable_data_ptr()), stream);
-  return first;
-}
-
 template <typename T>
 void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, const Sizes& sizes,
-                     bool channels_last, const Tensor& output) {
+                     const Tensor& output) {
   using A = Accumulate<T>;
   const cudaStream_t stream = current_stream(grad);
   std::optional<roi::OrderedBoxes<A>> ordered;
   if (sizes.images > 1) {
     ordered.emplace(boxes, sizes);
   }
-  const Tensor values = channels_first<T>(grad, sizes, channels_last, stream);
-  const Tensor where = channels_first<int32_t>(argmax, sizes, channels_last, stream);
+  const Tensor values = as_contiguous(grad), where = as_contiguous(argmax);
   const int64_t channels = sizes.channels, cells = sizes.cells();
   const auto kernel = ordered ? backward_kernel<T, true> : backward_kernel<T, false>;
   const int64_t most = compiled_kernel(kernel).most_shared;
@@ -133,7 +118,7 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   const int threads = 2 * shared > most ? 1024 : 512;
   const int64_t slots = device_attribute(cudaDevAttrMultiProcessorCount) * (1024 / threads);
   const int chunks = roi::chunks_for(channels * bands.number * sizes.images, slots, 0.1);
-  const bool direct = chunks == 1 && !channels_last;
+  const bool direct = chunks == 1;
   const Tensor parts =
       direct ? output
              : allocate(grad, {chunks, sizes.images, channels, cells}, accumulate_type(grad.scalar_type()));
@@ -144,13 +129,8 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
                 static_cast<const int32_t*>(where.const_data_ptr()),
                 ordered ? ordered->view() : roi::BoxesByImage<A>{}, sizes, chunks, bands,
                 direct ? nullptr : sums, direct ? to : nullptr);
-  const int64_t image_size = channels * cells;
-  if (channels_last) {
-    roi::transpose(
-        roi::Strided<A>{sums, sizes.images * image_size, image_size, cells, 1, chunks, channels, cells},
-        sizes.images, to, stream);
-  } else if (!direct) {
-    roi::sum_parts(sums, chunks, sizes.images * image_size, to, stream);
+  if (!direct) {
+    roi::sum_parts(sums, chunks, sizes.images * channels * cells, to, stream);
   }
 }
 

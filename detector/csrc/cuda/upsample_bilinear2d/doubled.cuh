@@ -1,7 +1,7 @@
-// Planes made exactly twice as wide with half_pixel positions, by far the usual case: output columns
-// 2 j - 1 ... 2 j + 2 touch input column j at 1/4, 3/4, 3/4 and 1/4. A thread has a pack of output columns
-// and the input columns under it, and reads one more on each side; so each number is loaded once and a
-// quarter or half, and nothing passes through shared memory.
+// The gradient of planes made exactly twice as wide with half_pixel positions, by far the usual case: output
+// columns 2 j - 1 ... 2 j + 2 touch input column j at 1/4, 3/4, 3/4 and 1/4. A thread has a pack of output
+// columns and the input columns under it, and reads one more on each side; so each number is loaded once and
+// a quarter or half, and nothing passes through shared memory.
 #pragma once
 
 #include "nchw.cuh"
@@ -11,48 +11,6 @@ namespace detector::upsample_bilinear2d {
 template <typename A>
 bool is_doubled(const Axis<A>& axis) {
   return axis.out == 2 * axis.in && axis.scale == A(0.5) && axis.shift == A(0.5) && axis.in < 1 << 20;
-}
-
-// One thread a pack of output columns, a strip of output rows and a plane, in this order. For half types:
-// their products with 1/4 and 3/4 are exact in float, so that an edge, mixed with itself, stays what it is.
-template <typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads)
-    forward_doubled(const T* __restrict__ input, Axis<A> vertical, Axis<A> horizontal, int planes, int strips,
-                    int strip, T* __restrict__ output) {
-  constexpr int kOutputs = kPackSize<T>, kInputs = kOutputs / 2;
-  int at = thread_index<int>();
-  const int packs = horizontal.out / kOutputs;
-  const int column = at % packs * kInputs;  // of the input
-  at /= packs;
-  const int first = at % strips * strip;
-  const int plane = at / strips;
-  if (plane >= planes) {
-    return;
-  }
-  const T* from = input + plane * vertical.in * horizontal.in;
-  T* to = output + plane * vertical.out * horizontal.out + 2 * column;
-  const int before = max(column - 1, 0), after = min(column + kInputs, horizontal.in - 1);
-  const auto row = [&](int i) {
-    const T* data = from + i * horizontal.in;
-    const auto pack = load_pack<kInputs>(data + column);
-    A inputs[kInputs + 2] = {A(data[before])};
-#pragma unroll
-    for (int v = 0; v < kInputs; ++v) {
-      inputs[v + 1] = A(pack.values[v]);
-    }
-    inputs[kInputs + 1] = A(data[after]);
-    Pack<A, kOutputs> result;
-#pragma unroll
-    for (int v = 0; v < kInputs; ++v) {
-      result.values[2 * v] = mix(inputs[v], inputs[v + 1], A(0.75));
-      result.values[2 * v + 1] = mix(inputs[v + 1], inputs[v + 2], A(0.25));
-    }
-    return result;
-  };
-  walk_outputs<kOutputs>(vertical, first, min(first + strip, vertical.out), row,
-                         [&](int o, const Pack<A, kOutputs>& result) {
-                           store_pack(to + o * horizontal.out, rounded<T>(result));
-                         });
 }
 
 // One thread a pack of output columns, a strip of input rows and a plane, in this order.

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, kStencilBlocks)
         inside[b] = t + b < end && unsigned(source_row + tap.row) < unsigned(walk.source_height) &&
                     unsigned(source_column + tap.column) < unsigned(walk.source_width);
         if (inside[b]) {
-          packs[b] = *reinterpret_cast<const Pack<T, V>*>(own + tap.offset);
+          packs[b] = load_pack<V>(own + tap.offset);
         }
       }
 #pragma unroll
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads, kStencilGradWeightBlocks)
         const Tap tap = taps[min(t, count - 1)];
         const bool inside = t < count && unsigned(source_row + tap.row) < unsigned(walk.source_height) &&
                             unsigned(source_column + tap.column) < unsigned(walk.source_width);
-        packs[t] = inside ? *reinterpret_cast<const Pack<T, V>*>(own + tap.offset) : Pack<T, V>{};
+        packs[t] = inside ? load_pack<V>(own + tap.offset) : Pack<T, V>{};
       }
 #pragma unroll
       for (int t = 0; t < kTaps; ++t) {

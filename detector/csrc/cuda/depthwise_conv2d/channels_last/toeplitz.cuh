@@ -2,8 +2,8 @@
 // channel and one kernel row, eight output columns are a product of sixteen input columns with a Toeplitz
 // matrix,
 //
-//   output[h, x0 + n] += sum over k < 16 of input[h + kh, x0 + k] toeplitz[k, n],   toeplitz[k, n] = w[kh, k
-//   - n],
+//   output[h, x0 + n] += sum over k < 16 of input[h + kh, x0 + k] toeplitz[k, n]
+//   toeplitz[k, n] = w[kh, k - n]
 //
 // where 7 of 16 factors are not zero: still several times faster than 7 fused multiply-adds, which would keep
 // the kernel from the speed of memory. Products are exact and sums float32, as everywhere.

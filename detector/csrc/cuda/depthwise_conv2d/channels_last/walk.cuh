@@ -10,6 +10,7 @@
 
 #include "../../../depthwise_conv2d.h"
 #include "../../launch.cuh"
+#include "../../pack.cuh"
 #include "../../reduce.cuh"
 
 namespace detector::depthwise_conv2d::channels_last {
@@ -61,8 +62,6 @@ inline Walk walk_input(const Problem& p) {
           .pad_w = int(p.pad_w)};
 }
 
-inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
 struct Place {
   int64_t sample;
   int channel, column, row;  // where the block begins
@@ -83,14 +82,9 @@ __device__ inline Place place_of_block(const Walk& walk, int channels, int colum
   return place;
 }
 
-template <typename T, int kVector>
-struct alignas(sizeof(T) * kVector) Pack {
-  T values[kVector];
-};
-
 template <int kVector, typename T>
 __device__ void load(const T* from, float (&to)[kVector]) {
-  const auto pack = *reinterpret_cast<const Pack<T, kVector>*>(from);
+  const auto pack = load_pack<kVector>(from);
 #pragma unroll
   for (int v = 0; v < kVector; ++v) {
     to[v] = static_cast<float>(pack.values[v]);
@@ -104,7 +98,7 @@ __device__ void store(const float (&from)[kVector], T* to) {
   for (int v = 0; v < kVector; ++v) {
     pack.values[v] = static_cast<T>(from[v]);
   }
-  *reinterpret_cast<Pack<T, kVector>*>(to) = pack;
+  store_pack(to, pack);
 }
 
 // Sixteen bytes from global to shared memory, or zeros: then nothing is read. Asynchronous from compute

@@ -1,14 +1,14 @@
 // Proposal clusters on the CPU: one thread an image and stream.
 #pragma GCC optimize("fp-contract=off")  // see proposal_clusters.h; GCC fuses across statements where it can
-#include "../proposal_clusters.h"
+#include "../../proposal_clusters.h"
 
 #include <torch/csrc/stable/library.h>
 
 #include <tuple>
 #include <vector>
 
-#include "parallel.h"
-#include "proposal_clusters/image.h"
+#include "../parallel.h"
+#include "image.h"
 
 namespace detector::proposal_clusters {
 namespace {

@@ -1,12 +1,12 @@
 // Depthwise convolution on the CPU: by planes where those are contiguous, by pixels where the channels are
 // last or the planes would be nearly all zeros.
-#include "../depthwise_conv2d.h"
+#include "../../depthwise_conv2d.h"
 
 #include <torch/csrc/stable/library.h>
 
 #include <vector>
 
-#include "depthwise_conv2d/kernels.h"
+#include "kernels.h"
 
 namespace detector::depthwise_conv2d {
 namespace {

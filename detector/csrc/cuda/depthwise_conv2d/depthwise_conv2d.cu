@@ -2,10 +2,10 @@
 // generic kernel handles the remaining cases.
 #include <torch/csrc/stable/library.h>
 
-#include "../depthwise_conv2d.h"
-#include "depthwise_conv2d/generic.cuh"
-#include "depthwise_conv2d/kernels.cuh"
-#include "launch.cuh"
+#include "../../depthwise_conv2d.h"
+#include "../launch.cuh"
+#include "generic.cuh"
+#include "kernels.cuh"
 
 namespace detector::depthwise_conv2d {
 namespace {

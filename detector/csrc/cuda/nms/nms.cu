@@ -11,11 +11,11 @@
 #include <optional>
 #include <tuple>
 
-#include "../memory.h"
-#include "launch.cuh"
-#include "nms/list.cuh"
-#include "nms/scan.cuh"
-#include "nms/sort.cuh"
+#include "../../memory.h"
+#include "../launch.cuh"
+#include "list.cuh"
+#include "scan.cuh"
+#include "sort.cuh"
 
 namespace detector::nms {
 namespace {

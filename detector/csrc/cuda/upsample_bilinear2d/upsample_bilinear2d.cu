@@ -1,28 +1,19 @@
 // Bilinear resizing on a GPU: one launch each way. The backward gathers, so that nothing is added in an order
 // that the hardware picks.
 //
-// Floor: input and output moved once, 1.34 GB for 16x256x128x128 float32 times 2, 0.32 ms on an H200. Tried
-// there, as a share of the copy bandwidth:
-// - Backward of planes. At a factor of 2, without shared memory: 99 % (float32), 94 % (float16; with strips
-//   of 64 rows 96 %). Other factors' kernels, timed at that factor: a thread a column that gathers all its
-//   taps from global memory 54 and 27 %, for every gradient is loaded twice over; tiles with the sum along
-//   rows in shared memory by one warp 66 and 34 % with strips of 16 rows, 75 and 41 % with 64; by teams of
-//   two warps, which need fewer registers, 74 and 40 % with 64; of four 63 and 31 %; by one warp whose rows
-//   asynchronous copies bring, seven ahead in float16 and three in float32, 36 and 56 %. Registers held down
-//   for 3 or 4 blocks of one-warp tiles: they spill, 55 and 35 %. Taps shared by shuffles: 1 % more.
-// - Forward of planes: packs of 8 bytes for 16: 78 % (float32), 63 % (float16), against 88 and 75 %. With
-//   strips of 64 rows float16 has 77 %, and float32 up to 4 less.
-// - Backward of channels: strips of 16, 32, 64 and 128 columns reach 68, 72, 74 and 69 % in float16, and 94,
-//   93, 83 and 72 % in float32. In float16 107 of some 460 instructions of a round put loaded or zero
-//   elements together two by two; as words 0.197 ms in place of 0.230. Held to registers for three blocks:
-//   0.212, with one output ahead in place of two 0.238; with three and four 0.219 and 0.260.
+// Floor: input and output moved once, 1.34 GB for 16x256x128x128 float32 times 2, 0.32 ms on an H200.
+// Measured there, as a share of the copy bandwidth in float32 and float16:
+// - Backward of planes at a factor of 2: 99 and 94 % by backward_doubled. For other factors a thread gathers
+//   all taps of a column from global memory; timed at that factor it reaches 54 and 27 %.
+// - Forward of planes: packs of 8 bytes reach 78 and 63 %, packs of 16 bytes 88 and 77 %.
+// - Backward of channels: strips of 16, 32, 64 and 128 columns reach 94, 93, 83 and 72 % in float32, and
+//   68, 72, 74 and 69 % in float16, where packs travel as words (0.197 ms instead of 0.230).
 #include <torch/csrc/stable/library.h>
 
-#include "launch.cuh"
-#include "upsample_bilinear2d/doubled.cuh"
-#include "upsample_bilinear2d/nchw.cuh"
-#include "upsample_bilinear2d/nhwc.cuh"
-#include "upsample_bilinear2d/tiles.cuh"
+#include "../launch.cuh"
+#include "doubled.cuh"
+#include "nchw.cuh"
+#include "nhwc.cuh"
 
 namespace detector::upsample_bilinear2d {
 namespace {
@@ -59,7 +50,7 @@ struct Launch {
         stream(current_stream(from_tensor)) {}
 
   bool takes_packs(int64_t length) const {
-    return small && length % kPackSize<T> == 0 && fits_packs(from) && fits_packs(to);
+    return small && length % kPackSize<T> == 0 && is_aligned(from) && is_aligned(to);
   }
 
   // A thread for `pack` channels of a row and a strip of its `width` pixels.
@@ -82,17 +73,6 @@ struct Launch {
     launch_kernel(kernel, blocks, kThreads, 0, stream, from, vertical, horizontal, Index(images * channels),
                   strips, strip, to);
   }
-
-  // A team of threads for `width` input columns and a strip of input rows of a plane.
-  template <typename... Arguments>
-  void over_tiles(void (*kernel)(Arguments...), int width) const {
-    const int tiles = ceil_div(horizontal.in, width);
-    const int64_t others = images * channels * tiles * kTeam;
-    const int strip = strip_of(others, vertical.in, kLongStrip), strips = ceil_div(vertical.in, strip);
-    const unsigned blocks = blocks_for(others * strips, kThreads);
-    launch_kernel(kernel, blocks, kThreads, 0, stream, from, vertical, horizontal, int(images * channels),
-                  strips, strip, tiles, width, to);
-  }
 };
 
 template <typename T>
@@ -105,8 +85,6 @@ void forward_kernel(const Launch<T>& launch, bool channels_last) {
     launch.over_pixels(forward_channels<1, int, T>, int(), 1, rows, width);
   } else if (channels_last) {
     launch.over_pixels(forward_channels<1, int64_t, T>, int64_t(), 1, rows, width);
-  } else if (sizeof(T) == 2 && launch.takes_packs(width) && is_doubled(launch.horizontal)) {
-    launch.over_planes(forward_doubled<T>, int(), pack, width, rows);
   } else if (launch.takes_packs(width)) {
     launch.over_planes(forward_planes<pack, int, T>, int(), pack, width, rows);
   } else if (launch.small) {
@@ -118,7 +96,7 @@ void forward_kernel(const Launch<T>& launch, bool channels_last) {
 
 template <typename T>
 void backward_kernel(const Launch<T>& launch, bool channels_last) {
-  constexpr int pack = kPackSize<T>, tile_pack = std::min(pack, kTilePack);
+  constexpr int pack = kPackSize<T>;
   const int rows = launch.vertical.in, width = launch.horizontal.in;
   if (channels_last && launch.takes_packs(launch.channels)) {
     launch.over_pixels(backward_channels<pack, int, T>, int(), pack, rows, width, kEnoughPacks);
@@ -128,16 +106,10 @@ void backward_kernel(const Launch<T>& launch, bool channels_last) {
     launch.over_pixels(backward_channels<1, int64_t, T>, int64_t(), 1, rows, width);
   } else if (launch.takes_packs(launch.horizontal.out) && is_doubled(launch.horizontal)) {
     launch.over_planes(backward_doubled<T>, int(), pack / 2, width, rows);
+  } else if (launch.small) {
+    launch.over_planes(backward_planes<int, T>, int(), 1, width, rows);
   } else {
-    const bool packed = launch.takes_packs(launch.horizontal.out);
-    const int tile = launch.small ? tile_width(launch.horizontal, packed ? tile_pack : 1) : 0;
-    if (tile == 0) {
-      launch.over_planes(backward_planes<int64_t, T>, int64_t(), 1, width, rows);
-    } else if (packed) {
-      launch.over_tiles(backward_tiles<tile_pack, T>, tile);
-    } else {
-      launch.over_tiles(backward_tiles<1, T>, tile);
-    }
+    launch.over_planes(backward_planes<int64_t, T>, int64_t(), 1, width, rows);
   }
 }
 

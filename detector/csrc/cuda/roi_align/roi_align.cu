@@ -1,10 +1,10 @@
 // RoI align on a GPU, without float atomics or host synchronization.
 #include <torch/csrc/stable/library.h>
 
-#include "../roi_align.h"
-#include "roi/gather.cuh"
-#include "roi_align/backward.cuh"
-#include "roi_align/mean.cuh"
+#include "../../roi_align.h"
+#include "../roi/gather.cuh"
+#include "backward.cuh"
+#include "mean.cuh"
 
 namespace detector::roi_align {
 namespace {

@@ -14,10 +14,10 @@
 #include <tuple>
 #include <utility>
 
-#include "launch.cuh"
-#include "proposal_clusters/centers.cuh"
-#include "proposal_clusters/order.cuh"
-#include "proposal_clusters/plan.cuh"
+#include "../launch.cuh"
+#include "centers.cuh"
+#include "order.cuh"
+#include "plan.cuh"
 
 namespace detector::proposal_clusters {
 namespace {

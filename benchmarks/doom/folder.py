@@ -10,11 +10,11 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from detector.data.doom.game import Game
-from detector.data.doom.scene import KINDS, scenes
 from detector.data.voc_writer import new_voc_folder, write_annotation, write_split
 from detector.utils.errors import UserError
 from detector.utils.files import encode_image, write_new
+from doom.game import Game
+from doom.scene import KINDS, scenes
 
 # Every fourth map is for testing: the maps get larger and darker with their number.
 TEST_MAPS = tuple(range(4, 33, 4))

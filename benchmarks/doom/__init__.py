@@ -1,6 +1,6 @@
 """Doom: game scenes rendered by the package vizdoom, with the engine's own boxes, in PASCAL VOC's layout."""
 
-from detector.data.doom.folder import TEST_MAPS, TRAIN_MAPS, render_doom
-from detector.data.doom.scene import CLASSES
+from doom.folder import TEST_MAPS, TRAIN_MAPS, render_doom
+from doom.scene import CLASSES
 
 __all__ = ["CLASSES", "TEST_MAPS", "TRAIN_MAPS", "render_doom"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detector.data.doom.game import FOCAL, HEIGHT, WIDTH, Game, Thing
 from detector.data.voc_writer import VOCObject
 from detector.utils.errors import UserError
+from doom.game import FOCAL, HEIGHT, WIDTH, Game, Thing
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Renders the data set Doom, game scenes with true boxes, into a new folder in the layout of PASCAL VOC.
 
 pip install vizdoom
-python tools/make_doom.py datasets/doom
+python benchmarks/make_doom.py datasets/doom
 """
 
 import argparse
@@ -11,7 +11,8 @@ from pathlib import Path
 from detector.utils.interrupts import quiet_interrupt
 
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
-    from detector.data.doom import render_doom
+    from doom import render_doom
+
     from detector.utils.command_line import run_command, usable_cores
 
 

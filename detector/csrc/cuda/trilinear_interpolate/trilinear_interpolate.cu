@@ -4,8 +4,8 @@
 // benchmarks/cases/trilinear_interpolate.py says what else was tried.
 #include <torch/csrc/stable/library.h>
 
-#include "trilinear_interpolate/few_channels.cuh"
-#include "trilinear_interpolate/many_channels.cuh"
+#include "few_channels.cuh"
+#include "many_channels.cuh"
 
 namespace detector::trilinear_interpolate {
 namespace {
@@ -41,7 +41,7 @@ constexpr int64_t kFewBytes = 64, kFewBytesRead = 16;
 bool takes_packs(const Tensor& tensor, int64_t bytes) {
   const int64_t last = tensor.dim() - 1, size = tensor.element_size();
   bool takes = tensor.stride(last) == 1 && tensor.size(last) * size % bytes == 0 &&
-               reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % bytes == 0;
+               is_aligned(tensor.const_data_ptr(), bytes);
   for (int64_t d = 0; d < last; ++d) {
     takes = takes && tensor.stride(d) * size % bytes == 0;
   }
@@ -62,7 +62,7 @@ void with_packs(const Tensor& a, const Tensor& b, const Body& body) {
 // So few and so stored that the kernels for them can read them.
 bool has_few_channels(const Tensor& feats) {
   return feats.size(2) * feats.element_size() <= kFewBytesRead && feats.is_contiguous() &&
-         fits_packs(feats.const_data_ptr());
+         is_aligned(feats.const_data_ptr());
 }
 
 // Calls body(F), a constant: the number of channels.

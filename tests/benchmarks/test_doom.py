@@ -5,10 +5,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-
-from detector.data.doom import CLASSES, TEST_MAPS, TRAIN_MAPS, folder, render_doom
-from detector.data.doom.game import HEIGHT, WIDTH, Thing
-from detector.data.doom.scene import (
+from doom import CLASSES, TEST_MAPS, TRAIN_MAPS, folder, render_doom
+from doom.game import HEIGHT, WIDTH, Thing
+from doom.scene import (
     APART,
     KINDS,
     MARGIN,
@@ -18,6 +17,7 @@ from detector.data.doom.scene import (
     distance,
     is_visible,
 )
+
 from detector.data.voc import VOCDataset
 
 

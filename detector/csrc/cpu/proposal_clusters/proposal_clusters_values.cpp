@@ -1,5 +1,5 @@
 // What only the values of proposal_clusters' arguments can tell.
-#include "../proposal_clusters.h"
+#include "../../proposal_clusters.h"
 
 namespace detector::proposal_clusters {
 namespace {

@@ -1,0 +1,67 @@
+// RoI pooling on a GPU, without float atomics or host synchronization.
+#include <torch/csrc/stable/library.h>
+
+#include "../../layout.h"
+#include "../../roi_pool.h"
+#include "../roi/gather.cuh"
+#include "backward.cuh"
+#include "forward.cuh"
+#include "maximum.cuh"
+
+namespace detector::roi_pool {
+namespace {
+
+std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes, int64_t pooled_height,
+                                   int64_t pooled_width, double spatial_scale) {
+  constexpr const char* op = "roi_pool";
+  const Sizes sizes = roi::check_forward(op, any_input, boxes, pooled_height, pooled_width, spatial_scale);
+  if (validate_values()) {
+    roi::check_values(op, on_host(boxes), sizes);
+  }
+  const auto guard = device_guard(any_input);
+  // A block reads one channel or a few: of channels-last features these are pieces too small for the memory.
+  const Tensor input = is_channels_last(any_input) ? as_contiguous(any_input) : any_input;
+  const Tensor output = allocate(input, {sizes.boxes, sizes.channels, pooled_height, pooled_width});
+  const Tensor argmax =
+      allocate(input, {sizes.boxes, sizes.channels, pooled_height, pooled_width}, ScalarType::Int);
+  if (sizes.boxes > 0 && sizes.channels > 0) {
+    dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
+      using T = decltype(zero);
+      using A = Accumulate<T>;
+      const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()),
+                              static_cast<int32_t*>(argmax.mutable_data_ptr()), false};
+      const bool by_windows = sizes.cells() >= 16 * sizes.bins();  // else windows are not worth their making
+      if (!by_windows || !pool_windows<T>(input, boxes, sizes, A(spatial_scale), to)) {
+        roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)}, to);
+      }
+    });
+  }
+  return {output, argmax};
+}
+
+Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, int64_t images, int64_t height,
+                int64_t width, double spatial_scale) {
+  constexpr const char* op = "roi_pool_backward";
+  const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, false);
+  check_argmax(op, argmax, grad);
+  if (validate_values()) {
+    roi::check_values(op, on_host(boxes), sizes);
+  }
+  const auto guard = device_guard(grad);
+  const Tensor output = allocate(grad, {images, sizes.channels, height, width});
+  if (images > 0 && sizes.channels > 0) {
+    dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
+      launch_backward<decltype(zero)>(grad, argmax, boxes, sizes, output);
+    });
+  }
+  return output;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) {
+  m.impl("roi_pool_forward", TORCH_BOX(&forward));
+  m.impl("roi_pool_backward", TORCH_BOX(&backward));
+}
+
+}  // namespace detector::roi_pool

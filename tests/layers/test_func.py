@@ -1,0 +1,182 @@
+"""Every differentiable op but LLTM in torch.func's transforms, compared with reverse mode in eager mode."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from nms_cases import make_set
+from op_contract import assert_equal, outputs_and_gradients, random
+from roi_cases import make_boxes
+from torch import Tensor
+from torch.func import grad, jacrev, vjp, vmap
+
+from detector import layers
+
+Case = tuple[Callable[..., Tensor], list[Tensor]]
+
+
+def case(name: str, device: torch.device) -> Case:
+    """A function with one output, and the tensors that it is differentiated by."""
+
+    def values(*shape: int, seed: int = 0) -> Tensor:
+        return random(*shape, device=device, seed=seed, requires_grad=False)
+
+    images, rois = values(2, 3, 4, 5), make_boxes(6, 2, (8, 10), device=device)
+    if name.endswith("channels_last"):
+        images = images.contiguous(memory_format=torch.channels_last)
+    labels, clusters = torch.tensor([[1, 1, 2, 0, 3, 0], [0, 0, 1, -1, 2, -1]], device=device)
+    counts = torch.tensor([6, 0], device=device)
+    weights = values(6).abs()
+    cases: dict[str, Case] = {
+        "quick_gelu": (layers.quick_gelu, [images]),
+        "upsample_bilinear2d": (lambda x: layers.upsample_bilinear2d(x, (5, 9)), [images]),
+        "roi_pool": (lambda x: layers.roi_pool(x, rois, 2, 0.5), [images]),
+        "roi_align": (lambda x: layers.roi_align(x, rois, 2, 0.5), [images]),
+        "depthwise_conv2d": (
+            lambda *x: layers.depthwise_conv2d(*x, padding=1), [images, values(3, 1, 3, 3), values(3)]
+        ),
+        "trilinear_interpolate": (layers.trilinear_interpolate, [values(4, 8, 3), values(4, 3)]),
+        "pcl_loss": (lambda p: layers.pcl_loss(p, labels, weights, clusters), [values(6, 4).softmax(1)]),
+        "pcl_loss, batch": (
+            lambda p: layers.pcl_loss(p, labels, weights, clusters, counts), [values(6, 4).softmax(1)]
+        ),
+    }  # fmt: skip
+    return cases[name.removesuffix(", channels_last")]
+
+
+CHANNELS_LAST = ["upsample_bilinear2d", "roi_pool", "roi_align", "depthwise_conv2d"]
+NAMES = [
+    "quick_gelu", *CHANNELS_LAST, *(f"{name}, channels_last" for name in CHANNELS_LAST),
+    "trilinear_interpolate", "pcl_loss", "pcl_loss, batch",
+]  # fmt: skip
+TOLERANCE = {"rtol": 1e-12, "atol": 1e-12}
+
+
+@pytest.fixture(params=NAMES)
+def function_and_inputs(request: pytest.FixtureRequest, device: torch.device) -> Case:
+    return case(request.param, device)
+
+
+def gradients(function: Callable, inputs: list[Tensor], upstream: Tensor | None = None) -> list[Tensor]:
+    """In eager mode."""
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    output = function(*leaves)
+    return list(
+        torch.autograd.grad(output, leaves, torch.ones_like(output) if upstream is None else upstream)
+    )
+
+
+def arguments_of(inputs: list[Tensor]) -> tuple[int, ...]:
+    return tuple(range(len(inputs)))
+
+
+def three_times(inputs: list[Tensor]) -> list[Tensor]:
+    """Three examples, whose first is `inputs`."""
+    return [torch.stack([tensor, tensor * 0.5, tensor * 0.25]) for tensor in inputs]
+
+
+def test_grad(function_and_inputs: Case) -> None:
+    function, inputs = function_and_inputs
+    actual = grad(lambda *x: function(*x).sum(), arguments_of(inputs))(*inputs)
+    assert_equal(actual, gradients(function, inputs), **TOLERANCE)
+
+
+def test_vjp(function_and_inputs: Case) -> None:
+    function, inputs = function_and_inputs
+    output, pull_back = vjp(function, *inputs)
+    upstream = torch.linspace(-1, 2, output.numel(), dtype=output.dtype).view(output.shape).to(output.device)
+    assert_equal([output, *pull_back(upstream)],
+                 [function(*inputs), *gradients(function, inputs, upstream)], **TOLERANCE)  # fmt: skip
+
+
+def test_jacrev(function_and_inputs: Case) -> None:
+    function, inputs = function_and_inputs
+    expected = torch.autograd.functional.jacobian(function, tuple(inputs))
+    assert_equal(jacrev(function, arguments_of(inputs))(*inputs), expected, **TOLERANCE)
+
+
+def test_vmap(function_and_inputs: Case) -> None:
+    function, inputs = function_and_inputs
+    examples = three_times(inputs)
+    expected = torch.stack([function(*example) for example in zip(*examples, strict=True)])
+    assert_equal([vmap(function)(*examples)], [expected], **TOLERANCE)
+    last = [tensor.movedim(0, -1) for tensor in examples]
+    assert_equal([vmap(function, in_dims=-1)(*last)], [expected], **TOLERANCE)
+
+
+def test_vmap_and_grad_nested_both_ways(function_and_inputs: Case) -> None:
+    function, inputs = function_and_inputs
+    examples, numbers = three_times(inputs), arguments_of(inputs)
+    expected = [gradients(function, list(example)) for example in zip(*examples, strict=True)]
+    stacked = [torch.stack(parts) for parts in zip(*expected, strict=True)]
+    inside = vmap(grad(lambda *x: function(*x).sum(), numbers))(*examples)
+    outside = grad(lambda *x: vmap(function)(*x).sum(), numbers)(*examples)
+    eager = outputs_and_gradients(vmap(function), [t.requires_grad_() for t in three_times(inputs)],
+                                  [torch.ones_like(vmap(function)(*examples))])  # fmt: skip
+    for actual in (inside, outside, eager[1:]):
+        assert_equal(actual, stacked, **TOLERANCE)
+
+
+def test_batched_gradients(function_and_inputs: Case) -> None:
+    function, inputs = function_and_inputs
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    output = function(*leaves)
+    upstreams = torch.stack([torch.ones_like(output), 2 * torch.ones_like(output)])
+    actual = torch.autograd.grad(output, leaves, upstreams, is_grads_batched=True)
+    expected = gradients(function, inputs)
+    assert_equal([a[0] for a in actual], expected, **TOLERANCE)
+    assert_equal([a[1] / 2 for a in actual], expected, **TOLERANCE)
+
+
+def test_second_derivatives(function_and_inputs: Case) -> None:
+    function, inputs = function_and_inputs
+    numbers = arguments_of(inputs)
+
+    def penalty(*x: Tensor) -> Tensor:
+        return sum(g.square().sum() for g in grad(lambda *y: function(*y).square().sum(), numbers)(*x))
+
+    def eager_penalty(*x: Tensor) -> Tensor:
+        firsts = torch.autograd.grad(function(*x).square().sum(), x, create_graph=True)
+        return sum(first.square().sum() for first in firsts)
+
+    try:
+        expected = gradients(eager_penalty, inputs)
+    except NotImplementedError as error:  # the op has no second derivative
+        with pytest.raises(NotImplementedError, match=str(error)):
+            grad(penalty, numbers)(*inputs)
+        return
+    assert_equal(grad(penalty, numbers)(*inputs), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_vmap_of_boxes(device: torch.device) -> None:
+    input = random(2, 3, 4, 5, device=device, requires_grad=False)
+    rois = torch.stack([make_boxes(6, 2, (8, 10), device=device, seed=seed) for seed in range(3)])
+    for op in (layers.roi_pool, layers.roi_align):
+        actual = vmap(lambda boxes, op=op: op(input, boxes, 2, 0.5))(rois)
+        assert torch.equal(actual, torch.stack([op(input, boxes, 2, 0.5) for boxes in rois]))
+
+
+def test_vmap_of_ops_without_gradient(device: torch.device) -> None:
+    boxes, scores = (torch.stack([make_set(20, seed)[i].to(device) for seed in range(3)]) for i in range(2))
+    mask, count = vmap(lambda boxes, scores: layers.nms_mask(boxes, scores, 0.5))(boxes, scores)
+    for i in range(3):
+        assert_equal([mask[i], count[i]], layers.nms_mask(boxes[i], scores[i], 0.5))
+
+    def clusters(boxes: Tensor, scores: Tensor) -> layers.ProposalClusters:
+        image_labels = torch.ones(1, 1, device=device)
+        return layers.proposal_clusters(
+            boxes, scores[:, None], image_labels, torch.tensor([20]), method="pcl"
+        )
+
+    batched = vmap(clusters)(boxes, scores)
+    for i in range(3):
+        assert_equal([part[i] for part in batched], clusters(boxes[i], scores[i]))
+
+
+@pytest.mark.parametrize("name", ["quick_gelu", "roi_align", "depthwise_conv2d"])
+def test_compiled_transforms(name: str, device: torch.device) -> None:
+    function, inputs = case(name, device)
+    torch._dynamo.reset()
+    numbers = arguments_of(inputs)
+    compiled = torch.compile(lambda *x: grad(lambda *y: function(*y).sum(), numbers)(*x), backend="aot_eager")
+    assert_equal(compiled(*inputs), gradients(function, inputs), **TOLERANCE)
