@@ -49,7 +49,7 @@ def results_key(cfg: CfgNode, weights: Path) -> str:
 
 
 def _relevant(cfg: CfgNode) -> str:
-    """All of a config but the keys of training, speed and pictures; of the proposals, a digest of the file."""
+    """All of a config but the keys of training, speed and pictures; of the proposals, the file's digest."""
     relevant = cfg.clone()
     relevant.defrost()
     for key in ("SOLVER", "SELF_TRAIN", "DISTRIBUTED", "OUTPUT_DIR", "THREADS"):

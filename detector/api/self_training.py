@@ -85,7 +85,6 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
     on_train, _ = with_truth(detect_all(cfg, model, train_set, device), train_set)
     best = [best_boxes(image, len(train_set.class_names)) for image in on_train]
     metrics = measure(detections, test_set, best, train_set, coco_engine=coco_engine)
-    pseudo = [pseudo_set.annotation(i) for i in range(len(pseudo_set))]
     checkpoint = load_checkpoint(folder / "model_final.pt")
     metrics |= {
         "method": f"{cfg.MODEL.METHOD} + self-training",
@@ -93,7 +92,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
         "weights": str(folder / "model_final.pt"),
         "iteration": checkpoint["iteration"],
         "train_seconds": checkpoint["train_seconds"],
-        "pseudo_boxes": agreement(*with_truth(pseudo, train_set)),
+        "pseudo_boxes": agreement(*with_truth(as_detections(pseudo_set), train_set)),
     }
     outputs = OutputFolder(folder, "self-training")
     outputs.write("metrics.json", encode_json(metrics))
@@ -106,6 +105,17 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
         )
     )
     print(f"figures   {folder / 'metrics.json'}")
+
+
+def as_detections(pseudo_set: VOCDataset) -> list[Detections]:
+    """The pseudo boxes of every image, which are stored without scores, with the score 1."""
+    detections = []
+    for index in range(len(pseudo_set)):
+        found = pseudo_set.annotation(index)
+        assert found is not None  # the set holds an annotation of every image
+        scores = torch.ones(len(found.boxes))
+        detections.append(Detections(found.image_id, found.boxes, scores, found.labels))
+    return detections
 
 
 def student_cfg(cfg: CfgNode) -> CfgNode:
