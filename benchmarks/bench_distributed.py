@@ -23,11 +23,13 @@ from pathlib import Path
 import torch
 from measure import device_parser, print_table, write_result
 
-from detector.build import build_device, build_optimizer, build_precision, build_training, start_run
+from detector.api.run_folder import start_run
+from detector.build import build_optimizer, build_precision, build_train_options
 from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg
+from detector.engine.train import train
 from detector.structures import Batch
-from detector.utils.distributed import is_main, process_group, rank, world_size
+from detector.utils.distributed import find_device, is_main, process_group, rank, world_size
 
 ROOT = Path(__file__).parents[1]
 TARGET = 0.93
@@ -90,7 +92,7 @@ def work(device_type: str, words: Sequence[str]) -> None:
     keys = ["DEVICE", device_type, "SOLVER.LOG_PERIOD", "1000"]
     keys += ["SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.IMAGES_PER_STEP", "0"] if device_type == "cuda" else []
     cfg = load_cfg(ROOT / config, [*keys, *words])
-    with process_group(build_device(cfg), 120), tempfile.TemporaryDirectory() as folder:
+    with process_group(find_device(cfg.DEVICE), 120), tempfile.TemporaryDirectory() as folder:
         device = start_run(cfg, Path(folder))
         model = build_model(cfg).to(device)
         size = cfg.SOLVER.IMAGES_PER_BATCH
@@ -99,11 +101,12 @@ def work(device_type: str, words: Sequence[str]) -> None:
         if device.type == "cuda":
             batches = [batch.pin_memory() for batch in batches]
         try:
-            build_training(cfg)(
+            train(
                 model,
                 build_criterion(cfg),
                 build_optimizer(cfg, model),
                 timed(batches, warm_up, steps, device),
+                build_train_options(cfg),
                 folder=Path(folder),
                 device=device,
                 precision=build_precision(cfg, device),

@@ -6,7 +6,7 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,7 +26,11 @@ def methods(*names: str) -> Variants:
 
 
 def compare(
-    name: str, config: str, variants: Variants | None = None, students: Students | None = None
+    name: str,
+    config: str,
+    variants: Variants | None = None,
+    students: Students | None = None,
+    prepare: Callable[[], None] | None = None,
 ) -> None:
     """Run each variant with each seed, as set on the command line; print and save the table.
 
@@ -35,6 +39,7 @@ def compare(
         config: config file of all runs.
         variants: default: WSDDN, OICR and PCL.
         students: self-training runs, each with its teacher's run of the same seed.
+        prepare: called before the first run.
     """
     variants, students = variants or methods("wsddn", "oicr", "pcl"), students or {}
     all_names = [*variants, *students]
@@ -46,6 +51,8 @@ def compare(
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="config overrides")
     options = parser.parse_intermixed_args()
+    if prepare is not None:
+        prepare()
     names = options.only or all_names
     folder = f"runs/methods_{name}"
 

@@ -30,7 +30,9 @@ VARIANTS = {
 
 
 def write_tables() -> None:
-    """Write links to the images and the tables of the first four variants and of the test split into ROOT."""
+    """Write links to the images and the tables of all variants into the folder ROOT unless it exists."""
+    if ROOT.exists():
+        return
     ROOT.mkdir()
     rows: dict[str, list[dict]] = {name: [] for name in ("complete", "absent", "unknown", "rare", "test")}
     generator, seen = np.random.default_rng(0), dict.fromkeys(RARE, 0)
@@ -60,6 +62,4 @@ def write_tables() -> None:
 
 
 if __name__ == "__main__":
-    if not ROOT.exists():
-        write_tables()
-    compare("toybox_tags", "configs/toybox_pcl.yaml", VARIANTS)
+    compare("toybox_tags", "configs/toybox_pcl.yaml", VARIANTS, prepare=write_tables)

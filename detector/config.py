@@ -467,8 +467,11 @@ def parse_cfg(text: str, source: str, overrides: Sequence[object] = ()) -> CfgNo
     return _finish(values, f"{source}{' and the overrides' if overrides else ''}: ")
 
 
-def check_resumable(text: str, cfg: CfgNode) -> list[str]:
+def check_resumable(text: str, cfg: CfgNode, fixed: Sequence[str] = ()) -> list[str]:
     """Compare the config that a run began with, as text, with the config that it would resume with.
+
+    Args:
+        fixed: keys that may not change here, whatever their declaration says.
 
     Returns:
         lines "KEY: value -> new value" of the keys that differ and may, and of keys that only one of the
@@ -484,7 +487,7 @@ def check_resumable(text: str, cfg: CfgNode) -> list[str]:
     _change(began, _known(pairs).items(), f"{source}: ")
     now = dict(flatten(cfg))
     lines = {key: f"{key}: {old!r} -> {now[key]!r}" for key, old in began.items() if old != now[key]}
-    if refused := [line for key, line in lines.items() if not KEYS[key].may_change]:
+    if refused := [line for key, line in lines.items() if key in fixed or not KEYS[key].may_change]:
         raise ConfigError(
             f"this run began with another config: {'; '.join(refused)}. Resume with config.yaml of its run "
             "folder, or start a run in another OUTPUT_DIR"

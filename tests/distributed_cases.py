@@ -14,7 +14,7 @@ from torch.distributed import distributed_c10d
 from train_cases import batches, criterion, make, weights
 
 import detector
-from detector.engine.train import train
+from detector.engine.train import TrainOptions, train
 from detector.utils.command_line import run_command
 from detector.utils.distributed import gather, local_rank, process_group, rank, together, world_size
 from detector.utils.errors import UserError
@@ -87,14 +87,16 @@ def train_stand_in(folder, accumulate, criterion=criterion, device="cpu"):
             criterion,
             optimizer,
             batches(rank(), world_size()),
+            TrainOptions(
+                seed=5,
+                max_iter=4,
+                lr_factor=lambda iteration: 1 / (1 + iteration),
+                accumulate=accumulate,
+                log_period=1,
+                checkpoint_period=2,
+            ),
             folder=folder,
             device=device,
-            seed=5,
-            max_iter=4,
-            lr_factor=lambda iteration: 1 / (1 + iteration),
-            accumulate=accumulate,
-            log_period=1,
-            checkpoint_period=2,
         )
     return weights(net).tolist()
 

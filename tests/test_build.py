@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from detector import build, build_data, build_model
+from detector.api.results import results_key
 from detector.config import load_cfg
 from detector.data.proposals import save_proposals
 from detector.engine.schedule import set_lr
@@ -16,6 +17,7 @@ from detector.modeling.refinement import Refinement, cluster_loss, suppressed_by
 from detector.modeling.regression import StreamRegressionLoss
 from detector.modeling.weights import TORCHVISION, Weights, save_weights
 from detector.structures import Batch
+from detector.utils.distributed import find_device
 from detector.utils.errors import ConfigError
 
 
@@ -29,12 +31,12 @@ def make_cfg(tmp_path):
 
 def test_device(make_cfg, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert build.build_device(make_cfg()).type == "cpu"
-    with pytest.raises(ValueError, match="DEVICE is 'cuda', but torch finds no CUDA device"):
-        build.build_device(make_cfg("DEVICE", "cuda"))
+    assert find_device(make_cfg().DEVICE).type == "cpu"
+    with pytest.raises(ValueError, match="device is 'cuda', but torch finds no CUDA device"):
+        find_device(make_cfg("DEVICE", "cuda").DEVICE)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert build.build_device(make_cfg()).type == "cuda"
-    assert build.build_device(make_cfg("DEVICE", "cpu")).type == "cpu"
+    assert find_device(make_cfg().DEVICE).type == "cuda"
+    assert find_device(make_cfg("DEVICE", "cpu").DEVICE).type == "cpu"
 
 
 @pytest.fixture
@@ -53,10 +55,10 @@ def test_each_process_has_its_own_gpu(make_cfg, monkeypatch, launched):
     launched(2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert build.build_device(make_cfg()) == torch.device("cuda", 1)
+    assert find_device(make_cfg().DEVICE) == torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match="2 processes were started where there are 1 GPUs"):
-        build.build_device(make_cfg())
+        find_device(make_cfg().DEVICE)
 
 
 def test_images_a_step_and_the_learning_rate_for_them(make_cfg, launched):
@@ -225,10 +227,10 @@ def test_parts_of_the_model_have_learning_rates_of_their_own(make_cfg):
 
 def test_gradients_are_averaged_or_summed(make_cfg):
     words = ["SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.ACCUMULATE", "3"]
-    assert build.build_training(make_cfg(*words)).keywords["gradient_factor"] == 1
+    assert build.build_train_options(make_cfg(*words)).gradient_factor == 1
     words += ["SOLVER.GRADIENT_REDUCTION", "sum", "SOLVER.SCALE_MOMENTUM", "True"]
-    keywords = build.build_training(make_cfg(*words)).keywords
-    assert (keywords["gradient_factor"], keywords["scale_momentum"]) == (6, True)
+    options = build.build_train_options(make_cfg(*words))
+    assert (options.gradient_factor, options.scale_momentum) == (6, True)
 
 
 def test_test_passes_are_sizes_times_flips(make_cfg, monkeypatch):
@@ -363,12 +365,12 @@ def test_coco_figures_are_for_coco_sets_or_on_request(make_cfg, metrics, format_
 def test_results_are_of_the_weights_and_of_the_keys_that_matter(make_cfg, tmp_path):
     path = tmp_path / "weights.pt"
     path.write_bytes(b"weights")
-    key = build.results_key(make_cfg(), path)
-    assert key == build.results_key(make_cfg("SOLVER.MAX_ITER", "7", "DATASETS.WORKERS", "5"), path)
-    assert key != build.results_key(make_cfg("INPUT.TEST_FLIP", "False"), path)
-    assert key == build.results_key(make_cfg("TEST.PICTURES", "3", "OUTPUT_DIR", "elsewhere"), path)
+    key = results_key(make_cfg(), path)
+    assert key == results_key(make_cfg("SOLVER.MAX_ITER", "7", "DATASETS.WORKERS", "5"), path)
+    assert key != results_key(make_cfg("INPUT.TEST_FLIP", "False"), path)
+    assert key == results_key(make_cfg("TEST.PICTURES", "3", "OUTPUT_DIR", "elsewhere"), path)
     path.write_bytes(b"other weights")
-    assert key != build.results_key(make_cfg(), path)
+    assert key != results_key(make_cfg(), path)
 
 
 def test_results_are_of_the_proposals_and_not_of_their_path(make_cfg, tmp_path):
@@ -377,7 +379,7 @@ def test_results_are_of_the_proposals_and_not_of_their_path(make_cfg, tmp_path):
     def key(name, bottom):
         save_proposals(tmp_path / name, ["a"], [np.array([[0, 0, 9, bottom]])], [(20, 30)])
         cfg = make_cfg("DATASETS.PROPOSALS", str(tmp_path / name))
-        return build.results_key(cfg, tmp_path / "weights.pt")
+        return results_key(cfg, tmp_path / "weights.pt")
 
     assert key("a.npz", 8) == key("moved.npz", 8)
     assert key("a.npz", 8) != key("a.npz", 7)

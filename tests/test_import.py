@@ -27,3 +27,29 @@ def test_waiting_threads_spin_briefly_unless_the_user_decides(before, variables,
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == expected
+
+
+_LAYERS_ALONE = """
+import sys
+for name in ("torchvision", "yacs", "yaml", "cv2", "PIL", "tensorboard", "tqdm", "jinja2", "markupsafe"):
+    sys.modules[name] = None
+import torch
+from detector import layers
+layers.nms(torch.rand(0, 4), torch.rand(0), 0.5)
+try:
+    layers.box_iou
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_layers_need_torch_alone():
+    done = subprocess.run(
+        [sys.executable, "-c", _LAYERS_ALONE],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "detector.layers.box_iou" in done.stdout
+    assert "pip install torchvision" in done.stdout

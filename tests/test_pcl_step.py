@@ -15,7 +15,7 @@ from torch import Tensor
 from detector.build import build_lr_factor, build_optimizer
 from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg
-from detector.engine.train import train
+from detector.engine.train import TrainOptions, train
 from detector.structures import Batch, boxes_to_rois
 
 RECIPE = Path(__file__).parents[1] / "configs/voc07_pcl_pytorch_vgg16.yaml"
@@ -182,12 +182,14 @@ def test_three_steps_equal_an_independent_implementation(tmp_path: Path) -> None
         build_criterion(cfg),
         build_optimizer(cfg, model),
         [batch] * STEPS,
+        TrainOptions(
+            seed=0,
+            max_iter=STEPS,
+            lr_factor=build_lr_factor(cfg),
+            gradient_factor=2.0,  # the recipe sums gradients over images; here they come in one batch of two
+        ),
         folder=tmp_path,
         device=torch.device("cpu"),
-        seed=0,
-        max_iter=STEPS,
-        lr_factor=build_lr_factor(cfg),
-        gradient_factor=2.0,  # the recipe sums gradients over images; here they come in one batch of two
     )
     train_by_hand(by_hand, images, boxes.tolist(), shown)
 

@@ -9,55 +9,14 @@ train_net.py; metrics.json as of test_net.py, beside the weak detector's. The ke
 images' labels choose the classes, true boxes are read for the figures alone.
 """
 
-import hashlib
-import logging
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from detector.utils.interrupts import quiet_interrupt
 
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
-    import torch
-    from torch import nn
-    from tqdm import tqdm
-    from yacs.config import CfgNode
-
-    from detector.api.testing import measure, with_truth
-    from detector.api.training import record_run, refuse_earlier_run, resume_run, saying_how_to_resume
-    from detector.build import (
-        build_coco_engine,
-        build_optimizer,
-        build_precision,
-        build_training,
-        check_class_names,
-        self_training_cfg,
-        start_run,
-    )
-    from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
-    from detector.build_model import build_faster_rcnn, build_model
-    from detector.config import load_cfg
-    from detector.data.annotated import AnnotatedImages
-    from detector.data.pseudo_set import write_pseudo_set
-    from detector.data.voc import VOCDataset
-    from detector.engine.checkpoint import load_checkpoint, restore_model
-    from detector.engine.inference import predict
-    from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
-    from detector.evaluation.pictures import write_pictures
-    from detector.evaluation.report import encode_json, metrics_table, write_json
-    from detector.structures import Detections
+    from detector.api.self_training import run
     from detector.utils.command_line import config_parser, run_command
-    from detector.utils.distributed import world_size
-    from detector.utils.errors import UserError
-    from detector.utils.files import read_json
-    from detector.utils.folder_lock import folder_lock
-    from detector.utils.outputs import OutputFolder
-
-logger = logging.getLogger("detector.tools.self_train")
-
-ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
-PSEUDO_KEYS = ("SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS")
-FIXED = (*PSEUDO_KEYS, "SELF_TRAIN.BACKBONE", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE")  # when resuming
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,154 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="go on from the folder's newest checkpoint")
     options = parser.parse_intermixed_args(arguments)
     return run_command(lambda: run(options.config_file, options.overrides, options.weights, options.resume))
-
-
-def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
-    if world_size() > 1:
-        raise UserError(f"self-training runs in one process, found {world_size()}: start it without torchrun")
-    cfg = self_training_cfg(load_cfg(config_file, overrides))
-    folder = Path(cfg.OUTPUT_DIR) / "self_train"
-    refuse_earlier_run(folder, resume)
-    if not resume and (folder / "pseudo").exists():
-        raise UserError(f"{folder} holds pseudo boxes: add --resume to go on with them, or remove it")
-    path = Path(weights) if weights else Path(cfg.OUTPUT_DIR) / "model_final.pt"
-    if not (folder / "pseudo").exists() and not path.is_file():
-        raise FileNotFoundError(f"checkpoint {path} does not exist; train first, or name another file")
-    with folder_lock(cfg.OUTPUT_DIR):
-        self_train(cfg, folder, path)
-
-
-def self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
-    """Find pseudo boxes, train on them and measure; what an earlier start has done is not done again.
-
-    Args:
-        cfg: of `self_training_cfg`.
-        folder: the run folder of self-training.
-        weights: the checkpoint of the weak detector.
-    """
-    device = start_run(cfg, folder)
-    coco_engine = build_coco_engine(cfg)
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
-    cfg = name_classes(cfg, train_set)
-    if (folder / "pseudo").exists():
-        check_origin(cfg, weights, folder)
-    else:
-        write_json(folder / ORIGIN, origin(cfg, weights))
-        find_pseudo_boxes(cfg, train_set, weights, folder / "pseudo", device)
-    pseudo_set = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
-    model = train_detector(cfg, pseudo_set, folder, device)
-
-    test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    detections = detect_all(cfg, model, test_set, device)
-    on_train, _ = with_truth(detect_all(cfg, model, train_set, device), train_set)
-    best = [best_boxes(image, len(train_set.class_names)) for image in on_train]
-    metrics = measure(detections, test_set, best, train_set, coco_engine=coco_engine)
-    pseudo = [pseudo_set.annotation(i) for i in range(len(pseudo_set))]
-    checkpoint = load_checkpoint(folder / "model_final.pt")
-    metrics |= {
-        "method": f"{cfg.MODEL.METHOD} + self-training",
-        "backbone": cfg.SELF_TRAIN.BACKBONE,
-        "weights": str(folder / "model_final.pt"),
-        "iteration": checkpoint["iteration"],
-        "train_seconds": checkpoint["train_seconds"],
-        "pseudo_boxes": agreement(*with_truth(pseudo, train_set)),
-    }
-    outputs = OutputFolder(folder, "self-training")
-    outputs.write("metrics.json", encode_json(metrics))
-    options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
-    write_pictures(outputs, test_set, detections, **options)
-    print(f"AP in percent on {test_set.name}, CorLoc on {train_set.name}\n\n{metrics_table(metrics)}\n")
-    print(
-        "{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}".format(
-            **metrics["pseudo_boxes"]
-        )
-    )
-    print(f"figures   {folder / 'metrics.json'}")
-
-
-def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
-    """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
-    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    return {"weights": digest, **{key: cfg.SELF_TRAIN[key.partition(".")[2]] for key in PSEUDO_KEYS}}
-
-
-def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
-    """Refuse to go on with pseudo boxes that were made with other weights or keys.
-
-    Raises:
-        UserError: names what differs.
-    """
-    if not weights.exists() or not (folder / ORIGIN).exists():  # the boxes are there; weights may be gone
-        return
-    before, now = read_json(folder / ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
-    differing = [key for key in now if before.get(key) != now[key]]
-    if differing:
-        raise UserError(
-            f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "
-            f"(weights: {weights}): give those again, or remove {folder} to start over"
-        )
-
-
-def find_pseudo_boxes(
-    cfg: CfgNode, train_set: AnnotatedImages, weights: Path, folder: Path, device: torch.device
-) -> None:
-    """Write the pseudo boxes of the training split as a data set."""
-    checkpoint = load_checkpoint(weights)
-    check_class_names(cfg, checkpoint, weights)
-    model = build_model(cfg)
-    restore_model(model, checkpoint, weights)
-    loader, precision = build_test_loader(cfg, train_set), build_precision(cfg, device)
-    results = predict(model.to(device), loader, device=device, precision=precision)
-    options = {"score_threshold": cfg.SELF_TRAIN.SCORE_THRESHOLD, "nms_threshold": cfg.SELF_TRAIN.NMS}
-    found = [
-        pseudo_boxes(scores, train_set.labels(index), **options)
-        for index, scores in enumerate(
-            tqdm(results, total=len(train_set), desc="pseudo boxes", unit="image", disable=None)
-        )
-    ]
-    images = [(train_set.image_path(i), train_set.image_size(i)) for i in range(len(train_set))]
-    write_pseudo_set(
-        folder,
-        cfg.DATASETS.TRAIN_SPLIT,
-        train_set.class_names,
-        images,
-        found,
-        train_set.read_image,
-        apply_orientation=cfg.DATASETS.FORMAT == "image_labels",  # the other formats box the stored pixels
-    )
-    count = sum(len(image.boxes) for image in found)
-    logger.info("%d pseudo boxes in %d images, found by %s, in %s", count, len(found), weights, folder)
-
-
-def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device: torch.device) -> nn.Module:
-    """Train from the newest checkpoint of the folder, or from the start."""
-    model = build_faster_rcnn(cfg).to(device)
-    optimizer = build_optimizer(cfg, model)
-    precision = build_precision(cfg, device)
-    progress = resume_run(cfg, folder, model, optimizer, precision, fixed=FIXED)
-    record_run(cfg, folder, device)
-    with saying_how_to_resume(folder):
-        build_training(cfg)(
-            model,
-            lambda losses, batch: losses,
-            optimizer,
-            build_box_loader(cfg, dataset, start=progress.iteration),
-            folder=folder,
-            device=device,
-            start=progress.iteration,
-            train_seconds=progress.train_seconds,
-            precision=precision,
-        )
-    return model
-
-
-def detect_all(
-    cfg: CfgNode, model: nn.Module, dataset: AnnotatedImages, device: torch.device
-) -> list[Detections]:
-    """What the detector finds in every image of a data set, behind a progress bar."""
-    batch = cfg.SELF_TRAIN.IMAGES_PER_BATCH
-    results = detect(model, dataset, device=device, images_per_batch=batch, workers=cfg.DATASETS.WORKERS)
-    return list(tqdm(results, total=len(dataset), desc=dataset.name, unit="image", disable=None))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from yacs.config import CfgNode
 
     from detector.api import testing, training
-    from detector.build import build_device
     from detector.build_data import build_dataset, build_proposals
     from detector.config import VOC_CLASSES, load_cfg
     from detector.data.annotated import AnnotatedImages
@@ -34,6 +33,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.evaluation.report import write_json
     from detector.modeling.weights import load_weights
     from detector.utils.command_line import config_parser, run_command
+    from detector.utils.distributed import find_device
     from detector.utils.errors import UserError
     from detector.utils.files import file_digest, read_json
     from detector.utils.run_info import run_info
@@ -96,7 +96,7 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
         "checks": checks,
         "problems": problems,
         "trained_with": read_json(folder / "run.json") if (folder / "run.json").is_file() else None,
-        "tested_with": run_info(build_device(cfg), cfg.SEED),
+        "tested_with": run_info(find_device(cfg.DEVICE), cfg.SEED),
     }
     write_json(folder / "RESULT.json", result)
     print(report(result))

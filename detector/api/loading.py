@@ -9,13 +9,15 @@ import torch
 from torch import nn
 from yacs.config import CfgNode
 
-from detector.build import build_precision, check_class_names
+from detector.api.run_folder import check_class_names
+from detector.build import build_precision
 from detector.build_data import build_test_transforms
 from detector.build_model import build_model, build_postprocess
 from detector.config import load_cfg, parse_cfg
 from detector.data.proposals.search import make_finder
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
+from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
 
 
@@ -120,19 +122,3 @@ def _config(checkpoint: dict[str, Any], file: Path, overrides: Sequence[object])
         if (folder / "config.yaml").is_file():
             return load_cfg(folder / "config.yaml", overrides)
     raise UserError(f"{file} holds no config, and there is no config.yaml of its run folder beside it")
-
-
-def find_device(device: str | torch.device) -> torch.device:
-    """The device of a name; ValueError where there is none such."""
-    available = torch.cuda.is_available()
-    if device == "auto":
-        return torch.device("cuda" if available else "cpu")
-    try:
-        found = torch.device(device)
-    except RuntimeError:
-        found = None
-    if found is None or found.type not in ("cpu", "cuda"):
-        raise UserError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")
-    if found.type == "cuda" and not available:
-        raise UserError(f"device is {str(device)!r}, but torch finds no CUDA device; use 'auto' or 'cpu'")
-    return found

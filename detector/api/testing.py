@@ -12,15 +12,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.build import (
-    build_coco_engine,
-    build_device,
-    build_precision,
-    check_class_names,
-    results_key,
-    same_results,
-    start_run,
-)
+from detector.api.results import OWN_TEST, choose_outputs, find_run_folder, results_key
+from detector.api.run_folder import check_class_names, start_run
+from detector.build import build_coco_engine, build_precision
 from detector.build_data import build_dataset, build_test_loader, name_classes
 from detector.build_model import build_model, build_postprocess
 from detector.config import changed_keys, load_cfg
@@ -36,14 +30,13 @@ from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import encode_json, metrics_table, summarize
 from detector.evaluation.voc import corloc, image_ap, voc_ap
 from detector.structures import Annotation, Detections, Scores
-from detector.utils.distributed import gather, is_main, process_group, together
+from detector.utils.distributed import find_device, gather, is_main, process_group, together
 from detector.utils.files import file_digest
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
 
-_OWN_TEST = "the run's own test"  # the key of its outputs
 _PATIENCE = 3600.0  # seconds that a process waits for one with more proposals or a slower machine
 
 
@@ -84,17 +77,9 @@ def run(
     folder = find_run_folder(Path(config_file), cfg)
     with (
         warnings.catch_warnings(),  # the log takes them until the test has ended
-        process_group(build_device(cfg), timeout=_PATIENCE),
+        process_group(find_device(cfg.DEVICE), timeout=_PATIENCE),
     ):
         return test(cfg, folder, Path(weights) if weights else folder / "model_final.pt")
-
-
-def find_run_folder(config_file: Path, cfg: CfgNode) -> Path:
-    """The folder of a run's config.yaml, even if the run was moved; for other configs, their OUTPUT_DIR."""
-    folder = config_file.parent
-    is_run = any((folder / name).exists() for name in ("model_final.pt", "checkpoints", "run.json"))
-    overridden = cfg.OUTPUT_DIR != load_cfg(config_file).OUTPUT_DIR
-    return folder if config_file.name == "config.yaml" and is_run and not overridden else Path(cfg.OUTPUT_DIR)
 
 
 def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
@@ -145,22 +130,6 @@ def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
         return gather(metrics)[0]
 
 
-def choose_outputs(cfg: CfgNode, folder: Path, weights: Path, key: str) -> OutputFolder:
-    """Where the test of a run in `folder` writes.
-
-    The run folder itself, if the weights are its model_final.pt and no key that changes the results differs
-    from its config.yaml, or if it holds no run; else a folder of its own in `tests`, named by the weights and
-    by `key`. So the metrics of a run are never replaced by those of another test.
-    """
-    config, own_weights = folder / "config.yaml", folder / "model_final.pt"
-    outputs = OutputFolder(folder, key)
-    if not config.exists() or outputs.made("config.yaml"):
-        return outputs
-    if own_weights.is_file() and own_weights.samefile(weights) and same_results(cfg, load_cfg(config)):
-        return OutputFolder(folder, _OWN_TEST)
-    return OutputFolder(folder / "tests" / f"{weights.stem}-{key[:8]}", key)
-
-
 def describe_test(cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """What metrics.json records of a test beside the figures: what they are of."""
     config = folder / "config.yaml"
@@ -184,7 +153,7 @@ def write_figures(
     train_set: AnnotatedImages,
 ) -> None:
     """Write what :func:`evaluate` says to `outputs`, and print the table."""
-    if outputs.key != _OWN_TEST:
+    if outputs.key != OWN_TEST:
         outputs.write("config.yaml", cfg.dump().encode())
     path = outputs.write("metrics.json", encode_json(metrics))
     outputs.write("detections.npz", encode_detections(detections))

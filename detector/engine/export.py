@@ -70,7 +70,7 @@ def to_onnx(program: ExportedProgram, path: Path) -> None:
         ValueError: an op has no counterpart in ONNX.
     """
     try:
-        from detector.engine.onnx_ops import translations
+        from detector.layers.onnx_ops import translations
     except ImportError as error:
         raise MissingPackage(
             f"ONNX needs onnxscript ({error}): pip install onnx onnxscript onnxruntime"

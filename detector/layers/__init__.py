@@ -1,7 +1,11 @@
-"""Differentiable ops with CPU and CUDA kernels, and re-exports of related ops of torch and torchvision."""
+"""Differentiable ops with CPU and CUDA kernels, and re-exports of related ops of torch and torchvision.
+
+Only torch is needed. Those of torchvision are imported when they are first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from torch.nn.functional import smooth_l1_loss
-from torchvision.ops import deform_conv2d, sigmoid_focal_loss
 
 from detector.layers.depthwise_conv2d import DepthwiseConv2d, depthwise_conv2d
 from detector.layers.lltm import LLTM, LLTMSequence, lltm, lltm_sequence
@@ -14,6 +18,19 @@ from detector.layers.roi_pool import RoIPool, roi_pool
 from detector.layers.selective_search import SearchStrategy, selective_search
 from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
 from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
+from detector.utils.errors import MissingPackage
+
+if TYPE_CHECKING:
+    from torchvision.ops import (
+        MultiScaleRoIAlign,
+        PSRoIAlign,
+        PSRoIPool,
+        box_iou,
+        deform_conv2d,
+        ps_roi_align,
+        ps_roi_pool,
+        sigmoid_focal_loss,
+    )
 
 ROIPool = RoIPool
 
@@ -21,7 +38,10 @@ __all__ = [
     "LLTM",
     "DepthwiseConv2d",
     "LLTMSequence",
+    "MultiScaleRoIAlign",
     "PCLLoss",
+    "PSRoIAlign",
+    "PSRoIPool",
     "ProposalClusters",
     "QuickGELU",
     "ROIAlign",
@@ -33,6 +53,7 @@ __all__ = [
     "UpsampleBilinear2d",
     "assign_to_seeds",
     "batched_nms",
+    "box_iou",
     "deform_conv2d",
     "depthwise_conv2d",
     "lltm",
@@ -42,6 +63,8 @@ __all__ = [
     "pcl_loss",
     "pcl_loss_compat",
     "proposal_clusters",
+    "ps_roi_align",
+    "ps_roi_pool",
     "quick_gelu",
     "roi_align",
     "roi_pool",
@@ -51,3 +74,14 @@ __all__ = [
     "trilinear_interpolate",
     "upsample_bilinear2d",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import torchvision.ops
+    except ModuleNotFoundError as error:
+        message = f"detector.layers.{name} is torchvision's ({error}): pip install torchvision"
+        raise MissingPackage(message) from None
+    return getattr(torchvision.ops, name)

@@ -34,7 +34,7 @@ def differentiable(
     save = setup_context or _save_nothing
 
     def forward(*arguments):
-        return _call_below_autograd(overload, *arguments)
+        return call_below_autograd(overload, *arguments)
 
     def forward_and_save(ctx, *arguments):
         output = forward(*arguments)
@@ -124,7 +124,7 @@ def refuse_tangents(name: str, *arguments: Any) -> None:
         raise NotImplementedError(f"{name} has no forward-mode derivative; differentiate it in reverse mode")
 
 
-def _call_below_autograd(op: Callable[..., Any], *arguments: Any) -> Any:
+def call_below_autograd(op: Callable[..., Any], *arguments: Any) -> Any:
     """Call an op without autograd's bookkeeping, for calls that need no gradient."""
     with torch._C._AutoDispatchBelowAutograd():
         return op(*arguments)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable, refuse_tangents
+from detector.layers._autograd import call_below_autograd, differentiable, refuse_tangents
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 
@@ -156,6 +156,42 @@ def _fake_backward(
     return tuple(cs.new_empty(shape if needed else (0,)) for needed, shape in wanted)
 
 
-_forward = torch.ops.detector.lltm_forward.default  # the overload, so that no call has to resolve it
+def _setup_context(ctx, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    _, weight, bias, _, _ = inputs
+    _, *saved = output
+    ctx.mark_non_differentiable(*saved[1:])
+    ctx.save_for_backward(weight, bias, *saved)
+
+
+def _backward_of_every_c(ctx, grad_h: Tensor, grad_cs: Tensor, *_) -> tuple[Tensor, ...]:
+    """The gradient of the op itself, which exported graphs and torch.ops call: any c may receive a gradient.
+
+    The op for the gradient takes one of the last c only, so it is called once for each step.
+    """
+    weight, bias, *saved = ctx.saved_tensors
+    if saved[0].dim() == 2:
+        return _gradients(grad_h, grad_cs, weight, bias, *saved, *[True] * 4)
+    carried_h, carried_c = torch.zeros_like(grad_h[0]), torch.zeros_like(grad_cs[0])
+    inputs, weights, biases = [], [], []
+    for step in reversed(range(len(grad_h))):
+        grads = grad_h[step] + carried_h, grad_cs[step] + carried_c
+        of_step = [tensor[step] for tensor in saved]
+        grad_input, grad_weight, grad_bias, carried_h, carried_c = _gradients(
+            *grads, weight, bias, *of_step, *[True] * 4
+        )
+        inputs.append(grad_input)
+        weights.append(grad_weight)
+        biases.append(grad_bias)
+    return torch.stack(inputs[::-1]), sum(weights), sum(biases), carried_h, carried_c
+
+
+_OP = torch.ops.detector.lltm_forward.default  # the overload, so that no call has to resolve it
+torch.library.register_autograd(_OP, _backward_of_every_c, setup_context=_setup_context)
+
+
+def _forward(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return _OP(*tensors) if torch.compiler.is_compiling() else call_below_autograd(_OP, *tensors)
+
+
 # once_differentiable would silently return zero second derivatives if the incoming gradient is a constant.
 _gradients = differentiable(_C.lltm_backward, _no_second_derivative)

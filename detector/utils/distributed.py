@@ -40,6 +40,33 @@ def local_world_size() -> int:
     return _environment("LOCAL_WORLD_SIZE", 1)
 
 
+def find_device(device: str | torch.device = "auto") -> torch.device:
+    """The device of a name; "auto" is a GPU if there is one. Under torchrun each process has its own GPU.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    available = torch.cuda.is_available()
+    if device == "auto":
+        device = "cuda" if available else "cpu"
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise UserError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")
+    if found.type == "cuda" and not available:
+        raise UserError(f"device is {str(device)!r}, but torch finds no CUDA device; use 'auto' or 'cpu'")
+    if found.type == "cpu" or found.index is not None or world_size() == 1:
+        return found
+    if local_world_size() > torch.cuda.device_count():
+        raise UserError(
+            f"{local_world_size()} processes were started where there are {torch.cuda.device_count()} GPUs; "
+            "give torchrun --nproc_per_node of at most that, or use the device cpu"
+        )
+    return torch.device("cuda", local_rank())
+
+
 def restarts() -> int:
     """Number of times that torchrun has restarted the processes after one died (its --max-restarts)."""
     return _environment("TORCHELASTIC_RESTART_COUNT", 0)

@@ -1,5 +1,6 @@
 """detector.engine.train: the loop, on a stand-in model that is quick to step."""
 
+import dataclasses
 import itertools
 import logging
 import math
@@ -15,22 +16,19 @@ from detector.engine.checkpoint import load_checkpoint, restore_model, restore_o
 from detector.engine.loss_log import NonFiniteLoss
 from detector.engine.precision import Precision
 from detector.engine.resuming import list_checkpoints, restore_newest
-from detector.engine.train import train
+from detector.engine.train import TrainOptions, train
 from detector.structures import Batch
 from detector.utils.errors import UserError
 
 
 def run(folder, net, optimizer, data=None, criterion=criterion, **changes):
-    arguments = {
-        "folder": folder,
-        "device": torch.device("cpu"),
-        "seed": 5,
-        "max_iter": 8,
-        "lr_factor": lambda iteration: 1 / (1 + iteration),
-        "log_period": 3,
-        "checkpoint_period": 3,
-    }
-    return train(net, criterion, optimizer, batches() if data is None else data, **{**arguments, **changes})
+    """Train 8 steps; `changes` are those of TrainOptions and arguments of train."""
+    names = changes.keys() & {field.name for field in dataclasses.fields(TrainOptions)}
+    options = TrainOptions(5, 8, lambda iteration: 1 / (1 + iteration), log_period=3, checkpoint_period=3)
+    options = dataclasses.replace(options, **{name: changes.pop(name) for name in names})
+    data = batches() if data is None else data
+    changes = {"device": torch.device("cpu"), **changes}
+    return train(net, criterion, optimizer, data, options, folder=folder, **changes)
 
 
 def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(tmp_path):
@@ -299,7 +297,9 @@ def test_the_log_has_losses_speed_and_time_left(tmp_path, caplog):
     net, optimizer = make()
     caplog.set_level(logging.DEBUG, "detector")
     run(tmp_path, net, optimizer)
-    lines = [record.getMessage() for record in caplog.records if record.name == "detector.engine.train"]
+    lines = [
+        record.getMessage() for record in caplog.records if record.name == "detector.engine.progress_log"
+    ]
     assert [line.split()[1] for line in lines] == ["3/8", "6/8", "8/8"]
     for line in lines:
         assert re.search(

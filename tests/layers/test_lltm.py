@@ -246,9 +246,9 @@ def test_independent_of_threads() -> None:
 @pytest.mark.parametrize("steps", [None, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_opcheck(dtype: torch.dtype, steps: int | None, device: torch.device) -> None:
-    # Autograd is implemented by an autograd.Function around the ops, so no argument requires a gradient here.
-    x, weight, bias, h, c = (t.detach() for t in make_inputs(steps=steps, dtype=dtype, device=device))
+    x, weight, bias, h, c = make_inputs(steps=steps, dtype=dtype, device=device)
     torch.library.opcheck(FORWARD, (x, weight, bias, h, c))
+    x, weight, bias, h, c = (tensor.detach() for tensor in (x, weight, bias, h, c))
     hs, *saved = FORWARD(x, weight, bias, h, c)
     for arguments in [(hs, c, *[True] * 4), (None, c, False, True, False, True), (hs, None, *[False] * 4)]:
         grad_h, grad_c, *needs = arguments
@@ -276,6 +276,26 @@ def test_export(module_type: type[LLTM], device: torch.device) -> None:
     program = torch.export.export(module, example(3, 4), dynamic_shapes=dynamic)
     other = example(6, 2)
     assert_equal(program.module()(*other), module(*other))
+
+
+@pytest.mark.parametrize("module_type", [LLTM, LLTMSequence])
+def test_parameters_of_an_exported_module_get_gradients(
+    module_type: type[LLTM], device: torch.device
+) -> None:
+    module = module_type(5, 7).to(device)
+    input = torch.randn(*([4] if module_type is LLTMSequence else []), 3, 5, device=device)
+    expected = torch.autograd.grad(sum(out.sum() for out in module(input)), list(module.parameters()))
+    exported = torch.export.export(module, (input,)).module()
+    outputs = exported(input)
+    actual = torch.autograd.grad(sum(out.sum() for out in outputs), list(exported.parameters()))
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("steps", [None, 4])
+def test_the_op_itself_gives_gradients(steps: int | None, device: torch.device) -> None:
+    inputs = make_inputs(steps=steps, device=device)
+    assert torch.autograd.gradcheck(lambda *tensors: FORWARD(*tensors)[:2], inputs)  # h and every c
+    assert not any(tensor.requires_grad for tensor in FORWARD(*inputs)[2:])
 
 
 @BOTH

@@ -94,7 +94,7 @@ def test_without_a_compiler_or_onnxscript_the_error_says_what_to_install(tmp_pat
     with pytest.raises(ValueError, match=r"needs a C\+\+ compiler.*install g\+\+"):
         save_program(program, "aot_inductor", tmp_path / "a.pt2")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    monkeypatch.delitem(sys.modules, "detector.engine.onnx_ops", raising=False)
+    monkeypatch.delitem(sys.modules, "detector.layers.onnx_ops", raising=False)
     with pytest.raises(ImportError, match="pip install onnx onnxscript onnxruntime"):
         save_program(program, "onnx", tmp_path / "a.onnx")
     with pytest.raises(ValueError, match="form is 'tflite', expected one of 'torch_export'"):

@@ -10,9 +10,16 @@ from detector.utils.errors import UserError
 
 
 def translations() -> dict[Callable, Callable]:
-    """Of each op that ONNX has a counterpart of, a function that writes it."""
+    """Of each op that ONNX has a counterpart of, a function that writes it.
+
+    For `torch.onnx.export(..., dynamo=True, custom_translation_table=translations())`.
+    """
     ops = torch.ops.detector
-    return {ops.roi_align_forward.default: _roi_align, ops.roi_pool_forward.default: _roi_pool}
+    return {
+        ops.roi_align_forward.default: _roi_align,
+        ops.roi_pool_forward.default: _roi_pool,
+        ops.nms.default: _nms,
+    }
 
 
 def _roi_align(input, boxes, pooled_height, pooled_width, scale, sampling_ratio, aligned, channels_last):
@@ -36,3 +43,16 @@ def _roi_pool(input, boxes, pooled_height, pooled_width, scale):
     size = (pooled_height, pooled_width)
     pooled = op.MaxRoiPool(input, boxes, pooled_shape=size, spatial_scale=scale)
     return pooled, pooled  # the second, where the maxima were, is for the gradient: nothing reads it here
+
+
+def _nms(boxes, scores, idxs, iou_threshold):
+    if idxs is not None:
+        raise UserError("ONNX's NonMaxSuppression knows no groups: export nms in place of batched_nms")
+    every = op.Constant(value_ints=[2**31 - 1])  # boxes are kept at most
+    kept = op.NonMaxSuppression(
+        op.Unsqueeze(boxes, [0]),
+        op.Unsqueeze(scores, [0, 1]),
+        every,
+        op.Constant(value_floats=[iou_threshold]),
+    )
+    return op.Reshape(op.Slice(kept, [2], [3], [1]), [-1])  # of (image, class, box)

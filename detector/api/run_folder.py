@@ -1,0 +1,145 @@
+"""A run folder: how a run begins there, resumes, and records what it was made with."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from yacs.config import CfgNode
+
+from detector.build import accumulated_batches
+from detector.config import check_resumable, dump_cfg, parse_cfg
+from detector.engine.precision import Precision, set_tf32
+from detector.engine.resuming import (
+    Progress,
+    check_batches,
+    list_checkpoints,
+    load_newest,
+    progress_of,
+    restore,
+)
+from detector.evaluation.report import write_json
+from detector.utils.distributed import find_device, gather, is_main, raise_once
+from detector.utils.errors import ConfigError, UserError
+from detector.utils.files import atomic_write, reading
+from detector.utils.logging import setup_logging
+from detector.utils.reproducibility import seed_everything
+from detector.utils.run_info import run_info
+
+logger = logging.getLogger(__name__)
+
+
+def start_run(cfg: CfgNode, folder: Path) -> torch.device:
+    """Set up threads, seeds, the run folder and its log, and return the device to run on."""
+    device = find_device(cfg.DEVICE)
+    if cfg.THREADS:
+        torch.set_num_threads(cfg.THREADS)
+    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+    set_tf32(cfg.PRECISION == "tf32")
+    torch.backends.cudnn.benchmark = cfg.CUDNN_BENCHMARK
+    folder.mkdir(parents=True, exist_ok=True)
+    setup_logging(folder / "log.txt")
+    return device
+
+
+def refuse_earlier_run(folder: Path, resume: bool) -> None:
+    """Raise UserError if a folder holds the checkpoints of an earlier run that is not to be resumed."""
+    if not resume and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
+        raise UserError(
+            f"{folder} holds an earlier run: add --resume to go on with it, "
+            "name another folder (OUTPUT_DIR NAME), or remove this one"
+        )
+
+
+def resume_run(
+    cfg: CfgNode,
+    folder: Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    precision: Precision,
+    fixed: Sequence[str] = (),
+) -> Progress:
+    """Restore the newest usable checkpoint of a run folder, if there is one and it is of the same run.
+
+    Args:
+        cfg: with the names of the classes.
+        fixed: keys that may not change either, beside those that :func:`check_resumable` refuses.
+
+    Raises:
+        UserError: it was trained with other classes, another config, or other batches; or it is damaged.
+    """
+    newest = load_newest(folder)
+    if newest is None:
+        return Progress()
+    path, checkpoint = newest
+    progress = progress_of(checkpoint)
+    check_batches(progress, accumulated_batches(cfg))
+    check_class_names(cfg, checkpoint, path)
+    if progress.config:
+        with reading(path, "checkpoint"):
+            changes = check_resumable(progress.config, cfg, fixed)
+        for line in changes:
+            logger.warning("warning: this run began with another config: %s", line)
+    return restore(checkpoint, path, model, optimizer, precision.scaler)
+
+
+def check_class_names(cfg: CfgNode, checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Compare DATASETS.CLASSES with the classes that a checkpoint was trained with, as its config says.
+
+    The shapes of the weights do not tell: the same names in another order would give every box a wrong label.
+
+    Raises:
+        ConfigError: they differ; names the file and the first differences.
+    """
+    text = checkpoint.get("config", "")
+    if not text:  # the checkpoint was saved without a config
+        return
+    with reading(path, "checkpoint"):
+        saved = parse_cfg(text, "its config").DATASETS.CLASSES
+    pairs = enumerate(zip_longest(saved, cfg.DATASETS.CLASSES), start=1)
+    differing = [f"class {i} is {old!r} there and {new!r} here" for i, (old, new) in pairs if old != new]
+    if saved and differing:
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        raise ConfigError(
+            f"checkpoint {path} was trained with other classes than DATASETS.CLASSES: "
+            f"{'; '.join(differing[:3])}{more}. Use the config that it was trained with: config.yaml in its "
+            "run folder"
+        )
+
+
+def record_run(cfg: CfgNode, folder: Path, device: torch.device) -> None:
+    """Write config.yaml and run.json, from which the run can be repeated; only the main process does."""
+    if is_main():
+        with atomic_write(folder / "config.yaml", "w") as file:
+            file.write(dump_cfg(cfg))
+        write_json(folder / "run.json", run_info(device, cfg.SEED))
+
+
+def check_same_start(start: int) -> None:
+    """Refuse to train where processes of several machines do not see the same checkpoints."""
+    starts = gather(start)
+    if len(set(starts)) > 1:
+        raise_once(
+            UserError(
+                f"the processes would go on from different steps, by rank: {starts}; "
+                "OUTPUT_DIR must be one folder that all machines see"
+            )
+        )
+
+
+@contextmanager
+def hint_at_resume(folder: Path) -> Iterator[None]:
+    """On Ctrl-C, say where the same command with --resume continues."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if is_main():
+            saved = list_checkpoints(folder)
+            where = f"goes on from {saved[-1]}" if saved else "starts over, as there is no checkpoint yet"
+            logger.error("give the same command with --resume: it %s", where)
+        raise

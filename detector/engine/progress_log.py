@@ -1,0 +1,107 @@
+"""The progress of training: a bar or log lines, and TensorBoard's events."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+from detector.utils.distributed import is_main
+
+logger = logging.getLogger(__name__)
+
+
+class ProgressLog:
+    """Counts steps and images; reports values, the speed and the time left.
+
+    Only the main process writes: in the others `writer` is None.
+    """
+
+    def __init__(self, writer: SummaryWriter | None, start: int, max_iter: int) -> None:
+        self.writer = writer
+        self._start, self._max_iter, self._images = start, max_iter, 0
+        self._began = self._reported = time.perf_counter()
+        # None: no bar where standard error is no terminal; log lines replace it there.
+        disable = None if is_main() else True
+        self.bar = tqdm(total=max_iter, initial=start, unit="step", disable=disable, dynamic_ncols=True)
+
+    def add(self, images: int) -> None:
+        """Count a step, on so many images."""
+        self.bar.update()
+        self._images += images
+
+    def report(self, iteration: int, values: Mapping[str, float]) -> None:
+        """Write the values after step `iteration`."""
+        now = time.perf_counter()
+        values = {**values, "images/s": self._images / (now - self._reported)}
+        self._images, self._reported = 0, now
+        if self.writer is None:
+            return
+        for name, value in values.items():
+            self.writer.add_scalar(f"train/{name}", value, iteration)
+        hidden = ("gradient_norm", "lr", "lr_backbone")
+        self.bar.set_postfix_str(_text({name: value for name, value in values.items() if name not in hidden}))
+        seconds_left = (now - self._began) / (iteration - self._start) * (self._max_iter - iteration)
+        level = logging.INFO if self.bar.disable else logging.DEBUG  # DEBUG goes to the log file only
+        left = timedelta(seconds=round(seconds_left))
+        logger.log(level, "step %d/%d  %s  time left %s", iteration, self._max_iter, _text(values), left)
+
+
+@contextmanager
+def open_progress_log(folder: Path, start: int, max_iter: int) -> Iterator[ProgressLog]:
+    """A log of the steps after `start`, with TensorBoard's events in `folder`.
+
+    Raises:
+        OSError: the events could not be written; names the folder.
+    """
+    with _open_events(folder, start) as writer:
+        progress = ProgressLog(writer, start, max_iter)
+        with progress.bar:
+            yield progress
+
+
+@contextmanager
+def _open_events(folder: Path, start: int) -> Iterator[SummaryWriter | None]:
+    if not is_main():
+        yield None
+        return
+    with _quiet_writer_thread():
+        try:
+            writer = SummaryWriter(folder, purge_step=start + 1)
+            try:
+                yield writer
+            except BaseException:
+                with suppress(OSError):  # it would hide the error that ended the block
+                    writer.close()
+                raise
+            writer.close()
+        except OSError as error:  # that of a full disk names no file
+            if error.strerror is None or error.filename is not None:
+                raise
+            raise OSError(f"cannot write the TensorBoard events in {folder}: {error.strerror}") from error
+
+
+@contextmanager
+def _quiet_writer_thread() -> Iterator[None]:
+    """Print no traceback of TensorBoard's writer thread, whose OSError is raised in this thread again."""
+    before = threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        in_writer = type(arguments.thread).__module__.startswith("tensorboard")
+        if not (in_writer and issubclass(arguments.exc_type, OSError)):
+            before(arguments)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+def _text(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.3g}" for name, value in values.items())
