@@ -1,21 +1,25 @@
-"""The proposals of a data set: one .npz file, checked before anything is trained on it.
+"""The proposals of a data set: one .npz file, checked before training.
 
-The file holds no pickles but these arrays, stored without compression:
+It holds these arrays, stored without compression:
     image_ids (N,) unicode
     counts (N,) int64, proposals of each image
     boxes (sum counts, 4) float32, half-open xyxy in pixels, image after image
     sizes (N, 2) int64, (height, width) of each image
     checksums (N,) uint32, CRC-32 of the boxes of each image
 
-The boxes, gigabytes for a large data set, are read and verified an image at a time, when they are asked for:
-loading takes no longer for more of them. The other arrays are verified on load, by the checksums of the zip
-archive. In a file without `checksums` (of numpy.savez, or of an earlier version) the boxes are, too.
+The boxes, gigabytes for a large data set, are read and verified on access, one image at a time. The other
+arrays are verified on load by the checksums of the zip archive, and so are the boxes of a file without
+`checksums` (of numpy.savez, or of an earlier version).
 """
 
+import os
+import struct
 import warnings
+import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +27,36 @@ import torch
 from torch import Tensor
 
 from detector.utils.errors import DataError
-from detector.utils.files import atomic_write, reading
-from detector.utils.npz import NpzReader, NpzWriter, StoredRows
+from detector.utils.files import atomic_write
+from detector.utils.npz import open_npz, pick
 
 REMEDY = "make the file anew with tools/make_proposals.py"
-FIELDS = {"image_ids": ("U", 1), "counts": ("i", 1), "boxes": ("f", 2), "sizes": ("i", 2)}  # kind, dimensions
-CHECKSUMS = "checksums"  # may be missing
-_SAMPLE = 1000  # images whose boxes are looked at before a run starts
+_FIELDS = {"image_ids": ("U", 1), "counts": ("i", 1), "sizes": ("i", 2)}
+_BOXES, _CHECKSUMS = {"boxes": ("f", 2)}, {"checksums": ("u", 1)}  # the checksums may be missing
+FIELDS = _FIELDS | _BOXES
+_SAMPLE = 1000  # images whose boxes are checked before a run starts
+
+
+@dataclass(frozen=True)
+class _StoredBoxes:
+    """The boxes in a file, read when they are sliced.
+
+    No file is kept open and nothing is mapped: worker processes receive these four values, and a file that is
+    truncated while it is in use is an error, not a SIGBUS.
+    """
+
+    path: Path
+    offset: int  # of the first box, in bytes
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        size = self.shape[1] * self.dtype.itemsize  # of a box, in bytes
+        count, offset = (rows.stop - rows.start) * self.shape[1], self.offset + rows.start * size
+        boxes = np.fromfile(self.path, self.dtype, count, offset=offset)
+        if len(boxes) != count:
+            raise DataError(f"{self.path} was truncated while it was in use")
+        return boxes.reshape(-1, self.shape[1])
 
 
 class Proposals(Mapping[str, Tensor]):
@@ -48,7 +75,7 @@ class Proposals(Mapping[str, Tensor]):
         self,
         image_ids: Sequence[str],
         counts: np.ndarray,
-        boxes: np.ndarray | StoredRows,
+        boxes: np.ndarray | _StoredBoxes,
         sizes: np.ndarray,
         source: str,
         checksums: np.ndarray | None = None,
@@ -81,14 +108,14 @@ class Proposals(Mapping[str, Tensor]):
         boxes = np.array(self._boxes[self._starts[row] : self._ends[row]], dtype=np.float32)
         if self._checksums is not None and _checksum(boxes) != self._checksums[row]:
             raise DataError(
-                f"{self.source}: the boxes of image {image_id!r} do not match their checksum, so the file is "
-                f"damaged; {REMEDY}"
+                f"{self.source}: the boxes of image {image_id!r} do not match their checksum: the file is "
+                f"damaged, or was changed while it was in use; {REMEDY}"
             )
         check_boxes(boxes, self.sizes[row], image_id, self.source)
         return torch.from_numpy(boxes)
 
     def check(self, dataset) -> None:
-        """Makes sure that every image of a data set is here, at its size, and looks at the boxes of a sample.
+        """Check that every image of a data set is here with its size, and the boxes of a sample of images.
 
         An image without any proposal is allowed; one warning counts such images.
 
@@ -120,7 +147,7 @@ class Proposals(Mapping[str, Tensor]):
         if len(empty):
             warnings.warn(
                 f"{self.source}: {len(empty)} images have no proposals, the first is "
-                f"{image_ids[empty[0]]!r}: they teach nothing, and nothing is found in them",
+                f"{image_ids[empty[0]]!r}: they contribute no training signal and get no detections",
                 stacklevel=2,
             )
 
@@ -171,10 +198,7 @@ def save_proposals(
     boxes: Sequence[np.ndarray | Tensor],
     sizes: Sequence[tuple[int, int]],
 ) -> None:
-    """Writes the boxes (R_i, 4) and the size (height, width) of each image to a file, whole or not at all.
-
-    Args:
-        boxes: read an image at a time, twice; so it may be a sequence that reads them from a disk.
+    """Write the boxes (R_i, 4) and the size (height, width) of each image to a file, atomically.
 
     Raises:
         DataError: :func:`load_proposals` would not accept them.
@@ -193,33 +217,61 @@ def save_proposals(
             checksums[row] = _checksum(own)
             yield own
 
-    with atomic_write(path) as file, NpzWriter(file) as writer:
-        writer.add("image_ids", np.array(image_ids, np.str_))
-        writer.add("counts", counts)
-        writer.add_pieces("boxes", checked(), shape, "<f4")
-        writer.add("sizes", size_rows)
-        writer.add(CHECKSUMS, checksums)
+    image_id_array = np.array(image_ids, np.str_)
+    with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
+        _write(archive, "image_ids", [image_id_array], image_id_array.shape, image_id_array.dtype.str)
+        _write(archive, "counts", [counts], counts.shape, "<i8")
+        _write(archive, "boxes", checked(), shape, "<f4")
+        _write(archive, "sizes", [size_rows], size_rows.shape, "<i8")
+        _write(archive, "checksums", [checksums], checksums.shape, "<u4")
+
+
+def _write(
+    archive: zipfile.ZipFile, name: str, pieces: Iterable[np.ndarray], shape: tuple[int, ...], dtype: str
+) -> None:
+    """Add an array as np.savez does, in pieces of rows, so that all boxes are never copied at once."""
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+        for piece in pieces:
+            file.write(np.ascontiguousarray(piece, dtype).tobytes())
 
 
 def load_proposals(path: str | Path) -> Proposals:
-    """Reads a file that :func:`save_proposals` wrote; its boxes stay on the disk until they are asked for.
+    """Read a file that :func:`save_proposals` wrote; its boxes are read on access.
 
     Raises:
         FileNotFoundError: there is no such file.
-        DataError: it is damaged or something else, or contradicts itself; see :class:`Proposals`.
+        DataError: it is damaged, of another format, or inconsistent; see :class:`Proposals`.
     """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"no proposals at {path}: make them with tools/make_proposals.py")
     try:
-        with reading(path, "proposals file"), NpzReader(path) as file:
-            boxes = file.rows("boxes", *FIELDS["boxes"])
-            image_ids, counts, sizes = (
-                file.read(name, *FIELDS[name]) for name in ("image_ids", "counts", "sizes")
-            )
-            checksums = file.read(CHECKSUMS, "u", 1) if CHECKSUMS in file.names else None
-            if checksums is None and isinstance(boxes, StoredRows):
-                file.verify("boxes")
+        with open_npz(path, "proposals file") as file:
+            assert file.zip is not None  # it is open
+            arrays = pick(file, _FIELDS)
+            checksums = pick(file, _CHECKSUMS)["checksums"] if "checksums" in file else None
+            boxes = _find_boxes(path, file.zip) or pick(file, _BOXES)["boxes"]
+            if checksums is None and (damaged := file.zip.testzip()):
+                raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
     except DataError as error:
         raise DataError(f"{error}; {REMEDY}") from error
-    return Proposals(image_ids.tolist(), counts, boxes, sizes, str(path), checksums)
+    image_ids, counts, sizes = arrays["image_ids"].tolist(), arrays["counts"], arrays["sizes"]
+    return Proposals(image_ids, counts, boxes, sizes, str(path), checksums)
+
+
+def _find_boxes(path: Path, archive: zipfile.ZipFile) -> _StoredBoxes | None:
+    """Where the boxes are in the file; None if they are not stored as float rows without compression."""
+    member = archive.NameToInfo.get("boxes.npy")
+    if member is None or member.compress_type != zipfile.ZIP_STORED:
+        return None
+    with open(path, "rb") as file:
+        file.seek(member.header_offset)
+        lengths = struct.unpack("<26x2H", file.read(30))  # of the name and an extra field
+        file.seek(sum(lengths), os.SEEK_CUR)
+        if np.lib.format.read_magic(file) != (1, 0):
+            return None
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+        if dtype.kind != "f" or len(shape) != 2 or fortran_order:
+            return None
+        return _StoredBoxes(path, file.tell(), dtype, shape)
