@@ -1,6 +1,5 @@
-"""From a config to what a run is made of, but for data (build_data.py) and networks (build_model.py).
-
-The three are the only readers of configs beside api/ and the tools: all else takes plain arguments.
+"""From a config to what a run is made of, but for data (build_data.py) and networks (build_model.py, whose
+backbones are in build_backbone.py). These read configs, as api/ and the tools do: all else takes plain arguments.
 """
 
 from collections.abc import Callable
