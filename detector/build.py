@@ -1,5 +1,7 @@
-"""From a config to what a run is made of, but for data (build_data.py) and networks (build_model.py, whose
-backbones are in build_backbone.py). These read configs, as api/ and the tools do: all else takes plain arguments.
+"""From a config to what a run is made of, but for data (build_data.py), networks (build_model.py) and backbones
+(build_backbone.py).
+
+Only these files, api/ and the tools read configs: all else takes plain arguments.
 """
 
 from collections.abc import Callable
