@@ -1,5 +1,5 @@
-"""From a config to what a run is made of, but for data (build_data.py), networks (build_model.py) and backbones
-(build_backbone.py).
+"""From a config to what a run is made of, but for data (build_data.py), networks (build_model.py) and their
+backbones (build_backbone.py).
 
 Only these files, api/ and the tools read configs: all else takes plain arguments.
 """
