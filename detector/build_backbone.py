@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import shorten
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from yacs.config import CfgNode
@@ -28,7 +28,7 @@ class Backbone(NamedTuple):
     create: Callable[[CfgNode], nn.Module]
     strides: tuple[int, ...]
     stages: int
-    load: Callable[[nn.Module, Mapping[str, Tensor]], None] | None
+    load: Callable[[Any, Mapping[str, Tensor]], None] | None
 
 
 def _create_vgg16(cfg: CfgNode) -> nn.Module:
@@ -60,17 +60,17 @@ def _create_timm(cfg: CfgNode) -> nn.Module:
         raise ConfigError(f"MODEL.BACKBONE does not fit: {error}") from error
 
 
-def _load_timm(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def _load_timm(model: Any, tensors: Mapping[str, Tensor]) -> None:
     from detector.modeling.backbones.timm import load_timm_weights
 
     load_timm_weights(model.backbone, tensors)
 
 
-def _load_vgg16(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def _load_vgg16(model: Any, tensors: Mapping[str, Tensor]) -> None:
     load_vgg16_weights(model.backbone, model.box_features.layers, tensors)
 
 
-def _load_resnet(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def _load_resnet(model: Any, tensors: Mapping[str, Tensor]) -> None:
     load_resnet_weights(model.backbone, tensors)
 
 
