@@ -8,9 +8,7 @@ import torch
 from torch import nn
 from yacs.config import CfgNode
 
-from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
-from detector.modeling.backbones.small import SmallBackbone
-from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
+from detector.build_backbone import build_backbone, load_pretrained
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
 from detector.modeling.drop_block import ConcreteDropBlock
@@ -27,10 +25,8 @@ from detector.modeling.regression import (
 from detector.modeling.weak_rcnn import WeakRCNN, compile_model
 from detector.modeling.weights import (
     TORCHVISION,
-    Preprocessing,
     convert_weights,
     load_tensors,
-    load_weights,
 )
 from detector.structures import Detections, Scores
 from detector.utils.errors import ConfigError, MissingPackage, UserError
@@ -76,32 +72,6 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
     return model
 
 
-def build_backbone(cfg: CfgNode) -> nn.Module:
-    """Images (B, 3, H, W) to features; it has `out_channels` and `stride`."""
-    options = cfg.MODEL.BACKBONE
-    if options.NAME == "small":
-        return SmallBackbone()
-    if options.NAME == "vgg16":
-        return VGG16(
-            stride=options.STRIDE,
-            frozen_stages=options.FROZEN_STAGES,
-            image_by_image=cfg.PRECISION == "float32",
-            last_relu=options.LAST_RELU,
-        )
-    if options.NAME != "timm":
-        return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
-    try:  # timm is an optional dependency
-        from detector.modeling.backbones.timm import TimmBackbone
-    except ImportError:
-        raise MissingPackage(
-            "MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm"
-        ) from None
-    try:
-        return TimmBackbone(options.TIMM_NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
-    except UserError as error:
-        raise ConfigError(f"MODEL.BACKBONE does not fit: {error}") from error
-
-
 def build_drop_block(cfg: CfgNode, channels: int) -> ConcreteDropBlock | None:
     """What learns to silence cells of pooled features (N, channels, S, S); None: nothing does."""
     options = cfg.MODEL.DROP_BLOCK
@@ -142,36 +112,6 @@ def build_regression(cfg: CfgNode, in_features: int) -> RegressionBranch | Strea
         init_std=cfg.MODEL.HEAD_STD,
         box_std=options.BOX_STD,
     )
-
-
-def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
-    """Load MODEL.WEIGHTS, those of an ImageNet classifier, into the model; nothing where it is "".
-
-    Raises:
-        FileNotFoundError, ValueError: there are none, they are of another network, or want another
-            pre-processing than INPUT.MEAN and INPUT.STD.
-    """
-    source, backbone = cfg.MODEL.WEIGHTS, model.backbone
-    if source == "":
-        return
-    try:
-        weights = load_weights(source)
-        configured = Preprocessing(cfg.INPUT.MEAN, cfg.INPUT.STD)
-        if not weights.preprocessing.is_close(configured):
-            raise ConfigError(f"they want {weights.preprocessing}, but INPUT has {configured}")
-        if isinstance(backbone, VGG16):
-            load_vgg16_weights(backbone, model.box_features.layers, weights.tensors)
-        elif isinstance(backbone, ResNet):
-            load_resnet_weights(backbone, weights.tensors)
-        else:
-            from detector.modeling.backbones.timm import load_timm_weights
-
-            load_timm_weights(backbone, weights.tensors)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"MODEL.WEIGHTS: {error}; download it, or use ''") from None
-    except (RuntimeError, ValueError) as error:
-        reason = shorten(str(error), 300)  # torch lists every key on lines of their own
-        raise ConfigError(f"MODEL.WEIGHTS is {source!r}, which cannot be used: {reason}") from error
 
 
 def build_criterion(cfg: CfgNode) -> Criterion:
@@ -257,7 +197,7 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
         max_detections=cfg.TEST.MAX_DETECTIONS,
     )
     if backbone == "timm":
-        load_pretrained(cfg, model)
+        load_pretrained(cfg, model, "timm")
     return model
 
 
