@@ -18,7 +18,7 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
 from detector.utils.npz import open_npz, pick
 
-REMEDY = "make the file anew with tools/make_proposals.py"
+REMEDY = "make the file again with tools/make_proposals.py"
 _FIELDS = {"image_ids": ("U", 1), "counts": ("i", 1), "sizes": ("i", 2)}
 _BOXES, _CHECKSUMS = {"boxes": ("f", 2)}, {"checksums": ("u", 1)}  # the checksums may be missing
 FIELDS = _FIELDS | _BOXES
@@ -64,11 +64,11 @@ class Proposals(Mapping[str, Tensor]):
 
     Args:
         image_ids, counts, boxes, sizes: the arrays of the file, see above.
-        source: what errors call it, the path of the file.
+        source: the path of the file, for messages.
         checksums: those of the file; None: the boxes are not verified when they are read.
 
     Raises:
-        DataError: the arrays contradict each other.
+        DataError: the arrays are inconsistent.
     """
 
     def __init__(
@@ -84,10 +84,22 @@ class Proposals(Mapping[str, Tensor]):
         self.image_ids = tuple(image_ids)
         counts, self.sizes = np.array(counts), np.array(sizes, np.int64)
         self._boxes, self._checksums = boxes, checksums
-        _check_arrays(self.image_ids, counts, boxes.shape, self.sizes, source)
+        images, total = len(self.image_ids), boxes.shape[0]
+        if len(counts) != images or self.sizes.shape != (images, 2) or boxes.shape[1:] != (4,):
+            found = f"{len(counts)} counts, sizes {self.sizes.shape}, boxes {boxes.shape}"
+            raise DataError(f"{source}: {images} image ids need as many counts and sizes; found {found}")
+        self._rows = {name: row for row, name in enumerate(self.image_ids)}
+        if len(self._rows) != images:
+            repeated = Counter(self.image_ids).most_common(1)[0][0]
+            raise DataError(f"{source}: the image {repeated!r} is there more than once")
+        # Each count is compared as well as their sum, which may overflow.
+        if ((counts < 0) | (counts > total)).any() or counts.sum() != total:
+            raise DataError(
+                f"{source}: counts must not be negative and must add up to the number of boxes, {total}; "
+                f"they add up to {counts.sum()}"
+            )
         if checksums is not None and len(checksums) != len(counts):
             raise DataError(f"{source}: {len(counts)} images have {len(checksums)} checksums; {REMEDY}")
-        self._rows = {name: row for row, name in enumerate(self.image_ids)}
         self._ends = np.cumsum(counts, dtype=np.int64)
         self._starts = self._ends - counts
 
@@ -111,7 +123,15 @@ class Proposals(Mapping[str, Tensor]):
                 f"{self.source}: the boxes of image {image_id!r} do not match their checksum: the file is "
                 f"damaged, or was changed while it was in use; {REMEDY}"
             )
-        check_boxes(boxes, self.sizes[row], image_id, self.source)
+        (height, width), (x1, y1, x2, y2) = self.sizes[row], boxes.T  # (R,) each
+        # Comparisons with NaN are false, so a box that has one is not inside.
+        inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
+        if not inside.all():
+            found = boxes[np.flatnonzero(~inside)[0]].tolist()
+            raise DataError(
+                f"{self.source}: image {image_id!r} has the box {found}, not "
+                f"0 <= x1 <= x2 <= {width}, 0 <= y1 <= y2 <= {height}; {REMEDY}"
+            )
         return torch.from_numpy(boxes)
 
     def check(self, dataset) -> None:
@@ -152,46 +172,6 @@ class Proposals(Mapping[str, Tensor]):
             )
 
 
-def check_boxes(boxes: np.ndarray, size: Sequence[int] | np.ndarray, image_id: str, source: str) -> None:
-    """DataError where one of boxes (R, 4) xyxy is not in its image of `size` (height, width)."""
-    (height, width), (x1, y1, x2, y2) = size, boxes.T  # (R,) each
-    # Comparisons with NaN are false, so a box that holds one is not inside.
-    inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
-    if not inside.all():
-        found = boxes[np.flatnonzero(~inside)[0]].tolist()
-        raise DataError(
-            f"{source}: image {image_id!r} has the box {found}, not "
-            f"0 <= x1 <= x2 <= {width}, 0 <= y1 <= y2 <= {height}; {REMEDY}"
-        )
-
-
-def _check_arrays(
-    image_ids: Sequence[str],
-    counts: np.ndarray,
-    boxes_shape: tuple[int, ...],
-    sizes: np.ndarray,
-    source: str,
-) -> None:
-    images = len(image_ids)
-    if len(counts) != images or sizes.shape != (images, 2) or boxes_shape[1:] != (4,):
-        found = f"{len(counts)} counts, sizes {sizes.shape}, boxes {boxes_shape}"
-        raise DataError(f"{source}: {images} image ids need as many counts and sizes; found {found}")
-    if len(set(image_ids)) != images:
-        twice = next(name for name, count in Counter(image_ids).items() if count > 1)
-        raise DataError(f"{source}: the image {twice!r} is there more than once")
-    # Each is compared as well as their sum, which may overflow.
-    if ((counts < 0) | (counts > boxes_shape[0])).any() or counts.sum() != boxes_shape[0]:
-        raise DataError(
-            f"{source}: counts must not be negative and must add up to the number of boxes, "
-            f"{boxes_shape[0]}; they add up to {counts.sum()}"
-        )
-
-
-def _checksum(boxes: np.ndarray) -> int:
-    """Of the bytes of boxes (R, 4), as they are stored."""
-    return zlib.crc32(np.ascontiguousarray(boxes, "<f4").tobytes())
-
-
 def save_proposals(
     path: str | Path,
     image_ids: Sequence[str],
@@ -204,36 +184,21 @@ def save_proposals(
         DataError: :func:`load_proposals` would not accept them.
     """
     counts = np.array([len(each) for each in boxes], np.int64)
-    size_rows = np.array(sizes, np.int64).reshape(-1, 2)
-    shape = (int(counts.sum()), 4)
-    _check_arrays(image_ids, counts, shape, size_rows, str(path))
-
-    checksums = np.zeros(len(image_ids), np.uint32)
-
-    def checked() -> Iterator[np.ndarray]:
-        for row, (image_id, each, size) in enumerate(zip(image_ids, boxes, size_rows, strict=True)):
-            own = np.asarray(each, np.float32).reshape(-1, 4)
-            check_boxes(own, size, image_id, str(path))
-            checksums[row] = _checksum(own)
-            yield own
-
-    image_id_array = np.array(image_ids, np.str_)
-    with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
-        _write(archive, "image_ids", [image_id_array], image_id_array.shape, image_id_array.dtype.str)
-        _write(archive, "counts", [counts], counts.shape, "<i8")
-        _write(archive, "boxes", checked(), shape, "<f4")
-        _write(archive, "sizes", [size_rows], size_rows.shape, "<i8")
-        _write(archive, "checksums", [checksums], checksums.shape, "<u4")
+    arrays = {
+        "image_ids": np.array(image_ids, np.str_),
+        "counts": counts,
+        "boxes": np.concatenate([np.zeros((0, 4)), *(each for each in boxes if len(each))], dtype=np.float32),
+        "sizes": np.array(sizes, np.int64).reshape(-1, 2),
+    }
+    proposals = Proposals(image_ids, counts, arrays["boxes"], arrays["sizes"], str(path))
+    arrays["checksums"] = np.array([_checksum(each.numpy()) for each in proposals.values()], np.uint32)
+    with atomic_write(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def _write(
-    archive: zipfile.ZipFile, name: str, pieces: Iterable[np.ndarray], shape: tuple[int, ...], dtype: str
-) -> None:
-    """Add an array as np.savez does, in pieces of rows, so that all boxes are never copied at once."""
-    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
-        for piece in pieces:
-            file.write(np.ascontiguousarray(piece, dtype).tobytes())
+def _checksum(boxes: np.ndarray) -> int:
+    """The CRC-32 of boxes (R, 4), as they are stored."""
+    return zlib.crc32(np.ascontiguousarray(boxes, "<f4").tobytes())
 
 
 def load_proposals(path: str | Path) -> Proposals:
