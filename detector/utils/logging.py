@@ -41,9 +41,9 @@ class _FileHandler(logging.FileHandler):
 def setup_logging(path: Path | None = None) -> logging.Logger:
     """The package's logger: INFO and above to standard error, everything to the end of the file `path`.
 
-    What was logged before, since a call without `path`, goes to the file first. Of several processes, only the
-    main one logs everything; the others print errors, with their rank. Warnings are logged too. Another call
-    replaces the handlers of the last one.
+    What was logged before, since a call without `path`, goes to the file first. Of several processes, only
+    the main one logs everything; the others print errors, with their rank. Warnings are logged too. Another
+    call replaces the handlers of the last one.
 
     Raises:
         UserError: `path` is a link or not a regular file.
