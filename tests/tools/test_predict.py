@@ -106,7 +106,7 @@ def test_a_bad_file_does_not_stop_the_others(predict, tmp_path, capsys):
         b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", b"")
     )
     (tmp_path / "clip.mp4").write_text("not a video")
-    assert predict(folder, tmp_path / "clip.mp4", "--format", "coco") == 1
+    assert predict(folder, tmp_path / "clip.mp4", "--format", "coco") == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("not done: ")]
     assert len(errors) == 4
     for name, reason in [
