@@ -60,7 +60,6 @@ LONG = {
     "detector/api/training.py",
     "detector/config_reader.py",
     "detector/engine/train.py",
-    "tools/predict.py",
 }
 
 
