@@ -147,7 +147,7 @@ def test_a_hostile_checkpoint_is_one_line_and_does_not_run(load_tool, tmp_path, 
     Image.fromarray(PIXELS).save(tmp_path / "a.png")
     words = ["--weights", tmp_path / "bad.pt", "--output", tmp_path / "found", tmp_path / "a.png"]
     assert load_tool("predict").main([str(word) for word in words]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'bad.pt'} is not a checkpoint")
+    assert capsys.readouterr().err.startswith(f"error: checkpoint {tmp_path / 'bad.pt'} is damaged")
     assert not (tmp_path / "ran").exists()
 
 
