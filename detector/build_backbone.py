@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from yacs.config import CfgNode
 
+from detector.modeling.backbones import Backbone
 from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
@@ -14,8 +15,8 @@ from detector.modeling.weights import Preprocessing, load_weights
 from detector.utils.errors import ConfigError, MissingPackage, UserError
 
 
-class Backbone(NamedTuple):
-    """A network that maps images (B, 3, H, W) to features; it has `out_channels` and `stride`.
+class Entry(NamedTuple):
+    """A network that a config can name.
 
     Attributes:
         create: builds it with random weights.
@@ -25,13 +26,13 @@ class Backbone(NamedTuple):
             None: there are none.
     """
 
-    create: Callable[[CfgNode], nn.Module]
+    create: Callable[[CfgNode], Backbone]
     strides: tuple[int, ...]
     stages: int
     load: Callable[[Any, Mapping[str, Tensor]], None] | None
 
 
-def _create_vgg16(cfg: CfgNode) -> nn.Module:
+def _create_vgg16(cfg: CfgNode) -> Backbone:
     options = cfg.MODEL.BACKBONE
     return VGG16(
         stride=options.STRIDE,
@@ -41,12 +42,12 @@ def _create_vgg16(cfg: CfgNode) -> nn.Module:
     )
 
 
-def _create_resnet(cfg: CfgNode) -> nn.Module:
+def _create_resnet(cfg: CfgNode) -> Backbone:
     options = cfg.MODEL.BACKBONE
     return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
 
 
-def _create_timm(cfg: CfgNode) -> nn.Module:
+def _create_timm(cfg: CfgNode) -> Backbone:
     try:  # timm is an optional dependency
         from detector.modeling.backbones.timm import TimmBackbone
     except ImportError:
@@ -74,29 +75,29 @@ def _load_resnet(model: Any, tensors: Mapping[str, Tensor]) -> None:
     load_resnet_weights(model.backbone, tensors)
 
 
-_RESNET = Backbone(_create_resnet, (8, 16, 32), 5, _load_resnet)
+_RESNET = Entry(_create_resnet, (8, 16, 32), 5, _load_resnet)
 BACKBONES = {
-    "small": Backbone(lambda cfg: SmallBackbone(), (8,), 0, None),
-    "vgg16": Backbone(_create_vgg16, (8, 16), 3, _load_vgg16),
+    "small": Entry(lambda cfg: SmallBackbone(), (8,), 0, None),
+    "vgg16": Entry(_create_vgg16, (8, 16), 3, _load_vgg16),
     "resnet18": _RESNET,
     "resnet34": _RESNET,
     "resnet50": _RESNET,
-    "timm": Backbone(_create_timm, (), 0, _load_timm),
+    "timm": Entry(_create_timm, (), 0, _load_timm),
 }
 
 
-def build_backbone(cfg: CfgNode) -> nn.Module:
+def build_backbone(cfg: CfgNode) -> Backbone:
     """The network of MODEL.BACKBONE with random weights.
 
     Raises:
         ConfigError: it cannot have that stride, or so many frozen stages.
     """
     options = cfg.MODEL.BACKBONE
-    backbone = BACKBONES[options.NAME]
-    if backbone.strides:
-        _require_one_of(options, "STRIDE", backbone.strides)
-        _require_one_of(options, "FROZEN_STAGES", range(backbone.stages + 1))
-    return backbone.create(cfg)
+    entry = BACKBONES[options.NAME]
+    if entry.strides:
+        _require_one_of(options, "STRIDE", entry.strides)
+        _require_one_of(options, "FROZEN_STAGES", range(entry.stages + 1))
+    return entry.create(cfg)
 
 
 def _require_one_of(options: CfgNode, key: str, allowed: Sequence[int]) -> None:

@@ -1,8 +1,9 @@
 """From a config to the network, its criterion and its postprocessing; see detector/build.py for the rest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from textwrap import shorten
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -15,7 +16,14 @@ from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
 from detector.modeling.head import Head, ImageHead
 from detector.modeling.postprocess import postprocess
-from detector.modeling.refinement import Refinement, cluster_loss, suppressed_by_any
+from detector.modeling.refinement import (
+    Loss,
+    Refinement,
+    Rule,
+    cluster_loss,
+    cross_entropy_loss,
+    suppressed_by_any,
+)
 from detector.modeling.regression import (
     RegressionBranch,
     RegressionLoss,
@@ -122,6 +130,7 @@ def build_criterion(cfg: CfgNode) -> Criterion:
         regression = StreamRegressionLoss(options.WEIGHT, options.BOX_REDUCTION)
     elif options.ENABLED:
         labels = _refinement(cfg, "oicr") if options.LABELS == "top1" else refinement
+        assert labels is not None  # WSDDN has no clusters, and the config refuses to regress to them
         regression = RegressionLoss(labels, options.WEIGHT, options.BOX_REDUCTION)
     return Criterion(
         refinement,
@@ -147,16 +156,21 @@ def build_refinement(cfg: CfgNode) -> Refinement | None:
     return _refinement(cfg, "oicr")
 
 
-def _refinement(cfg: CfgNode, *rule, **loss) -> Refinement:
+def _refinement(
+    cfg: CfgNode,
+    rule: Literal["oicr", "pcl", "mist"] | Rule,
+    options: Mapping[str, Any] | None = None,
+    loss: Loss = cross_entropy_loss,
+) -> Refinement:
     """A refinement whose proposals are assigned to its seeds as CLUSTERS says."""
-    options = cfg.CLUSTERS
     return Refinement(
-        *rule,
-        **loss,
-        member_iou=options.MEMBER_IOU,
-        ignore_iou=options.IGNORE_IOU,
-        ignore_cover=options.IGNORE_COVER,
-        cover_iou=options.COVER_IOU,
+        rule,
+        options or {},
+        loss,
+        member_iou=cfg.CLUSTERS.MEMBER_IOU,
+        ignore_iou=cfg.CLUSTERS.IGNORE_IOU,
+        ignore_cover=cfg.CLUSTERS.IGNORE_COVER,
+        cover_iou=cfg.CLUSTERS.COVER_IOU,
     )
 
 
@@ -201,11 +215,11 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
     return model
 
 
-def build_postprocess(cfg: CfgNode) -> Callable[[Scores], Detections]:
-    """From the scores of an image's proposals to its detections."""
+def build_postprocess(cfg: CfgNode, score_threshold: float | None = None) -> Callable[[Scores], Detections]:
+    """From the scores of an image's proposals to its detections; None: those above TEST.SCORE_THRESHOLD."""
     return partial(
         postprocess,
-        score_threshold=cfg.TEST.SCORE_THRESHOLD,
+        score_threshold=cfg.TEST.SCORE_THRESHOLD if score_threshold is None else score_threshold,
         nms_threshold=cfg.TEST.NMS,
         max_per_class=cfg.TEST.MAX_PER_CLASS,
         max_detections=cfg.TEST.MAX_DETECTIONS,

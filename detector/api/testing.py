@@ -14,7 +14,7 @@ from yacs.config import CfgNode
 
 from detector.api.results import OWN_TEST, choose_outputs, find_run_folder, results_key
 from detector.api.run_folder import check_class_names, start_run
-from detector.build import build_coco_engine, build_precision
+from detector.build import build_precision, wants_coco_metrics
 from detector.build_data import build_dataset, build_test_loader, name_classes
 from detector.build_model import build_model, build_postprocess
 from detector.config import changed_keys, load_cfg
@@ -37,8 +37,6 @@ from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
-
-_PATIENCE = 3600.0  # seconds that a process waits for one with more proposals or a slower machine
 
 
 def evaluate(
@@ -78,7 +76,7 @@ def run(
     folder = find_run_folder(file, cfg)
     with (
         warnings.catch_warnings(),  # the log takes them until the test has ended
-        process_group(find_device(cfg.DEVICE), timeout=_PATIENCE),
+        process_group(find_device(cfg.DEVICE), timeout=3600.0),  # another may have more proposals
     ):
         return test(cfg, folder, Path(weights) if weights else folder / "model_final.pt")
 
@@ -88,7 +86,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
     with ExitStack() as stack:
         with together():
             checkpoint = load_checkpoint(weights)
-            coco_engine = build_coco_engine(cfg)
+            with_coco = wants_coco_metrics(cfg)
             train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
             cfg = name_classes(cfg, train_set)
             check_class_names(cfg, checkpoint, weights)
@@ -112,7 +110,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
             path=outputs.folder / "results" / "test",
             key=key,
         )
-        train_boxed = images_with_boxes(train_set)
+        train_boxed = list(annotations(train_set))
         train_results = test_images(
             lambda left: predict_all(cfg, model, train_set, [train_boxed[i] for i in left], precision),
             [train_set.image_ids[i] for i in train_boxed],
@@ -122,7 +120,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
         )
         with together():
             if is_main():
-                metrics = measure_results(results, test_set, train_results, train_set, coco_engine)
+                metrics = measure_results(results, test_set, train_results, train_set, with_coco)
                 metrics |= describe_test(cfg, folder, weights, checkpoint)
                 write_figures(
                     cfg, outputs, metrics, [each.detections for each in results], test_set, train_set
@@ -172,7 +170,7 @@ def measure_results(
     test_set: AnnotatedImages,
     train_results: Sequence[ImageResult],
     train_set: AnnotatedImages,
-    coco_engine: str | None,
+    with_coco: bool,
 ) -> dict[str, Any]:
     """The metrics of the results of all test images, and of the training images that have boxes."""
     labels = [test_set.labels(i) for i in range(len(test_set))]
@@ -182,7 +180,7 @@ def measure_results(
         test_set,
         [result.best_boxes for result in train_results],
         train_set,
-        coco_engine=coco_engine,
+        with_coco=with_coco,
         image_ap=image_ap([result.best_scores for result in results], labels, unknown or None),
     )
 
@@ -193,7 +191,7 @@ def measure(
     best_boxes: Sequence[Tensor],
     train_set: AnnotatedImages,
     *,
-    coco_engine: str | None,
+    with_coco: bool,
     image_ap: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """AP on the test split, CorLoc on the training split; COCO's AP too where there is an engine for it.
@@ -209,28 +207,29 @@ def measure(
         names,
         voc_ap(found, truth, len(names)),
         voc_ap(found, truth, len(names), eleven_point=True),
-        corloc(best_boxes, [train_set.annotation(i) for i in images_with_boxes(train_set)], len(names)),
-        coco_ap(found, truth, len(names), engine=coco_engine) if coco_engine and truth else {},
+        corloc(best_boxes, list(annotations(train_set).values()), len(names)),
+        coco_ap(found, truth, len(names)) if with_coco and truth else {},
         image_ap,
     )
 
 
-def images_with_boxes(dataset: AnnotatedImages) -> list[int]:
-    """The images whose true boxes are known: all, but in an image_labels set."""
-    return [i for i in range(len(dataset)) if dataset.annotation(i) is not None]
+def annotations(dataset: AnnotatedImages) -> dict[int, Annotation]:
+    """The true boxes of the images that have them: all, but in an image_labels set."""
+    pairs = ((i, dataset.annotation(i)) for i in range(len(dataset)))
+    return {i: annotation for i, annotation in pairs if annotation is not None}
 
 
 def with_truth(
     detections: Sequence[Detections], dataset: AnnotatedImages
 ) -> tuple[list[Detections], list[Annotation]]:
     """Of the detections in all images those in images with boxes, and these boxes."""
-    boxed = images_with_boxes(dataset)
-    return [detections[i] for i in boxed], [dataset.annotation(i) for i in boxed]
+    truth = annotations(dataset)
+    return [detections[i] for i in truth], list(truth.values())
 
 
 def name_images(dataset: AnnotatedImages) -> str:
     """What was measured: a data set, or the images of it that have boxes."""
-    boxed = len(images_with_boxes(dataset))
+    boxed = len(annotations(dataset))
     if boxed == len(dataset):
         return dataset.name
     if boxed == 0:
@@ -248,5 +247,5 @@ def predict_all(
     """The scores of the images of `indices`, on the device, behind a progress bar."""
     loader = build_test_loader(cfg, dataset, indices)
     results = predict(model, loader, device=precision.device, precision=precision, keep_on_device=True)
-    disable = None if is_main() else True
-    return iter(tqdm(results, total=len(indices), desc=dataset.name, unit="image", disable=disable))
+    bar = tqdm(results, total=len(indices), desc=dataset.name, unit="image", disable=not is_main() or None)
+    return iter(bar)
