@@ -63,8 +63,7 @@ def evaluate(
     Raises:
         UserError, OSError: the config, the weights or the data set cannot be used.
     """
-    words = [word for pair in (overrides or {}).items() for word in pair]
-    return run(config, words, weights)
+    return run(config, [word for pair in (overrides or {}).items() for word in pair], weights)
 
 
 def run(
