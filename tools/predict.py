@@ -32,7 +32,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
 
     from detector import load
     from detector.api.loading import find_checkpoint
-    from detector.data.coco_writer import COCOWriter
+    from detector.data.formats import encode_coco, review_image
     from detector.data.images import open_image
     from detector.data.pictures import count_frames, find_pictures, is_video, video_frames
     from detector.data.voc_writer import annotation_tree, detected_objects, encode_annotation
@@ -76,7 +76,7 @@ def write_all(
     formats: Sequence[str],
     options: argparse.Namespace,
 ) -> None:
-    coco = COCOWriter(predictor.class_names)
+    reviews = []
     counts = [count_frames(path, options.stride) if is_video(path) else 1 for path in sources.values()]
     images = boxes = failures = 0
     best = 0.0
@@ -95,12 +95,12 @@ def write_all(
                 picture = draw_detections(image, found, None, predictor.class_names, score_threshold=0.0)
                 outputs.write(output_name(name, "pictures"), encode_image(picture, "jpeg", quality=90))
             if "coco" in formats:
-                coco.add(name, size, found)
+                reviews.append(review_image(name, size, found, predictor.class_names))
             if "voc" in formats:
                 tree = annotation_tree(name, size, detected_objects(found), folder="pictures")
                 outputs.write(output_name(name, "voc"), encode_annotation(tree))
     if "coco" in formats:
-        outputs.write(output_name("", "coco"), coco.encode())
+        outputs.write(output_name("", "coco"), encode_coco(reviews, predictor.class_names))
     print(f"{boxes} boxes in {images} images: {options.output}")
     if images and not boxes:
         print(

@@ -66,20 +66,20 @@ class COCODataset(AnnotatedImages):
     ):
         root = Path(root)
         path = root / annotations.replace("{split}", split)
-        content = _read_json(path)
+        content = read_instances(path)
         entries = sorted(content["images"], key=itemgetter("id"))
         self.coco_ids = tuple(entry["id"] for entry in entries)
         rows = {coco_id: index for index, coco_id in enumerate(self.coco_ids)}
         try:
             if not entries:
                 raise DataError("there are no images")
-            categories = _read_categories(content["categories"])
+            categories = read_categories(content["categories"])
             class_names = tuple(class_names) or tuple(categories.values())
             columns = _match_classes(categories, class_names)
-            file_names = _read_file_names(entries)
+            file_names = read_file_names(entries)
             image_ids = [os.path.splitext(file_name)[0] for file_name in file_names]
             _require_unique(image_ids, "the file_name (without suffix)", "images")
-            sizes = _read_sizes(entries)
+            sizes = read_sizes(entries)
             objects = _read_objects(content["annotations"], rows, columns)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
@@ -99,7 +99,7 @@ class COCODataset(AnnotatedImages):
         )
 
 
-def _read_json(path: Path) -> dict[str, list[dict]]:
+def read_instances(path: Path) -> dict[str, list[dict]]:
     """The lists "images", "annotations" and "categories" of the file, whose entries have unique ids."""
     if not path.exists():
         known = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
@@ -124,7 +124,7 @@ def _read_json(path: Path) -> dict[str, list[dict]]:
     return content
 
 
-def _read_categories(categories: Sequence[dict]) -> dict[int, str]:
+def read_categories(categories: Sequence[dict]) -> dict[int, str]:
     """The name of each category id, in the order of the ids."""
     names = {}
     for category in sorted(categories, key=itemgetter("id")):
@@ -148,7 +148,7 @@ def _match_classes(categories: dict[int, str], class_names: Sequence[str]) -> di
     return {category_id: columns.get(name, -1) for category_id, name in categories.items()}
 
 
-def _read_file_names(images: Sequence[dict]) -> list[str]:
+def read_file_names(images: Sequence[dict]) -> list[str]:
     """The path of each image in the folder of images."""
     names = []
     for image in images:
@@ -163,9 +163,9 @@ def _read_file_names(images: Sequence[dict]) -> list[str]:
     return names
 
 
-def _read_sizes(images: Sequence[dict]) -> np.ndarray:
+def read_sizes(images: Sequence[dict]) -> np.ndarray:
     """(N, 2) int64, (height, width)."""
-    sizes = np.stack([_numbers(images, key, "image") for key in ("height", "width")], axis=1)
+    sizes = np.stack([read_numbers(images, key, "image") for key in ("height", "width")], axis=1)
     good = (sizes >= 1) & (sizes <= _LONGEST_SIDE) & (sizes == np.floor(sizes))  # False for nan
     if not good.all():
         wrong = images[int(np.argmin(good.all(axis=1)))]
@@ -193,12 +193,12 @@ def _find_images(folder: Path, file_names: Sequence[str], path: Path) -> list[st
 
 def _read_objects(annotations: Sequence[dict], rows: dict[int, int], columns: dict[int, int]) -> Objects:
     """The objects of the classes; `rows` and `columns` map the ids of images and categories to indices."""
-    images = _look_up(annotations, "image_id", rows, "image")
-    labels = _look_up(annotations, "category_id", columns, "category")
-    boxes = _numbers(annotations, "bbox", "annotation", (4,))
+    images = look_up(annotations, "image_id", rows, "image")
+    labels = look_up(annotations, "category_id", columns, "category")
+    boxes = read_numbers(annotations, "bbox", "annotation", (4,))
     boxes[:, 2:] += boxes[:, :2]  # from x, y, width, height
-    crowd = _numbers(annotations, "iscrowd", "annotation") == 1  # False for nan, a missing value
-    areas = _numbers(annotations, "area", "annotation")
+    crowd = read_numbers(annotations, "iscrowd", "annotation") == 1  # False for nan, a missing value
+    areas = read_numbers(annotations, "area", "annotation")
     if np.isinf(areas).any():
         wrong = annotations[int(np.argmax(np.isinf(areas)))]
         raise DataError(f"annotation {wrong['id']} has the area {wrong['area']!r}, expected a finite number")
@@ -207,7 +207,7 @@ def _read_objects(annotations: Sequence[dict], rows: dict[int, int], columns: di
     return objects[order[labels[order] >= 0]]
 
 
-def _look_up(annotations: Sequence[dict], key: str, index: dict[int, int], kind: str) -> np.ndarray:
+def look_up(annotations: Sequence[dict], key: str, index: dict[int, int], kind: str) -> np.ndarray:
     """The values (M,) of `index` for the ids under `key`, int64."""
     try:
         return np.array([index[row[key]] for row in annotations], dtype=np.int64)
@@ -217,7 +217,7 @@ def _look_up(annotations: Sequence[dict], key: str, index: dict[int, int], kind:
         raise DataError(f"{found}, which is the id of no {kind}") from None
 
 
-def _numbers(rows: Sequence[dict], key: str, kind: str, shape: tuple[int, ...] = ()) -> np.ndarray:
+def read_numbers(rows: Sequence[dict], key: str, kind: str, shape: tuple[int, ...] = ()) -> np.ndarray:
     """The values under `key`, float64 (M, *shape); nan where there is none."""
     values = [row.get(key) for row in rows]
     with suppress(TypeError, ValueError, OverflowError):

@@ -66,8 +66,8 @@ def _match(
     if theirs is None:
         if images != len(ours):
             raise DataError(
-                f"{source} has proposals of {images} images and no names, so it is read in the order of the data "
-                f"set; but there are {len(ours)} images, from {ours[0]!r} to {ours[-1]!r}"
+                f"{source} has proposals of {images} images and no names, so it is read in the order of the "
+                f"data set; but there are {len(ours)} images, from {ours[0]!r} to {ours[-1]!r}"
             )
         warnings.warn(f"{source} has no image names: it is read in the order of the data set", stacklevel=3)
         return range(images)
