@@ -14,7 +14,6 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
@@ -81,29 +80,23 @@ class COCODataset(AnnotatedImages):
             image_ids = [os.path.splitext(file_name)[0] for file_name in file_names]
             _require_unique(image_ids, "the file_name (without suffix)", "images")
             sizes = read_sizes(entries)
-            objects, ids = _read_objects(content["annotations"], rows, columns)
+            objects = _read_objects(content["annotations"], rows, columns)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         total = len(content["annotations"])
-        if ignored := total - len(ids):
+        if ignored := total - len(objects.labels):
             warnings.warn(f"{path}: {ignored} of {total} objects are of none of the classes", stacklevel=2)
         paths = _find_images(root / images.replace("{split}", split), file_names, path)
         super().__init__(
             f"{root.name}_{split}",
+            path,
             class_names,
             image_ids,
             paths,
             sizes,
             objects,
             labeling=~objects.crowd | crowd_labels,
-            describe=partial(_describe, objects, ids, file_names, path),
         )
-
-
-def _describe(objects: Objects, ids: np.ndarray, file_names: Sequence[str], path: Path, index: int) -> str:
-    x1, y1, x2, y2 = objects.boxes[index].tolist()
-    bbox = f"[{x1:g}, {y1:g}, {x2 - x1:g}, {y2 - y1:g}]"
-    return f"{path}: annotation {ids[index]} of {file_names[objects.images[index]]} has the bbox {bbox}"
 
 
 def read_instances(path: Path) -> dict[str, list[dict]]:
@@ -198,10 +191,8 @@ def _find_images(folder: Path, file_names: Sequence[str], path: Path) -> list[st
     return [os.path.join(folder, name) for name in file_names]
 
 
-def _read_objects(
-    annotations: Sequence[dict], rows: dict[int, int], columns: dict[int, int]
-) -> tuple[Objects, np.ndarray]:
-    """The objects of the classes and their ids (M,); `rows` and `columns` are the indices of other ids."""
+def _read_objects(annotations: Sequence[dict], rows: dict[int, int], columns: dict[int, int]) -> Objects:
+    """The objects of the classes; `rows` and `columns` map the ids of images and categories to indices."""
     images = look_up(annotations, "image_id", rows, "image")
     labels = look_up(annotations, "category_id", columns, "category")
     boxes = read_numbers(annotations, "bbox", "annotation", (4,))
@@ -211,11 +202,9 @@ def _read_objects(
     if np.isinf(areas).any():
         wrong = annotations[int(np.argmax(np.isinf(areas)))]
         raise DataError(f"annotation {wrong['id']} has the area {wrong['area']!r}, expected a finite number")
-    ids = np.array([row["id"] for row in annotations], dtype=np.int64)
     objects = Objects(images, boxes, labels, np.zeros(len(labels), dtype=bool), crowd, areas)
     order = np.argsort(images, kind="stable")
-    order = order[labels[order] >= 0]
-    return objects[order], ids[order]
+    return objects[order[labels[order] >= 0]]
 
 
 def look_up(annotations: Sequence[dict], key: str, index: dict[int, int], kind: str) -> np.ndarray:

@@ -12,7 +12,6 @@ images are found by id, not by <filename>.
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
@@ -67,13 +66,13 @@ class VOCDataset(AnnotatedImages):
         objects = _gather(files, xml_paths, class_names)
         super().__init__(
             f"{root.name}_{split}",
+            root / "Annotations",
             class_names,
             image_ids,
             paths,
             sizes,
             objects,
             labeling=~objects.difficult | difficult_labels,
-            describe=partial(_describe, objects, xml_paths, class_names),
         )
 
 
@@ -103,13 +102,6 @@ def _gather(files: Sequence[list[Row]], xml_paths: Sequence[Path], class_names: 
         crowd=np.zeros(len(rows), dtype=bool),
         areas=np.full(len(rows), np.nan),
     )
-
-
-def _describe(objects: Objects, xml_paths: Sequence[Path], class_names: Sequence[str], index: int) -> str:
-    xmin, ymin, xmax, ymax = objects.boxes[index] + TO_HALF_OPEN
-    name = class_names[objects.labels[index]]
-    place = f"annotation {xml_paths[objects.images[index]]} has a box ({name})"
-    return f"{place} xmin {xmin:g} ymin {ymin:g} xmax {xmax:g} ymax {ymax:g}"
 
 
 def _read_split(root: Path, split: str) -> tuple[str, ...]:
