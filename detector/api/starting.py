@@ -2,12 +2,12 @@
 
 import importlib.util
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from detector.config import load_cfg
 from detector.data.tagged_pictures import TRAIN, VAL, find_tags, split_pictures
 from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
@@ -48,12 +48,15 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     classes = sorted({label for each in tagged for label in each.labels})
     if not classes:
         raise DataError(f"{source}: none of {len(tagged)} pictures has a label")
-    folder.mkdir(parents=True)
-    for split, rows in ((TRAIN, train), (VAL, val)):
-        _write(folder / f"{split}.jsonl", [each.row() for each in rows])
     lines, reason = _config(folder, len(train), torch.cuda.is_available())
-    _write(output, [f"# Written by: detector init {pictures}", *lines])
-    load_cfg(output)
+    folder.mkdir(parents=True)
+    try:
+        for split, rows in ((TRAIN, train), (VAL, val)):
+            _write(folder / f"{split}.jsonl", [each.row() for each in rows])
+        _write(output, [f"# Written by: detector init {pictures}", *lines])
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
     print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({_some(classes)})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
     print(f"recipe   {_RECIPE}: {reason}")
