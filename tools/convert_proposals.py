@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from detector.utils.interrupts import quiet_interrupt
 
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+    import numpy as np
+
     from detector.build_data import build_dataset, name_classes
     from detector.config import load_cfg
     from detector.data.proposals import save_proposals
