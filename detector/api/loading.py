@@ -58,7 +58,7 @@ def build_predictor(
     cfg: CfgNode, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
 ) -> Predictor:
     """A model on a device with the proposals, test passes, NMS and precision of a config."""
-    find, _ = make_finder(cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE)
+    find, _ = make_finder(cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE, cfg.PROPOSALS.MIN_REGION)
     postprocess = build_postprocess(cfg)
     if score_threshold is not None:
         postprocess = partial(postprocess, score_threshold=score_threshold)
