@@ -1,6 +1,7 @@
-"""From a config to what a run is made of, but for data (build_data.py) and networks (build_model.py).
+"""From a config to what a run is made of, but for data (build_data.py), networks (build_model.py) and their
+backbones (build_backbone.py).
 
-The three are the only readers of configs beside api/ and the tools: all else takes plain arguments.
+Only these files, api/ and the tools read configs: all else takes plain arguments.
 """
 
 from collections.abc import Callable

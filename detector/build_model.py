@@ -1,23 +1,29 @@
 """From a config to the network, its criterion and its postprocessing; see detector/build.py for the rest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from textwrap import shorten
+from typing import Any, Literal
 
 import torch
 from torch import nn
 from yacs.config import CfgNode
 
-from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
-from detector.modeling.backbones.small import SmallBackbone
-from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
+from detector.build_backbone import build_backbone, load_pretrained
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
 from detector.modeling.drop_block import ConcreteDropBlock
 from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
 from detector.modeling.head import Head, ImageHead
 from detector.modeling.postprocess import postprocess
-from detector.modeling.refinement import Refinement, cluster_loss, suppressed_by_any
+from detector.modeling.refinement import (
+    Loss,
+    Refinement,
+    Rule,
+    cluster_loss,
+    cross_entropy_loss,
+    suppressed_by_any,
+)
 from detector.modeling.regression import (
     RegressionBranch,
     RegressionLoss,
@@ -27,10 +33,8 @@ from detector.modeling.regression import (
 from detector.modeling.weak_rcnn import WeakRCNN, compile_model
 from detector.modeling.weights import (
     TORCHVISION,
-    Preprocessing,
     convert_weights,
     load_tensors,
-    load_weights,
 )
 from detector.structures import Detections, Scores
 from detector.utils.errors import ConfigError, MissingPackage, UserError
@@ -76,32 +80,6 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
     return model
 
 
-def build_backbone(cfg: CfgNode) -> nn.Module:
-    """Images (B, 3, H, W) to features; it has `out_channels` and `stride`."""
-    options = cfg.MODEL.BACKBONE
-    if options.NAME == "small":
-        return SmallBackbone()
-    if options.NAME == "vgg16":
-        return VGG16(
-            stride=options.STRIDE,
-            frozen_stages=options.FROZEN_STAGES,
-            image_by_image=cfg.PRECISION == "float32",
-            last_relu=options.LAST_RELU,
-        )
-    if options.NAME != "timm":
-        return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
-    try:  # timm is an optional dependency
-        from detector.modeling.backbones.timm import TimmBackbone
-    except ImportError:
-        raise MissingPackage(
-            "MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm"
-        ) from None
-    try:
-        return TimmBackbone(options.TIMM_NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
-    except UserError as error:
-        raise ConfigError(f"MODEL.BACKBONE does not fit: {error}") from error
-
-
 def build_drop_block(cfg: CfgNode, channels: int) -> ConcreteDropBlock | None:
     """What learns to silence cells of pooled features (N, channels, S, S); None: nothing does."""
     options = cfg.MODEL.DROP_BLOCK
@@ -144,36 +122,6 @@ def build_regression(cfg: CfgNode, in_features: int) -> RegressionBranch | Strea
     )
 
 
-def load_pretrained(cfg: CfgNode, model: WeakRCNN) -> None:
-    """Load MODEL.WEIGHTS, those of an ImageNet classifier, into the model; nothing where it is "".
-
-    Raises:
-        FileNotFoundError, ValueError: there are none, they are of another network, or want another
-            pre-processing than INPUT.MEAN and INPUT.STD.
-    """
-    source, backbone = cfg.MODEL.WEIGHTS, model.backbone
-    if source == "":
-        return
-    try:
-        weights = load_weights(source)
-        configured = Preprocessing(cfg.INPUT.MEAN, cfg.INPUT.STD)
-        if not weights.preprocessing.is_close(configured):
-            raise ConfigError(f"they want {weights.preprocessing}, but INPUT has {configured}")
-        if isinstance(backbone, VGG16):
-            load_vgg16_weights(backbone, model.box_features.layers, weights.tensors)
-        elif isinstance(backbone, ResNet):
-            load_resnet_weights(backbone, weights.tensors)
-        else:
-            from detector.modeling.backbones.timm import load_timm_weights
-
-            load_timm_weights(backbone, weights.tensors)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"MODEL.WEIGHTS: {error}; download it, or use ''") from None
-    except (RuntimeError, ValueError) as error:
-        reason = shorten(str(error), 300)  # torch lists every key on lines of their own
-        raise ConfigError(f"MODEL.WEIGHTS is {source!r}, which cannot be used: {reason}") from error
-
-
 def build_criterion(cfg: CfgNode) -> Criterion:
     """The losses of MODEL.METHOD, and of the regression branch where there is one."""
     refinement, options = build_refinement(cfg), cfg.MODEL.REGRESSION
@@ -182,6 +130,7 @@ def build_criterion(cfg: CfgNode) -> Criterion:
         regression = StreamRegressionLoss(options.WEIGHT, options.BOX_REDUCTION)
     elif options.ENABLED:
         labels = _refinement(cfg, "oicr") if options.LABELS == "top1" else refinement
+        assert labels is not None  # WSDDN has no clusters, and the config refuses to regress to them
         regression = RegressionLoss(labels, options.WEIGHT, options.BOX_REDUCTION)
     return Criterion(
         refinement,
@@ -207,16 +156,21 @@ def build_refinement(cfg: CfgNode) -> Refinement | None:
     return _refinement(cfg, "oicr")
 
 
-def _refinement(cfg: CfgNode, *rule, **loss) -> Refinement:
+def _refinement(
+    cfg: CfgNode,
+    rule: Literal["oicr", "pcl", "mist"] | Rule,
+    options: Mapping[str, Any] | None = None,
+    loss: Loss = cross_entropy_loss,
+) -> Refinement:
     """A refinement whose proposals are assigned to its seeds as CLUSTERS says."""
-    options = cfg.CLUSTERS
     return Refinement(
-        *rule,
-        **loss,
-        member_iou=options.MEMBER_IOU,
-        ignore_iou=options.IGNORE_IOU,
-        ignore_cover=options.IGNORE_COVER,
-        cover_iou=options.COVER_IOU,
+        rule,
+        options or {},
+        loss,
+        member_iou=cfg.CLUSTERS.MEMBER_IOU,
+        ignore_iou=cfg.CLUSTERS.IGNORE_IOU,
+        ignore_cover=cfg.CLUSTERS.IGNORE_COVER,
+        cover_iou=cfg.CLUSTERS.COVER_IOU,
     )
 
 
@@ -257,15 +211,15 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
         max_detections=cfg.TEST.MAX_DETECTIONS,
     )
     if backbone == "timm":
-        load_pretrained(cfg, model)
+        load_pretrained(cfg, model, "timm")
     return model
 
 
-def build_postprocess(cfg: CfgNode) -> Callable[[Scores], Detections]:
-    """From the scores of an image's proposals to its detections."""
+def build_postprocess(cfg: CfgNode, score_threshold: float | None = None) -> Callable[[Scores], Detections]:
+    """From the scores of an image's proposals to its detections; None: those above TEST.SCORE_THRESHOLD."""
     return partial(
         postprocess,
-        score_threshold=cfg.TEST.SCORE_THRESHOLD,
+        score_threshold=cfg.TEST.SCORE_THRESHOLD if score_threshold is None else score_threshold,
         nms_threshold=cfg.TEST.NMS,
         max_per_class=cfg.TEST.MAX_PER_CLASS,
         max_detections=cfg.TEST.MAX_DETECTIONS,

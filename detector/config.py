@@ -405,13 +405,6 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
 # fmt: on
 KEYS = {key.name: key for keys in SECTIONS.values() for key in keys}
 
-# Of each backbone but timm's: the strides it can have, and how many of its stages can be frozen.
-_STRIDES_AND_STAGES = {
-    "small": ((8,), 0),
-    "vgg16": ((8, 16), 3),
-    **dict.fromkeys(("resnet18", "resnet34", "resnet50"), ((8, 16, 32), 5)),
-}
-
 
 def get_cfg() -> CfgNode:
     """All keys with their defaults."""
@@ -610,16 +603,8 @@ def _check_backbone(cfg: CfgNode) -> None:
     _require(":" not in name, key, name, "the plain name of a network in timm, without ':'")
     fits = backbone.NAME == "vgg16" or backbone.LAST_RELU
     _require(fits, "MODEL.BACKBONE.LAST_RELU", backbone.LAST_RELU, f"True, {because}")
-    if backbone.NAME == "timm":  # the network itself knows its strides and stages
+    if backbone.NAME == "timm":
         _require(name != "", key, name, f"the name of a timm network, {because}")
-        return
-    strides, stages = _STRIDES_AND_STAGES[backbone.NAME]
-    key, expected = "MODEL.BACKBONE.STRIDE", " or ".join(map(str, strides))
-    _require(backbone.STRIDE in strides, key, backbone.STRIDE, f"{expected}, {because}")
-    if backbone.NAME == "small":
-        _require(cfg.MODEL.WEIGHTS == "", "MODEL.WEIGHTS", cfg.MODEL.WEIGHTS, f"'' {because}: it has none")
-    key, frozen, expected = "MODEL.BACKBONE.FROZEN_STAGES", backbone.FROZEN_STAGES, f"0 to {stages}"
-    _require(frozen <= stages, key, frozen, f"{expected if stages else 0}, {because}")
 
 
 def _check_branches(cfg: CfgNode) -> None:

@@ -29,6 +29,7 @@ _HEADER_PATTERN = re.compile(r"# Written by a run, with all (\d+) keys\.")
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 200
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 30
+describe_value = _REPR.repr  # shortened where it is very long
 
 
 class YamlFile(NamedTuple):
@@ -79,17 +80,10 @@ def parse_yaml(text: str, source: str) -> dict:
         ConfigError: the text is empty, is not YAML, sets a key twice, is too large or too deeply nested, or
             has fewer keys than its first line says; begins with `source`.
     """
-    loader = None
     try:
-        loader = _Loader(text)
-        content = loader.get_single_data()
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not yaml: {' '.join(str(error).split())}") from None
+        content = yaml.load(text, _Loader)
     except Exception as error:  # yaml's readers of numbers and dates raise many kinds
-        raise ConfigError(f"{source} is not yaml: {error}") from None
-    finally:
-        if loader is not None:
-            loader.dispose()
+        raise ConfigError(f"{source} is not yaml: {' '.join(str(error).split())}") from None
     if content is None:
         raise ConfigError(f"{source} is empty: restore it, or write {{}} to use the default of every key")
     if not isinstance(content, dict):
@@ -174,11 +168,6 @@ def describe_type(default: Any) -> str:
     return f"{names[type(default)]}, like {default!r}"
 
 
-def describe_value(value: Any) -> str:
-    """`repr(value)`, shortened where it is very long."""
-    return _REPR.repr(value)
-
-
 def unknown_key(key: str, keys: Iterable[str]) -> str:
     """The message for an unknown key: the three most similar keys, by the whole name or its last part."""
 
@@ -255,6 +244,5 @@ class _Loader(yaml.SafeLoader):
 
 
 def _is_plain(node: yaml.Node) -> bool:
-    if isinstance(node, yaml.SequenceNode):
-        return all(isinstance(element, yaml.ScalarNode) for element in node.value)
-    return isinstance(node, yaml.ScalarNode)
+    elements = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    return all(isinstance(element, yaml.ScalarNode) for element in elements)

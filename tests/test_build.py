@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from detector import build, build_data, build_model
+from detector import build, build_backbone, build_data, build_model
 from detector.api.results import results_key
-from detector.config import load_cfg
+from detector.config import KEYS, get_cfg, load_cfg
 from detector.data.proposals import save_proposals
 from detector.engine.schedule import set_lr
 from detector.modeling.drop_block import ConcreteDropBlock
@@ -166,7 +166,7 @@ def test_what_mists_code_has_of_its_own(make_cfg):
 
 def test_the_last_relu_is_vgg16s(make_cfg):
     words = ["MODEL.BACKBONE.LAST_RELU", "False"]
-    vgg16 = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.NAME", "vgg16"))
+    vgg16 = build_backbone.build_backbone(make_cfg(*words, "MODEL.BACKBONE.NAME", "vgg16"))
     assert isinstance(vgg16.features[-1], torch.nn.Identity)
     with pytest.raises(ConfigError, match=r"LAST_RELU .*'small'"):
         make_cfg(*words)
@@ -265,13 +265,13 @@ def test_pretrained_weights_that_are_missing_or_do_not_fit_are_named(make_cfg, t
     cfg = make_cfg("MODEL.BACKBONE.NAME", "vgg16", "MODEL.WEIGHTS", str(tmp_path / "w.pth"))
     model = build_model.build_model(cfg)
     with pytest.raises(FileNotFoundError, match=r"MODEL.WEIGHTS: .*w.pth does not exist; download it"):
-        build_model.load_pretrained(cfg, model)
+        build_backbone.load_pretrained(cfg, model)
     save_weights(tmp_path / "w.pth", Weights({"features.0.weight": torch.zeros(1)}, TORCHVISION))
     with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which cannot be used: .*features"):
-        build_model.load_pretrained(cfg, model)
+        build_backbone.load_pretrained(cfg, model)
     (tmp_path / "w.pth").write_bytes(b"words")
     with pytest.raises(ValueError, match=r"MODEL.WEIGHTS is '.*w.pth', which cannot be used"):
-        build_model.load_pretrained(cfg, model)
+        build_backbone.load_pretrained(cfg, model)
 
 
 def test_pretrained_weights_of_vgg16_reach_the_model(make_cfg, tmp_path):
@@ -282,7 +282,7 @@ def test_pretrained_weights_of_vgg16_reach_the_model(make_cfg, tmp_path):
     weights |= {f"classifier.{k}": torch.full_like(v, 0.25) for k, v in layers.items()}
     weights["classifier.6.weight"] = torch.zeros(1000, 8)
     save_weights(tmp_path / "w.pth", Weights(weights, TORCHVISION))
-    build_model.load_pretrained(cfg, model)
+    build_backbone.load_pretrained(cfg, model)
     assert all((p == 0.5).all() for p in model.backbone.parameters())
     assert all((p == 0.25).all() for p in model.box_features.parameters())
 
@@ -293,37 +293,62 @@ def test_weights_that_want_another_preprocessing_are_refused(make_cfg, tmp_path)
     weights = {k: torch.full_like(v, 0.5) for k, v in model.backbone.state_dict().items()}
     save_weights(tmp_path / "w.pth", Weights(weights, replace(TORCHVISION, std=(0.5, 0.5, 0.5))))
     with pytest.raises(ValueError, match=r"want mean .* std \[0.5, .*, but INPUT has mean .* std \[0.229, "):
-        build_model.load_pretrained(cfg, model)
+        build_backbone.load_pretrained(cfg, model)
     save_weights(tmp_path / "w.pth", Weights(weights, TORCHVISION))
-    build_model.load_pretrained(cfg, model)
+    build_backbone.load_pretrained(cfg, model)
     assert all((p == 0.5).all() for p in model.backbone.parameters())
 
 
 @pytest.mark.parametrize(("name", "stride"), [("vgg16", 16), ("resnet18", 16), ("resnet34", 8)])
 def test_backbones_take_stride_and_frozen_stages(make_cfg, name, stride):
     words = ["MODEL.BACKBONE.NAME", name, "MODEL.BACKBONE.STRIDE", str(stride)]
-    backbone = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
+    backbone = build_backbone.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
     assert backbone.stride == stride
     assert all(p.requires_grad for p in backbone.parameters())
-    frozen = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "2"))
+    frozen = build_backbone.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "2"))
     assert not all(p.requires_grad for p in frozen.parameters())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("FROZEN_STAGES", 4, "FROZEN_STAGES is 4, expected 0 or 1 or 2 or 3, because .* 'vgg16'"),
+        ("STRIDE", 32, "MODEL.BACKBONE.STRIDE is 32, expected 8 or 16, because .* 'vgg16'"),
+        ("NAME", "small", "FROZEN_STAGES is 2, expected 0, because .* 'small'"),
+    ],
+)
+def test_strides_and_stages_that_a_backbone_cannot_have(key, value, message):
+    cfg = get_cfg()
+    cfg.MODEL.BACKBONE[key] = value
+    with pytest.raises(ConfigError, match=message):
+        build_backbone.build_backbone(cfg)
+
+
+def test_the_config_offers_the_backbones_of_the_table():
+    assert KEYS["MODEL.BACKBONE.NAME"].choices == tuple(build_backbone.BACKBONES)
+
+
+def test_the_small_backbone_has_no_pretrained_weights(make_cfg):
+    cfg = make_cfg("MODEL.WEIGHTS", "a.pth")
+    with pytest.raises(ConfigError, match=r"MODEL.WEIGHTS is 'a.pth', expected ''"):
+        build_backbone.load_pretrained(cfg, build_model.build_model(cfg))
 
 
 def test_timm_takes_name_stride_and_frozen_stages(make_cfg):
     pytest.importorskip("timm")
     words = ["MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t"]
     frozen = ["MODEL.BACKBONE.FROZEN_STAGES", "2"]
-    backbone = build_model.build_backbone(make_cfg(*words, *frozen, "MODEL.BACKBONE.STRIDE", "8"))
+    backbone = build_backbone.build_backbone(make_cfg(*words, *frozen, "MODEL.BACKBONE.STRIDE", "8"))
     assert backbone.stride == 8
     assert any(not p.requires_grad for p in backbone.parameters())
-    free = build_model.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
+    free = build_backbone.build_backbone(make_cfg(*words, "MODEL.BACKBONE.FROZEN_STAGES", "0"))
     assert all(p.requires_grad for p in free.parameters())
 
 
 def test_timm_missing_is_said(make_cfg, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "detector.modeling.backbones.timm", None)
     with pytest.raises(ValueError, match="not installed: pip install timm"):
-        build_model.build_backbone(
+        build_backbone.build_backbone(
             make_cfg("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME", "resnet10t")
         )
 

@@ -242,9 +242,6 @@ def test_an_unknown_key_of_a_file_names_the_file_too(write):
         ("SOLVER.STEPS", "(20, 10)", "ascending"),
         ("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME"),
         ("MODEL.BACKBONE.TIMM_NAME", "hf-hub:a/b", "TIMM_NAME is 'hf-hub:a/b', expected the plain name"),
-        ("MODEL.BACKBONE.FROZEN_STAGES", "4", "expected 0 to 3, .* MODEL.BACKBONE.NAME is 'vgg16'"),
-        ("MODEL.BACKBONE.STRIDE", "32", "MODEL.BACKBONE.STRIDE is 32, expected 8 or 16, .* 'vgg16'"),
-        ("MODEL.BACKBONE.NAME", "small", "FROZEN_STAGES is 2, expected 0, because .* 'small'"),
         ("MODEL.DROP_BLOCK.SIZE", "2", "MODEL.DROP_BLOCK.SIZE is 2, expected an odd number"),
         ("MODEL.BOX_FEATURES.CONTEXT", "0.5", "CONTEXT is 0.5, expected 0, or more than 1"),
         ("MODEL.REGRESSION.LABELS", "top2", "expected one of 'top1', 'clusters'"),
@@ -263,13 +260,6 @@ def test_bad_values_of_a_file_name_the_file(write, text):
         load_cfg(write(text))
     with pytest.raises(ConfigError, match=r"a\.pt: (TEST|MODEL|SEED)"):
         parse_cfg(text, "a.pt")
-
-
-def test_the_small_backbone_has_no_pretrained_weights(load):
-    words = ["MODEL.BACKBONE.NAME", "small", "MODEL.BACKBONE.FROZEN_STAGES", "0"]
-    load(*words)
-    with pytest.raises(ConfigError, match=r"MODEL.WEIGHTS is 'a.pth', expected ''"):
-        load(*words, "MODEL.WEIGHTS", "a.pth")
 
 
 def test_clusters_to_regress_to_need_a_method_that_makes_them(load):

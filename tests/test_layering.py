@@ -21,7 +21,8 @@ ALLOWED = {
     "modeling": {"utils", "structures", "layers"},
     "engine": {"utils", "structures", "layers", "data", "modeling", "evaluation"},
     "build_data": {"utils", "structures", "layers", "data"},
-    "build_model": {"utils", "structures", "layers", "modeling"},
+    "build_backbone": {"utils", "modeling"},
+    "build_model": {"build_backbone", "utils", "structures", "layers", "modeling"},
     "build": {
         "config",
         "build_data",
@@ -37,6 +38,7 @@ ALLOWED = {
     "api": {
         "config",
         "config_reader",
+        "build_backbone",
         "build_data",
         "build_model",
         "build",
@@ -51,16 +53,7 @@ ALLOWED = {
 
 TOOLS = sorted((PACKAGE.parent / "tools").glob("*.py"))
 FILE_LINES, FUNCTION_LINES = 250, 60
-# config.py is one table; the others are still to be divided. Remove them, add none.
-LONG = {
-    "detector/config.py",
-    "detector/api/testing.py",
-    "detector/api/training.py",
-    "detector/build_model.py",
-    "detector/config_reader.py",
-    "detector/engine/train.py",
-    "tools/predict.py",
-}
+LONG = {"detector/config.py"}  # one table of the keys
 
 
 def imported_modules(source: str) -> set[str]:
@@ -91,7 +84,7 @@ def test_imports_point_left(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_only_config_and_build_know_yacs(path: Path) -> None:
     knows = any(module.split(".")[0] == "yacs" for module in imported_modules(path.read_text()))
-    assert not knows or part_of(path) in {"config", "build", "build_data", "build_model", "api"}
+    assert not knows or part_of(path).split("_")[0] in {"config", "build", "api"}
 
 
 def test_the_reader_of_imports_sees_them_all() -> None:

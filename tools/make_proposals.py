@@ -103,11 +103,13 @@ def run() -> None:
 
 def make(arguments: argparse.Namespace) -> list[int]:
     """Write the proposals file; the number of boxes of each image. The config fills in missing options."""
+    options = {"mode": arguments.mode or "quality", "longest_side": arguments.longest_side or 300}
     if arguments.config_file:
         cfg = load_cfg(arguments.config_file, arguments.overrides)
         arguments.output = arguments.output or Path(cfg.DATASETS.PROPOSALS)
-        arguments.mode = arguments.mode or cfg.PROPOSALS.MODE
-        arguments.longest_side = arguments.longest_side or cfg.PROPOSALS.LONGEST_SIDE
+        options["mode"] = arguments.mode or cfg.PROPOSALS.MODE
+        options["longest_side"] = arguments.longest_side or cfg.PROPOSALS.LONGEST_SIDE
+        options["min_region"] = cfg.PROPOSALS.MIN_REGION
     if arguments.output.exists():
         raise FileExistsError(f"{arguments.output} exists: delete it to make it anew")
     if arguments.config_file:
@@ -116,7 +118,7 @@ def make(arguments: argparse.Namespace) -> list[int]:
         images, apply_orientation = find_voc_images(arguments.voc, arguments.split), False
     else:
         images, apply_orientation = find_images(arguments.images), True
-    find, parameters = make_finder(arguments.mode or "quality", arguments.longest_side or 300)
+    find, parameters = make_finder(**options)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     return propose(
         images,

@@ -8,7 +8,7 @@ Writes to the folder `found`, by --format (repeat it for several):
     voc       Annotations/NAME.xml: as labeling tools read them, to correct by hand
 
 The weights are a run folder or a checkpoint; how to test and to make proposals is as the run's config says.
-A file that cannot be read does not stop the others: all such are listed at the end, and the exit status is 1.
+A file that cannot be read does not stop the others: each is named, and the exit status is 2.
 Only files that the same command (weights, paths and options) wrote are replaced: anything else in the way is
 an error before the work begins. docs/predict.md has the formats.
 """
@@ -54,17 +54,11 @@ _MOST_THREADS = 8  # each may hold two images, of a gigabyte where they have 20,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    failures: list[str] = []
-    status = run_command(lambda: run(options, failures))
-    for failure in failures:
-        logger.error("not done: %s", failure)
-    if failures:
-        logger.error("%d could not be read", len(failures))
-    return status or (1 if failures else 0)
+    return run_command(lambda: run(options))
 
 
-def run(options: argparse.Namespace, failures: list[str]) -> None:
-    """Write what is found; `failures` takes a line for each file that cannot be read."""
+def run(options: argparse.Namespace) -> None:
+    """Write what is found. UserError at the end if some files could not be read."""
     check_writable(options.output)
     sources = find_pictures(options.paths, outside=options.output)
     formats = options.format or ["pictures"]
@@ -72,7 +66,7 @@ def run(options: argparse.Namespace, failures: list[str]) -> None:
         outputs = OutputFolder(options.output, command_key(options))
         check_outputs(outputs, sources, formats, options.stride)
         predictor = load(options.weights, options.device, score_threshold=options.score_threshold)
-        write_all(predictor, sources, outputs, formats, options, failures)
+        write_all(predictor, sources, outputs, formats, options)
 
 
 def write_all(
@@ -81,17 +75,17 @@ def write_all(
     outputs: OutputFolder,
     formats: Sequence[str],
     options: argparse.Namespace,
-    failures: list[str],
 ) -> None:
     coco = COCOWriter(predictor.class_names)
     counts = [count_frames(path, options.stride) if is_video(path) else 1 for path in sources.values()]
-    images = boxes = 0
+    images = boxes = failures = 0
     best = 0.0
     with tqdm(total=sum(counts), unit="image", disable=None) as bar:
         for result in predict_all(predictor, sources, options.stride):
             bar.update()
             if isinstance(result, str):
-                failures.append(result)
+                failures += 1
+                logger.error("not done: %s", result)
                 continue
             images, boxes = images + 1, boxes + len(result.found.boxes)
             best = max(best, result.best_score)
@@ -113,6 +107,8 @@ def write_all(
             f"the best score is {best:.3g}, and a box must score more than --score-threshold "
             f"{options.score_threshold:g}"
         )
+    if failures:
+        raise UserError(f"{failures} of the files could not be read; they are named above")
 
 
 def output_name(name: str, form: str) -> str:

@@ -1,7 +1,6 @@
 """`detector.load`: from a run folder or a checkpoint to a predictor."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +58,12 @@ def build_predictor(
 ) -> Predictor:
     """A model on a device with the proposals, test passes, NMS and precision of a config."""
     find, _ = make_finder(cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE, cfg.PROPOSALS.MIN_REGION)
-    postprocess = build_postprocess(cfg)
-    if score_threshold is not None:
-        postprocess = partial(postprocess, score_threshold=score_threshold)
     return Predictor(
         model.to(device),
         cfg.DATASETS.CLASSES,
         find=find,
         transforms=build_test_transforms(cfg),
-        postprocess=postprocess,
+        postprocess=build_postprocess(cfg, score_threshold),
         min_size=cfg.PROPOSALS.MIN_SIZE,
         max_count=cfg.PROPOSALS.MAX_COUNT,
         device=device,

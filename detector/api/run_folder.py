@@ -36,14 +36,14 @@ logger = logging.getLogger(__name__)
 
 def start_run(cfg: CfgNode, folder: Path) -> torch.device:
     """Set up threads, seeds, the run folder and its log, and return the device to run on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    setup_logging(folder / "log.txt")
     device = find_device(cfg.DEVICE)
     if cfg.THREADS:
         torch.set_num_threads(cfg.THREADS)
     seed_everything(cfg.SEED, cfg.DETERMINISTIC)
     set_tf32(cfg.PRECISION == "tf32")
     torch.backends.cudnn.benchmark = cfg.CUDNN_BENCHMARK
-    folder.mkdir(parents=True, exist_ok=True)
-    setup_logging(folder / "log.txt")
     return device
 
 

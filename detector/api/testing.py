@@ -37,8 +37,6 @@ from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 3600.0  # seconds that a process waits for one with more proposals or a slower machine
-
 
 def evaluate(
     config: str | Path,
@@ -77,7 +75,7 @@ def run(
     folder = find_run_folder(Path(config_file), cfg)
     with (
         warnings.catch_warnings(),  # the log takes them until the test has ended
-        process_group(find_device(cfg.DEVICE), timeout=_PATIENCE),
+        process_group(find_device(cfg.DEVICE), timeout=3600.0),  # another may have more proposals
     ):
         return test(cfg, folder, Path(weights) if weights else folder / "model_final.pt")
 
@@ -111,7 +109,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
             path=outputs.folder / "results" / "test",
             key=key,
         )
-        train_boxed = images_with_boxes(train_set)
+        train_boxed = list(annotations(train_set))
         train_results = test_images(
             lambda left: predict_all(cfg, model, train_set, [train_boxed[i] for i in left], precision),
             [train_set.image_ids[i] for i in train_boxed],
@@ -208,28 +206,29 @@ def measure(
         names,
         voc_ap(found, truth, len(names)),
         voc_ap(found, truth, len(names), eleven_point=True),
-        corloc(best_boxes, [train_set.annotation(i) for i in images_with_boxes(train_set)], len(names)),
+        corloc(best_boxes, list(annotations(train_set).values()), len(names)),
         coco_ap(found, truth, len(names), engine=coco_engine) if coco_engine and truth else {},
         image_ap,
     )
 
 
-def images_with_boxes(dataset: AnnotatedImages) -> list[int]:
-    """The images whose true boxes are known: all, but in an image_labels set."""
-    return [i for i in range(len(dataset)) if dataset.annotation(i) is not None]
+def annotations(dataset: AnnotatedImages) -> dict[int, Annotation]:
+    """The true boxes of the images that have them: all, but in an image_labels set."""
+    pairs = ((i, dataset.annotation(i)) for i in range(len(dataset)))
+    return {i: annotation for i, annotation in pairs if annotation is not None}
 
 
 def with_truth(
     detections: Sequence[Detections], dataset: AnnotatedImages
 ) -> tuple[list[Detections], list[Annotation]]:
     """Of the detections in all images those in images with boxes, and these boxes."""
-    boxed = images_with_boxes(dataset)
-    return [detections[i] for i in boxed], [dataset.annotation(i) for i in boxed]
+    truth = annotations(dataset)
+    return [detections[i] for i in truth], list(truth.values())
 
 
 def name_images(dataset: AnnotatedImages) -> str:
     """What was measured: a data set, or the images of it that have boxes."""
-    boxed = len(images_with_boxes(dataset))
+    boxed = len(annotations(dataset))
     if boxed == len(dataset):
         return dataset.name
     if boxed == 0:
@@ -247,5 +246,5 @@ def predict_all(
     """The scores of the images of `indices`, on the device, behind a progress bar."""
     loader = build_test_loader(cfg, dataset, indices)
     results = predict(model, loader, device=precision.device, precision=precision, keep_on_device=True)
-    disable = None if is_main() else True
-    return iter(tqdm(results, total=len(indices), desc=dataset.name, unit="image", disable=disable))
+    bar = tqdm(results, total=len(indices), desc=dataset.name, unit="image", disable=not is_main() or None)
+    return iter(bar)

@@ -27,8 +27,9 @@ from detector.build import (
     build_train_options,
     images_per_step,
 )
+from detector.build_backbone import load_pretrained
 from detector.build_data import build_dataset, build_train_loader, name_classes
-from detector.build_model import build_criterion, build_model, load_pretrained
+from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg, schedule_warnings
 from detector.data.annotated import AnnotatedImages
 from detector.engine.train import train as make_steps

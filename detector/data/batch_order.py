@@ -58,7 +58,7 @@ class SeededBatches:
         world_size: int = 1,
         window: int = 1,
         shape: Callable[[int, int], tuple[int, int]] | None = None,
-        repeats: Sequence[float] | None = None,
+        repeats: Sequence[float] | np.ndarray | None = None,
     ):
         if num_images < 1:
             raise DataError("there are no images to train on")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -137,7 +138,7 @@ def train_loader(
     world_size: int = 1,
     sort_window: int = 1,
     pad_multiple: int = 1,
-    repeats: Sequence[float] | None = None,
+    repeats: Sequence[float] | np.ndarray | None = None,
 ) -> DataLoader:
     """Endless batches (:class:`Batch`), the same for any number of `workers`.
 

@@ -228,4 +228,5 @@ def restore_scaler(scaler: Stateful, checkpoint: dict[str, Any], path: Path) -> 
 
 def _numbers(version: str) -> list[int]:
     """The numbers that a version begins with: "1.10.0+local" is [1, 10, 0]."""
-    return [int(part) for part in re.match(r"\d*(\.\d+)*", version)[0].split(".") if part]
+    match = re.match(r"\d*(\.\d+)*", version)
+    return [int(part) for part in match[0].split(".") if part] if match else []

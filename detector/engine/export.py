@@ -93,6 +93,7 @@ def to_onnx(program: ExportedProgram, path: Path) -> None:
     except torch.onnx.OnnxExporterError as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"the model cannot be said in ONNX: {reason}") from error
+    assert exported is not None  # only without `dynamo`
     exported.save(str(path), external_data=False)
 
 

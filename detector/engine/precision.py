@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ def set_tf32(allowed: bool) -> None:
 @contextmanager
 def tf32_allowed(allowed: bool) -> Iterator[None]:
     """:func:`set_tf32` while the block runs; what the process had before is restored."""
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    backends: tuple[Any, Any] = torch.backends.cuda.matmul, torch.backends.cudnn
     before = [backend.allow_tf32 for backend in backends]
     set_tf32(allowed)
     try:

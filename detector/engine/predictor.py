@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -74,7 +75,8 @@ class Predictor:
             FileNotFoundError, TypeError, ValueError: an image or proposals that cannot be used.
         """
         if not isinstance(images, (list, tuple)):
-            return self.detections(self.scores(images, proposals))
+            image, boxes = cast(ImageSource, images), cast(Tensor | np.ndarray | None, proposals)
+            return self.detections(self.scores(image, boxes))
         each = [None] * len(images) if proposals is None else proposals
         if not isinstance(each, (list, tuple)) or len(each) != len(images):
             found = f"a list of {len(each)}" if isinstance(each, (list, tuple)) else type(each).__name__

@@ -62,7 +62,7 @@ def test_images(
         path: results are written as they come to one file for each process, PATH.RANK.jsonl.
         key: what the results are of, see :func:`open_results`.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for each in sorted(path.parent.glob(f"{path.name}.*.jsonl")):
         records = read_results(each, key)
         with reading(each, "test results"):

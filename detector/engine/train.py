@@ -4,11 +4,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
@@ -67,9 +68,8 @@ def train(
     is saved as a checkpoint.
 
     If torchrun started several processes, each calls this with its own batches, and a step averages the
-    gradients of all. Process r of W takes the batches r, r + W, r + 2W, ... of each step and uses the random
-    numbers that one process which accumulates W times as many batches would use for them. The main process
-    logs and writes for all.
+    gradients of all. Process r of W takes the batches r, r + W, r + 2W, ... of each step, with the random
+    numbers of one process that accumulates W times as many. The main process logs and writes for all.
 
     Args:
         criterion: (outputs, batch) to losses by name; their sum is minimized.
@@ -88,23 +88,8 @@ def train(
     """
     precision = precision or Precision("float32", device)
     step = _Step(model, criterion, optimizer, options, precision, start)
-    batches, began, saved = iter(batches), time.perf_counter(), start
-
-    def save(path: Path, iteration: int, optimizer: Optimizer | None) -> float:
-        seconds = train_seconds + time.perf_counter() - began
-        if is_main():
-            save_checkpoint(
-                path,
-                model,
-                optimizer,
-                iteration=iteration,
-                train_seconds=seconds,
-                batches_per_step=options.accumulate * world_size(),
-                config=config,
-                scaler=None if optimizer is None else precision.scaler,
-            )
-        return seconds
-
+    saver = _Saver(model, optimizer, options, precision, folder, config, start, train_seconds)
+    batches = iter(batches)
     model.train()
     try:
         with open_progress_log(folder, start, options.max_iter) as progress:
@@ -122,19 +107,60 @@ def train(
                 if progress.writer and snapshots and snapshots.due(iteration, options.max_iter):
                     snapshots.take(model, iteration, folder, progress.writer)
                 if save_now:
-                    save(checkpoint_path(folder, iteration), iteration, optimizer)
-                    saved = iteration
-                    if is_main():
-                        remove_old_checkpoints(folder, iteration, options.keep_checkpoints)
+                    saver.save_checkpoint(iteration)
     except KeyboardInterrupt:
-        if step.done > saved:
+        if step.done > saver.saved:
             try:
                 step.undo_unfinished()
-                save(checkpoint_path(folder, step.done), step.done, optimizer)
+                saver.save_checkpoint(step.done)
             except (UserError, OSError) as error:
                 logger.error("error: no checkpoint of step %d: %s", step.done, error)
         raise
-    return save(folder / "model_final.pt", max(start, options.max_iter), None)
+    return saver.save_final(max(start, options.max_iter))
+
+
+@dataclass
+class _Saver:
+    """Writes the state of the training to files; only the main process does."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    options: TrainOptions
+    precision: Precision
+    folder: Path
+    config: str
+    saved: int  # the step of the newest checkpoint
+    earlier_seconds: float
+    began: float = field(default_factory=time.perf_counter)
+
+    def save_checkpoint(self, iteration: int) -> None:
+        """All that a resumption after step `iteration` needs; the oldest checkpoints are removed."""
+        path = checkpoint_path(self.folder, iteration)
+        self._save(path, iteration, optimizer=self.optimizer, scaler=self.precision.scaler)
+        self.saved = iteration
+        if is_main():
+            remove_old_checkpoints(self.folder, iteration, self.options.keep_checkpoints)
+
+    def save_final(self, iteration: int) -> float:
+        """The weights alone; returns the seconds that all steps took, which are with them."""
+        return self._save(self.folder / "model_final.pt", iteration, optimizer=None, scaler=None)
+
+    def _save(
+        self, path: Path, iteration: int, *, optimizer: Optimizer | None, scaler: GradScaler | None
+    ) -> float:
+        seconds = self.earlier_seconds + time.perf_counter() - self.began
+        if is_main():
+            save_checkpoint(
+                path,
+                self.model,
+                optimizer,
+                iteration=iteration,
+                train_seconds=seconds,
+                batches_per_step=self.options.accumulate * world_size(),
+                config=self.config,
+                scaler=scaler,
+            )
+        return seconds
 
 
 class _Step:

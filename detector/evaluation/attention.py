@@ -11,8 +11,8 @@ from torch import Tensor
 
 from detector.evaluation.drawing import class_color, outermost_pixels
 from detector.utils.errors import DataError
-from detector.utils.files import atomic_write, reading
-from detector.utils.npz import NpzReader
+from detector.utils.files import atomic_write
+from detector.utils.npz import open_npz, pick
 
 _PANEL = 240  # pixels of the longest side of a drawn image
 _COLORS = np.array([(20, 12, 60), (114, 31, 129), (222, 73, 104), (254, 159, 109), (252, 253, 191)])
@@ -68,12 +68,10 @@ def load_attention(path: Path) -> list[Attention]:
         FileNotFoundError: the file does not exist.
         DataError: the file is damaged or of another kind.
     """
-    with reading(path, "snapshot"), NpzReader(path) as file:
-        count = len({name.partition("/")[0] for name in file.names})
-        return [
-            _attention({name: file.read(f"{i}/{name}", *expected) for name, expected in _FIELDS.items()})
-            for i in range(count)
-        ]
+    with open_npz(path, "snapshot") as file:
+        count = len({name.partition("/")[0] for name in file})
+        images = [pick(file, {f"{i}/{name}": field for name, field in _FIELDS.items()}) for i in range(count)]
+        return [_attention(dict(zip(_FIELDS, arrays.values(), strict=True))) for arrays in images]
 
 
 def _attention(arrays: dict[str, np.ndarray]) -> Attention:

@@ -15,7 +15,7 @@ import torch
 from detector.structures import Detections
 from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
-from detector.utils.npz import read_npz
+from detector.utils.npz import open_npz, pick
 
 _COLUMNS = ("boxes", "scores", "labels")
 _FIELDS = {  # kind of dtype, dimensions
@@ -58,7 +58,8 @@ def load_detections(path: Path) -> list[Detections]:
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: run tools/test_net.py first")
-    arrays = read_npz(path, "file of detections", _FIELDS)
+    with open_npz(path, "file of detections") as file:
+        arrays = pick(file, _FIELDS)
     ids, counts = arrays["image_ids"].tolist(), arrays["counts"]
     rows = len(arrays["boxes"])
     # Each count is compared as well as their sum, which may overflow.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from detector.modeling.backbones import Backbone
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.head import HeadOutputs
 
@@ -24,7 +25,7 @@ class WeakRCNN(nn.Module):
 
     def __init__(
         self,
-        backbone: nn.Module,
+        backbone: Backbone,
         box_features: BoxFeatures,
         head: nn.Module,
         image_head: nn.Module | None = None,

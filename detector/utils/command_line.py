@@ -29,8 +29,9 @@ def run_command(command: Callable[[], object]) -> int:
     """Run a command and return its exit status.
 
     0: success. 2: a :class:`UserError` or an `OSError`, which the user can correct, or a worker process of a
-    DataLoader has died; one line is printed, and the traceback goes to the log file. 130: Ctrl-C. 1: another
-    process of the same torchrun has stopped, or there is a bug, whose traceback is printed and logged.
+    DataLoader has died; one line is printed, and the traceback goes to the log file, if there is one. 130:
+    Ctrl-C. 1: another process of the same torchrun has stopped, or there is a bug, whose traceback is printed
+    and logged.
     """
     setup_logging()  # for errors before the command opens its log file
     try:

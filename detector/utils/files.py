@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _DRIVE = re.compile("[A-Za-z]:")  # of Windows
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and halves of others
 _TEXT_LIMIT = 2**31  # bytes; COCO's largest annotation file has 0.5 GB
-_EXPANSION = 32  # boxes of selective search are compressed by 3 to 10
-_EXPANSION_FREE = 2**28  # bytes that even a small file may expand to
 
 
 @contextmanager
@@ -141,8 +139,9 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{kind} {path} does not exist") from error
     except OSError as error:
-        if error.errno == errno.EINVAL:  # damaged content led to a seek before the start of the file
-            raise DataError(f"{kind} {path} is damaged: it refers to a place outside the file") from error
+        # A parser's own error has no number; EINVAL is a seek before the start of the file.
+        if error.errno in (None, errno.EINVAL):
+            raise DataError(f"{kind} {path} is damaged or of another format: {error}") from error
         raise OSError(f"{kind} {path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # parsers raise many kinds over damaged bytes
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -208,14 +207,6 @@ def check_printable(text: str) -> None:
     """Raise DataError where a name has a control character, such as a line break, or half a character."""
     if found := _CONTROL.search(text):
         raise DataError(f"{text!r} has the character {found[0]!r}, which is not allowed in a name")
-
-
-def expansion_limit(size: int) -> int:
-    """The most bytes that a file of `size` bytes may decompress to; readers refuse more.
-
-    zlib compresses zeros by a factor of 1000, so a file of 8 MB could fill 8 GB of memory.
-    """
-    return max(_EXPANSION_FREE, _EXPANSION * size)
 
 
 def inside(folder: str | Path, name: str) -> Path:

@@ -5,6 +5,7 @@ import os
 import sys
 import warnings
 from io import TextIOWrapper
+from logging.handlers import MemoryHandler
 from pathlib import Path
 
 from tqdm import tqdm
@@ -40,24 +41,33 @@ class _FileHandler(logging.FileHandler):
 def setup_logging(path: Path | None = None) -> logging.Logger:
     """The package's logger: INFO and above to standard error, everything to the end of the file `path`.
 
-    Of several processes, only the main one logs everything; the others print errors, with their rank.
-    Warnings are logged too. Another call replaces the handlers of the last one.
+    What was logged before, since a call without `path`, goes to the file first. Of several processes, only
+    the main one logs everything; the others print errors, with their rank. Warnings are logged too. Another
+    call replaces the handlers of the last one.
 
     Raises:
         UserError: `path` is a link or not a regular file.
     """
     logger = logging.getLogger("detector")
+    earlier: list[logging.LogRecord] = []
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
+        if isinstance(handler, MemoryHandler):
+            earlier += handler.buffer
+            handler.buffer.clear()
         handler.close()
     logger.setLevel(logging.DEBUG)
     console = _ConsoleHandler(logging.INFO if is_main() else logging.ERROR)
     if not is_main():
         console.setFormatter(logging.Formatter(f"rank {rank()}: %(message)s"))
     logger.addHandler(console)
-    if path is not None and is_main():
+    if path is None:
+        logger.addHandler(MemoryHandler(1000, flushLevel=sys.maxsize))  # a file may follow
+    elif is_main():
         file = _FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        for record in earlier:
+            file.handle(record)
         logger.addHandler(file)
     warnings.showwarning = lambda message, *_, **__: logger.warning("warning: %s", message)
     return logger

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from detector.utils.errors import DataError
 from detector.utils.files import reading
 
 
@@ -29,15 +28,9 @@ def read_torch_file(path: str | Path, kind: str) -> Any:
         DataError: it is damaged, of another format, or holds objects other than tensors and plain values.
     """
     with reading(path, kind):
-        try:
-            if _begins_as_zip(path):
-                _verify(path)
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # zipfile and torch raise many kinds for damaged bytes, OSError too
-            if isinstance(error, OSError) and error.filename is not None:  # the system's, not the parser's
-                raise
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise DataError(f"{path} is not a {kind}, or a damaged one: {reason}") from error
+        if _begins_as_zip(path):
+            _verify(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def non_finite(content: Any, name: str = "") -> str | None:

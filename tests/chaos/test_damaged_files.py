@@ -5,6 +5,7 @@ that people write and pictures of other formats have none: what remains valid is
 documented.
 """
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def begin_journal(folder):
     from detector.data.proposals.search import make_finder
 
     find, parameters = make_finder("grid", 300)
-    with Journal(folder / "made.npz.partial", {**parameters, "apply_orientation": True}) as journal:
+    with closing(Journal(folder / "made.npz.partial", {**parameters, "apply_orientation": True})) as journal:
         for path in sorted((folder / "own/pictures").iterdir())[:6]:
             image = read_image(path, apply_orientation=True).permute(1, 2, 0).numpy()
             journal.add(f"pictures/{path.stem}", (image.shape[:2], find(image)))

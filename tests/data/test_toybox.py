@@ -6,7 +6,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from detector.data import toybox
-from detector.data.proposals.selective_search import selective_search
+from detector.data.proposals.selective_search import search_image
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.data.toybox.objects import MAKERS
 from detector.data.toybox.scene import SUPERSAMPLING, Canvas, annotate, draw_scene
@@ -121,7 +121,7 @@ def test_a_class_has_a_constant_part_and_a_varying_body(name):
 def test_selective_search_finds_the_objects(scenes):
     best = []
     for picture, things in scenes[:25]:
-        proposals = torch.from_numpy(selective_search(picture, mode="fast", longest_side=160))
+        proposals = torch.from_numpy(search_image(picture, mode="fast", longest_side=160))
         truth = torch.tensor([thing.box for thing in things if not thing.difficult], dtype=torch.float32)
         best += box_iou(truth.reshape(-1, 4), proposals).amax(dim=1).tolist()
     assert np.mean(np.array(best) >= 0.5) >= 0.9

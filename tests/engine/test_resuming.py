@@ -43,7 +43,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_a_warning_says_so(ru
     assert (progress.iteration, progress.config) == (2, "A: 1")
     assert net.head.weight[0, 0] == 2
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning.startswith(f"warning: {newest} is not a checkpoint, or a damaged one: ")
+    assert warning.startswith(f"warning: checkpoint {newest} is damaged or of another format: ")
     assert warning.endswith("; the one before it is used")
 
 

@@ -106,7 +106,7 @@ def test_a_bad_file_does_not_stop_the_others(predict, tmp_path, capsys):
         b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", b"")
     )
     (tmp_path / "clip.mp4").write_text("not a video")
-    assert predict(folder, tmp_path / "clip.mp4", "--format", "coco") == 1
+    assert predict(folder, tmp_path / "clip.mp4", "--format", "coco") == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("not done: ")]
     assert len(errors) == 4
     for name, reason in [
@@ -147,7 +147,7 @@ def test_a_hostile_checkpoint_is_one_line_and_does_not_run(load_tool, tmp_path, 
     Image.fromarray(PIXELS).save(tmp_path / "a.png")
     words = ["--weights", tmp_path / "bad.pt", "--output", tmp_path / "found", tmp_path / "a.png"]
     assert load_tool("predict").main([str(word) for word in words]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'bad.pt'} is not a checkpoint")
+    assert capsys.readouterr().err.startswith(f"error: checkpoint {tmp_path / 'bad.pt'} is damaged")
     assert not (tmp_path / "ran").exists()
 
 

@@ -46,6 +46,14 @@ def test_a_second_set_up_replaces_the_first_and_appends_to_the_file(tmp_path, ca
     assert len((tmp_path / "log.txt").read_text().splitlines()) == 2
 
 
+def test_what_is_logged_before_the_file_is_open_reaches_it(tmp_path, capsys):
+    setup_logging().warning("early")
+    setup_logging(tmp_path / "log.txt").info("late")
+    assert capsys.readouterr().err == "early\nlate\n"
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert [line.split(" ", 2)[2] for line in lines] == ["WARNING early", "INFO late"]
+
+
 def test_a_log_that_is_a_link_or_a_fifo_is_refused(tmp_path):
     other = tmp_path / "precious.txt"
     other.write_text("precious")

@@ -1,21 +1,25 @@
-"""The proposals of a data set: one .npz file, checked before anything is trained on it.
+"""The proposals of a data set: one .npz file, checked before training.
 
-The file holds no pickles but these arrays, stored without compression:
+It holds these arrays, stored without compression:
     image_ids (N,) unicode
     counts (N,) int64, proposals of each image
     boxes (sum counts, 4) float32, half-open xyxy in pixels, image after image
     sizes (N, 2) int64, (height, width) of each image
     checksums (N,) uint32, CRC-32 of the boxes of each image
 
-The boxes, gigabytes for a large data set, are read and verified an image at a time, when they are asked for:
-loading takes no longer for more of them. The other arrays are verified on load, by the checksums of the zip
-archive. In a file without `checksums` (of numpy.savez, or of an earlier version) the boxes are, too.
+The boxes, gigabytes for a large data set, are read and verified on access, one image at a time. The other
+arrays are verified on load by the checksums of the zip archive, and so are the boxes of a file without
+`checksums` (of numpy.savez, or of an earlier version).
 """
 
+import os
+import struct
 import warnings
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +27,36 @@ import torch
 from torch import Tensor
 
 from detector.utils.errors import DataError
-from detector.utils.files import atomic_write, reading
-from detector.utils.npz import NpzReader, NpzWriter, StoredRows
+from detector.utils.files import atomic_write
+from detector.utils.npz import open_npz, pick
 
-REMEDY = "make the file anew with tools/make_proposals.py"
-FIELDS = {"image_ids": ("U", 1), "counts": ("i", 1), "boxes": ("f", 2), "sizes": ("i", 2)}  # kind, dimensions
-CHECKSUMS = "checksums"  # may be missing
-_SAMPLE = 1000  # images whose boxes are looked at before a run starts
+REMEDY = "make the file again with tools/make_proposals.py"
+_FIELDS = {"image_ids": ("U", 1), "counts": ("i", 1), "sizes": ("i", 2)}
+_BOXES, _CHECKSUMS = {"boxes": ("f", 2)}, {"checksums": ("u", 1)}  # the checksums may be missing
+FIELDS = _FIELDS | _BOXES
+_SAMPLE = 1000  # images whose boxes are checked before a run starts
+
+
+@dataclass(frozen=True)
+class _StoredBoxes:
+    """The boxes in a file, read when they are sliced.
+
+    No file is kept open and nothing is mapped: worker processes receive these four values, and a file that is
+    truncated while it is in use is an error, not a SIGBUS.
+    """
+
+    path: Path
+    offset: int  # of the first box, in bytes
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        size = self.shape[1] * self.dtype.itemsize  # of a box, in bytes
+        count, offset = (rows.stop - rows.start) * self.shape[1], self.offset + rows.start * size
+        boxes = np.fromfile(self.path, self.dtype, count, offset=offset)
+        if len(boxes) != count:
+            raise DataError(f"{self.path} was truncated while it was in use")
+        return boxes.reshape(-1, self.shape[1])
 
 
 class Proposals(Mapping[str, Tensor]):
@@ -37,18 +64,18 @@ class Proposals(Mapping[str, Tensor]):
 
     Args:
         image_ids, counts, boxes, sizes: the arrays of the file, see above.
-        source: what errors call it, the path of the file.
+        source: the path of the file, for messages.
         checksums: those of the file; None: the boxes are not verified when they are read.
 
     Raises:
-        DataError: the arrays contradict each other.
+        DataError: the arrays are inconsistent.
     """
 
     def __init__(
         self,
         image_ids: Sequence[str],
         counts: np.ndarray,
-        boxes: np.ndarray | StoredRows,
+        boxes: np.ndarray | _StoredBoxes,
         sizes: np.ndarray,
         source: str,
         checksums: np.ndarray | None = None,
@@ -57,10 +84,22 @@ class Proposals(Mapping[str, Tensor]):
         self.image_ids = tuple(image_ids)
         counts, self.sizes = np.array(counts), np.array(sizes, np.int64)
         self._boxes, self._checksums = boxes, checksums
-        _check_arrays(self.image_ids, counts, boxes.shape, self.sizes, source)
+        images, total = len(self.image_ids), boxes.shape[0]
+        if len(counts) != images or self.sizes.shape != (images, 2) or boxes.shape[1:] != (4,):
+            found = f"{len(counts)} counts, sizes {self.sizes.shape}, boxes {boxes.shape}"
+            raise DataError(f"{source}: {images} image ids need as many counts and sizes; found {found}")
+        self._rows = {name: row for row, name in enumerate(self.image_ids)}
+        if len(self._rows) != images:
+            repeated = Counter(self.image_ids).most_common(1)[0][0]
+            raise DataError(f"{source}: the image {repeated!r} is there more than once")
+        # Each count is compared as well as their sum, which may overflow.
+        if ((counts < 0) | (counts > total)).any() or counts.sum() != total:
+            raise DataError(
+                f"{source}: counts must not be negative and must add up to the number of boxes, {total}; "
+                f"they add up to {counts.sum()}"
+            )
         if checksums is not None and len(checksums) != len(counts):
             raise DataError(f"{source}: {len(counts)} images have {len(checksums)} checksums; {REMEDY}")
-        self._rows = {name: row for row, name in enumerate(self.image_ids)}
         self._ends = np.cumsum(counts, dtype=np.int64)
         self._starts = self._ends - counts
 
@@ -81,14 +120,22 @@ class Proposals(Mapping[str, Tensor]):
         boxes = np.array(self._boxes[self._starts[row] : self._ends[row]], dtype=np.float32)
         if self._checksums is not None and _checksum(boxes) != self._checksums[row]:
             raise DataError(
-                f"{self.source}: the boxes of image {image_id!r} do not match their checksum, so the file is "
-                f"damaged; {REMEDY}"
+                f"{self.source}: the boxes of image {image_id!r} do not match their checksum: the file is "
+                f"damaged, or was changed while it was in use; {REMEDY}"
             )
-        check_boxes(boxes, self.sizes[row], image_id, self.source)
+        (height, width), (x1, y1, x2, y2) = self.sizes[row], boxes.T  # (R,) each
+        # Comparisons with NaN are false, so a box that has one is not inside.
+        inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
+        if not inside.all():
+            found = boxes[np.flatnonzero(~inside)[0]].tolist()
+            raise DataError(
+                f"{self.source}: image {image_id!r} has the box {found}, not "
+                f"0 <= x1 <= x2 <= {width}, 0 <= y1 <= y2 <= {height}; {REMEDY}"
+            )
         return torch.from_numpy(boxes)
 
     def check(self, dataset) -> None:
-        """Makes sure that every image of a data set is here, at its size, and looks at the boxes of a sample.
+        """Check that every image of a data set is here with its size, and the boxes of a sample of images.
 
         An image without any proposal is allowed; one warning counts such images.
 
@@ -120,49 +167,9 @@ class Proposals(Mapping[str, Tensor]):
         if len(empty):
             warnings.warn(
                 f"{self.source}: {len(empty)} images have no proposals, the first is "
-                f"{image_ids[empty[0]]!r}: they teach nothing, and nothing is found in them",
+                f"{image_ids[empty[0]]!r}: they contribute no training signal and get no detections",
                 stacklevel=2,
             )
-
-
-def check_boxes(boxes: np.ndarray, size: Sequence[int] | np.ndarray, image_id: str, source: str) -> None:
-    """DataError where one of boxes (R, 4) xyxy is not in its image of `size` (height, width)."""
-    (height, width), (x1, y1, x2, y2) = size, boxes.T  # (R,) each
-    # Comparisons with NaN are false, so a box that holds one is not inside.
-    inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
-    if not inside.all():
-        found = boxes[np.flatnonzero(~inside)[0]].tolist()
-        raise DataError(
-            f"{source}: image {image_id!r} has the box {found}, not "
-            f"0 <= x1 <= x2 <= {width}, 0 <= y1 <= y2 <= {height}; {REMEDY}"
-        )
-
-
-def _check_arrays(
-    image_ids: Sequence[str],
-    counts: np.ndarray,
-    boxes_shape: tuple[int, ...],
-    sizes: np.ndarray,
-    source: str,
-) -> None:
-    images = len(image_ids)
-    if len(counts) != images or sizes.shape != (images, 2) or boxes_shape[1:] != (4,):
-        found = f"{len(counts)} counts, sizes {sizes.shape}, boxes {boxes_shape}"
-        raise DataError(f"{source}: {images} image ids need as many counts and sizes; found {found}")
-    if len(set(image_ids)) != images:
-        twice = next(name for name, count in Counter(image_ids).items() if count > 1)
-        raise DataError(f"{source}: the image {twice!r} is there more than once")
-    # Each is compared as well as their sum, which may overflow.
-    if ((counts < 0) | (counts > boxes_shape[0])).any() or counts.sum() != boxes_shape[0]:
-        raise DataError(
-            f"{source}: counts must not be negative and must add up to the number of boxes, "
-            f"{boxes_shape[0]}; they add up to {counts.sum()}"
-        )
-
-
-def _checksum(boxes: np.ndarray) -> int:
-    """Of the bytes of boxes (R, 4), as they are stored."""
-    return zlib.crc32(np.ascontiguousarray(boxes, "<f4").tobytes())
 
 
 def save_proposals(
@@ -171,55 +178,65 @@ def save_proposals(
     boxes: Sequence[np.ndarray | Tensor],
     sizes: Sequence[tuple[int, int]],
 ) -> None:
-    """Writes the boxes (R_i, 4) and the size (height, width) of each image to a file, whole or not at all.
-
-    Args:
-        boxes: read an image at a time, twice; so it may be a sequence that reads them from a disk.
+    """Write the boxes (R_i, 4) and the size (height, width) of each image to a file, atomically.
 
     Raises:
         DataError: :func:`load_proposals` would not accept them.
     """
     counts = np.array([len(each) for each in boxes], np.int64)
-    size_rows = np.array(sizes, np.int64).reshape(-1, 2)
-    shape = (int(counts.sum()), 4)
-    _check_arrays(image_ids, counts, shape, size_rows, str(path))
+    arrays = {
+        "image_ids": np.array(image_ids, np.str_),
+        "counts": counts,
+        "boxes": np.concatenate([np.zeros((0, 4)), *(each for each in boxes if len(each))], dtype=np.float32),
+        "sizes": np.array(sizes, np.int64).reshape(-1, 2),
+    }
+    proposals = Proposals(image_ids, counts, arrays["boxes"], arrays["sizes"], str(path))
+    arrays["checksums"] = np.array([_checksum(each.numpy()) for each in proposals.values()], np.uint32)
+    with atomic_write(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
-    checksums = np.zeros(len(image_ids), np.uint32)
 
-    def checked() -> Iterator[np.ndarray]:
-        for row, (image_id, each, size) in enumerate(zip(image_ids, boxes, size_rows, strict=True)):
-            own = np.asarray(each, np.float32).reshape(-1, 4)
-            check_boxes(own, size, image_id, str(path))
-            checksums[row] = _checksum(own)
-            yield own
-
-    with atomic_write(path) as file, NpzWriter(file) as writer:
-        writer.add("image_ids", np.array(image_ids, np.str_))
-        writer.add("counts", counts)
-        writer.add_pieces("boxes", checked(), shape, "<f4")
-        writer.add("sizes", size_rows)
-        writer.add(CHECKSUMS, checksums)
+def _checksum(boxes: np.ndarray) -> int:
+    """The CRC-32 of boxes (R, 4), as they are stored."""
+    return zlib.crc32(np.ascontiguousarray(boxes, "<f4").tobytes())
 
 
 def load_proposals(path: str | Path) -> Proposals:
-    """Reads a file that :func:`save_proposals` wrote; its boxes stay on the disk until they are asked for.
+    """Read a file that :func:`save_proposals` wrote; its boxes are read on access.
 
     Raises:
         FileNotFoundError: there is no such file.
-        DataError: it is damaged or something else, or contradicts itself; see :class:`Proposals`.
+        DataError: it is damaged, of another format, or inconsistent; see :class:`Proposals`.
     """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"no proposals at {path}: make them with tools/make_proposals.py")
     try:
-        with reading(path, "proposals file"), NpzReader(path) as file:
-            boxes = file.rows("boxes", *FIELDS["boxes"])
-            image_ids, counts, sizes = (
-                file.read(name, *FIELDS[name]) for name in ("image_ids", "counts", "sizes")
-            )
-            checksums = file.read(CHECKSUMS, "u", 1) if CHECKSUMS in file.names else None
-            if checksums is None and isinstance(boxes, StoredRows):
-                file.verify("boxes")
+        with open_npz(path, "proposals file") as file:
+            assert file.zip is not None  # it is open
+            arrays = pick(file, _FIELDS)
+            checksums = pick(file, _CHECKSUMS)["checksums"] if "checksums" in file else None
+            boxes = _find_boxes(path, file.zip) or pick(file, _BOXES)["boxes"]
+            if checksums is None and (damaged := file.zip.testzip()):
+                raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
     except DataError as error:
         raise DataError(f"{error}; {REMEDY}") from error
-    return Proposals(image_ids.tolist(), counts, boxes, sizes, str(path), checksums)
+    image_ids, counts, sizes = arrays["image_ids"].tolist(), arrays["counts"], arrays["sizes"]
+    return Proposals(image_ids, counts, boxes, sizes, str(path), checksums)
+
+
+def _find_boxes(path: Path, archive: zipfile.ZipFile) -> _StoredBoxes | None:
+    """Where the boxes are in the file; None if they are not stored as float rows without compression."""
+    member = archive.NameToInfo.get("boxes.npy")
+    if member is None or member.compress_type != zipfile.ZIP_STORED:
+        return None
+    with open(path, "rb") as file:
+        file.seek(member.header_offset)
+        lengths = struct.unpack("<26x2H", file.read(30))  # of the name and an extra field
+        file.seek(sum(lengths), os.SEEK_CUR)
+        if np.lib.format.read_magic(file) != (1, 0):
+            return None
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+        if dtype.kind != "f" or len(shape) != 2 or fortran_order:
+            return None
+        return _StoredBoxes(path, file.tell(), dtype, shape)

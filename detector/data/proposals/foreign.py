@@ -1,7 +1,7 @@
-"""Readers of the proposal files that circulate, and of a plain form for the boxes of any other source.
+"""Readers of the proposal files of other projects, and of JSON lines for the boxes of any other source.
 
-Whatever a file counts from and includes, its boxes leave as ours: half-open x1, y1, x2, y2 in pixels. Where
-it has scores, the boxes leave best first.
+All boxes are converted to half-open x1, y1, x2, y2 in pixels, in descending order of score if the file has
+scores.
 """
 
 import json
@@ -17,23 +17,23 @@ from detector.data.proposals.matlab import load_mat
 from detector.data.proposals.restricted_pickle import load_pickle
 from detector.utils.errors import DataError
 from detector.utils.files import reading
-from detector.utils.npz import NpzReader
+from detector.utils.npz import open_npz
 
 _XYXY, _XYWH = 0, 1  # detectron2's BoxMode.XYXY_ABS and XYWH_ABS
 
 
 class ForeignProposals(NamedTuple):
-    """The boxes (R, 4) float32 of each image of a file, and the file's ids of the images."""
+    """The boxes (R, 4) float32 and the id of each image of a file."""
 
     boxes: list[np.ndarray]
-    image_ids: list[str] | None  # None: it has none, only an order
+    image_ids: list[str] | None  # None: the file has no ids
 
 
 def read_selective_search(path: Path) -> ForeignProposals:
-    """Matlab's selective search as Fast R-CNN and its followers give it out, also their EdgeBoxes.
+    """Selective search or EdgeBoxes as published with Fast R-CNN: a .mat file.
 
-    One .mat file with the cells `boxes`, of (R, 4) ymin, xmin, ymax, xmax, 1-based and inclusive, and, in
-    most, `images`, the names.
+    Its cells `boxes` are (R, 4) ymin, xmin, ymax, xmax, 1-based and inclusive; most files have the cells
+    `images`, names.
     """
     content = load_mat(path, ("boxes", "images"))
     cells, names = _cells(_field(content, ("boxes",), path), path), content.get("images")
@@ -74,10 +74,9 @@ def read_detectron2(path: Path) -> ForeignProposals:
 
 def read_npz(path: Path) -> ForeignProposals:
     """An .npz file with an array (R, 4) of half-open boxes under each image id; or one of ours."""
-    with reading(path, "proposals file"), NpzReader(path) as file:
-        if not set(FIELDS) <= set(file.names):
-            boxes = [_shaped(file.read(name), f"{path}: {name}") for name in file.names]
-            return ForeignProposals(boxes, file.names)
+    with open_npz(path, "proposals file") as file:
+        if not set(FIELDS) <= set(file):
+            return ForeignProposals([_shaped(file[name], f"{path}: {name}") for name in file], list(file))
     proposals = load_proposals(path)
     return ForeignProposals([boxes.numpy() for boxes in proposals.values()], list(proposals))
 
@@ -106,18 +105,18 @@ READERS: dict[str, Callable[[Path], ForeignProposals]] = {
 
 
 def _cells(array: Any, path: Path) -> np.ndarray:
-    """The cells of an array of Matlab's, one after the other."""
+    """The cells of a Matlab array as a vector of objects."""
     if not isinstance(array, np.ndarray) or array.dtype.kind != "O":
         raise DataError(f"{path} has no cells of boxes and names: is it of another format?")
     return array.ravel()
 
 
 def _text(cell: Any, path: Path) -> str:
-    """A name in a cell, which some files keep in a cell of its own."""
+    """The name in a cell, or in a cell within the cell."""
     while isinstance(cell, np.ndarray) and cell.dtype.kind == "O" and cell.size == 1:
         cell = cell.ravel()[0]
     if not isinstance(cell, str):
-        raise DataError(f"{path} has an image whose name is no text")
+        raise DataError(f"{path} has the image name {cell!r}, expected text")
     return cell
 
 
@@ -137,10 +136,6 @@ def _from_pickle(path: Path, convert: Callable[[np.ndarray, Any], np.ndarray]) -
     if not len(image_ids) == len(boxes) == len(scores):
         found = f"{len(boxes)} boxes, {len(image_ids)} ids, {len(scores)} scores"
         raise DataError(f"{path} is not of one number of images: {found}")
-    # Each box takes four bytes at least, unless images share theirs: many times what the file holds.
-    size = path.stat().st_size
-    if sum(len(_rows(each, path)) for each in boxes) > size / 4:
-        raise DataError(f"{path} has more boxes than its {size} bytes can hold")
     ours = [
         _best_first(convert(_shaped(each, path), content.get("bbox_mode")), score, path)
         for each, score in zip(boxes, scores, strict=True)
@@ -159,7 +154,7 @@ def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, dict]]:
-    """The objects of a file with what errors call their place."""
+    """The objects of a file, each with its file and line for messages."""
     with reading(path, "proposals file"), open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -183,7 +178,7 @@ def _field(content: dict, names: tuple[str, ...], place: Path | str) -> Any:
 
 
 def _rows(content: Any, place: Path | str) -> Any:
-    """Content that is a list or an array: an element for each image, or for each box."""
+    """The content, which must be a list or an array."""
     if not isinstance(content, (list, tuple, np.ndarray)) or getattr(content, "ndim", 1) == 0:
         raise DataError(f"{place} has a {type(content).__name__}, expected a list or an array")
     return content
@@ -198,26 +193,12 @@ def _image_id(image_id: Any, place: Path | str) -> str:
 
 
 def _numbers(values: Any, kind: type, place: Path | str) -> np.ndarray:
-    """An array of the numbers in an array, a list, or a list of lists.
-
-    Longer or deeper lists are refused before numpy sees them: in a pickle the parts of a list may be the
-    same, so that one of 30 lists has 2**30 elements.
-    """
-    is_flat = isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
-    if isinstance(values, (list, tuple)):
-        rows = [row if isinstance(row, (list, tuple)) else (row,) for row in values]
-        is_flat = all(len(row) <= 4 and all(map(_is_number, row)) for row in rows)
-    if is_flat:
-        with suppress(ValueError, OverflowError), np.errstate(over="ignore"):
-            return np.asarray(values, kind)
+    """An array of the numbers in an array, a list, or a list of lists."""
+    with suppress(ValueError, OverflowError), np.errstate(over="ignore"):  # lists of different lengths
+        array = np.asarray(values)
+        if array.dtype.kind in "biuf":
+            return array.astype(kind)
     raise DataError(f"{place} has boxes or scores that are not numbers")
-
-
-def _is_number(value: Any) -> bool:
-    """Or a row of at most four numbers."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "biuf" and value.size <= 4
-    return isinstance(value, (int, float))
 
 
 def _shaped(boxes: Any, place: Path | str) -> np.ndarray:

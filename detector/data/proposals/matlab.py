@@ -1,6 +1,6 @@
-"""Numbers, texts and cells of Matlab's .mat files of version 5 (-v6 and -v7).
+"""Numbers, text and cells of Matlab's .mat files of version 5 (-v6 and -v7).
 
-scipy reads more kinds, but allocates what a damaged or hostile header declares; here the file bounds it.
+scipy reads more kinds, but damaged files end it with a segmentation fault.
 The format: "MAT-File Format", The MathWorks, section "Level 5 MAT-Files".
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from detector.utils.errors import DataError
-from detector.utils.files import expansion_limit, reading
+from detector.utils.files import reading
 
 _MATRIX, _COMPRESSED = 14, 15  # types of elements
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
@@ -25,13 +25,11 @@ _COMPLEX = 0x08  # a flag of arrays
 
 
 def load_mat(path: str | Path, names: Collection[str]) -> dict[str, Any]:
-    """Those variables of a .mat file that have one of the names.
-
-    Numbers are arrays of their dtype and shape, a text is a str, and cells are an array of objects.
+    """The variables of these names: numbers as arrays, text as str, cells as an array of objects.
 
     Raises:
         FileNotFoundError: there is no such file.
-        DataError: it is not such a file or a damaged one, or a variable is of another kind.
+        DataError: it is damaged or of another format, or a variable is of another kind.
     """
     with reading(path, "Matlab file"):
         content = memoryview(Path(path).read_bytes())
@@ -40,35 +38,19 @@ def load_mat(path: str | Path, names: Collection[str]) -> dict[str, Any]:
             raise DataError("it is not a .mat file of version 5; save it in Matlab with -v7")
         if (version := struct.unpack_from(f"{order}H", content, 124)[0]) != 0x0100:
             raise DataError(f"it was saved with -v7.3 (version {version:#06x}); save it with -v7")
-        return dict(_variables(content[128:], order, names, expansion_limit(len(content))))
+        return dict(_variables(content[128:], order, names))
 
 
-def _variables(
-    content: memoryview, order: str, names: Collection[str], limit: int
-) -> Iterator[tuple[str, Any]]:
+def _variables(content: memoryview, order: str, names: Collection[str]) -> Iterator[tuple[str, Any]]:
     while content:
         kind, data, content = _element(content, order)
         if kind == _COMPRESSED:
-            data = _decompressed(data, limit)
-            limit -= len(data)
-            kind, data, _ = _element(data, order)
+            kind, data, _ = _element(memoryview(zlib.decompress(data)), order)
         if kind != _MATRIX:
             raise DataError(f"it has an element of type {kind}, expected a variable")
         flags, shape, name, rest = _header(data, order)
         if name in names:
             yield name, _array(flags, shape, rest, order, name)
-
-
-def _decompressed(data: memoryview, limit: int) -> memoryview:
-    inflate = zlib.decompressobj()
-    found = inflate.decompress(data, max(1, limit))
-    if not inflate.eof and (inflate.unconsumed_tail or inflate.decompress(b"", 1)):
-        raise DataError(
-            f"a variable has more than {limit} bytes once decompressed, more than a file of this size may"
-        )
-    if not inflate.eof:
-        raise DataError("a variable breaks off")
-    return memoryview(found)
 
 
 def _element(content: memoryview, order: str) -> tuple[int, memoryview, memoryview]:
@@ -105,8 +87,11 @@ def _array(flags: int, shape: tuple[int, ...], data: memoryview, order: str, nam
             element, content, data = _element(data, order)
             if element != _MATRIX:
                 raise DataError(f"{name} has a cell of type {element}, expected an array")
-            # Matlab writes an empty element for a cell that was never set.
-            found.append(_array(*_unnamed(content, order), order, name) if content else np.zeros((0, 0)))
+            if content:
+                cell_flags, cell_shape, _, rest = _header(content, order)
+                found.append(_array(cell_flags, cell_shape, rest, order, name))
+            else:  # Matlab writes an empty element for a cell that was never set
+                found.append(np.zeros((0, 0)))
         cells = np.empty(count, object)
         for index, cell in enumerate(found):  # cells[:] = found would look into the cells
             cells[index] = cell
@@ -123,8 +108,3 @@ def _array(flags: int, shape: tuple[int, ...], data: memoryview, order: str, nam
     if len(numbers) != count:
         raise DataError(f"{name} has {len(numbers)} numbers, but declares the shape {shape}")
     return numbers.astype(_CLASSES[kind]).reshape(shape, order="F")
-
-
-def _unnamed(content: memoryview, order: str) -> tuple[int, tuple[int, ...], memoryview]:
-    flags, shape, _, data = _header(content, order)
-    return flags, shape, data

@@ -22,7 +22,7 @@ from detector.data.images import read_image
 from detector.data.proposals import selective_search
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
-from detector.data.proposals.journal import Found, Journal, JournalBoxes
+from detector.data.proposals.journal import Found, Journal
 from detector.utils.errors import DataError, UserError
 from detector.utils.folder_lock import file_lock
 
@@ -106,12 +106,13 @@ def _propose(
 ) -> list[int]:
     failures: dict[str, str] = {}
     begun = {**parameters, "apply_orientation": apply_orientation}
-    with Journal(output.with_name(f"{output.name}.partial"), begun) as journal:
-        waiting = {image_id: path for image_id, path in images.items() if image_id not in journal.entries}
+    with closing(Journal(output.with_name(f"{output.name}.partial"), begun)) as journal:
+        done = journal.ids()
+        waiting = {image_id: path for image_id, path in images.items() if image_id not in done}
         with closing(search_all(waiting, find, apply_orientation, workers)) as results:
-            done = len(images) - len(waiting)
+            initial = len(images) - len(waiting)
             for image_id, result in tqdm(
-                results, total=len(images), initial=done, unit="image", disable=None
+                results, total=len(images), initial=initial, unit="image", disable=None
             ):
                 if isinstance(result, str):
                     failures[image_id] = result
@@ -121,13 +122,13 @@ def _propose(
             lines = "".join(f"\n  {failures[image_id]}" for image_id in images if image_id in failures)
             raise DataError(
                 f"{len(failures)} of {len(images)} images could not be read:{lines}\n"
-                "The others are done: mend or remove these, then run the same command again."
+                "The others are done: repair or remove these, then run the same command again."
             )
-        entries = [journal.entries[image_id] for image_id in images]
-        sizes = [(entry.height, entry.width) for entry in entries]
-        save_proposals(output, list(images), JournalBoxes(journal, entries), sizes)
+        found = journal.read()
+        sizes, boxes = zip(*(found[image_id] for image_id in images), strict=True)
+        save_proposals(output, list(images), boxes, sizes)
     journal.path.unlink()
-    return [entry.boxes for entry in entries]
+    return list(map(len, boxes))
 
 
 def search_all(

@@ -5,8 +5,10 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from detector.modeling.backbones import Backbone
 
-class SmallBackbone(nn.Module):
+
+class SmallBackbone(Backbone):
     """Images (B, 3, H, W) to features (B, channels[-1], H / stride, W / stride).
 
     Each entry of `channels` is a stage: a strided convolution, which halves the resolution, and a residual

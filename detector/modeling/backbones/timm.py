@@ -6,9 +6,10 @@ from typing import Any
 
 import timm
 from timm.models import FeatureListNet
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from detector.modeling.backbones import Backbone
 from detector.utils.errors import UserError
 
 
@@ -30,7 +31,7 @@ def create_network(name: str, **options: Any) -> Any:  # an nn.Module, whose oth
     return timm.create_model(name, **options)
 
 
-class TimmBackbone(nn.Module):
+class TimmBackbone(Backbone):
     """Images (B, 3, H, W) to the features (B, D, H / stride, W / stride) of one stage of a timm network.
 
     Batch norm always uses its running statistics: the batches of a detector are small, and the features of an

@@ -7,13 +7,15 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.vgg import cfgs, make_layers
 
+from detector.modeling.backbones import Backbone
+
 # Positions in torchvision's vgg16().features.
 POOL4, POOL5 = 23, 30
 CONV5 = (24, 26, 28)
 STAGE_ENDS = (5, 10, 17)  # first layer after conv1, conv2, conv3
 
 
-class VGG16(nn.Module):
+class VGG16(Backbone):
     """Images (B, 3, H, W) to features (B, 512, H / stride, W / stride) (arXiv 1409.1556).
 
     Args:

@@ -122,7 +122,7 @@ def test_json_lines(tmp_path):
         ({"boxes": [np.zeros((2, 5))], "ids": [1]}, r"boxes of the shape \(2, 5\)"),
         ({"boxes": [np.zeros(4)], "ids": [1]}, r"boxes of the shape \(4,\)"),
         ({"boxes": [["four"]], "ids": [1]}, "boxes or scores that are not numbers"),
-        ({"boxes": ["four"], "ids": [1]}, "has a str, expected a list or an array"),
+        ({"boxes": ["four"], "ids": [1]}, "boxes or scores that are not numbers"),
         ({"boxes": [[]], "ids": [[1]]}, "has a list as the id of an image"),
         ({"boxes": [np.zeros((2, 4))], "ids": [1], "scores": [[1]]}, "2 boxes of an image and 1 scores"),
     ],

@@ -3,6 +3,7 @@
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -56,10 +57,10 @@ def test_an_existing_output_is_left_alone(images, tmp_path):
 
 
 def test_a_full_disk_is_an_error_that_names_the_journal_which_stays_usable(tmp_path):
-    boxes = np.arange(400, dtype=np.float32).reshape(-1, 4)
+    boxes = np.arange(4000, dtype=np.float32).reshape(-1, 4)
     path = tmp_path / "out.npz.partial"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Journal(path, {}) as journal:
+    with closing(Journal(path, {})) as journal:
         journal.add("a", ((9, 8), boxes))
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, limits[1]))
         try:
@@ -67,11 +68,18 @@ def test_a_full_disk_is_an_error_that_names_the_journal_which_stays_usable(tmp_p
                 journal.add("b", ((9, 8), boxes))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    with Journal(path, {}) as journal:
-        assert list(journal.entries) == ["a"]
+    with closing(Journal(path, {})) as journal:
+        assert journal.ids() == {"a"}
         journal.add("b", ((9, 8), boxes))
-    with Journal(path, {}) as journal:
-        np.testing.assert_array_equal(journal.read(journal.entries["b"]), boxes)
-        path.write_bytes(path.read_bytes().replace(b'["b"', b'["c"'))
-        with pytest.raises(UserError, match=r"out\.npz\.partial was damaged"):
-            journal.read(journal.entries["b"])
+    with closing(Journal(path, {})) as journal:
+        size, found = journal.read()["b"]
+        assert size == (9, 8)
+        np.testing.assert_array_equal(found, boxes)
+    path.write_bytes(path.read_bytes().replace(boxes[5:7].tobytes(), boxes[6:8].tobytes()))
+    with (
+        closing(Journal(path, {})) as journal,
+        pytest.raises(
+            UserError, match=r"out\.npz\.partial is damaged .*checksum of image 'a' is wrong.*delete"
+        ),
+    ):
+        journal.read()
