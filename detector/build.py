@@ -19,7 +19,7 @@ from detector.engine.precision import Precision
 from detector.engine.schedule import lr_factor, parameter_groups
 from detector.engine.snapshots import Snapshots
 from detector.engine.train import TrainOptions
-from detector.evaluation.coco import find_engine
+from detector.evaluation.coco import require_pycocotools
 from detector.evaluation.samples import choose_samples
 from detector.utils.distributed import world_size
 from detector.utils.errors import ConfigError
@@ -28,10 +28,12 @@ from detector.utils.errors import ConfigError
 _WATCHED, _CANDIDATES = 4, 1000
 
 
-def build_coco_engine(cfg: CfgNode) -> str | None:
-    """The package that computes COCO's figures, None where TEST.METRICS asks for none."""
-    asked = cfg.TEST.METRICS == "coco" or (cfg.TEST.METRICS == "auto" and cfg.DATASETS.FORMAT == "coco")
-    return find_engine() if asked else None
+def wants_coco_metrics(cfg: CfgNode) -> bool:
+    """Whether TEST.METRICS asks for COCO's metrics; an error if the package that computes them is missing."""
+    wanted = cfg.TEST.METRICS == "coco" or (cfg.TEST.METRICS == "auto" and cfg.DATASETS.FORMAT == "coco")
+    if wanted:
+        require_pycocotools()
+    return wanted
 
 
 def build_precision(cfg: CfgNode, device: torch.device) -> Precision:

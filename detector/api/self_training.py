@@ -18,7 +18,7 @@ from detector.api.run_folder import (
     start_run,
 )
 from detector.api.testing import measure, with_truth
-from detector.build import build_coco_engine, build_optimizer, build_precision, build_train_options
+from detector.build import build_optimizer, build_precision, build_train_options, wants_coco_metrics
 from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
 from detector.build_model import build_faster_rcnn, build_model
 from detector.config import load_cfg
@@ -69,7 +69,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
         weights: the checkpoint of the weak detector.
     """
     device = start_run(cfg, folder)
-    coco_engine = build_coco_engine(cfg)
+    with_coco = wants_coco_metrics(cfg)
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     cfg = name_classes(cfg, train_set)
     if (folder / "pseudo").exists():
@@ -84,7 +84,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
     detections = detect_all(cfg, model, test_set, device)
     on_train, _ = with_truth(detect_all(cfg, model, train_set, device), train_set)
     best = [best_boxes(image, len(train_set.class_names)) for image in on_train]
-    metrics = measure(detections, test_set, best, train_set, coco_engine=coco_engine)
+    metrics = measure(detections, test_set, best, train_set, with_coco=with_coco)
     checkpoint = load_checkpoint(folder / "model_final.pt")
     metrics |= {
         "method": f"{cfg.MODEL.METHOD} + self-training",

@@ -14,7 +14,7 @@ from yacs.config import CfgNode
 
 from detector.api.results import OWN_TEST, choose_outputs, find_run_folder, results_key
 from detector.api.run_folder import check_class_names, start_run
-from detector.build import build_coco_engine, build_precision
+from detector.build import build_precision, wants_coco_metrics
 from detector.build_data import build_dataset, build_test_loader, name_classes
 from detector.build_model import build_model, build_postprocess
 from detector.config import changed_keys, load_cfg
@@ -85,7 +85,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
     with ExitStack() as stack:
         with together():
             checkpoint = load_checkpoint(weights)
-            coco_engine = build_coco_engine(cfg)
+            with_coco = wants_coco_metrics(cfg)
             train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
             cfg = name_classes(cfg, train_set)
             check_class_names(cfg, checkpoint, weights)
@@ -119,7 +119,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path) -> dict[str, Any]:
         )
         with together():
             if is_main():
-                metrics = measure_results(results, test_set, train_results, train_set, coco_engine)
+                metrics = measure_results(results, test_set, train_results, train_set, with_coco)
                 metrics |= describe_test(cfg, folder, weights, checkpoint)
                 write_figures(
                     cfg, outputs, metrics, [each.detections for each in results], test_set, train_set
@@ -169,7 +169,7 @@ def measure_results(
     test_set: AnnotatedImages,
     train_results: Sequence[ImageResult],
     train_set: AnnotatedImages,
-    coco_engine: str | None,
+    with_coco: bool,
 ) -> dict[str, Any]:
     """The metrics of the results of all test images, and of the training images that have boxes."""
     labels = [test_set.labels(i) for i in range(len(test_set))]
@@ -179,7 +179,7 @@ def measure_results(
         test_set,
         [result.best_boxes for result in train_results],
         train_set,
-        coco_engine=coco_engine,
+        with_coco=with_coco,
         image_ap=image_ap([result.best_scores for result in results], labels, unknown or None),
     )
 
@@ -190,7 +190,7 @@ def measure(
     best_boxes: Sequence[Tensor],
     train_set: AnnotatedImages,
     *,
-    coco_engine: str | None,
+    with_coco: bool,
     image_ap: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """AP on the test split, CorLoc on the training split; COCO's AP too where there is an engine for it.
@@ -207,7 +207,7 @@ def measure(
         voc_ap(found, truth, len(names)),
         voc_ap(found, truth, len(names), eleven_point=True),
         corloc(best_boxes, list(annotations(train_set).values()), len(names)),
-        coco_ap(found, truth, len(names), engine=coco_engine) if coco_engine and truth else {},
+        coco_ap(found, truth, len(names)) if with_coco and truth else {},
         image_ap,
     )
 

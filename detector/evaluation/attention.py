@@ -10,7 +10,6 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from detector.evaluation.drawing import class_color, outermost_pixels
-from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
 from detector.utils.npz import open_npz, pick
 
@@ -71,25 +70,10 @@ def load_attention(path: Path) -> list[Attention]:
     with open_npz(path, "snapshot") as file:
         count = len({name.partition("/")[0] for name in file})
         images = [pick(file, {f"{i}/{name}": field for name, field in _FIELDS.items()}) for i in range(count)]
-        return [_attention(dict(zip(_FIELDS, arrays.values(), strict=True))) for arrays in images]
-
-
-def _attention(arrays: dict[str, np.ndarray]) -> Attention:
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if name != "image_id"}
-    image = Attention(str(arrays["image_id"]), **tensors)
-    streams, proposals, labels = len(image.scores), len(image.boxes), len(image.labels)
-    expected = {
-        "boxes": (proposals, 4),
-        "scores": (streams, proposals, labels),
-        "clusters": (streams, proposals),
-        "centers": (streams, proposals),
-    }
-    for name, shape in expected.items():
-        if tensors[name].shape != shape:
-            raise DataError(f"{name} has the shape {tuple(tensors[name].shape)}, expected {shape}")
-        if not tensors[name].isfinite().all() or (name == "labels" and (tensors[name] < 0).any()):
-            raise DataError(f"{name} has a value that training does not write")
-    return image
+        return [
+            Attention(str(image_id), *map(torch.from_numpy, tensors))
+            for image_id, *tensors in (arrays.values() for arrays in images)
+        ]
 
 
 def heat_map(boxes: Tensor, scores: Tensor, size: tuple[int, int], scale: float = 1.0) -> np.ndarray:

@@ -1,15 +1,14 @@
-"""COCO average precision, computed by pycocotools or hotcoco."""
+"""COCO average precision, computed by pycocotools."""
 
 import contextlib
 import io
 from collections.abc import Sequence
-from importlib import import_module
 
 import numpy as np
 
 from detector.evaluation.voc import in_order_of
 from detector.structures import Annotation, Detections
-from detector.utils.errors import UserError
+from detector.utils.errors import MissingPackage
 
 # For each metric: a slice of the IoU thresholds 0.5, 0.55, ..., 0.95, and the index of the area range (all,
 # small, medium, large).
@@ -25,25 +24,20 @@ _METRICS = {
 _MAX_DETECTIONS = 100  # per image and class, as in COCO
 
 
-def find_engine() -> str:
-    """The installed package that computes the metrics: "hotcoco", which is faster, or "pycocotools".
-
-    Raises:
-        UserError: neither is installed.
-    """
-    for name in ("hotcoco", "pycocotools"):
-        with contextlib.suppress(ImportError):
-            import_module(name)
-            return name
-    raise UserError("COCO metrics need a package that is not installed: pip install pycocotools")
+def require_pycocotools() -> None:
+    """Raise a MissingPackage error unless pycocotools is installed."""
+    try:
+        import pycocotools.cocoeval  # noqa: F401
+    except ImportError as error:
+        raise MissingPackage(
+            "COCO metrics need a package that is not installed: pip install pycocotools"
+        ) from error
 
 
 def coco_ap(
     detections: Sequence[Detections],
     annotations: Sequence[Annotation],
     num_classes: int,
-    *,
-    engine: str | None = None,
 ) -> dict[str, np.ndarray]:
     """COCO's AP, AP50, AP75, AP_small, AP_medium and AP_large of each class, (C,) float64 in [0, 1] each.
 
@@ -53,39 +47,33 @@ def coco_ap(
 
     Args:
         detections, annotations: one for each image, in any order.
-        engine: "hotcoco" or "pycocotools"; None: see :func:`find_engine`.
 
     Raises:
         ValueError: the image ids differ.
-        UserError: see :func:`find_engine`.
+        MissingPackage: pycocotools is not installed.
     """
-    coco, evaluation = _load(engine or find_engine())
+    require_pycocotools()
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
-        truth = coco()
+        truth = COCO()
         truth.dataset = _as_dataset(annotations, num_classes)
         truth.createIndex()
         rows = _as_rows(in_order_of(annotations, detections))  # (D, 7)
         if len(rows):
             found = truth.loadRes(rows)
         else:  # pycocotools cannot load an empty list
-            found = coco()
+            found = COCO()
             found.dataset = truth.dataset | {"annotations": []}
             found.createIndex()
-        run = evaluation(truth, found, "bbox")
+        run = COCOeval(truth, found, "bbox")
         run.params.maxDets = [_MAX_DETECTIONS]
         run.evaluate()
         run.accumulate()
     # (IoU thresholds, recalls, C, ranges of areas, 1); -1 without objects
     precision = np.where(run.eval["precision"] < 0, np.nan, run.eval["precision"])
     return {name: precision[ious, :, :, area, 0].mean(axis=(0, 1)) for name, (ious, area) in _METRICS.items()}
-
-
-def _load(engine: str) -> tuple[type, type]:
-    """The classes COCO and COCOeval of a package."""
-    if engine == "hotcoco":
-        package = import_module("hotcoco")
-        return package.COCO, package.COCOeval
-    return import_module("pycocotools.coco").COCO, import_module("pycocotools.cocoeval").COCOeval
 
 
 def _as_dataset(annotations: Sequence[Annotation], num_classes: int) -> dict:

@@ -67,9 +67,5 @@ def load_detections(path: Path) -> list[Detections]:
     if not fits or any(len(arrays[name]) != rows for name in _COLUMNS) or arrays["boxes"].shape[1:] != (4,):
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(f"{path} does not hold detections that tools/test_net.py wrote: found {shapes}")
-    dtypes = {"boxes": np.float32, "scores": np.float32, "labels": np.int64}
-    finite = all(np.isfinite(arrays[name]).all() for name in _COLUMNS)
-    if not finite or any(arrays[n].dtype != t for n, t in dtypes.items()) or (arrays["labels"] < 0).any():
-        raise DataError(f"{path} has a box or score that is not finite, a negative label or another dtype")
     columns = [torch.from_numpy(arrays[name]).split(counts.tolist()) for name in _COLUMNS]
     return [Detections(*row) for row in zip(ids, *columns, strict=True)]

@@ -39,7 +39,7 @@ def run_command(command: Callable[[], object]) -> int:
     except (UserError, OSError) as error:
         logger.debug("traceback of the error:", exc_info=True)
         if not leave_to_another():
-            logger.error("error: %s", _message(error))
+            logger.error("error: %s", str(error).strip() or type(error).__name__)
         return 2
     except KeyboardInterrupt:
         if is_main():
@@ -63,11 +63,3 @@ def run_command(command: Callable[[], object]) -> int:
 def usable_cores() -> int:
     """The number of cores that a container or a scheduler leaves to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _message(error: Exception) -> str:
-    """The error's text; for an error that a DataLoader worker sent, without the worker's traceback."""
-    text = str(error).strip() or type(error).__name__
-    if text.startswith("Caught ") and "DataLoader worker" in text:
-        return text.splitlines()[-1].partition(": ")[2]
-    return text

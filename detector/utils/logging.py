@@ -4,7 +4,6 @@ import logging
 import os
 import sys
 import warnings
-from io import TextIOWrapper
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
@@ -20,22 +19,6 @@ class _ConsoleHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         tqdm.write(self.format(record), file=sys.stderr)
-
-
-class _FileHandler(logging.FileHandler):
-    """Appends to a regular file; does not follow symbolic links."""
-
-    def _open(self) -> TextIOWrapper:
-        path = Path(self.baseFilename)
-        if path.is_symlink():
-            raise UserError(
-                f"log file {path} is a symbolic link to {os.readlink(path)}, which is not written to: "
-                "remove the link, or name another folder"
-            )
-        if path.exists():
-            check_regular(path, "log file")
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        return open(os.open(path, flags, 0o666), "a", encoding=self.encoding)
 
 
 def setup_logging(path: Path | None = None) -> logging.Logger:
@@ -64,7 +47,14 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
     if path is None:
         logger.addHandler(MemoryHandler(1000, flushLevel=sys.maxsize))  # a file may follow
     elif is_main():
-        file = _FileHandler(path, encoding="utf-8")
+        if path.is_symlink():
+            raise UserError(
+                f"log file {path} is a symbolic link to {os.readlink(path)}, which is not written to: "
+                "remove the link, or name another folder"
+            )
+        if path.exists():
+            check_regular(path, "log file")
+        file = logging.FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         for record in earlier:
             file.handle(record)

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from detector.utils.errors import DataError, UserError
+from detector.utils.errors import UserError
 from detector.utils.files import atomic_write, check_regular, file_digest, inside, read_text
 
 RECORD = ".detector-outputs.jsonl"
@@ -121,17 +121,12 @@ def _read_record(path: Path, key: str) -> dict[str, set[str]]:
 
 
 def _append(path: Path, entry: dict[str, str]) -> None:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    if _mode(path):
+        check_regular(path, "list of outputs")
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link, which is not written to: remove it")
     try:
-        if _mode(path):
-            check_regular(path, "list of outputs")
-        with open(os.open(path, flags, 0o666), "a+b") as file:
-            line = json.dumps(entry).encode() + b"\n"
-            if size := file.seek(0, os.SEEK_END):
-                file.seek(size - 1)
-                line = line if file.read(1) == b"\n" else b"\n" + line  # a kill tore the last line
-            file.write(line)
-    except DataError:
-        raise
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"\n{json.dumps(entry)}\n")  # a kill may have torn the last line
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""COCO's AP: by hand, and against pycocotools on files, for both engines."""
+"""COCO's AP: by hand, and against pycocotools on files."""
 
 import contextlib
 import io
@@ -11,17 +11,13 @@ import pytest
 import torch
 
 from detector.data.coco import COCODataset
-from detector.evaluation.coco import coco_ap, find_engine
+from detector.evaluation.coco import coco_ap
 from detector.structures import Annotation, Detections
+from detector.utils.errors import MissingPackage
 
+pytest.importorskip("pycocotools")
 NAMES = ["AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large"]
 BOX, FAR = (0.0, 0.0, 40.0, 40.0), (100.0, 100.0, 300.0, 300.0)
-
-
-@pytest.fixture(params=["pycocotools", "hotcoco"])
-def engine(request):
-    pytest.importorskip(request.param)
-    return request.param
 
 
 def annotation(boxes, labels, **more):
@@ -35,11 +31,11 @@ def found(boxes, scores, labels):
     return Detections("a", boxes, torch.tensor(scores), torch.tensor(labels, dtype=torch.int64))
 
 
-def test_by_hand(engine):
+def test_by_hand():
     truth = [annotation([BOX, FAR, BOX], [0, 0, 1])]
     # Class 0: one exact and one of IoU 0.7; class 1 wrong; class 2 has no object.
     detections = [found([BOX, (100, 100, 300, 240), FAR, FAR], [0.9, 0.8, 0.7, 0.6], [0, 0, 1, 2])]
-    result = coco_ap(detections, truth, 3, engine=engine)
+    result = coco_ap(detections, truth, 3)
     assert list(result) == NAMES
     # With one of two found, precision is 1 at the 51 recalls 0, 0.01, ..., 0.5, and 0 at the 50 above.
     half = 51 / 101
@@ -52,52 +48,48 @@ def test_by_hand(engine):
     assert np.isnan([result[name][2] for name in NAMES]).all()
 
 
-def test_areas_are_those_of_the_outlines(engine):
+def test_areas_are_those_of_the_outlines():
     truth = [annotation([BOX], [0], areas=[500.0])]
-    result = coco_ap([found([BOX], [0.9], [0])], truth, 1, engine=engine)
+    result = coco_ap([found([BOX], [0.9], [0])], truth, 1)
     assert result["AP_small"][0] == pytest.approx(1)
     assert np.isnan(result["AP_medium"][0])
 
 
 @pytest.mark.parametrize(("flag", "second"), [("difficult", 0.5), ("crowd", 1.0)])
-def test_difficult_objects_and_crowds_do_not_count(engine, flag, second):
+def test_difficult_objects_and_crowds_do_not_count(flag, second):
     truth = [annotation([BOX, FAR], [0, 0], **{flag: [True, False]})]
     once = found([BOX, FAR], [0.9, 0.8], [0, 0])
     twice = found([BOX, BOX, FAR], [0.9, 0.85, 0.8], [0, 0, 0])
     missed = found([FAR], [0.8], [0])
-    assert coco_ap([once], truth, 1, engine=engine)["AP"][0] == pytest.approx(1)
-    assert coco_ap([missed], truth, 1, engine=engine)["AP"][0] == pytest.approx(1)
-    assert coco_ap([twice], truth, 1, engine=engine)["AP"][0] == pytest.approx(second)  # crowds are many
+    assert coco_ap([once], truth, 1)["AP"][0] == pytest.approx(1)
+    assert coco_ap([missed], truth, 1)["AP"][0] == pytest.approx(1)
+    assert coco_ap([twice], truth, 1)["AP"][0] == pytest.approx(second)  # crowds are many
 
 
-def test_nothing_found_and_nothing_to_find(engine):
+def test_nothing_found_and_nothing_to_find():
     nothing = found([], [], [])
-    result = coco_ap([nothing], [annotation([BOX], [1])], 2, engine=engine)
+    result = coco_ap([nothing], [annotation([BOX], [1])], 2)
     assert np.isnan(result["AP"][0])
     assert result["AP"][1] == 0
     empty = annotation(torch.zeros(0, 4).tolist(), torch.zeros(0).long().tolist())
-    assert np.isnan(coco_ap([found([BOX], [0.9], [0])], [empty], 1, engine=engine)["AP"]).all()
-    assert np.isnan(coco_ap([], [], 2, engine=engine)["AP"]).all()
+    assert np.isnan(coco_ap([found([BOX], [0.9], [0])], [empty], 1)["AP"]).all()
+    assert np.isnan(coco_ap([], [], 2)["AP"]).all()
 
 
-def test_nobody_else_hears_of_its_progress(engine, capsys):
-    coco_ap([found([BOX], [0.9], [0])], [annotation([BOX], [0])], 1, engine=engine)
+def test_nobody_else_hears_of_its_progress(capsys):
+    coco_ap([found([BOX], [0.9], [0])], [annotation([BOX], [0])], 1)
     assert capsys.readouterr() == ("", "")
 
 
 def test_images_must_agree():
-    pytest.importorskip("pycocotools")
     with pytest.raises(ValueError, match="image a has an annotation but no results"):
         coco_ap([], [annotation([BOX], [0])], 1)
 
 
-def test_without_a_package_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "hotcoco", None)
-    pytest.importorskip("pycocotools")
-    assert find_engine() == "pycocotools"
-    monkeypatch.setitem(sys.modules, "pycocotools", None)
-    with pytest.raises(ValueError, match="pip install pycocotools"):
-        find_engine()
+def test_without_the_package_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools.cocoeval", None)
+    with pytest.raises(MissingPackage, match="pip install pycocotools"):
+        coco_ap([], [], 1)
 
 
 # ---- Against pycocotools, which reads the same files by itself
@@ -157,7 +149,7 @@ def as_detections(dataset, results):
         yield Detections(image_id, boxes, torch.tensor([row["score"] for row in rows]), labels)
 
 
-def test_agrees_with_pycocotools_on_50_random_sets(engine, tmp_path):
+def test_agrees_with_pycocotools_on_50_random_sets(tmp_path):
     coco = pytest.importorskip("pycocotools.coco")
     cocoeval = pytest.importorskip("pycocotools.cocoeval")
     informative = 0
@@ -168,7 +160,7 @@ def test_agrees_with_pycocotools_on_50_random_sets(engine, tmp_path):
             warnings.simplefilter("ignore")  # of images without objects
             dataset = COCODataset(root, "val")
         truth = [dataset.annotation(i) for i in range(len(dataset))]
-        ours = coco_ap(list(as_detections(dataset, results)), truth, 4, engine=engine)
+        ours = coco_ap(list(as_detections(dataset, results)), truth, 4)
         if not results:  # which pycocotools cannot load
             assert np.nanmax([0, *ours["AP"]]) == 0
             continue

@@ -41,9 +41,6 @@ def test_a_file_that_is_missing_or_another(tmp_path):
         {"counts": np.array([4, 0, -1])},
         {"counts": np.array(["a", "b", "c"])},
         {"boxes": np.zeros((3, 5), np.float32)},
-        {"boxes": np.zeros((3, 4))},
-        {"scores": np.full(3, np.nan, np.float32)},
-        {"labels": np.array([0, -1, 1])},
         {"image_ids": np.array("a")},
     ],
 )

@@ -180,34 +180,19 @@ def test_damaged_json_is_one_line(report, run_folder, capsys, name, content):
     assert name in line
 
 
-@pytest.mark.parametrize("change", ["text", "shape", "label", "nan"])
+@pytest.mark.parametrize("change", ["text", "label"])
 def test_forged_snapshots_are_one_line(report, run_folder, capsys, change):
     path = run_folder / "snapshots" / "000004.npz"
     with np.load(path) as file:
         arrays = dict(file)
     if change == "text":
         arrays["0/scores"] = np.array("a")
-    elif change == "shape":
-        arrays["0/centers"] = arrays["0/centers"][:, 1:]
-    elif change == "label":
-        arrays["0/labels"] = arrays["0/labels"] + 100
     else:
-        arrays["0/boxes"] = arrays["0/boxes"] * np.float32("nan")
+        arrays["0/labels"] = arrays["0/labels"] + 100
     np.savez(path, **arrays)
     assert report(run_folder) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "000004.npz" in line
-
-
-def test_a_damaged_event_file_is_one_line(report, run_folder, capsys):
-    (path,) = run_folder.glob("events.*")
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 255
-    path.write_bytes(content)
-    status = report(run_folder)
-    told = capsys.readouterr().err
-    assert status == 2
-    assert path.name in told.splitlines()[-1]
 
 
 def test_a_page_of_others_is_kept(report, run_folder, tmp_path, capsys):

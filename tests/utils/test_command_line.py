@@ -36,19 +36,12 @@ def fail_with(error):
     return command
 
 
-WORKER = """Caught DataError in DataLoader worker process 0.
-Original Traceback (most recent call last):
-  File "worker.py", line 1, in fetch
-detector.utils.errors.DataError: image a.jpg cannot be read: cut off
-"""
-
-
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
         (ConfigError("SEED is 'x'"), 2, "error: SEED is 'x'"),
         (FileNotFoundError("a.yaml does not exist"), 2, "error: a.yaml does not exist"),
-        (DataError(WORKER), 2, "error: image a.jpg cannot be read: cut off"),
+        (DataError("image a.jpg cannot be read"), 2, "error: image a.jpg cannot be read"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
