@@ -28,7 +28,7 @@ class SearchStrategy(NamedTuple):
     measures: tuple[str, ...] = MEASURES
 
 
-# Chosen on photographs and drawings for recall at a number of boxes and a time (docs/proposals.md). A segmentation
+# Chosen on photographs and drawings by recall, number of boxes and time (docs/proposals.md). A segmentation
 # costs ten times as much as another hierarchy above it.
 _MEASURES = (
     MEASURES,

@@ -11,6 +11,7 @@ from detector.utils.errors import DataError
 
 Mode = Literal["fast", "quality"]
 
+
 def search_image(
     image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300, min_region: float = 0.0025
 ) -> np.ndarray:
@@ -45,6 +46,7 @@ def search_image(
         reduced = resize(reduced, size, InterpolationMode.BICUBIC, antialias=True)
     _, reduced_height, reduced_width = reduced.shape
     strategies = FAST if mode == "fast" else QUALITY
-    [boxes] = selective_search([reduced], strategies, min_size=round(min_region * reduced_height * reduced_width))
+    min_size = round(min_region * reduced_height * reduced_width)
+    [boxes] = selective_search([reduced], strategies, min_size=min_size)
     scale = np.array([width / reduced_width, height / reduced_height] * 2)
     return (boxes.numpy() * scale).clip(max=[width, height] * 2).astype(np.float32)
