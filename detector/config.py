@@ -153,9 +153,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("PROPOSALS.LONGEST_SIDE", 300,
             "A larger image is scaled down to this longer side for selective search.",
             over=0, may_change=True),
-        Key("PROPOSALS.MIN_REGION", 0.0025,
-            "Share of the image of the smallest region that the modes quality and fast begin with; a smaller "
-            "one finds smaller objects and gives more boxes.", most=1, may_change=True),
+        Key("PROPOSALS.MIN_REGION", 100,
+            "Smallest region that the modes quality and fast begin with, in pixels of the scaled image; smaller "
+            "ones find smaller objects and give more boxes.", may_change=True),
         Key("PROPOSALS.MIN_SIZE", 2.0,
             "Proposals whose width or height is at most this many pixels are dropped."),
         Key("PROPOSALS.MAX_COUNT", 4096, "Maximum number of proposals of an image; the first are kept.",

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from detector.utils.interrupts import quiet_interrupt
 
@@ -103,7 +103,10 @@ def run() -> None:
 
 def make(arguments: argparse.Namespace) -> list[int]:
     """Write the proposals file; the number of boxes of each image. The config fills in missing options."""
-    options = {"mode": arguments.mode or "quality", "longest_side": arguments.longest_side or 300}
+    options: dict[str, Any] = {
+        "mode": arguments.mode or "quality",
+        "longest_side": arguments.longest_side or 300,
+    }
     if arguments.config_file:
         cfg = load_cfg(arguments.config_file, arguments.overrides)
         arguments.output = arguments.output or Path(cfg.DATASETS.PROPOSALS)

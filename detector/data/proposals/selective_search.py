@@ -13,7 +13,7 @@ Mode = Literal["fast", "quality"]
 
 
 def search_image(
-    image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300, min_region: float = 0.0025
+    image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300, min_region: int = 100
 ) -> np.ndarray:
     """Proposals (R, 4) float32 of an image, half-open xyxy in its pixels, best first, no two the same.
 
@@ -21,11 +21,11 @@ def search_image(
 
     Args:
         image: (H, W, 3) uint8 RGB.
-        mode: "quality" makes 12 segmentations, "fast" 4, with a third of the time and of the boxes.
+        mode: "quality" makes 16 segmentations, "fast" 6, with a third of the time and of the boxes.
         longest_side: larger images are searched on a copy reduced to so many pixels. Time and number of boxes
             grow with the pixels, the share of objects found hardly does.
 
-        min_region: size of the smallest region of the initial segmentation as a share of the image.
+        min_region: size of the smallest region of the initial segmentation in pixels of the copy.
 
     Raises:
         DataError: another dtype, shape or mode, or a number out of range.
@@ -36,8 +36,8 @@ def search_image(
         raise DataError(f'mode must be "fast" or "quality", not {mode!r}')
     if longest_side < 1:
         raise DataError(f"longest_side must be at least 1 pixel, not {longest_side}")
-    if not 0 <= min_region <= 1:
-        raise DataError(f"min_region must be from 0 to 1, not {min_region}")
+    if min_region < 0:
+        raise DataError(f"min_region must be at least 0 pixels, not {min_region}")
     height, width = image.shape[:2]
     reduced = torch.from_numpy(image).permute(2, 0, 1)  # (3, H, W)
     shrink = longest_side / max(height, width)
@@ -46,7 +46,6 @@ def search_image(
         reduced = resize(reduced, size, InterpolationMode.BICUBIC, antialias=True)
     _, reduced_height, reduced_width = reduced.shape
     strategies = FAST if mode == "fast" else QUALITY
-    min_size = round(min_region * reduced_height * reduced_width)
-    [boxes] = selective_search([reduced], strategies, min_size=min_size)
+    [boxes] = selective_search([reduced], strategies, min_size=min_region)
     scale = np.array([width / reduced_width, height / reduced_height] * 2)
     return (boxes.numpy() * scale).clip(max=[width, height] * 2).astype(np.float32)
