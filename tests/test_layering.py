@@ -14,7 +14,7 @@ ALLOWED = {
     "config": {"config_reader", "utils"},
     "config_reader": {"utils"},
     "utils": set(),
-    "structures": set(),
+    "structures": {"utils"},
     "layers": {"utils", "structures", "_C"},
     "data": {"utils", "structures", "layers"},
     "evaluation": {"utils", "structures"},
@@ -49,6 +49,8 @@ ALLOWED = {
         "evaluation",
         "engine",
     },
+    "cli": {"api", "config", "utils"},
+    "__main__": {"cli", "utils"},
 }
 
 TOOLS = sorted((PACKAGE.parent / "tools").glob("*.py"))

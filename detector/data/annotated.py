@@ -1,7 +1,7 @@
-"""The base class of the data sets, whatever file format their boxes come from."""
+"""The base class of the data sets."""
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -46,6 +46,7 @@ class AnnotatedImages:
 
     Args:
         name: name of the data set in messages.
+        source: file or folder of the boxes, for messages.
         class_names: the C foreground classes in the order of the labels.
         image_ids, paths: ids and files of the N images.
         sizes: (N, 2) int64, (height, width) in pixels.
@@ -56,7 +57,6 @@ class AnnotatedImages:
         boxed: (N,) bool, the images with ground-truth boxes; None: all.
         apply_orientation: whether `sizes` and boxes refer to the image rotated by its EXIF orientation or to
             the pixels as stored.
-        describe: index of an object to its description in messages.
 
     Raises:
         DataError: a box is inverted or not finite.
@@ -65,20 +65,20 @@ class AnnotatedImages:
     def __init__(
         self,
         name: str,
+        source: Path,
         class_names: Sequence[str],
         image_ids: Sequence[str],
         paths: Sequence[str],
         sizes: np.ndarray,
         objects: Objects,
         *,
-        describe: Callable[[int], str],
         labeling: np.ndarray | None = None,
         labels: np.ndarray | None = None,
         unknown: np.ndarray | None = None,
         boxed: np.ndarray | None = None,
         apply_orientation: bool = False,
     ):
-        self.name = name
+        self.name, self.source = name, source
         self.class_names, self.image_ids = tuple(class_names), tuple(image_ids)
         self._paths, self._sizes = tuple(paths), sizes
         self._boxed, self.apply_orientation = boxed, apply_orientation
@@ -88,7 +88,7 @@ class AnnotatedImages:
         if labels is not None:
             self._labels |= labels
         self._unknown = unknown if unknown is not None and unknown.any() else None
-        boxes = _clip(objects.boxes, sizes[objects.images], describe, name)
+        boxes = self._clip(objects)
         sides = boxes[:, 2:] - boxes[:, :2]  # (M, 2)
         areas = np.where(np.isnan(objects.areas), sides.prod(axis=1), objects.areas)
         whole = replace(objects, boxes=boxes.astype(np.float32), areas=areas)
@@ -101,6 +101,31 @@ class AnnotatedImages:
                 f"{name}: {unlabeled} of {len(self)} images have no object; their labels are all 0",
                 stacklevel=3,
             )
+
+    def _clip(self, objects: Objects) -> np.ndarray:
+        """Boxes (M, 4) clipped to their images; one warning counts those that change notably."""
+        boxes, sizes = objects.boxes, self._sizes[objects.images]
+        forwards = np.isfinite(boxes).all(axis=1) & (boxes[:, :2] <= boxes[:, 2:]).all(axis=1)  # (M,)
+        if not forwards.all():
+            wrong = self._describe(objects, int(np.argmin(forwards)))
+            raise DataError(f"{wrong}, which is inverted or not finite")
+        clipped = boxes.clip(0, np.tile(sizes[:, ::-1], 2))  # to width, height, width, height
+        cut = np.abs(boxes - clipped).max(axis=1, initial=0) > _OUTSIDE_TOLERANCE
+        empty = (clipped[:, :2] >= clipped[:, 2:]).any(axis=1)
+        if (cut | empty).any():
+            first = int(np.argmax(cut | empty))
+            height, width = sizes[first]
+            warnings.warn(
+                f"{self.name}: of {len(boxes)} boxes {int((cut & ~empty).sum())} extend outside of their "
+                f"image and were clipped, {int(empty.sum())} have no area in it and were dropped; the first: "
+                f"{self._describe(objects, first)}, and is {width} wide and {height} high",
+                stacklevel=4,
+            )
+        return clipped
+
+    def _describe(self, objects: Objects, row: int) -> str:
+        image_id, name = self.image_ids[objects.images[row]], self.class_names[objects.labels[row]]
+        return f"{self.source}: image {image_id} has the box {objects.boxes[row].tolist()} ({name})"
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -171,25 +196,3 @@ def hint_nearest(name: str, known: Iterable[str]) -> str:
     by_folded = {each.casefold(): each for each in known}
     nearest = get_close_matches(name.casefold(), by_folded, n=1)
     return f" (did you mean {by_folded[nearest[0]]}?)" if nearest else ""
-
-
-def _clip(boxes: np.ndarray, sizes: np.ndarray, describe: Callable[[int], str], name: str) -> np.ndarray:
-    """Boxes (M, 4) clipped to images of sizes (M, 2); one warning counts those that change notably."""
-    forwards = np.isfinite(boxes).all(axis=1) & (boxes[:, :2] <= boxes[:, 2:]).all(axis=1)  # (M,)
-    if not forwards.all():
-        wrong = int(np.argmin(forwards))
-        raise DataError(f"{describe(wrong)}, which is inverted or not finite")
-    limits = np.tile(sizes[:, ::-1], 2)  # (M, 4): width, height, width, height
-    clipped = boxes.clip(0, limits)
-    cut = np.abs(boxes - clipped).max(axis=1, initial=0) > _OUTSIDE_TOLERANCE
-    empty = (clipped[:, :2] >= clipped[:, 2:]).any(axis=1)
-    if (cut | empty).any():
-        first = int(np.argmax(cut | empty))
-        height, width = sizes[first]
-        warnings.warn(
-            f"{name}: of {len(boxes)} boxes {int((cut & ~empty).sum())} extend outside of their image and "
-            f"were clipped, {int(empty.sum())} have no area in it and were dropped; the first: "
-            f"{describe(first)}, in an image of width {width} and height {height}",
-            stacklevel=4,
-        )
-    return clipped

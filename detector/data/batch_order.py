@@ -96,7 +96,7 @@ class SeededBatches:
             return order
         shift = np.random.default_rng([self.seed, 3, epoch]).random()
         last = np.floor(self.ends * (self.epoch_length / self.ends[-1]) + shift).astype(np.int64)
-        last[-1] = self.epoch_length  # whatever the rounding of the line above
+        last[-1] = self.epoch_length  # despite the rounding in the line above
         images = np.repeat(np.arange(len(last)), np.diff(last, prepend=0))
         return images[order].tolist()
 

@@ -14,7 +14,6 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
@@ -67,46 +66,40 @@ class COCODataset(AnnotatedImages):
     ):
         root = Path(root)
         path = root / annotations.replace("{split}", split)
-        content = _read_json(path)
+        content = read_instances(path)
         entries = sorted(content["images"], key=itemgetter("id"))
         self.coco_ids = tuple(entry["id"] for entry in entries)
         rows = {coco_id: index for index, coco_id in enumerate(self.coco_ids)}
         try:
             if not entries:
                 raise DataError("there are no images")
-            categories = _read_categories(content["categories"])
+            categories = read_categories(content["categories"])
             class_names = tuple(class_names) or tuple(categories.values())
             columns = _match_classes(categories, class_names)
-            file_names = _read_file_names(entries)
+            file_names = read_file_names(entries)
             image_ids = [os.path.splitext(file_name)[0] for file_name in file_names]
             _require_unique(image_ids, "the file_name (without suffix)", "images")
-            sizes = _read_sizes(entries)
-            objects, ids = _read_objects(content["annotations"], rows, columns)
+            sizes = read_sizes(entries)
+            objects = _read_objects(content["annotations"], rows, columns)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         total = len(content["annotations"])
-        if ignored := total - len(ids):
+        if ignored := total - len(objects.labels):
             warnings.warn(f"{path}: {ignored} of {total} objects are of none of the classes", stacklevel=2)
         paths = _find_images(root / images.replace("{split}", split), file_names, path)
         super().__init__(
             f"{root.name}_{split}",
+            path,
             class_names,
             image_ids,
             paths,
             sizes,
             objects,
             labeling=~objects.crowd | crowd_labels,
-            describe=partial(_describe, objects, ids, file_names, path),
         )
 
 
-def _describe(objects: Objects, ids: np.ndarray, file_names: Sequence[str], path: Path, index: int) -> str:
-    x1, y1, x2, y2 = objects.boxes[index].tolist()
-    bbox = f"[{x1:g}, {y1:g}, {x2 - x1:g}, {y2 - y1:g}]"
-    return f"{path}: annotation {ids[index]} of {file_names[objects.images[index]]} has the bbox {bbox}"
-
-
-def _read_json(path: Path) -> dict[str, list[dict]]:
+def read_instances(path: Path) -> dict[str, list[dict]]:
     """The lists "images", "annotations" and "categories" of the file, whose entries have unique ids."""
     if not path.exists():
         known = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
@@ -131,7 +124,7 @@ def _read_json(path: Path) -> dict[str, list[dict]]:
     return content
 
 
-def _read_categories(categories: Sequence[dict]) -> dict[int, str]:
+def read_categories(categories: Sequence[dict]) -> dict[int, str]:
     """The name of each category id, in the order of the ids."""
     names = {}
     for category in sorted(categories, key=itemgetter("id")):
@@ -155,7 +148,7 @@ def _match_classes(categories: dict[int, str], class_names: Sequence[str]) -> di
     return {category_id: columns.get(name, -1) for category_id, name in categories.items()}
 
 
-def _read_file_names(images: Sequence[dict]) -> list[str]:
+def read_file_names(images: Sequence[dict]) -> list[str]:
     """The path of each image in the folder of images."""
     names = []
     for image in images:
@@ -170,9 +163,9 @@ def _read_file_names(images: Sequence[dict]) -> list[str]:
     return names
 
 
-def _read_sizes(images: Sequence[dict]) -> np.ndarray:
+def read_sizes(images: Sequence[dict]) -> np.ndarray:
     """(N, 2) int64, (height, width)."""
-    sizes = np.stack([_numbers(images, key, "image") for key in ("height", "width")], axis=1)
+    sizes = np.stack([read_numbers(images, key, "image") for key in ("height", "width")], axis=1)
     good = (sizes >= 1) & (sizes <= _LONGEST_SIDE) & (sizes == np.floor(sizes))  # False for nan
     if not good.all():
         wrong = images[int(np.argmin(good.all(axis=1)))]
@@ -198,27 +191,23 @@ def _find_images(folder: Path, file_names: Sequence[str], path: Path) -> list[st
     return [os.path.join(folder, name) for name in file_names]
 
 
-def _read_objects(
-    annotations: Sequence[dict], rows: dict[int, int], columns: dict[int, int]
-) -> tuple[Objects, np.ndarray]:
-    """The objects of the classes and their ids (M,); `rows` and `columns` are the indices of other ids."""
-    images = _look_up(annotations, "image_id", rows, "image")
-    labels = _look_up(annotations, "category_id", columns, "category")
-    boxes = _numbers(annotations, "bbox", "annotation", (4,))
+def _read_objects(annotations: Sequence[dict], rows: dict[int, int], columns: dict[int, int]) -> Objects:
+    """The objects of the classes; `rows` and `columns` map the ids of images and categories to indices."""
+    images = look_up(annotations, "image_id", rows, "image")
+    labels = look_up(annotations, "category_id", columns, "category")
+    boxes = read_numbers(annotations, "bbox", "annotation", (4,))
     boxes[:, 2:] += boxes[:, :2]  # from x, y, width, height
-    crowd = _numbers(annotations, "iscrowd", "annotation") == 1  # False for nan, a missing value
-    areas = _numbers(annotations, "area", "annotation")
+    crowd = read_numbers(annotations, "iscrowd", "annotation") == 1  # False for nan, a missing value
+    areas = read_numbers(annotations, "area", "annotation")
     if np.isinf(areas).any():
         wrong = annotations[int(np.argmax(np.isinf(areas)))]
         raise DataError(f"annotation {wrong['id']} has the area {wrong['area']!r}, expected a finite number")
-    ids = np.array([row["id"] for row in annotations], dtype=np.int64)
     objects = Objects(images, boxes, labels, np.zeros(len(labels), dtype=bool), crowd, areas)
     order = np.argsort(images, kind="stable")
-    order = order[labels[order] >= 0]
-    return objects[order], ids[order]
+    return objects[order[labels[order] >= 0]]
 
 
-def _look_up(annotations: Sequence[dict], key: str, index: dict[int, int], kind: str) -> np.ndarray:
+def look_up(annotations: Sequence[dict], key: str, index: dict[int, int], kind: str) -> np.ndarray:
     """The values (M,) of `index` for the ids under `key`, int64."""
     try:
         return np.array([index[row[key]] for row in annotations], dtype=np.int64)
@@ -228,7 +217,7 @@ def _look_up(annotations: Sequence[dict], key: str, index: dict[int, int], kind:
         raise DataError(f"{found}, which is the id of no {kind}") from None
 
 
-def _numbers(rows: Sequence[dict], key: str, kind: str, shape: tuple[int, ...] = ()) -> np.ndarray:
+def read_numbers(rows: Sequence[dict], key: str, kind: str, shape: tuple[int, ...] = ()) -> np.ndarray:
     """The values under `key`, float64 (M, *shape); nan where there is none."""
     values = [row.get(key) for row in rows]
     with suppress(TypeError, ValueError, OverflowError):

@@ -57,6 +57,7 @@ class ImageLabels(AnnotatedImages):
             unknown[index, [columns[label] for label in row.unknown]] = True
         super().__init__(
             f"{root.name}_{split}",
+            path,
             class_names,
             [_image_id(row) for row in rows],
             [str(root / row.file) for row in rows],
@@ -73,10 +74,6 @@ class ImageLabels(AnnotatedImages):
             unknown=unknown,
             boxed=np.array([row.boxes is not None for row in rows]),
             apply_orientation=True,
-            describe=lambda m: (
-                f"{path}, line {rows[boxes[m][0]].line}: a box ({boxes[m][1].label}) is "
-                f"{list(boxes[m][1].box)}"
-            ),
         )
 
 

@@ -158,7 +158,7 @@ def is_turned(path: str | Path) -> bool:
     """Whether the EXIF orientation rotates or flips the image.
 
     Raises:
-        FileNotFoundError, ValueError: as :func:`read_image`, where the header shows it.
+        FileNotFoundError, DataError: as :func:`read_image`, where the header shows it.
     """
     with _opened(path) as image:
         return image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)

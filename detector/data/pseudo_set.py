@@ -7,11 +7,11 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from detector.data.coco_writer import COCOWriter
+from detector.data.formats import encode_coco, review_image
 from detector.data.images import IMAGE_SUFFIXES, is_turned
 from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 from detector.structures import Detections
-from detector.utils.files import inside, write_image
+from detector.utils.files import inside, write_image, write_new
 
 # What a line of a split file or a relative path cannot contain: white space at either end, control characters
 # and line breaks, a leading slash, "..", backslashes.
@@ -46,7 +46,7 @@ def write_pseudo_set(
         FileExistsError: the folder exists.
         ValueError: `images` and `detections` differ in length.
     """
-    coco = COCOWriter(class_names)
+    reviews = []
     with new_voc_folder(root) as folder:
         image_ids = [_file_name(found.image_id) for found in detections]
         for index, ((path, size), found) in enumerate(zip(images, detections, strict=True)):
@@ -61,9 +61,9 @@ def write_pseudo_set(
             boxes = zip(found.boxes.tolist(), found.labels.tolist(), strict=True)
             objects = [VOCObject(class_names[label], tuple(box)) for box, label in boxes]
             write_annotation(folder, name, size, objects, folder=Path(root).name)
-            coco.add(name, size, found)
+            reviews.append(review_image(name, size, found, class_names))
         write_split(folder, split, image_ids)
-        coco.write(folder / f"{split}.json")
+        write_new(folder / f"{split}.json", encode_coco(reviews, class_names))
 
 
 def _file_name(image_id: str) -> str:

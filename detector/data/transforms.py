@@ -17,7 +17,7 @@ def resized_size(height: int, width: int, size: int, side: str, max_size: int) -
     """(height, width) with the shortest or longest side `size`; smaller if a side would exceed `max_size`.
 
     Raises:
-        ValueError: `side` is neither "shortest" nor "longest".
+        DataError: `side` is neither "shortest" nor "longest".
     """
     if side not in ("shortest", "longest"):
         raise DataError(f"side is {side!r}, expected 'shortest' or 'longest'")
@@ -77,7 +77,7 @@ class TrainTransform:
 class TestTransform:
     """A test pass: one size, flipped or not."""
 
-    __test__ = False  # not a test case, whatever pytest makes of the name
+    __test__ = False  # pytest: not a test case
 
     size: int
     side: str

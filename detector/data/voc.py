@@ -12,9 +12,8 @@ images are found by id, not by <filename>.
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
@@ -22,11 +21,12 @@ from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
 from detector.data.images import find_image, read_image_size
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, reading, relative_name
+from detector.utils.xml import parse_xml
 
 Row = tuple[float, float, float, float, str, bool]  # xmin, ymin, xmax, ymax as in the file; class; difficult
 
 # Subtracted from the file's inclusive 1-based (xmin, ymin, xmax, ymax), gives half-open boxes.
-_TO_HALF_OPEN = np.array([1.0, 1.0, 0.0, 0.0])
+TO_HALF_OPEN = np.array([1.0, 1.0, 0.0, 0.0])
 
 
 class VOCDataset(AnnotatedImages):
@@ -66,13 +66,13 @@ class VOCDataset(AnnotatedImages):
         objects = _gather(files, xml_paths, class_names)
         super().__init__(
             f"{root.name}_{split}",
+            root / "Annotations",
             class_names,
             image_ids,
             paths,
             sizes,
             objects,
             labeling=~objects.difficult | difficult_labels,
-            describe=partial(_describe, objects, xml_paths, class_names),
         )
 
 
@@ -96,19 +96,12 @@ def _gather(files: Sequence[list[Row]], xml_paths: Sequence[Path], class_names: 
     rows = [row for file in files for row in file]
     return Objects(
         images=np.repeat(np.arange(len(files)), [len(file) for file in files]),
-        boxes=np.array([row[:4] for row in rows], dtype=np.float64).reshape(-1, 4) - _TO_HALF_OPEN,
+        boxes=np.array([row[:4] for row in rows], dtype=np.float64).reshape(-1, 4) - TO_HALF_OPEN,
         labels=np.array([columns[row[4]] for row in rows], dtype=np.int64),
         difficult=np.array([row[5] for row in rows], dtype=bool),
         crowd=np.zeros(len(rows), dtype=bool),
         areas=np.full(len(rows), np.nan),
     )
-
-
-def _describe(objects: Objects, xml_paths: Sequence[Path], class_names: Sequence[str], index: int) -> str:
-    xmin, ymin, xmax, ymax = objects.boxes[index] + _TO_HALF_OPEN
-    name = class_names[objects.labels[index]]
-    place = f"annotation {xml_paths[objects.images[index]]} has a box ({name})"
-    return f"{place} xmin {xmin:g} ymin {ymin:g} xmax {xmax:g} ymax {ymax:g}"
 
 
 def _read_split(root: Path, split: str) -> tuple[str, ...]:
@@ -141,26 +134,15 @@ def _read_objects(path: Path) -> list[Row]:
     """The objects of an XML file."""
     return [
         (
-            *_read_corners(element, path),
-            _read_class(element, path),
-            _read_number(element, "difficult", path, default="0") != 0,
+            *read_corners(element, path),
+            read_class(element, path),
+            read_number(element, "difficult", path, default="0") != 0,
         )
-        for element in _parse(path).findall("object")
+        for element in parse_xml(path, "annotation").findall("object")
     ]
 
 
-def _parse(path: Path) -> ElementTree.Element:
-    with reading(path, "annotation"):
-        try:
-            root = ElementTree.parse(path).getroot()
-        except ElementTree.ParseError as error:
-            raise DataError(f"annotation {path} is not valid XML: {error}") from None
-    if root.tag != "annotation":  # otherwise any XML would be an image without objects
-        raise DataError(f"annotation {path} has the root <{root.tag}>, expected <annotation>")
-    return root
-
-
-def _read_class(element: ElementTree.Element, path: Path) -> str:
+def read_class(element: Element, path: Path) -> str:
     name = (element.findtext("name") or "").strip()
     if not name:
         raise DataError(f"annotation {path} has an object without a class name")
@@ -171,16 +153,16 @@ def _read_class(element: ElementTree.Element, path: Path) -> str:
     return sys.intern(name)  # saves memory: millions of objects, few names
 
 
-def _read_corners(element: ElementTree.Element, path: Path) -> tuple[float, float, float, float]:
+def read_corners(element: Element, path: Path) -> tuple[float, float, float, float]:
     bndbox = element.find("bndbox")
     if bndbox is None:
         name = (element.findtext("name") or "").strip()
         raise DataError(f"annotation {path} has an object ({name}) without a bndbox")
-    xmin, ymin, xmax, ymax = (_read_number(bndbox, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
+    xmin, ymin, xmax, ymax = (read_number(bndbox, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
     return xmin, ymin, xmax, ymax
 
 
-def _read_number(element: ElementTree.Element, tag: str, path: Path, default: str | None = None) -> float:
+def read_number(element: Element, tag: str, path: Path, default: str | None = None) -> float:
     """The number in a child element; `default` if it is missing or empty, as some tools write it."""
     text = (element.findtext(tag) or "").strip() or default
     try:

@@ -21,6 +21,9 @@ class VOCObject:
     box: tuple[float, float, float, float]  # half-open x1, y1, x2, y2 in pixels
     truncated: bool = False
     difficult: bool = False
+    score: float | None = None  # of a detector
+    reviewed: bool = False  # by a person
+    doubtful: bool = False
 
 
 @contextmanager
@@ -81,7 +84,12 @@ def encode_annotation(tree: ElementTree.ElementTree) -> bytes:
 
 
 def annotation_tree(
-    image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], *, folder: str
+    image_name: str,
+    size: tuple[int, int],
+    objects: Sequence[VOCObject],
+    *,
+    folder: str,
+    verified: bool = False,
 ) -> ElementTree.ElementTree:
     """The annotation of an RGB image with inclusive, 1-based boxes.
 
@@ -89,8 +97,9 @@ def annotation_tree(
         image_name: its file in JPEGImages.
         size: (height, width) in pixels.
         folder: name of the data set.
+        verified: a person has reviewed the image, which LabelImg records in this way.
     """
-    annotation = ElementTree.Element("annotation")
+    annotation = ElementTree.Element("annotation", {"verified": "yes"} if verified else {})
     _add(annotation, "folder", folder)
     _add(annotation, "filename", image_name)
     size_node = _add(annotation, "size")
@@ -102,6 +111,11 @@ def annotation_tree(
         _add(node, "pose", "Unspecified")
         _add(node, "truncated", int(thing.truncated))
         _add(node, "difficult", int(thing.difficult))
+        if thing.score is not None:
+            _add(node, "score", thing.score)
+        for flag in ("reviewed", "doubtful"):
+            if getattr(thing, flag):
+                _add(node, flag, 1)
         box = _add(node, "bndbox")
         x1, y1, x2, y2 = thing.box
         for side, corner in (("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", x2), ("ymax", y2)):

@@ -28,8 +28,8 @@ class SearchStrategy(NamedTuple):
     measures: tuple[str, ...] = MEASURES
 
 
-# Chosen on photographs and drawings by recall, time, and the share of boxes that lie on objects, from which weak
-# supervision learns (docs/proposals.md). A segmentation costs ten times as much as another hierarchy above it.
+# Chosen on photographs and drawings by recall, time, and the share of boxes that lie on objects, from which
+# weak supervision learns (docs/proposals.md). A segmentation costs ten times as much as another hierarchy.
 _MEASURES = (MEASURES, ("texture", "size", "fill"), ("size", "fill"))
 
 

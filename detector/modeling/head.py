@@ -89,7 +89,7 @@ class Head(nn.Module):
         """Features (sum R, F) and proposals per image (B,) to probabilities, in at least float32.
 
         Args:
-            context (Tensor[sum R, F]): features of the surroundings of each proposal. The softmax over
+            context (Tensor[sum R, F]): features of the context of each proposal. The softmax over
                 proposals then compares the difference between a proposal and its context. A part of an
                 object, whose context is the rest of it, therefore scores lower than the whole object: the
                 contrastive model of ContextLocNet (Kantorov et al., arXiv 1609.04331).

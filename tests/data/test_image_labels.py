@@ -125,9 +125,9 @@ def test_all_mistakes_of_a_table_are_told_in_its_order(root):
 
 
 @pytest.mark.parametrize("box", [(9, 1, 5, 5), (5, 9, 9, 5), (float("nan"), 1, 5, 5)])
-def test_boxes_turned_inside_out_are_named_with_their_line(root, box):
+def test_boxes_turned_inside_out_are_named_with_their_image(root, box):
     write(root, boxed("a.jpg", (1, 1, 5, 5)), boxed("c.jpg", box))
-    with pytest.raises(ValueError, match=r"train\.jsonl, line 2: a box \(dog\) is \[.*"):
+    with pytest.raises(ValueError, match=r"train\.jsonl: image c has the box \[.* \(dog\)"):
         ImageLabels(root, "train", CLASSES)
 
 
@@ -136,7 +136,7 @@ def test_boxes_turned_inside_out_are_named_with_their_line(root, box):
 )
 def test_boxes_outside_or_without_an_area_are_clipped_or_dropped_with_one_warning(root, box, left):
     write(root, boxed("a.jpg", (1, 1, 5, 5)), boxed("c.jpg", box))
-    with pytest.warns(UserWarning, match=r"of 2 boxes .*train\.jsonl, line 2: a box .* width 40") as warned:
+    with pytest.warns(UserWarning, match="of 2 boxes .*image c has the box .*40 wide") as warned:
         dataset = ImageLabels(root, "train", CLASSES)
     assert len(warned) == 1
     assert dataset.annotation(1).boxes.tolist() == left

@@ -1,4 +1,4 @@
-"""Which proposals the network scores."""
+"""Selection of the proposals that the network scores."""
 
 import torch
 from torch import Tensor
@@ -7,11 +7,10 @@ from detector.utils.errors import DataError
 
 
 def clean_proposals(boxes: Tensor, *, min_size: float, stride: float, max_count: int) -> Tensor:
-    """Those of the boxes (R, 4) that are worth scoring, in their order: (R', 4) with R' <= max_count.
+    """The boxes (R', 4) of (R, 4) to score, in their order, with R' <= max_count.
 
-    Dropped are boxes whose width or height is at most `min_size` pixels; boxes that coincide with an earlier
-    one once rounded to the grid of features, `stride` pixels a cell, so exact duplicates too; and what is
-    left after the first `max_count`.
+    Boxes whose width or height is at most `min_size` pixels are dropped, then those that coincide with an
+    earlier box when rounded to the feature grid of `stride` pixels, then all after the first `max_count`.
     """
     if stride <= 0:
         raise DataError(f"stride must be positive, not {stride}")

@@ -1,4 +1,4 @@
-"""Proposals of other projects, made to fit the images of a data set."""
+"""Matching of the proposals of other projects to the images of a data set."""
 
 import re
 import warnings
@@ -11,24 +11,24 @@ import numpy as np
 from detector.data.proposals.foreign import ForeignProposals
 from detector.utils.errors import DataError
 
-_OUTSIDE_TOLERANCE = 1.0  # pixels that a box may reach out of its image, by rounding; it is clipped
-_LEAST_REACH = 0.75  # share of the image that the boxes of most images reach over, if they were made for it
+_OUTSIDE_TOLERANCE = 1.0  # pixels; boxes that extend out of their image by rounding are clipped
+_LEAST_REACH = 0.75  # share of the image that the boxes of most images span, if they were made for it
 
 
 def fit_proposals(foreign: ForeignProposals, dataset, source: str | Path) -> list[np.ndarray]:
-    """The boxes (R, 4) float32 of each image of a data set, in its order; they lie in it and have an area.
+    """The boxes (R, 4) float32 of each image of a data set, in its order, clipped to the image.
 
-    Images are found by their ids, whatever the order of the file; where the file has numbers, 5 is "000005"
-    and 2008000008 is "2008_000008". A file without ids must have the images in the order of the
-    data set. Boxes that reach at most a pixel out of their image are clipped, those without an area dropped.
+    Images are matched by id in any order; where the file has numbers, 5 is "000005" and 2008000008 is
+    "2008_000008". A file without ids must have the images in the order of the data set. Boxes without area
+    are dropped.
 
     Args:
         dataset: has `image_ids` and `image_size(index) -> (height, width)`.
-        source: what errors call the file.
+        source: the file, for messages.
 
     Raises:
-        ValueError: an image has no proposals in the file; a box is not finite, is inside out or leaves its
-            image, as when the file is of another image set, order or size. Names the image.
+        DataError: an image has no proposals in the file; or a box is inverted, not finite, or extends more
+            than a pixel out of its image, as in a file for other images or sizes. Names the image.
     """
     rows = _match(foreign.image_ids, len(foreign.boxes), dataset.image_ids, source)
     fitted, reach = [], []
@@ -52,7 +52,7 @@ def fit_proposals(foreign: ForeignProposals, dataset, source: str | Path) -> lis
     share = np.median(reach, axis=0).max() if reach else 1.0
     if share < _LEAST_REACH:
         warnings.warn(
-            f"{source}: in most images the boxes reach over {100 * share:.0f} % of the image at most: "
+            f"{source}: in most images the boxes span at most {100 * share:.0f} % of the image: "
             "were they made for smaller copies?",
             stacklevel=2,
         )
@@ -66,10 +66,10 @@ def _match(
     if theirs is None:
         if images != len(ours):
             raise DataError(
-                f"{source} has proposals of {images} images and no names, so that only their order can tell "
-                f"them apart; but there are {len(ours)} images, from {ours[0]!r} to {ours[-1]!r}"
+                f"{source} has proposals of {images} images and no names, so it is read in the order of the "
+                f"data set; but there are {len(ours)} images, from {ours[0]!r} to {ours[-1]!r}"
             )
-        warnings.warn(f"{source} has no names of images: taken in the order of the data set", stacklevel=3)
+        warnings.warn(f"{source} has no image names: it is read in the order of the data set", stacklevel=3)
         return range(images)
     missing = []
     for their_key, our_key in _WAYS:
@@ -89,18 +89,18 @@ def _match(
 
 
 def _unique_rows(names: Sequence[str], key: Callable[[str], Hashable]) -> dict[Hashable, int] | None:
-    """Where the names are by their keys; None where two have the same, or one has none."""
+    """The index of each name by its key; None if a key is missing or not unique."""
     rows = {key(name): row for row, name in enumerate(names)}
     return rows if len(rows) == len(names) and None not in rows else None
 
 
 def _name(image_id: str) -> str:
-    """Without the suffix of an image file."""
+    """The id without the suffix of an image file."""
     return re.sub(r"\.(jpe?g|png)$", "", image_id, flags=re.IGNORECASE)
 
 
 def _number(image_id: str) -> int | None:
-    """Of an id that is a number without leading zeros: what is left of a name that was read as one."""
+    """The number if the id is one without leading zeros, as a name that was read as a number."""
     return int(image_id) if re.fullmatch(r"0|[1-9]\d*", image_id) else None
 
 
@@ -119,8 +119,8 @@ def _coco_number(image_id: str) -> int | None:
     return int(found[1]) if found else None
 
 
-# How their ids may speak of our images: by the same name; by its digits or by its last number, as Detectron
-# and its followers have numbers for VOC's names; by the number of a COCO file.
+# Pairs of keys (of the file's ids, of ours) that are tried in turn: the name; its digits or its last number,
+# as Detectron's files have numbers for VOC's names; the number of a COCO file.
 _WAYS = ((_name, _name), (_number, _all_digits), (_number, _last_number), (_coco_number, _coco_number))
 
 

@@ -1,7 +1,4 @@
-"""Proposals without looking: boxes of several sizes and shapes at even distances over the image.
-
-What selective search has to beat, and a way out where OpenCV's contrib module cannot be had.
-"""
+"""A baseline for selective search: boxes of several sizes and shapes at regular positions."""
 
 import math
 from collections.abc import Sequence
@@ -24,19 +21,19 @@ def grid_boxes(
     """Proposals (R, 4) float32, half-open xyxy in pixels of the image, largest first, no two the same.
 
     Args:
-        image: (H, W, ...), of which only the shape is read.
-        sizes: of a box, the root of its area over the root of the image's.
-        aspects: width over height, relative to the image's own; a side longer than the image is cut to it.
-        step: distance between neighbors, as a share of the box's side; at most.
+        image: (H, W, ...); only its shape is read.
+        sizes: square root of the area of a box divided by that of the image.
+        aspects: width over height, relative to the image; longer sides are cut to those of the image.
+        step: maximum distance between neighbors, as a fraction of the side of the box.
 
     Raises:
-        ValueError: an empty image; a size, an aspect or the step is not more than 0.
+        DataError: the image is empty, or a size, an aspect or the step is not positive.
     """
     height, width = image.shape[:2]
     if height < 1 or width < 1:
         raise DataError(f"image must not be empty, its shape is {image.shape}")
     if min(*sizes, *aspects, step) <= 0:
-        raise DataError(f"sizes {sizes}, aspects {aspects} and step {step} must be more than 0")
+        raise DataError(f"sizes {sizes}, aspects {aspects} and step {step} must be positive")
     boxes = []
     for size in sizes:
         for aspect in aspects:
@@ -51,6 +48,6 @@ def grid_boxes(
 
 
 def _starts(length: float, side: float, step: float) -> np.ndarray:
-    """Where boxes of a side begin so that they reach from one border to the other."""
-    steps = math.ceil((length - side) / (step * side) - 1e-9)  # less the rounding of a whole number
+    """The positions of boxes of a side that cover a length from end to end."""
+    steps = math.ceil((length - side) / (step * side) - 1e-9)  # tolerates rounding of a whole number
     return np.linspace(0, length - side, steps + 1)

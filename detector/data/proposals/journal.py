@@ -38,7 +38,7 @@ class Journal:
             elif begun[0] != expected:
                 raise DataError(
                     f"{path} was begun with other parameters: {begun[0]}, expected {expected}. Delete it to "
-                    "begin anew, or run again with its parameters"
+                    "start over, or run again with its parameters"
                 )
 
     def ids(self) -> set[str]:
@@ -77,7 +77,7 @@ class Journal:
             raise OSError(f"cannot write {self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise DataError(
-                f"{self.path} is damaged or not a journal of this version ({error}): delete it to begin anew"
+                f"{self.path} is damaged or not a journal of this version ({error}): delete it to start over"
             ) from error
 
     def close(self) -> None:

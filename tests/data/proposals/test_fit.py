@@ -59,7 +59,9 @@ def test_proposals_of_another_image_set_name_the_image():
 @pytest.mark.parametrize("image_ids", [None, ["000012", "000005"]])
 def test_another_order_names_the_image(image_ids):
     boxes = WHOLE[::-1] if image_ids is None else WHOLE
-    warned = pytest.warns(UserWarning, match="no names") if image_ids is None else warnings.catch_warnings()
+    warned = (
+        pytest.warns(UserWarning, match="no image names") if image_ids is None else warnings.catch_warnings()
+    )
     with (
         warned,
         pytest.raises(ValueError, match=r"'000012' has the box \[0.0, 0.0, 60.0, 40.0\], .*another order"),
@@ -68,7 +70,7 @@ def test_another_order_names_the_image(image_ids):
 
 
 def test_files_without_names_are_taken_in_order_with_a_warning():
-    with pytest.warns(UserWarning, match=r"file\.mat has no names of images: taken in the order") as warned:
+    with pytest.warns(UserWarning, match=r"file\.mat has no image names: it is read in the order") as warned:
         found = fit_proposals(ForeignProposals(WHOLE, None), VOC, "file.mat")
     assert [each.tolist() for each in found] == [each.tolist() for each in WHOLE]
     assert len(warned) == 1
@@ -82,7 +84,7 @@ def test_proposals_for_larger_copies_name_the_image():
 
 
 def test_proposals_for_smaller_copies_are_warned_of():
-    with pytest.warns(UserWarning, match="reach over 50 % of the image at most: were they made"):
+    with pytest.warns(UserWarning, match="span at most 50 % of the image: were they made"):
         fit_proposals(ForeignProposals([each / 2 for each in WHOLE], ["5", "12"]), VOC, "file.pkl")
 
 

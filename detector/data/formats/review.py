@@ -1,0 +1,104 @@
+"""Images with boxes on their way to a labeling tool and back, and which boxes a person has reviewed."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from detector.structures import Detections
+from detector.utils.errors import DataError
+from detector.utils.files import check_printable, relative_name
+
+_OUTSIDE_TOLERANCE = 1.0  # pixels; further outside of the image, a box is that of another image
+
+
+class ReviewBox(NamedTuple):
+    """One object of an image."""
+
+    label: str  # class name
+    box: tuple[float, float, float, float]  # half-open x1, y1, x2, y2 in pixels
+    score: float | None = None  # of the detector; None: a person drew the box
+    reviewed: bool = False  # a person drew, corrected or accepted the box: it counts as true
+    doubtful: bool = False  # the best box of a tagged class, whose score is low
+
+
+@dataclass(frozen=True)
+class ReviewImage:
+    """One image with its boxes. If it is `complete`, all its boxes are reviewed, and there are no others."""
+
+    name: str  # path of the file relative to the folder of images
+    size: tuple[int, int]  # (height, width) in pixels, rotated by the EXIF orientation
+    boxes: tuple[ReviewBox, ...]
+    complete: bool = False  # a person has reviewed the whole image
+
+    def __post_init__(self) -> None:
+        if self.complete:
+            boxes = tuple(box._replace(reviewed=True) for box in self.boxes)
+            object.__setattr__(self, "boxes", boxes)
+
+    @property
+    def reviewed(self) -> Literal["none", "some", "all"]:
+        """Which objects of the image are known: all, those of :attr:`true_boxes`, or none."""
+        if self.complete:
+            return "all"
+        return "some" if self.true_boxes else "none"
+
+    @property
+    def true_boxes(self) -> tuple[ReviewBox, ...]:
+        """The boxes that count as true."""
+        return tuple(box for box in self.boxes if box.reviewed)
+
+
+def review_image(
+    name: str,
+    size: tuple[int, int],
+    detections: Detections,
+    class_names: Sequence[str],
+    *,
+    doubtful: Iterable[int] = (),
+) -> ReviewImage:
+    """Detections as boxes that a person has yet to review; `doubtful` lists rows of `detections`."""
+    rows, doubts = zip(detections.boxes.tolist(), detections.scores.tolist(), strict=True), set(doubtful)
+    boxes = [
+        ReviewBox(class_names[label], (x1, y1, x2, y2), score, doubtful=row in doubts)
+        for row, (((x1, y1, x2, y2), score), label) in enumerate(
+            zip(rows, detections.labels.tolist(), strict=True)
+        )
+    ]
+    return ReviewImage(name, size, tuple(boxes))
+
+
+def check_images(images: Iterable[ReviewImage]) -> list[ReviewImage]:
+    """The images of a file with boxes clipped to them.
+
+    Raises:
+        DataError: an image occurs twice, or has an invalid name or size; a box has no class name, is inverted
+            or not finite, has no area, or extends outside of its image.
+    """
+    checked: dict[str, ReviewImage] = {}
+    for image in images:
+        name = relative_name(image.name)
+        if name in checked:
+            raise DataError(f"image {name!r} occurs twice, expected each image once")
+        if min(image.size) < 1:
+            raise DataError(f"image {name!r} has the (height, width) {image.size}, expected positive numbers")
+        boxes = tuple(_check_box(box, image) for box in image.boxes)
+        checked[name] = ReviewImage(name, image.size, boxes, image.complete)
+    return list(checked.values())
+
+
+def _check_box(box: ReviewBox, image: ReviewImage) -> ReviewBox:
+    place = f"image {image.name!r} has the box {list(box.box)} ({box.label!r})"
+    if not isinstance(box.label, str) or not box.label.strip():
+        raise DataError(f"{place} without a class name")
+    check_printable(box.label)
+    if box.score is not None and not math.isfinite(box.score):
+        raise DataError(f"{place} with the score {box.score}, expected a finite number")
+    height, width = image.size
+    x1, y1, x2, y2 = box.box
+    clipped = max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height))
+    if not all(map(math.isfinite, box.box)) or clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
+        raise DataError(f"{place}, which has no area in the image of width {width} and height {height}")
+    if max(abs(a - b) for a, b in zip(box.box, clipped, strict=True)) > _OUTSIDE_TOLERANCE:
+        raise DataError(f"{place}, which extends outside of the image of width {width} and height {height}")
+    return box._replace(label=box.label.strip(), box=clipped)

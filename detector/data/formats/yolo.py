@@ -1,0 +1,89 @@
+"""YOLO's folder: data.yaml with the class names, and labels/NAME.txt with a line for each box.
+
+    CLASS X Y WIDTH HEIGHT [SCORE]    center and size as shares of the image
+
+The files hold neither suffixes nor sizes of images, which are read from the images. reviewed.txt, one of
+YOLO's lists of images, names those that a person has reviewed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+import yaml
+
+from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.images import read_image_size
+from detector.data.pictures import find_pictures
+from detector.utils.errors import DataError
+from detector.utils.files import read_text
+
+_IMAGES = "images/"  # a list names images below the folder of data.yaml
+
+
+def encode(images: Sequence[ReviewImage], class_names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file."""
+    names = dict(enumerate(class_names))
+    content = {"path": ".", "train": "images", "val": "images", "names": names}
+    yield "data.yaml", yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode()
+    numbers = {name: number for number, name in names.items()}
+    for image in images:
+        lines = (_line(numbers[box.label], box, image.size) for box in image.boxes)
+        yield f"labels/{PurePosixPath(image.name).with_suffix('.txt')}", "".join(lines).encode()
+    reviewed = (f"{_IMAGES}{image.name}\n" for image in images if image.complete)
+    yield "reviewed.txt", "".join(reviewed).encode()
+
+
+def _line(number: int, box: ReviewBox, size: tuple[int, int]) -> str:
+    (height, width), (x1, y1, x2, y2) = size, box.box
+    values = [(x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height]
+    values += [] if box.score is None else [box.score]
+    return " ".join([str(number), *(f"{value:.10g}" for value in values)]) + "\n"
+
+
+def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
+    """The images that have a file in labels.
+
+    Args:
+        images: their folder; None: `images` beside data.yaml.
+    """
+    names = _read_names(folder)
+    root = Path(images) if images is not None else folder / "images"
+    pictures = {PurePosixPath(name).with_suffix("").as_posix(): name for name in find_pictures([root])}
+    listed = folder / "reviewed.txt"
+    lines = read_text(listed, "list of images").splitlines() if listed.is_file() else ()
+    complete = {line.strip().removeprefix("./").removeprefix(_IMAGES) for line in lines}
+    files = sorted((folder / "labels").rglob("*.txt"))
+    if not files:
+        raise DataError(f"{folder} has no file in labels")
+    for file in files:
+        stem = file.relative_to(folder / "labels").with_suffix("").as_posix()
+        if stem not in pictures:
+            raise FileNotFoundError(f"{file} has no image {stem} in {root} (--images names the folder)")
+        size = read_image_size(root / pictures[stem], apply_orientation=True)
+        boxes = tuple(_read_boxes(file, names, size))
+        yield ReviewImage(pictures[stem], size, boxes, pictures[stem] in complete)
+
+
+def _read_names(folder: Path) -> dict[int, str]:
+    content = yaml.safe_load(read_text(folder / "data.yaml", "YOLO data set"))
+    names = content.get("names") if isinstance(content, dict) else None
+    names = dict(enumerate(names)) if isinstance(names, list) else names
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise DataError(f"{folder / 'data.yaml'} has no list or mapping of class names under `names`")
+    return names
+
+
+def _read_boxes(file: Path, names: dict[int, str], size: tuple[int, int]) -> Iterable[ReviewBox]:
+    height, width = size
+    for number, line in enumerate(read_text(file, "YOLO labels").splitlines(), start=1):
+        if not (words := line.split()):
+            continue
+        try:
+            label, (x, y, w, h, *score) = names[int(words[0])], map(float, words[1:])
+            if len(score) > 1:
+                raise ValueError
+        except (ValueError, KeyError):
+            expected = f"a class from 0 to {len(names) - 1}, x, y, width, height and, if known, a score"
+            raise DataError(f"{file}, line {number} is {line!r}, expected {expected}") from None
+        box = (x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height
+        yield ReviewBox(label, box, score[0] if score else None)

@@ -1,0 +1,31 @@
+"""Reading of XML files without document type declarations."""
+
+from pathlib import Path
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser, parse
+
+from detector.utils.errors import DataError
+from detector.utils.files import reading
+
+
+def parse_xml(path: Path, root: str, kind: str = "annotation") -> Element:
+    """The root element of a file.
+
+    Raises:
+        OSError, DataError: the file cannot be read, is not valid XML, has another root than `root`, or
+            declares a document type, whose entities could name other files or expand to gigabytes.
+    """
+    with reading(path, kind):
+        try:
+            element = parse(path, XMLParser(target=_NoDocumentType())).getroot()
+        except ParseError as error:
+            raise DataError(f"{kind} {path} is not valid XML: {error}") from None
+    if element.tag != root:  # otherwise any XML would be an image without objects
+        raise DataError(f"{kind} {path} has the root <{element.tag}>, expected <{root}>")
+    return element
+
+
+class _NoDocumentType(TreeBuilder):
+    """Stops at a document type declaration, before any entity is expanded."""
+
+    def doctype(self, name: str, public_id: str | None, system_id: str | None) -> None:
+        raise DataError("it has a <!DOCTYPE>, which is not allowed: delete that line")

@@ -1,0 +1,252 @@
+import json
+import string
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from detector.data.formats import FORMATS, ReviewBox, ReviewImage, encode_review, review_import
+from detector.data.formats.review import check_images
+from detector.utils.errors import DataError
+
+CLASSES = ("cat", "großer Hund", "a & <b>")
+SIZE = (60, 80)  # (height, width)
+IMAGES = [
+    ReviewImage("a.png", SIZE, (ReviewBox("cat", (1.5, 2.25, 40.0, 50.0), 0.5),)),
+    ReviewImage("b/c.png", SIZE, (ReviewBox("cat", (0.0, 0.0, 80.0, 60.0)),), complete=True),
+    ReviewImage("d.png", SIZE, (), complete=True),
+    ReviewImage(
+        "e.png",
+        SIZE,
+        (
+            ReviewBox("a & <b>", (3.0, 4.0, 5.0, 6.0), 0.25, reviewed=True),
+            ReviewBox("großer Hund", (3.0, 4.0, 15.0, 26.0), 0.125, doubtful=True),
+        ),
+    ),
+]
+WRITTEN = {
+    "coco": "coco.json",
+    "voc": "Annotations",
+    "yolo": "",
+    "label-studio": "tasks.json",
+    "cvat": "annotations.xml",
+}
+
+
+def write(folder: Path, form: str, images: list[ReviewImage]) -> Path:
+    for name, content in encode_review(form, images, CLASSES):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder / WRITTEN[form]
+
+
+def write_pictures(folder: Path, images: list[ReviewImage]) -> Path:
+    for image in images:
+        path = folder / "images" / image.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("1", image.size[::-1]).save(path)
+    return folder / "images"
+
+
+def assert_same(found: list[ReviewImage], expected: list[ReviewImage], form: str) -> None:
+    assert sorted(image.name for image in found) == sorted(image.name for image in expected)
+    by_name = {image.name: image for image in expected}
+    for image in found:
+        other = by_name[image.name]
+        if form == "yolo":  # has no room for the flags of a box
+            boxes = tuple(box._replace(reviewed=False, doubtful=False) for box in other.boxes)
+            other = replace(other, boxes=boxes)
+        assert (image.size, image.complete, image.reviewed) == (other.size, other.complete, other.reviewed)
+        for box, true in zip(image.boxes, other.boxes, strict=True):
+            assert box.box == pytest.approx(true.box, abs=1e-5)
+            assert box.score == pytest.approx(true.score)
+            assert box._replace(box=true.box, score=true.score) == true
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_is_written_is_read_back(tmp_path: Path, form: str) -> None:
+    path = write(tmp_path, form, IMAGES)
+    assert_same(review_import(path, images=write_pictures(tmp_path, IMAGES)), IMAGES, form)
+
+
+@st.composite
+def image_lists(draw: st.DrawFn) -> list[ReviewImage]:
+    stem = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=6)
+    stems = draw(st.lists(stem, min_size=1, max_size=4, unique_by=str.lower))
+    images = []
+    for stem in stems:
+        height, width = draw(st.tuples(st.integers(1, 300), st.integers(1, 300)))
+        side = st.floats(0, 1)
+        boxes = []
+        for _ in range(draw(st.integers(0, 3))):
+            x, y, w, h = (draw(side) for _ in range(4))
+            x1, y1 = x * width * 0.9, y * height * 0.9
+            box = x1, y1, x1 + (width - x1) * max(w, 0.01), y1 + (height - y1) * max(h, 0.01)
+            score = draw(st.none() | st.floats(0, 1, width=32))
+            boxes.append(
+                ReviewBox(
+                    draw(st.sampled_from(CLASSES)), box, score, draw(st.booleans()), draw(st.booleans())
+                )
+            )
+        images.append(ReviewImage(f"{stem}.png", (height, width), tuple(boxes), draw(st.booleans())))
+    # A file without any reviewed box is an error, which another test tries.
+    return [*images, ReviewImage("complete image.png", (5, 5), (), complete=True)]
+
+
+def round_trip(tmp_path_factory: pytest.TempPathFactory, form: str, images: list[ReviewImage]) -> None:
+    folder = tmp_path_factory.mktemp("set")
+    pictures = write_pictures(folder, images) if form == "yolo" else None
+    assert_same(review_import(write(folder, form, images), images=pictures), images, form)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@given(images=image_lists())
+@settings(max_examples=15, deadline=None)
+def test_random_sets(tmp_path_factory: pytest.TempPathFactory, form: str, images: list[ReviewImage]) -> None:
+    round_trip(tmp_path_factory, form, images)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMATS)
+@given(images=image_lists())
+@settings(max_examples=1000, deadline=None)
+def test_thousand_random_sets(
+    tmp_path_factory: pytest.TempPathFactory, form: str, images: list[ReviewImage]
+) -> None:
+    round_trip(tmp_path_factory, form, images)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_boxes_of_a_detector_do_not_count_as_true(tmp_path: Path, form: str) -> None:
+    images = IMAGES[:1]
+    path, pictures = write(tmp_path, form, images), write_pictures(tmp_path, images)
+    with pytest.raises(DataError, match="none of its 1 images has a reviewed box"):
+        review_import(path, images=pictures)
+    (image,) = review_import(path, images=pictures, reviewed="all")
+    assert image.reviewed == "all"
+    assert len(image.true_boxes) == 1
+
+
+def test_partly_reviewed_images_give_only_reviewed_boxes() -> None:
+    assert [image.reviewed for image in IMAGES] == ["none", "all", "all", "some"]
+    assert [len(image.true_boxes) for image in IMAGES] == [0, 1, 0, 1]
+
+
+def test_tools_of_others(tmp_path: Path) -> None:
+    tasks = [
+        {
+            "id": 7,
+            "data": {"image": "/data/upload/3/0123abcd-a.png"},
+            "annotations": [{"was_cancelled": True, "result": []}, {"result": [region(10.0)]}],
+        },
+        {"id": 8, "data": {"image": "/data/local-files/?d=sub/b%20c.png"}, "annotations": [{"result": []}]},
+    ]
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(tasks))
+    with pytest.raises(DataError, match="name the folder of images"):
+        review_import(path)
+    pictures = write_pictures(tmp_path, [ReviewImage("sub/b c.png", (5, 9), ())])
+    first, second = review_import(path, images=pictures)
+    assert (first.name, first.reviewed) == ("a.png", "all")
+    assert first.boxes == (ReviewBox("cat", (8.0, 12.0, 24.0, 36.0), reviewed=True),)
+    assert (second.name, second.size, second.boxes) == ("sub/b c.png", (5, 9), ())
+
+
+def region(x: float, **changed: object) -> dict:
+    value = {"x": x, "y": 20.0, "width": 20.0, "height": 40.0, "rotation": 0, "rectanglelabels": ["cat"]}
+    return {
+        "type": "rectanglelabels",
+        "original_width": 80,
+        "original_height": 60,
+        "image_rotation": 0,
+        "value": value | changed,
+    }
+
+
+# As CVAT's documentation of the format shows, but for the values.
+CVAT = """<?xml version="1.0" encoding="utf-8"?>
+<annotations>
+  <version>1.1</version>
+  <meta><dumped>2024-01-01 00:00:00+00:00</dumped></meta>
+  <image id="0" name="a/b.jpg" subset="default" task_id="1" width="80" height="60">
+    <box label="cat" source="manual" occluded="0" xtl="1.50" ytl="2.00" xbr="30.00" ybr="40.00" z_order="0">
+      <attribute name="score">0</attribute><attribute name="reviewed">false</attribute>
+    </box>
+    <box label="cat" source="auto" occluded="1" xtl="2.00" ytl="2.00" xbr="30.00" ybr="40.00" z_order="0">
+    </box>
+  </image>
+</annotations>
+"""
+
+
+def test_boxes_drawn_in_cvat_are_reviewed(tmp_path: Path) -> None:
+    path = tmp_path / "annotations.xml"
+    path.write_text(CVAT)
+    (image,) = review_import(path)
+    assert (image.name, image.size, image.reviewed) == ("a/b.jpg", (60, 80), "some")
+    assert [box.box for box in image.true_boxes] == [(1.5, 2.0, 30.0, 40.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xml", CVAT.replace("<box ", "<polygon ").replace("</box>", "</polygon>"), "has a <polygon>"),
+        ("a.xml", CVAT.replace('xbr="30.00"', 'xbr="abc"'), "xbr 'abc', expected a number"),
+        ("a.xml", CVAT.replace('xbr="30.00"', 'xbr="1.00"'), "has no area"),
+        ("a.xml", CVAT.replace('xbr="30.00"', 'xbr="90.00"'), "extends outside"),
+        ("a.xml", CVAT.replace('xbr="30.00"', 'xbr="30.00" rotation="5"'), "rotated by 5 degrees"),
+        ("a.xml", CVAT.replace("a/b.jpg", "../b.jpg"), "not a name inside its folder"),
+        ("a.xml", CVAT.replace("<annotations>", '<!DOCTYPE a SYSTEM "/etc/passwd"><annotations>'), "DOCTYPE"),
+        ("a.xml", "<annotation/>", "has the root <annotation>, expected <annotations>"),
+        ("a.json", "[{}]", "has no `data`"),
+        ("a.json", "{}", "has no list of images"),
+        ("a.json", "[", "damaged"),
+        ("a.txt", "", "neither .json"),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_used(tmp_path: Path, name: str, content: str, message: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        review_import(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rotation": 3}, "rotated"),
+        ({"rectanglelabels": ["cat", "dog"]}, "one label"),
+        ({"rectanglelabels": []}, "one label"),
+    ],
+)
+def test_regions_that_are_no_boxes(tmp_path: Path, changed: dict, message: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(
+        json.dumps([{"data": {"image": "a.png"}, "annotations": [{"result": [region(1.0, **changed)]}]}])
+    )
+    with pytest.raises(DataError, match=message):
+        review_import(path)
+
+
+@pytest.mark.parametrize("line", ["7 .5 .5 .1 .1", "0 .5 .5 .1", "0 .5 .5 .1 .1 .5 .5", "cat .5 .5 .1 .1"])
+def test_lines_that_are_not_yolo(tmp_path: Path, line: str) -> None:
+    write(tmp_path, "yolo", IMAGES[:1])
+    write_pictures(tmp_path, IMAGES[:1])
+    (tmp_path / "labels" / "a.txt").write_text(line)
+    with pytest.raises(DataError, match=r"a\.txt, line 1 is .* expected a class from 0 to 2"):
+        review_import(tmp_path)
+
+
+def test_an_image_must_occur_once() -> None:
+    with pytest.raises(DataError, match=r"'a\.png' occurs twice"):
+        check_images([IMAGES[0], IMAGES[0]])
+
+
+def test_unknown_format() -> None:
+    with pytest.raises(DataError, match="expected one of coco, voc"):
+        list(encode_review("pascal", IMAGES, CLASSES))
