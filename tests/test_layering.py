@@ -14,7 +14,7 @@ ALLOWED = {
     "config": {"config_reader", "utils"},
     "config_reader": {"utils"},
     "utils": set(),
-    "structures": set(),
+    "structures": {"utils"},
     "layers": {"utils", "structures", "_C"},
     "data": {"utils", "structures", "layers"},
     "evaluation": {"utils", "structures"},

@@ -11,7 +11,8 @@ from detector.structures.boxes import (
     flip_boxes,
     scale_boxes,
 )
-from detector.structures.sample import Annotation, Batch, Detections, ImageDataset, Sample, Scores, Views
+from detector.structures.detections import Detections, Scores
+from detector.structures.sample import Annotation, Batch, ImageDataset, Sample, Views
 
 __all__ = [
     "Annotation",

@@ -1,43 +1,22 @@
-"""Inputs of the model, Sample -> Batch (training) or Views (testing), and its outputs, Scores -> Detections.
+"""Inputs of the model, Sample -> Batch (training) or Views (testing), and data sets.
 
 Weak supervision is enforced by these types: neither Sample nor Batch has a field for ground-truth boxes, so
 training cannot read them. Data sets return them as an Annotation, which only evaluation reads.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from detector.structures.boxes import box_area
-
-
-class _Comparable:
-    """`==` for dataclasses of tensors: all fields have equal types, shapes, dtypes, devices and values.
-
-    The default `==` of dataclasses compares tuples of tensors, for which torch raises an error. Like lists,
-    these objects are not hashable.
-    """
-
-    def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
-            return NotImplemented
-        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
-        return all(_equal(getattr(self, name), getattr(other, name)) for name in names)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return (a.dtype, a.device) == (b.dtype, b.device) and torch.equal(a, b)
-    return type(a) is type(b) and a == b
+from detector.structures.comparable import Comparable
 
 
 @dataclass(frozen=True, eq=False)
-class Sample(_Comparable):
+class Sample(Comparable):
     """One image with its proposals and image-level labels."""
 
     image: Tensor  # (3, H, W) uint8 RGB
@@ -52,7 +31,7 @@ class Sample(_Comparable):
 
 
 @dataclass(frozen=True, eq=False)
-class Views(_Comparable):
+class Views(Comparable):
     """One image in all test passes: resized, flipped or not."""
 
     image_id: str
@@ -62,7 +41,7 @@ class Views(_Comparable):
 
 
 @dataclass(frozen=True, eq=False)
-class Batch(_Comparable):
+class Batch(Comparable):
     """Several samples, padded to one size. Row r of `rois` belongs to image rois[r, 0]; images in order."""
 
     images: Tensor  # (B, 3, H, W) uint8 RGB, padded at the right and the bottom
@@ -105,70 +84,7 @@ class Batch(_Comparable):
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(_Comparable):
-    """Class scores of the R proposals of one image, averaged over test-time augmentation.
-
-    Without a regression branch, `boxes` is a view that repeats each proposal for every class.
-    """
-
-    image_id: str
-    boxes: Tensor  # (R, C, 4) float32 xyxy in pixels of the original image, one box per class
-    scores: Tensor  # (R, C) float32 probabilities of the foreground classes
-
-
-@dataclass(frozen=True, eq=False)
-class Detections(_Comparable):
-    """The D boxes detected in one image, in descending order of score.
-
-    A container: `len(detections)` is D, and an integer, a slice, or a tensor of indices or booleans selects
-    boxes, as in `detections[detections.scores > 0.5]`. Iteration yields `Detections` of one box each.
-    """
-
-    image_id: str
-    boxes: Tensor  # (D, 4) float32 xyxy in pixels of the original image
-    scores: Tensor  # (D,) float32, descending
-    labels: Tensor  # (D,) int64, foreground class index in [0, C)
-    names: tuple[str, ...] = ()  # D class names; empty unless a Predictor filled them in
-
-    def __len__(self) -> int:
-        return len(self.scores)
-
-    def __getitem__(self, index: int | slice | Tensor) -> "Detections":
-        """The selected detections; one box for an integer.
-
-        Raises:
-            IndexError: an integer or a tensor of indices is out of range, or a mask has another length.
-        """
-        if isinstance(index, int):
-            if not -len(self) <= index < len(self):
-                raise IndexError(f"detection {index} of {len(self)}")
-            index = slice(index, index + 1 or None)
-        names = self.names
-        if names:
-            rows = torch.arange(len(self))[index.cpu() if isinstance(index, Tensor) else index]
-            names = tuple(names[row] for row in rows.tolist())
-        return Detections(self.image_id, self.boxes[index], self.scores[index], self.labels[index], names)
-
-    def to(self, device: torch.device | str) -> "Detections":
-        """The detections with their tensors on `device`."""
-        boxes, scores, labels = (tensor.to(device) for tensor in (self.boxes, self.scores, self.labels))
-        return Detections(self.image_id, boxes, scores, labels, self.names)
-
-    def __repr__(self) -> str:
-        """For example `Detections('a.jpg', 3 boxes: 2 x cat (best 0.91), 1 x dog (best 0.40))`."""
-        best: dict[str, float] = {}
-        counts: dict[str, int] = {}
-        names = self.names or tuple(f"class {label}" for label in self.labels.tolist())
-        for name, score in zip(names, self.scores.tolist(), strict=True):
-            counts[name] = counts.get(name, 0) + 1
-            best[name] = max(best.get(name, score), score)
-        shown = ", ".join(f"{counts[name]} x {name} (best {best[name]:.2f})" for name in counts)
-        boxes = f"{len(self)} box{'' if len(self) == 1 else 'es'}"
-        return f"Detections({self.image_id!r}, {boxes}{': ' if shown else ''}{shown})"
-
-
-@dataclass(frozen=True, eq=False)
-class Annotation(_Comparable):
+class Annotation(Comparable):
     """The ground-truth boxes of one image, which only evaluation reads."""
 
     image_id: str
