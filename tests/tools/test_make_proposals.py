@@ -252,7 +252,9 @@ def test_bad_arguments(make_proposals, refused, pictures, toybox, tmp_path, caps
     (tmp_path / "empty").mkdir()
     errors = refused("--images", tmp_path / "empty", *output)
     assert re.search(r"no images in .*empty: looked for \.jpg", errors)
-    assert re.search(r"split file .*val\.txt does not exist", refused("--voc", toybox, "--split", "val", *output))
+    assert re.search(
+        r"split file .*val\.txt does not exist", refused("--voc", toybox, "--split", "val", *output)
+    )
     with pytest.raises(SystemExit):
         make_proposals("--images", pictures, "--split", "val", *output)
     with pytest.raises(SystemExit):
@@ -260,7 +262,7 @@ def test_bad_arguments(make_proposals, refused, pictures, toybox, tmp_path, caps
     with pytest.raises(SystemExit):
         make_proposals("--images", pictures)
     errors = capsys.readouterr().err
-    for message in ("--split goes with --voc", "KEY VALUE goes with --config-file", "--output is missing"):
+    for message in ("--split goes with --voc", "KEY VALUE goes with CONFIG", "--output is missing"):
         assert message in errors
     (tmp_path / "out.npz").touch()
     assert "out.npz exists: delete it" in refused("--images", pictures, *output)
