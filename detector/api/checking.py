@@ -99,7 +99,7 @@ def findings(dataset: AnnotatedImages, overlaps: dict[int, Tensor], *, is_train:
         if shares[-1] < _LEAST_RECALL:
             lines.append(
                 f"{dataset.name}: the proposals cover {shares[-1]:.0%} of the objects at IoU 0.5; others "
-                "cannot be found: raise PROPOSALS.LONGEST_SIDE or PROPOSALS.MAX_COUNT, or use a mode of quality"
+                "are never found: raise PROPOSALS.LONGEST_SIDE or MAX_COUNT, or set a mode of quality"
             )
     return lines
 
@@ -180,7 +180,9 @@ def check_truth(dataset: AnnotatedImages, min_side: float) -> None:
     """Prints how many true boxes there are, and what is odd about some."""
     annotations = [dataset.annotation(i) for i in range(len(dataset))]
     boxed = sum(annotation is not None for annotation in annotations)
-    if boxed < len(dataset):
+    if not boxed:
+        print("no image has true boxes: only how well the labels are predicted can be measured")
+    elif boxed < len(dataset):
         print(f"{boxed} images have true boxes: AP and CorLoc can be measured on those alone")
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
