@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from detector.config import load_cfg
 from detector.data.tagged_pictures import TRAIN, VAL, find_tags, split_pictures
 from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
@@ -82,7 +83,12 @@ def _config(folder: Path, num_images: int, gpu: bool) -> tuple[list[str], str]:
         steps = min(max(steps, least), most)
         return [*lines, f"  MAX_ITER: {steps}"], f"there is a GPU; {steps} steps for {num_images} pictures"
     steps = min(steps, _CPU_STEPS)
-    sizes = ["INPUT:", *(f"  {key}: [{_CPU_SIZE}]" for key in ("TRAIN_SIZES", "TEST_SIZES"))]
+    warmup = min(steps // 5, load_cfg(_RECIPE).SOLVER.WARMUP_ITERS)
+    sizes = [
+        f"  WARMUP_ITERS: {warmup}",
+        "INPUT:",
+        *(f"  {key}: [{_CPU_SIZE}]" for key in ("TRAIN_SIZES", "TEST_SIZES")),
+    ]
     reason = f"there is no GPU, so {steps} steps at {_CPU_SIZE} pixels; on a GPU leave out SOLVER and INPUT"
     return [*lines, f"  MAX_ITER: {steps}", *sizes], reason
 
