@@ -74,6 +74,7 @@ def run(
     if cfg is not None:
         output = output or Path(cfg.DATASETS.PROPOSALS)
         mode, longest_side = mode or cfg.PROPOSALS.MODE, longest_side or cfg.PROPOSALS.LONGEST_SIDE
+    min_region = 100 if cfg is None else cfg.PROPOSALS.MIN_REGION
     assert output is not None
     if output.exists():
         raise FileExistsError(f"{output} exists: delete it to make it anew")
@@ -84,7 +85,7 @@ def run(
     else:
         assert images is not None
         files, apply_orientation = find_images(images), True
-    find, parameters = make_finder(mode or "quality", longest_side or 300)
+    find, parameters = make_finder(mode or "quality", longest_side or 300, min_region)
     output.parent.mkdir(parents=True, exist_ok=True)
     counts = propose(
         files,
