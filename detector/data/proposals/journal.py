@@ -44,8 +44,8 @@ class Journal:
                 execute("INSERT INTO parameters VALUES (?)", (expected,))
             elif begun[0] != expected:
                 raise DataError(
-                    f"{self.path} was begun with other parameters: {begun[0]}, expected {expected}. Delete it "
-                    "to start over, or run again with its parameters"
+                    f"{self.path} was begun with other parameters: {begun[0]}, expected {expected}. Delete "
+                    "it to start over, or run again with its parameters"
                 )
 
     def ids(self) -> set[str]:
