@@ -5,6 +5,7 @@ import os
 import runpy
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 from torch.utils import cpp_extension
 
 recipe = runpy.run_path("detector/layers/_extension.py")["recipe"]()
@@ -30,8 +31,17 @@ class BuildExtension(cpp_extension.BuildExtension):
         self.build_temp = "build/temp"
 
 
+class BuildPy(build_py):
+    """Puts the recipes into a wheel as detector/_configs; an editable install has configs/ itself."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            self.copy_tree("configs", os.path.join(self.build_lib, "detector", "_configs"))
+
+
 setup(
     ext_modules=[extension],
-    cmdclass={"build_ext": BuildExtension},
+    cmdclass={"build_ext": BuildExtension, "build_py": BuildPy},
     options={"bdist_wheel": {"py_limited_api": "cp310"}},
 )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from detector.utils.config_files import find_config
 from detector.utils.errors import ConfigError
 from detector.utils.files import check_regular, read_text
 
@@ -54,7 +55,7 @@ def read_yaml_chain(path: str | Path) -> list[YamlFile]:
     base: str | None = str(path)
     folder = Path()
     while base is not None:
-        file = folder / base
+        file = find_config(base, folder)
         known = [earlier.path for earlier in chain]
         kind = f"{BASE_KEY} of config file {known[-1]}:" if known else "config file"
         check_regular(file, kind)

@@ -82,6 +82,8 @@ def check_command(words: list[str], root: Path = ROOT) -> None:
         tool = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
         assert tool is not None, f"{command}: expected a script"
         words = ["python", *words[tool:]]
+    if words[0] == "detector":
+        words = ["python", str(ROOT / "detector" / "__main__.py"), *words[1:]]
     if words[0] == "python" and words[1] == "-m":
         assert importlib.util.find_spec(words[2]), f"{command}: there is no module {words[2]}"
     elif words[0] == "python":

@@ -94,6 +94,8 @@ def run_command(words: list[str], where: Block | str) -> None:
         shorter += SMALLER_SEARCH["--config-file" in words].split()
     with pytest.MonkeyPatch.context() as patch:
         try:
+            if words[0] == "detector":
+                words = ["python", str(ROOT / "detector" / "__main__.py"), *words[1:]]
             assert words[0] == "python", "only python commands can run in a test: mark the block as not run"
             if words[1] == "-m":
                 module = Path(sys.modules["detector"].__path__[0]).parent / words[2].replace(".", "/")

@@ -49,6 +49,8 @@ ALLOWED = {
         "evaluation",
         "engine",
     },
+    "cli": {"api", "config", "utils"},
+    "__main__": {"cli", "utils"},
 }
 
 TOOLS = sorted((PACKAGE.parent / "tools").glob("*.py"))

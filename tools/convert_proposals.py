@@ -23,16 +23,16 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.data.proposals import save_proposals
     from detector.data.proposals.fit import fit_proposals
     from detector.data.proposals.foreign import READERS
-    from detector.utils.command_line import config_parser, run_command
+    from detector.utils.command_line import config_parser, parse_config, run_command
     from detector.utils.folder_lock import file_lock
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = config_parser("Convert proposals of other projects to the proposals file of a data set.")
+    parser = config_parser("tools/convert_proposals.py", __doc__)
     parser.add_argument("--format", required=True, choices=READERS, help="what the files are")
     parser.add_argument("--train", type=Path, metavar="FILE", help="proposals of DATASETS.TRAIN_SPLIT")
     parser.add_argument("--test", type=Path, metavar="FILE", help="proposals of DATASETS.TEST_SPLIT")
-    options = parser.parse_intermixed_args(arguments)
+    options = parse_config(parser, arguments)
     if not (options.train or options.test):
         parser.error("--train FILE or --test FILE, or both, is missing")
     return run_command(

@@ -32,7 +32,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.evaluation.coverage import best_overlaps, recall
     from detector.evaluation.report import write_json
     from detector.modeling.weights import load_weights
-    from detector.utils.command_line import config_parser, run_command
+    from detector.utils.command_line import config_parser, parse_config, run_command
     from detector.utils.distributed import find_device
     from detector.utils.errors import UserError
     from detector.utils.files import file_digest, read_json
@@ -59,10 +59,10 @@ FIGURES = {"mAP50_11point": "mAP50 (11 points)", "CorLoc": "CorLoc"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = config_parser("Train and test a recipe on VOC 2007.")
+    parser = config_parser("tools/voc07.py", __doc__)
     parser.add_argument("--check-only", action="store_true", help="check the files, do not train")
     parser.add_argument("--force", action="store_true", help="train in spite of problems of the files")
-    options = parser.parse_intermixed_args(arguments)
+    options = parse_config(parser, arguments)
     return run_command(lambda: run(options.config_file, options.overrides, options.check_only, options.force))
 
 

@@ -30,6 +30,7 @@ from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import encode_json, metrics_table, summarize
 from detector.evaluation.voc import corloc, image_ap, voc_ap
 from detector.structures import Annotation, Detections, Scores
+from detector.utils.config_files import find_config
 from detector.utils.distributed import find_device, gather, is_main, process_group, together
 from detector.utils.files import file_digest
 from detector.utils.folder_lock import folder_lock
@@ -62,17 +63,16 @@ def evaluate(
     Raises:
         UserError, OSError: the config, the weights or the data set cannot be used.
     """
-    file = Path(config)
-    words = [word for pair in (overrides or {}).items() for word in pair]
-    return run(file / "config.yaml" if file.is_dir() else file, words, weights)
+    return run(config, [word for pair in (overrides or {}).items() for word in pair], weights)
 
 
 def run(
     config_file: str | Path, overrides: Sequence[object], weights: str | Path | None = None
 ) -> dict[str, Any]:
     """What tools/test_net.py does; see :func:`evaluate`."""
-    cfg = load_cfg(config_file, overrides)
-    folder = find_run_folder(Path(config_file), cfg)
+    file = find_config(config_file)
+    cfg = load_cfg(file, overrides)
+    folder = find_run_folder(file, cfg)
     with (
         warnings.catch_warnings(),  # the log takes them until the test has ended
         process_group(find_device(cfg.DEVICE), timeout=3600.0),  # another may have more proposals

@@ -40,13 +40,13 @@ logger = logging.getLogger(__name__)
 
 
 def train(config: str | Path, overrides: Mapping[str, object] | None = None, *, resume: bool = False) -> Path:
-    """Train a detector from image labels: `detector.train("configs/toybox_pcl.yaml", {"SEED": 1})`.
+    """Train a detector from image labels: `detector.train("toybox_pcl", {"SEED": 1})`.
 
     It logs to the console and to the run folder's log.txt, and seeds torch, numpy and Python for the whole
     process. Ctrl-C saves a checkpoint of the last complete step first.
 
     Args:
-        config: a file of configs/, or your own.
+        config: the name of a recipe of configs/, or your own file.
         overrides: keys of the config to change, as in {"SOLVER.MAX_ITER": 500}; see detector/config.py.
         resume: go on from the run folder's newest checkpoint.
 
@@ -105,7 +105,6 @@ def run(config_file: str | Path, overrides: Sequence[object] = (), resume: bool 
                 train_seconds=progress.train_seconds,
             )
     logger.info("trained in %s; weights in %s", timedelta(seconds=round(seconds)), folder / "model_final.pt")
-    logger.info("to test them: python tools/test_net.py --config-file %s", folder / "config.yaml")
     return folder
 
 

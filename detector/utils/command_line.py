@@ -1,9 +1,10 @@
-"""What the commands in tools/ share: arguments, exit statuses, and the number of cores to use."""
+"""What the commands share: arguments, exit statuses, and the number of cores to use."""
 
 import argparse
 import logging
 import os
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 
 from detector.utils.distributed import is_lost_process, is_main, leave_to_another
 from detector.utils.errors import UserError, worker_failure
@@ -12,17 +13,50 @@ from detector.utils.logging import setup_logging
 logger = logging.getLogger(__name__)
 
 
-def config_parser(description: str) -> argparse.ArgumentParser:
-    """A parser of --config-file FILE [KEY VALUE ...]; read it with `parse_intermixed_args`."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--config-file", required=True, metavar="FILE", help="a file of configs/")
+def command_parser(command: str, description: str | None) -> argparse.ArgumentParser:
+    """The parser of a command; its help shows the description, which has an example, as it is."""
+    return argparse.ArgumentParser(
+        prog=command,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def config_parser(command: str, description: str | None) -> argparse.ArgumentParser:
+    """A parser of [CONFIG] [KEY VALUE ...]; read it with :func:`parse_config`."""
+    parser = command_parser(command, description)
+    parser.add_argument(
+        "config", nargs="?", metavar="CONFIG", help="a .yaml file, a recipe's name, or a run folder"
+    )
     parser.add_argument(
         "overrides",
         nargs="*",
         metavar="KEY VALUE",
-        help="keys of the config to change, see docs/config.md; KEY=VALUE is the same",
+        help="config keys to change (docs/config.md); KEY=VALUE is the same",
     )
+    parser.add_argument("--config-file", metavar="FILE", help=argparse.SUPPRESS)  # the same as CONFIG
     return parser
+
+
+def parse_config(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *, required: bool = True
+) -> argparse.Namespace:
+    """The options of a :func:`config_parser`, with `config_file` and `overrides`."""
+    options = parser.parse_intermixed_args(arguments)
+    if options.config_file is None:
+        options.config_file = options.config
+    elif options.config is not None:
+        options.overrides.insert(0, options.config)
+    del options.config
+    if required and options.config_file is None:
+        parser.error("CONFIG is missing: a .yaml file, a recipe's name such as toybox_pcl, or a run folder")
+    return options
+
+
+def next_step(*words: object) -> None:
+    """Name the command that usually comes next."""
+    if is_main():
+        print(f"next: {shlex.join(map(str, words))}")
 
 
 def run_command(command: Callable[[], object]) -> int:

@@ -13,6 +13,7 @@ from PIL import Image
 from random_run import make_run
 
 import detector
+from detector.api import exporting
 from detector.engine.export import largest_difference, load_program, save_program
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.box_features import BoxFeatures
@@ -160,7 +161,7 @@ def test_the_command_keeps_what_agrees(load_tool, tmp_path, capsys, monkeypatch)
     assert about["sizes"] == [64]
     content = path.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(tool, "largest_difference", lambda *_: math.nan)
+        patch.setattr(exporting, "largest_difference", lambda *_: math.nan)
         assert tool.main(words) == 2
     assert "gives other figures than the model, by nan" in capsys.readouterr().err
     assert path.read_bytes() == content  # the earlier one, which passed

@@ -260,7 +260,7 @@ def test_bad_arguments(make_proposals, refused, pictures, toybox, tmp_path, caps
     with pytest.raises(SystemExit):
         make_proposals("--images", pictures)
     errors = capsys.readouterr().err
-    for message in ("--split goes with --voc", "KEY VALUE goes with --config-file", "--output is missing"):
+    for message in ("--split goes with --voc", "KEY VALUE goes with CONFIG", "--output is missing"):
         assert message in errors
     (tmp_path / "out.npz").touch()
     assert "out.npz exists: delete it" in refused("--images", pictures, *output)

@@ -17,6 +17,7 @@ from pycocotools.coco import COCO
 from random_run import CLASSES, make_run
 
 from detector import load
+from detector.cli.predict import SCORE_THRESHOLD
 from detector.data.images import read_image
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
@@ -233,6 +234,5 @@ def test_without_boxes_the_best_score_is_said(predict, tmp_path, capsys, run_fol
     assert "the best score" not in capsys.readouterr().out
 
 
-def test_the_default_threshold_is_that_of_load(load_tool):
-    options = load_tool("predict").parse_arguments(["--weights", "a", "--output", "b", "c"])
-    assert options.score_threshold == inspect.signature(load).parameters["score_threshold"].default == 0.3
+def test_the_default_threshold_is_that_of_load():
+    assert SCORE_THRESHOLD == inspect.signature(load).parameters["score_threshold"].default == 0.3

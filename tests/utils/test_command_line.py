@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from detector.utils.command_line import config_parser, run_command, usable_cores
+from detector.utils.command_line import config_parser, parse_config, run_command, usable_cores
 from detector.utils.errors import ConfigError, DataError
 
 
@@ -20,12 +20,13 @@ def _leave_no_handlers():
     [
         ["--config-file", "a.yaml", "--resume", "A", "1", "B", "-2"],
         ["A", "1", "--config-file", "a.yaml", "B", "-2", "--resume"],
+        ["a.yaml", "A", "1", "--resume", "B", "-2"],
     ],
 )
 def test_keys_and_options_may_stand_in_any_order(words):
-    parser = config_parser("what it does")
+    parser = config_parser("detector train", "what it does")
     parser.add_argument("--resume", action="store_true")
-    options = parser.parse_intermixed_args(words)
+    options = parse_config(parser, words)
     assert (options.config_file, options.overrides, options.resume) == ("a.yaml", ["A", "1", "B", "-2"], True)
 
 

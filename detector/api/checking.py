@@ -1,0 +1,193 @@
+"""Look at a data set before training on it: counts, balance, files, boxes, what proposals cover."""
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+from yacs.config import CfgNode
+
+from detector.build_data import build_dataset, build_proposals, name_classes
+from detector.config import load_cfg
+from detector.data.annotated import AnnotatedImages
+from detector.data.check import doubtful_classes, odd_boxes, read_all
+from detector.data.proposals import Proposals, clean_proposals
+from detector.evaluation.coverage import best_overlaps, recall
+from detector.evaluation.samples import choose_samples, write_samples
+from detector.utils.errors import UserError
+
+_SHOWN = 5  # of each kind of problem
+_IOUS = (0.5, 0.7)
+
+
+def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
+    """Print a report of both splits, and draw a sheet of samples of each, OUTPUT_DIR/check/SPLIT.png.
+
+    Every image is read.
+
+    Raises:
+        UserError: something would stop a run: an image cannot be read, or the proposals are of other images.
+    """
+    cfg = load_cfg(config_file, overrides)
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    cfg = name_classes(cfg, train_set)
+    datasets = {cfg.DATASETS.TRAIN_SPLIT: train_set}
+    if cfg.DATASETS.TEST_SPLIT not in datasets:
+        datasets[cfg.DATASETS.TEST_SPLIT] = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+    problems: list[str] = []
+    pictures: dict[bytes, list[str]] = {}  # the images of each digest
+    for split, dataset in datasets.items():
+        print(f"{dataset.name}: {describe_images(dataset)}")
+        unreadable = check_pixels(dataset, cfg.DATASETS.WORKERS, pictures)
+        proposals = open_proposals(cfg, dataset, problems)
+        counts, overlaps = measure_proposals(cfg, dataset, proposals, problems)
+        check_truth(dataset, cfg.PROPOSALS.MIN_SIZE)
+        print(f"\n{class_table(dataset, overlaps)}\n")
+        if dataset is train_set:
+            for line in doubtful_classes(
+                dataset.name, dataset.images_per_class(), len(dataset), dataset.images_without_class()
+            ):
+                print(f"warning    {line}")
+        if counts:
+            low, median, high = min(counts), statistics.median(counts), max(counts)
+            print(f"proposals  {low}/{median:.0f}/{high} an image (min/median/max), as a detector gets them")
+        problems += unreadable.values()
+        path = Path(cfg.OUTPUT_DIR, "check", f"{split}.png")
+        draw_samples(cfg, path, dataset, proposals if counts else None, unreadable)
+        print(f"samples    {path}\n")
+    repeated = [" = ".join(names) for names in pictures.values() if len(names) > 1]
+    if repeated:
+        print(f"same pixels:{_some(repeated)}\n")
+    if problems:
+        raise UserError(f"what would stop a run:{_some(problems)}")
+
+
+def describe_images(dataset: AnnotatedImages) -> str:
+    sizes = np.array([dataset.image_size(i) for i in range(len(dataset))])  # (N, 2)
+    height, width = np.median(sizes, axis=0)
+    low, high = sizes.min(axis=0), sizes.max(axis=0)
+    return (
+        f"{len(dataset)} images, {low[1]} to {high[1]} pixels wide (median {width:.0f}), "
+        f"{low[0]} to {high[0]} high (median {height:.0f})"
+    )
+
+
+def check_pixels(dataset: AnnotatedImages, threads: int, pictures: dict[bytes, list[str]]) -> dict[int, str]:
+    """Reads every image: why those that cannot be read cannot; adds the names of the others to `pictures`."""
+    unreadable = {}
+    progress = tqdm(
+        read_all(dataset, threads), total=len(dataset), desc=dataset.name, unit="image", disable=None
+    )
+    for index, (error, digest) in enumerate(progress):
+        if error is not None:
+            unreadable[index] = error
+        else:
+            pictures.setdefault(digest, []).append(f"{dataset.name} {dataset.image_ids[index]}")
+    return unreadable
+
+
+def open_proposals(cfg: CfgNode, dataset: AnnotatedImages, problems: list[str]) -> Proposals | None:
+    try:
+        return build_proposals(cfg, dataset)
+    except FileNotFoundError as error:
+        print(f"{error}")
+    except ValueError as error:
+        problems.append(str(error))
+    return None
+
+
+def measure_proposals(
+    cfg: CfgNode, dataset: AnnotatedImages, proposals: Proposals | None, problems: list[str]
+) -> tuple[list[int], dict[int, Tensor]]:
+    """The number of proposals of each image, and of images with true boxes how well those are covered."""
+    counts: list[int] = []
+    overlaps: dict[int, Tensor] = {}
+    if proposals is None:
+        return counts, overlaps
+    try:
+        for index, image_id in enumerate(dataset.image_ids):
+            boxes = clean(cfg, proposals, image_id)
+            counts.append(len(boxes))
+            annotation = dataset.annotation(index)
+            if annotation is not None:
+                overlaps[index] = best_overlaps(boxes, annotation)
+    except ValueError as error:
+        problems.append(str(error))
+        return [], {}
+    return counts, overlaps
+
+
+def clean(cfg: CfgNode, proposals: Proposals, image_id: str) -> Tensor:
+    """The proposals (R, 4) of an image as a detector gets them."""
+    options = cfg.PROPOSALS
+    return clean_proposals(
+        proposals[image_id], min_size=options.MIN_SIZE, stride=1, max_count=options.MAX_COUNT
+    )
+
+
+def check_truth(dataset: AnnotatedImages, min_side: float) -> None:
+    """Prints how many true boxes there are, and what is odd about some."""
+    annotations = [dataset.annotation(i) for i in range(len(dataset))]
+    boxed = sum(annotation is not None for annotation in annotations)
+    if boxed < len(dataset):
+        print(f"{boxed} images have true boxes: AP and CorLoc can be measured on those alone")
+    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for index, annotation in enumerate(annotations):
+        if annotation is None:
+            continue
+        for what, count in odd_boxes(annotation, dataset.image_size(index), min_side).items():
+            counts[what] += count
+            first.setdefault(what, annotation.image_id)
+    for what, count in counts.most_common():
+        print(f"odd boxes  {count} {what}; the first in {first[what]}")
+
+
+def class_table(dataset: AnnotatedImages, overlaps: dict[int, Tensor]) -> str:
+    """A class a line: images that show it, their share, true boxes, and the share that proposals cover."""
+    num_classes = len(dataset.class_names)
+    shown = torch.stack([dataset.labels(i) for i in range(len(dataset))]).sum(dim=0)  # (C,)
+    truth = [a for a in (dataset.annotation(i) for i in range(len(dataset))) if a is not None]
+    boxes = sum((a.labels.bincount(minlength=num_classes) for a in truth), torch.zeros(num_classes))  # (C,)
+    columns = [
+        ["images", *(f"{count:.0f}" for count in shown), str(len(dataset))],
+        ["share", *(f"{100 * count / len(dataset):.1f} %" for count in shown), ""],
+    ]
+    if truth:
+        columns.append(["boxes", *(f"{count:.0f}" for count in boxes), f"{boxes.sum():.0f}"])
+    for iou in _IOUS if overlaps else ():
+        shares = recall(list(overlaps.values()), truth, num_classes, iou_threshold=iou)
+        columns.append([f"recall {iou}", *("-" if np.isnan(share) else f"{share:.3f}" for share in shares)])
+    names = ["class", *dataset.class_names, "all"]
+    lines = [name.ljust(max(map(len, names))) for name in names]
+    for column in columns:
+        width = max(map(len, column))
+        lines = [f"{line}  {cell.rjust(width)}" for line, cell in zip(lines, column, strict=True)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def draw_samples(
+    cfg: CfgNode,
+    path: Path,
+    dataset: AnnotatedImages,
+    proposals: Proposals | None,
+    unreadable: dict[int, str],
+) -> None:
+    readable = [i for i in range(len(dataset)) if i not in unreadable]
+    places = choose_samples([dataset.labels(i) for i in readable], cfg.TEST.PICTURES)
+    indices = [readable[place] for place in places]
+    if not indices:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    boxes = [None if proposals is None else clean(cfg, proposals, dataset.image_ids[i]) for i in indices]
+    write_samples(path, dataset, indices, boxes)
+
+
+def _some(lines: Sequence[str]) -> str:
+    """The first few of many lines."""
+    more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "".join(f"\n  {line}" for line in [*lines[:_SHOWN], *more])

@@ -1,0 +1,219 @@
+"""Find objects in files, folders and videos, and write pictures, COCO's JSON or VOC's XML of them."""
+
+import hashlib
+import json
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+
+from detector.api.loading import find_checkpoint, load
+from detector.data.formats import encode_coco, review_image
+from detector.data.images import open_image
+from detector.data.pictures import count_frames, find_pictures, is_video, video_frames
+from detector.data.voc_writer import annotation_tree, detected_objects, encode_annotation
+from detector.engine.predictor import SCORE_THRESHOLD, Predictor
+from detector.evaluation.pictures import draw_detections
+from detector.structures import Detections
+from detector.utils.ahead import ahead
+from detector.utils.command_line import usable_cores
+from detector.utils.errors import UserError
+from detector.utils.files import check_regular, encode_image, file_digest
+from detector.utils.folder_lock import folder_lock
+from detector.utils.outputs import OutputFolder
+
+logger = logging.getLogger(__name__)
+
+FORMATS = ("pictures", "coco", "voc")
+_MOST_THREADS = 8  # each may hold two images, of a gigabyte where they have 20,000 x 20,000 pixels
+
+
+def run(
+    paths: Sequence[Path],
+    weights: str | Path,
+    output: Path,
+    *,
+    formats: Sequence[str] = ("pictures",),
+    score_threshold: float = SCORE_THRESHOLD,
+    stride: int = 1,
+    device: str = "auto",
+) -> None:
+    """Write what a detector finds to a folder.
+
+    Only files that a call with the same arguments wrote are replaced; anything else in the way is an error
+    before the work begins.
+
+    Args:
+        paths: images, folders of images, and videos.
+        weights: a run folder or a checkpoint.
+        output: the folder to write to.
+        formats: some of FORMATS.
+        score_threshold: a box scores more than this.
+        stride: of a video, every so many frames.
+        device: "auto", "cpu" or "cuda".
+
+    Raises:
+        UserError: a file is in the way; or, once all others are done, some files could not be read.
+    """
+    check_writable(output)
+    sources = find_pictures(paths, outside=output)
+    with folder_lock(output):
+        outputs = OutputFolder(output, command_key(paths, weights, score_threshold, stride))
+        check_outputs(outputs, sources, formats, stride)
+        predictor = load(weights, device, score_threshold=score_threshold)
+        write_all(predictor, sources, outputs, formats, stride, score_threshold)
+
+
+def write_all(
+    predictor: Predictor,
+    sources: dict[str, Path],
+    outputs: OutputFolder,
+    formats: Sequence[str],
+    stride: int,
+    score_threshold: float,
+) -> None:
+    reviews = []
+    counts = [count_frames(path, stride) if is_video(path) else 1 for path in sources.values()]
+    images = boxes = failures = 0
+    best = 0.0
+    with tqdm(total=sum(counts), unit="image", disable=None) as bar:
+        for result in predict_all(predictor, sources, stride):
+            bar.update()
+            if isinstance(result, str):
+                failures += 1
+                logger.error("not done: %s", result)
+                continue
+            images, boxes = images + 1, boxes + len(result.found.boxes)
+            best = max(best, result.best_score)
+            name, image, found = result.name, result.image, result.found
+            size = (image.shape[1], image.shape[2])
+            if "pictures" in formats:
+                picture = draw_detections(image, found, None, predictor.class_names, score_threshold=0.0)
+                outputs.write(output_name(name, "pictures"), encode_image(picture, "jpeg", quality=90))
+            if "coco" in formats:
+                reviews.append(review_image(name, size, found, predictor.class_names))
+            if "voc" in formats:
+                tree = annotation_tree(name, size, detected_objects(found), folder="pictures")
+                outputs.write(output_name(name, "voc"), encode_annotation(tree))
+    if "coco" in formats:
+        outputs.write(output_name("", "coco"), encode_coco(reviews, predictor.class_names))
+    print(f"{boxes} boxes in {images} images: {outputs.folder}")
+    if images and not boxes:
+        print(
+            f"the best score is {best:.3g}, and a box must score more than --score-threshold "
+            f"{score_threshold:g}"
+        )
+    if failures:
+        raise UserError(f"{failures} of the files could not be read; they are named above")
+
+
+def output_name(name: str, form: str) -> str:
+    """The file, below the output folder, that one of FORMATS writes for the image or frame `name`."""
+    if form == "coco":
+        return "detections.json"
+    folder, suffix = {"pictures": ("pictures", ".jpg"), "voc": ("Annotations", ".xml")}[form]
+    return (PurePosixPath(folder) / name).with_suffix(suffix).as_posix()
+
+
+def command_key(paths: Sequence[Path], weights: str | Path, score_threshold: float, stride: int) -> str:
+    """What the results depend on: the same command has the same key, and replaces its earlier results."""
+    checkpoint = find_checkpoint(weights)
+    check_regular(checkpoint, "checkpoint")
+    words = [file_digest(checkpoint), score_threshold, stride, *sorted(str(path.resolve()) for path in paths)]
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+
+
+def check_outputs(
+    outputs: OutputFolder, sources: dict[str, Path], formats: Sequence[str], stride: int
+) -> None:
+    """Raise a UserError, before any work, where a file to write is an input or one that others made."""
+    names = []
+    for name, path in sources.items():
+        frames = range(count_frames(path, stride)) if is_video(path) else ()
+        names += [name] if not is_video(path) else [frame_name(name, i * stride) for i in frames]
+    files = {output_name(name, form) for name in names for form in formats}
+    inputs = {path.resolve() for path in sources.values()}
+    for file in sorted(files):
+        if outputs.path(file).resolve() in inputs:
+            raise UserError(
+                f"{outputs.path(file)} is one of the pictures to look at, and would be replaced: "
+                "name another folder to write to (--output)"
+            )
+    outputs.check(sorted(files))
+
+
+class Result(NamedTuple):
+    """What was found in an image or frame."""
+
+    name: str
+    image: Tensor  # (3, H, W) uint8
+    found: Detections
+    best_score: float  # of all its proposals, above the threshold or not; 0 without proposals
+
+
+def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> Iterator[Result | str]:
+    """The result of each image or frame, or why a file cannot be read.
+
+    Finding proposals takes most of the time: while the model runs on one image, other threads find those of
+    the next images.
+    """
+
+    def search(source: Source) -> tuple[Tensor, np.ndarray]:
+        if isinstance(source.image, Exception):
+            raise source.image
+        image = open_image(source.image)
+        return image, predictor.find(image.permute(1, 2, 0).numpy())
+
+    threads = min(usable_cores(), _MOST_THREADS)
+    for source, found in ahead(search, read_sources(sources, stride), threads):
+        try:
+            image, proposals = found.result()
+            scores = predictor.scores(image, proposals)
+            best = float(scores.scores.max()) if scores.scores.numel() else 0.0
+            result = Result(source.name, image, predictor.detections(scores), best)
+        except (OSError, ValueError, MemoryError) as error:
+            message = str(error) or type(error).__name__
+            yield message if str(source.path) in message else f"{source.path}: {message}"
+        else:
+            yield result
+
+
+class Source(NamedTuple):
+    """Where an image comes from: a file, a frame (H, W, 3), or the error that a video ended with."""
+
+    name: str
+    path: Path
+    image: Path | np.ndarray | Exception
+
+
+def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
+    """The files, and the frames of those that are videos, by the names of what is written of them."""
+    for name, path in sources.items():
+        if not is_video(path):
+            yield Source(name, path, path)
+            continue
+        try:
+            for number, frame in video_frames(path, stride):
+                yield Source(frame_name(name, number), path, frame)
+        except (OSError, ValueError, MemoryError) as error:
+            yield Source(name, path, error)
+
+
+def frame_name(video: str, number: int) -> str:
+    """The name of a frame, as if the video were a folder of images."""
+    return f"{Path(video).with_suffix('').as_posix()}/frame_{number:06d}.jpg"
+
+
+def check_writable(folder: Path) -> None:
+    """Make the folder; OSError names it if nothing can be written there, before any work is done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"cannot write to the folder {folder}: {error.strerror or error}") from error
