@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,12 +49,15 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     classes = sorted({label for each in tagged for label in each.labels})
     if not classes:
         raise DataError(f"{source}: none of {len(tagged)} pictures has a label")
-    folder.mkdir(parents=True)
-    for split, rows in ((TRAIN, train), (VAL, val)):
-        _write(folder / f"{split}.jsonl", [each.row() for each in rows])
     lines, reason = _config(folder, len(train), torch.cuda.is_available())
-    _write(output, [f"# Written by: detector init {pictures}", *lines])
-    load_cfg(output)
+    folder.mkdir(parents=True)
+    try:
+        for split, rows in ((TRAIN, train), (VAL, val)):
+            _write(folder / f"{split}.jsonl", [each.row() for each in rows])
+        _write(output, [f"# Written by: detector init {pictures}", *lines])
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
     print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({_some(classes)})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
     print(f"recipe   {_RECIPE}: {reason}")
@@ -79,7 +83,12 @@ def _config(folder: Path, num_images: int, gpu: bool) -> tuple[list[str], str]:
         steps = min(max(steps, least), most)
         return [*lines, f"  MAX_ITER: {steps}"], f"there is a GPU; {steps} steps for {num_images} pictures"
     steps = min(steps, _CPU_STEPS)
-    sizes = ["INPUT:", *(f"  {key}: [{_CPU_SIZE}]" for key in ("TRAIN_SIZES", "TEST_SIZES"))]
+    warmup = min(steps // 5, load_cfg(_RECIPE).SOLVER.WARMUP_ITERS)
+    sizes = [
+        f"  WARMUP_ITERS: {warmup}",
+        "INPUT:",
+        *(f"  {key}: [{_CPU_SIZE}]" for key in ("TRAIN_SIZES", "TEST_SIZES")),
+    ]
     reason = f"there is no GPU, so {steps} steps at {_CPU_SIZE} pixels; on a GPU leave out SOLVER and INPUT"
     return [*lines, f"  MAX_ITER: {steps}", *sizes], reason
 

@@ -49,6 +49,14 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     """
     if not pictures.is_dir():
         raise FileNotFoundError(f"{pictures} is no folder of pictures")
+    tables = _split_tables(pictures) if labels is None else {}
+    if len(tables) == 2:
+        found = [
+            each._replace(split=split)
+            for split, path in tables.items()
+            for each in find_tags(pictures, path)[0]
+        ]
+        return found, " and ".join(map(str, tables.values()))
     labels = labels or _find_labels(pictures)
     if labels is None:
         return _folder_a_class(pictures), "folders, one a class"
@@ -69,6 +77,12 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
             raise FileNotFoundError(f"{labels} lists {name}, which is not in {pictures}")
         tagged.append(Tagged(file, shown, unknown, splits.get(file.stem)))
     return tagged, str(labels)
+
+
+def _split_tables(folder: Path) -> dict[str, Path]:
+    """The tables that are named like splits."""
+    paths = [folder / f"{split}{suffix}" for split in (TRAIN, VAL) for suffix in _TABLES]
+    return {path.stem: path for path in paths if path.is_file()}
 
 
 def _find_labels(folder: Path) -> Path | None:

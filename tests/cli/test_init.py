@@ -32,6 +32,7 @@ def test_the_config_that_it_writes_is_enough(pictures, capsys, monkeypatch):
     assert out.endswith("next: detector propose mine.yaml\n")
     cfg = load_cfg("mine.yaml")
     assert (cfg.OUTPUT_DIR, cfg.SOLVER.MAX_ITER, cfg.INPUT.TRAIN_SIZES) == ("runs/mine", 64, (320,))
+    assert cfg.SOLVER.WARMUP_ITERS == 12
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     assert train_set.class_names == ("cat", "dog")
     assert len(build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)) == 4

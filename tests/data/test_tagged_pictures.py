@@ -61,6 +61,15 @@ def test_a_table_is_found_and_keeps_unknown_classes(tmp_path):
         find_tags(tmp_path, None)
 
 
+def test_a_table_for_each_split_is_taken_as_it_is(tmp_path):
+    draw(tmp_path, "a.jpg", "b.jpg")
+    (tmp_path / "train.csv").write_text("file,labels\na.jpg,cat\n")
+    (tmp_path / "val.csv").write_text("file,labels\nb.jpg,cat\n")
+    found, source = find_tags(tmp_path, None)
+    assert source == f"{tmp_path / 'train.csv'} and {tmp_path / 'val.csv'}"
+    assert [(each.file.name, each.split) for each in found] == [("a.jpg", "train"), ("b.jpg", "val")]
+
+
 @pytest.mark.parametrize("form", ["coco", "voc", "yolo", "label-studio", "cvat"])
 def test_annotations_give_their_classes(form, tmp_path):
     pictures = tmp_path / ("images" if form == "yolo" else "")
