@@ -153,6 +153,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("PROPOSALS.LONGEST_SIDE", 300,
             "A larger image is scaled down to this longer side for selective search.",
             over=0, may_change=True),
+        Key("PROPOSALS.MIN_REGION", 100,
+            "Smallest region that the modes quality and fast begin with, in pixels of the scaled image; less "
+            "finds smaller objects and gives more boxes.", may_change=True),
         Key("PROPOSALS.MIN_SIZE", 2.0,
             "Proposals whose width or height is at most this many pixels are dropped."),
         Key("PROPOSALS.MAX_COUNT", 4096, "Maximum number of proposals of an image; the first are kept.",

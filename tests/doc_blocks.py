@@ -88,10 +88,14 @@ def check_command(words: list[str], root: Path = ROOT) -> None:
         assert importlib.util.find_spec(words[2]), f"{command}: there is no module {words[2]}"
     elif words[0] == "python":
         options = _parse(words, root)
-        if getattr(options, "config_file", None) and (root / options.config_file).exists():
-            load_cfg(root / options.config_file, getattr(options, "overrides", ()))
-        elif getattr(options, "config_file", None):  # written by a run
-            assert options.config_file.startswith("runs/"), f"{command}: there is no {options.config_file}"
+        first = [word for key in ("config_file", "config") if (word := getattr(options, key, None))]
+        if first:
+            config, *overrides = [*first, *options.overrides]
+            if (root / config).is_file() or re.fullmatch(r"\w+", config):  # a file, or the name of a recipe
+                load_cfg(root / config if (root / config).is_file() else config, overrides)
+            else:  # written by a run or by `detector init`
+                written = config.startswith("runs/") or config == "mine.yaml"
+                assert written, f"{command}: there is no {config}"
     elif words[0] == "make":
         targets = re.findall(r"^([a-z][\w-]*(?: [\w-]+)*):", (ROOT / "Makefile").read_text(), re.M)
         known = {name for target in targets for name in target.split()}

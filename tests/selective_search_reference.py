@@ -69,12 +69,12 @@ def round_half_up(value: float) -> int:
 
 
 def smooth(image: np.ndarray) -> np.ndarray:
-    """(H, W, 3) in sixteenths of a gray level."""
+    """(H, W, 3) in 64ths of a gray level."""
     kernel = np.array([6, 58, 128, 58, 6])
     height, width, _ = image.shape
     padded = np.pad(image, ((2, 2), (2, 2), (0, 0)), mode="edge")
     rows = sum(kernel[d] * padded[:, d : d + width] for d in range(5))
-    return (sum(kernel[d] * rows[d : d + height] for d in range(5)) + 2048) >> 12
+    return (sum(kernel[d] * rows[d : d + height] for d in range(5)) + 512) >> 10
 
 
 def segment(smoothed: np.ndarray, k: int, min_size: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
@@ -85,12 +85,13 @@ def segment(smoothed: np.ndarray, k: int, min_size: int) -> tuple[np.ndarray, li
         for y in range(height - down):
             for x in range(max(0, -right), width - max(0, right)):
                 difference = smoothed[y, x] - smoothed[y + down, x + right]
-                weight = int(np.sqrt(np.float32((difference**2).sum())))
+                weight = int(2 * np.sqrt(np.float32((difference**2).sum())))
                 edges.append((weight, direction, y * width + x, (y + down) * width + x + right))
     edges.sort()
     members = {i: {i} for i in range(height * width)}  # by root
     roots = list(range(height * width))
-    limits = [16 * k] * (height * width)
+    scale = np.float32(128 * k)
+    limits = [scale] * (height * width)
 
     def merge(a: int, b: int) -> int:
         if len(members[a]) < len(members[b]):
@@ -104,7 +105,7 @@ def segment(smoothed: np.ndarray, k: int, min_size: int) -> tuple[np.ndarray, li
         a, b = roots[first], roots[second]
         if a != b and weight <= min(limits[a], limits[b]):
             root = merge(a, b)
-            limits[root] = weight + 16 * k // len(members[root])
+            limits[root] = np.float32(weight) + scale / np.float32(len(members[root]))
     for _, _, first, second in edges:
         a, b = roots[first], roots[second]
         if a != b and min(len(members[a]), len(members[b])) < min_size:
@@ -129,7 +130,7 @@ def describe(image: np.ndarray, smoothed: np.ndarray, mask: np.ndarray) -> dict:
             along, across = int(dx[p]), int(dy[p])
             diagonals = truncated((along + across) * 181, 256), truncated((along - across) * 181, 256)
             for d, slope in enumerate((along, across, *diagonals)):
-                slope = min(max(truncated(slope, 16), -STEEPEST), STEEPEST)
+                slope = min(max(truncated(slope, 64), -STEEPEST), STEEPEST)
                 texture[p, 2 * d + (slope < 0)] += abs(slope)
     texture[:, 8] = 4 * STEEPEST * len(ys) - texture[:, :8].sum(axis=1)
     box = (int(xs.min()), int(ys.min()), int(xs.max()) + 1, int(ys.max()) + 1)

@@ -42,11 +42,16 @@ _SMALL = (
     " SELF_TRAIN.MAX_ITER 1 SELF_TRAIN.SIZES (64,) SELF_TRAIN.IMAGES_PER_BATCH 1"
 )
 FOLDERS = "docs|tools|tests|benchmarks|configs|detector|csrc|layers|data|modeling|evaluation|engine"
+DETECTOR = str(ROOT / "detector" / "__main__.py")  # what the command `detector` runs
 # Arguments appended to a command so that it takes about a second: fewer and smaller images, fewer steps.
 SHORTER = {
     "tools/make_toybox.py": "--train 8 --test 4",
     "benchmarks/make_doom.py": "--train 3 --test 1",
     "tools/make_proposals.py": "--workers 1",
+    "detector propose": "--workers 1",
+    "detector train": _SMALL,
+    "detector test": _SMALL,
+    "detector self-train": _SMALL,
     "tools/train_net.py": _SMALL,
     "tools/test_net.py": _SMALL,
     "tools/self_train.py": _SMALL,
@@ -89,13 +94,14 @@ def checkout(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def run_command(words: list[str], where: Block | str) -> None:
     """Run a command of a block in this process with its arguments of SHORTER. A failure names the block."""
-    shorter = SHORTER.get(words[1], "").split() if words[0] == "python" else []
-    if words[1] == "tools/make_proposals.py" and "grid" not in words:
-        shorter += SMALLER_SEARCH["--config-file" in words].split()
+    program = words[1] if words[0] == "python" else " ".join(words[:2])
+    shorter = SHORTER.get(program, "").split()
+    if program in ("tools/make_proposals.py", "detector propose") and "grid" not in words:
+        shorter += SMALLER_SEARCH["--images" not in words and "--voc" not in words].split()
     with pytest.MonkeyPatch.context() as patch:
         try:
             if words[0] == "detector":
-                words = ["python", str(ROOT / "detector" / "__main__.py"), *words[1:]]
+                words = ["python", DETECTOR, *words[1:]]
             assert words[0] == "python", "only python commands can run in a test: mark the block as not run"
             if words[1] == "-m":
                 module = Path(sys.modules["detector"].__path__[0]).parent / words[2].replace(".", "/")

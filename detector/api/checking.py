@@ -14,7 +14,7 @@ from yacs.config import CfgNode
 from detector.build_data import build_dataset, build_proposals, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
-from detector.data.check import doubtful_classes, odd_boxes, read_all
+from detector.data.check import doubtful_classes, near_duplicates, odd_boxes, read_all, tag_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.samples import choose_samples, write_samples
@@ -22,6 +22,8 @@ from detector.utils.errors import UserError
 
 _SHOWN = 5  # of each kind of problem
 _IOUS = (0.5, 0.7)
+_TINY = 64  # pixels
+_LEAST_RECALL = 0.8
 
 
 def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
@@ -40,18 +42,16 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
         datasets[cfg.DATASETS.TEST_SPLIT] = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     problems: list[str] = []
     pictures: dict[bytes, list[str]] = {}  # the images of each digest
+    hashes: dict[str, dict[str, tuple[int, ...]]] = {}  # by split and image id
     for split, dataset in datasets.items():
         print(f"{dataset.name}: {describe_images(dataset)}")
-        unreadable = check_pixels(dataset, cfg.DATASETS.WORKERS, pictures)
+        unreadable, hashes[split] = check_pixels(dataset, cfg.DATASETS.WORKERS, pictures)
         proposals = open_proposals(cfg, dataset, problems)
         counts, overlaps = measure_proposals(cfg, dataset, proposals, problems)
         check_truth(dataset, cfg.PROPOSALS.MIN_SIZE)
         print(f"\n{class_table(dataset, overlaps)}\n")
-        if dataset is train_set:
-            for line in doubtful_classes(
-                dataset.name, dataset.images_per_class(), len(dataset), dataset.images_without_class()
-            ):
-                print(f"warning    {line}")
+        for line in findings(dataset, overlaps, is_train=dataset is train_set):
+            print(f"warning    {line}")
         if counts:
             low, median, high = min(counts), statistics.median(counts), max(counts)
             print(f"proposals  {low}/{median:.0f}/{high} an image (min/median/max), as a detector gets them")
@@ -59,6 +59,9 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
         path = Path(cfg.OUTPUT_DIR, "check", f"{split}.png")
         draw_samples(cfg, path, dataset, proposals if counts else None, unreadable)
         print(f"samples    {path}\n")
+    if len(hashes) > 1:
+        for line in leaked_images(*hashes.values()):
+            print(f"warning    {line}\n")
     repeated = [" = ".join(names) for names in pictures.values() if len(names) > 1]
     if repeated:
         print(f"same pixels:{_some(repeated)}\n")
@@ -76,18 +79,62 @@ def describe_images(dataset: AnnotatedImages) -> str:
     )
 
 
-def check_pixels(dataset: AnnotatedImages, threads: int, pictures: dict[bytes, list[str]]) -> dict[int, str]:
-    """Reads every image: why those that cannot be read cannot; adds the names of the others to `pictures`."""
-    unreadable = {}
+def findings(dataset: AnnotatedImages, overlaps: dict[int, Tensor], *, is_train: bool) -> list[str]:
+    """What will make results worse, and what to do."""
+    lines = []
+    if is_train:
+        counts = dataset.images_per_class(), len(dataset), dataset.images_without_class()
+        lines += doubtful_classes(dataset.name, *counts)
+        lines += tag_findings(dataset.name, dataset.all_labels(), dataset.class_names)
+    tiny = [i for i in range(len(dataset)) if min(dataset.image_size(i)) < _TINY]
+    if tiny:
+        lines.append(
+            f"{dataset.name}: {len(tiny)} images have a side of fewer than {_TINY} pixels, such as "
+            f"{dataset.image_path(tiny[0])}: objects in them are a few cells of the features; use larger ones"
+        )
+    if overlaps:
+        truth = [dataset.annotation(i) for i in overlaps]
+        annotations = [each for each in truth if each is not None]
+        shares = recall(list(overlaps.values()), annotations, len(dataset.class_names), iou_threshold=0.5)
+        if shares[-1] < _LEAST_RECALL:
+            lines.append(
+                f"{dataset.name}: the proposals cover {shares[-1]:.0%} of the objects at IoU 0.5; others "
+                "are never found: raise PROPOSALS.LONGEST_SIDE or MAX_COUNT, or set a mode of quality"
+            )
+    return lines
+
+
+def leaked_images(train: dict[str, tuple[int, ...]], test: dict[str, tuple[int, ...]]) -> list[str]:
+    """One message where images of the test split are nearly in the training split, too."""
+    train_ids, test_ids = list(train), list(test)
+    pairs = near_duplicates(list(train.values()), list(test.values()))
+    if not pairs:
+        return []
+    shown = _some([f"{train_ids[i]} and {test_ids[j]}" for i, j in pairs])
+    return [
+        f"{len({j for _, j in pairs})} images to test on are nearly the same as images to train on, so the "
+        f"results will be too good; move both into one split:{shown}"
+    ]
+
+
+def check_pixels(
+    dataset: AnnotatedImages, threads: int, pictures: dict[bytes, list[str]]
+) -> tuple[dict[int, str], dict[str, tuple[int, ...]]]:
+    """Reads every image: why some cannot be read, and the perceptual hashes of the others by image id.
+
+    The names of those are added to `pictures`.
+    """
+    unreadable, hashes = {}, {}
     progress = tqdm(
         read_all(dataset, threads), total=len(dataset), desc=dataset.name, unit="image", disable=None
     )
-    for index, (error, digest) in enumerate(progress):
-        if error is not None:
-            unreadable[index] = error
+    for index, pixels in enumerate(progress):
+        if pixels.error is not None:
+            unreadable[index] = pixels.error
         else:
-            pictures.setdefault(digest, []).append(f"{dataset.name} {dataset.image_ids[index]}")
-    return unreadable
+            pictures.setdefault(pixels.digest, []).append(f"{dataset.name} {dataset.image_ids[index]}")
+            hashes[dataset.image_ids[index]] = pixels.hash
+    return unreadable, hashes
 
 
 def open_proposals(cfg: CfgNode, dataset: AnnotatedImages, problems: list[str]) -> Proposals | None:
@@ -133,7 +180,9 @@ def check_truth(dataset: AnnotatedImages, min_side: float) -> None:
     """Prints how many true boxes there are, and what is odd about some."""
     annotations = [dataset.annotation(i) for i in range(len(dataset))]
     boxed = sum(annotation is not None for annotation in annotations)
-    if boxed < len(dataset):
+    if not boxed:
+        print("no image has true boxes: only how well the labels are predicted can be measured")
+    elif boxed < len(dataset):
         print(f"{boxed} images have true boxes: AP and CorLoc can be measured on those alone")
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}

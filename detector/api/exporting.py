@@ -111,7 +111,7 @@ def describe(cfg: CfgNode) -> dict:
         "inclusive_rois": inputs.INCLUSIVE_ROIS,
         "flip": inputs.TEST_FLIP,
         "least_side": LEAST_SIDE,
-        "proposals": {"mode": cfg.PROPOSALS.MODE, "longest_side": cfg.PROPOSALS.LONGEST_SIDE},
+        "proposals": {key.lower(): cfg.PROPOSALS[key] for key in ("MODE", "LONGEST_SIDE", "MIN_REGION")},
         "score_threshold": test.SCORE_THRESHOLD,
         "nms_iou": test.NMS,
         "max_per_class": test.MAX_PER_CLASS,

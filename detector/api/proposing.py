@@ -9,47 +9,23 @@ from yacs.config import CfgNode
 
 from detector.build_data import build_dataset, name_classes
 from detector.config import load_cfg
-from detector.data.images import IMAGE_SUFFIXES
+from detector.data.pictures import find_pictures
 from detector.data.proposals.search import Mode, make_finder, propose
+from detector.data.voc import find_split
 from detector.utils.command_line import usable_cores
-from detector.utils.errors import UserError
-from detector.utils.files import read_text
 
 
 def find_images(folder: Path) -> dict[str, Path]:
-    """The images below a folder by id, in the order of their ids."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder of images at {folder}")
-    images: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.suffix not in IMAGE_SUFFIXES or not path.is_file():
-            continue
-        image_id = path.relative_to(folder).with_suffix("").as_posix()
-        if image_id in images:
-            raise UserError(f"two images of one id, {image_id!r}: {images[image_id]} and {path}")
-        images[image_id] = path
-    if not images:
-        raise UserError(f"no images in {folder}: looked for {', '.join(IMAGE_SUFFIXES)}")
-    return dict(sorted(images.items()))
+    """The images below a folder by id, their name without suffix, in the order of their ids."""
+    images = find_pictures([folder])
+    return dict(sorted((Path(name).with_suffix("").as_posix(), path) for name, path in images.items()))
 
 
 def find_voc_images(root: Path, splits: Sequence[str]) -> dict[str, Path]:
     """The images of the splits of a VOC folder by id, or all of JPEGImages when no split is named."""
-    images = find_images(root / "JPEGImages")
     if not splits:
-        return images
-    listed: dict[str, Path] = {}
-    for split in splits:
-        path = root / "ImageSets" / "Main" / f"{split}.txt"
-        if not path.is_file():
-            raise FileNotFoundError(f"no split {split!r}: {path} is missing")
-        for image_id in filter(None, map(str.strip, read_text(path, "split file").splitlines())):
-            if image_id not in images:
-                raise FileNotFoundError(
-                    f"{path} lists {image_id!r}, of which {root / 'JPEGImages'} has no image"
-                )
-            listed[image_id] = images[image_id]
-    return listed
+        return find_images(root / "JPEGImages")
+    return {image_id: path for split in splits for image_id, path in find_split(root, split).items()}
 
 
 def find_config_images(cfg: CfgNode) -> tuple[dict[str, Path], bool]:
@@ -98,6 +74,7 @@ def run(
     if cfg is not None:
         output = output or Path(cfg.DATASETS.PROPOSALS)
         mode, longest_side = mode or cfg.PROPOSALS.MODE, longest_side or cfg.PROPOSALS.LONGEST_SIDE
+    min_region = 100 if cfg is None else cfg.PROPOSALS.MIN_REGION
     assert output is not None
     if output.exists():
         raise FileExistsError(f"{output} exists: delete it to make it anew")
@@ -108,7 +85,7 @@ def run(
     else:
         assert images is not None
         files, apply_orientation = find_images(images), True
-    find, parameters = make_finder(mode or "quality", longest_side or 300)
+    find, parameters = make_finder(mode or "quality", longest_side or 300, min_region)
     output.parent.mkdir(parents=True, exist_ok=True)
     counts = propose(
         files,

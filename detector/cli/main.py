@@ -7,8 +7,9 @@ from importlib import import_module
 
 # What each command is for; `detector NAME` is detector/cli/NAME.py. In the order in which they are used.
 COMMANDS = {
-    "check": "look at a data set before training on it",
+    "init": "write a config for a folder of your own pictures",
     "propose": "find the boxes that a detector chooses among",
+    "check": "look at a data set before training on it",
     "train": "train a detector from image labels",
     "test": "measure a trained detector",
     "self-train": "train a Faster R-CNN on what a weak detector finds",

@@ -1,12 +1,15 @@
 """Problems of a data set that are no errors: classes, unreadable or repeated images, odd boxes."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from detector.structures import Annotation, ImageDataset, box_iou
 
@@ -14,6 +17,9 @@ _RARE = 4  # a class with 1/4 of the images of another one of nearly the same na
 _MOST_SHOWN = 10  # classes per message, and pairs of classes
 _LONGEST = 10.0  # aspect ratio: more is suspicious
 _WHOLE = 0.98  # share of the image: a larger box localizes nothing
+_FEW, _OFTEN, _UNBALANCED = 20, 0.9, 10  # images of a class; share of the images; times as many images
+_OVERLAP = 0.999  # beta of the effective number of images
+_NEAR = 10  # bits of 128 by which the hashes of nearly the same images differ at most
 _SAME = 0.95  # IoU: two boxes of a class with more are probably the same object
 
 
@@ -22,6 +28,7 @@ class Pixels(NamedTuple):
 
     error: str | None  # the reason if it cannot be read
     digest: bytes  # equal for images with the same pixels
+    hash: tuple[int, ...] = ()  # of perceptual_hash
 
 
 def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
@@ -33,10 +40,82 @@ def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
         except (OSError, ValueError) as error:
             return Pixels(str(error), b"")
         content = repr(tuple(image.shape)).encode() + image.numpy().tobytes()
-        return Pixels(None, hashlib.sha1(content, usedforsecurity=False).digest())
+        digest = hashlib.sha1(content, usedforsecurity=False).digest()
+        return Pixels(None, digest, perceptual_hash(image))
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         yield from pool.map(read, range(len(source.image_ids)))
+
+
+def perceptual_hash(image: Tensor) -> tuple[int, int]:
+    """Two words of 64 bits that scaling, recompression and small changes of an image hardly change.
+
+    The bits say where a copy of 9 x 9 pixels gets brighter to the right and downwards.
+
+    Args:
+        image: (3, H, W) uint8.
+    """
+    gray = adaptive_avg_pool2d(image.float().mean(dim=0)[None], (9, 9))[0]  # (9, 9)
+    brighter = gray[:8, 1:] > gray[:8, :-1], gray[1:, :8] > gray[:-1, :8]  # (8, 8) each
+    right, down = (int.from_bytes(np.packbits(bits.numpy()).tobytes(), "big") for bits in brighter)
+    return right, down
+
+
+def near_duplicates(
+    first: Sequence[tuple[int, ...]], second: Sequence[tuple[int, ...]]
+) -> list[tuple[int, int]]:
+    """Pairs (index of `first`, index of `second`) of images that are nearly the same, by their hashes."""
+    if not first:
+        return []
+    others = np.array(first, dtype=np.uint64)  # (N, 2)
+    pairs = []
+    for index, words in enumerate(second):
+        apart = np.bitwise_count(others ^ np.array(words, dtype=np.uint64)).sum(axis=1)  # (N,)
+        pairs += [(int(i), index) for i in np.flatnonzero(apart <= _NEAR)]
+    return pairs
+
+
+def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> list[str]:
+    """What the labels of a training split will do to the result, and what to do; usually nothing.
+
+    Args:
+        name: of the data set in the messages.
+        labels: (N, C), more than 0 where an image shows a class.
+        class_names: of the C classes.
+    """
+    shown = labels > 0
+    counts = shown.sum(axis=0)
+    named = [f"{label} ({count})" for label, count in zip(class_names, counts.tolist(), strict=True)]
+    lines = []
+    if few := [named[c] for c in np.flatnonzero((counts > 0) & (counts < _FEW)).tolist()]:
+        lines.append(
+            f"{name}: fewer than {_FEW} images show {_shortened(few)}: their boxes will be poor, and vary "
+            "with SEED; add images, or leave the classes out of DATASETS.CLASSES"
+        )
+    often = (counts > _OFTEN * len(labels)) & (counts < len(labels))
+    if crowded := [named[c] for c in np.flatnonzero(often).tolist()]:
+        lines.append(
+            f"{name}: nearly all {len(labels)} images show {_shortened(crowded)}: little is left to "
+            "contrast, and boxes will settle on what images have in common; add images without them"
+        )
+    together = shown.T.astype(np.int64) @ shown  # (C, C) images that show both
+    pairs = np.argwhere(np.triu((together == counts) & (together == counts[:, None]) & (counts > 1), k=1))
+    if inseparable := [f"{class_names[a]} and {class_names[b]}" for a, b in pairs.tolist()]:
+        lines.append(
+            f"{name}: always together are {_shortened(inseparable)}: which is which cannot be learned; add "
+            "images that show one of the two"
+        )
+    present = counts[counts > 0]
+    if len(present) > 1 and present.max() > _UNBALANCED * present.min():
+        most, least = int(counts.argmax()), int(np.where(counts > 0, counts, len(labels) + 1).argmin())
+        # Class-balanced loss (Cui et al., 2019): more images of a class repeat what others have shown.
+        effective = [(1 - _OVERLAP ** int(counts[c])) / (1 - _OVERLAP) for c in (most, least)]
+        lines.append(
+            f"{name}: images show {named[most]} far more often than {named[least]} (effective numbers "
+            f"{effective[0]:.0f} and {effective[1]:.0f}): the rare classes are learned "
+            "late or not at all; SOLVER.REPEAT_THRESHOLD shows their images more often"
+        )
+    return lines
 
 
 def odd_boxes(annotation: Annotation, size: tuple[int, int], min_side: float) -> dict[str, int]:
@@ -139,6 +218,10 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum()) or name
 
 
+def _shortened(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
+    return ", ".join(texts[:_MOST_SHOWN]) + more
+
+
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(map(repr, names[:_MOST_SHOWN])) + more
+    return _shortened([repr(name) for name in names])

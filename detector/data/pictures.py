@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from detector.utils.errors import DataError
@@ -64,6 +63,8 @@ def video_frames(path: Path, stride: int = 1) -> Iterator[tuple[int, np.ndarray]
         FileNotFoundError: the file does not exist.
         DataError: it is not a regular file, a frame cannot be decoded, or OpenCV finds no frame at all.
     """
+    import cv2  # here, as a search of proposals uses this module without it
+
     check_regular(path, "video")
     video = cv2.VideoCapture(str(path))
     number = 0
@@ -83,6 +84,8 @@ def video_frames(path: Path, stride: int = 1) -> Iterator[tuple[int, np.ndarray]
 
 def count_frames(path: Path, stride: int = 1) -> int:
     """The number of frames of :func:`video_frames` according to the header of the video; 0: unknown."""
+    import cv2
+
     check_regular(path, "video")
     video = cv2.VideoCapture(str(path))
     frames = video.get(cv2.CAP_PROP_FRAME_COUNT)

@@ -57,13 +57,13 @@ class VOCDataset(AnnotatedImages):
         difficult_labels: bool = True,
     ):
         root = Path(root)
-        image_ids = _read_split(root, split)
-        paths = [_find_image(root, split, image_id) for image_id in image_ids]
+        files = find_split(root, split)
+        image_ids, paths = list(files), [str(path) for path in files.values()]
         sizes = np.array([read_image_size(path) for path in paths], dtype=np.int64)  # (N, 2)
         xml_paths = [root / "Annotations" / f"{image_id}.xml" for image_id in image_ids]
-        files = [_read_objects(path) for path in xml_paths]
-        class_names = tuple(class_names) or _list_classes(files, root, split)
-        objects = _gather(files, xml_paths, class_names)
+        rows = [_read_objects(path) for path in xml_paths]
+        class_names = tuple(class_names) or _list_classes(rows, root, split)
+        objects = _gather(rows, xml_paths, class_names)
         super().__init__(
             f"{root.name}_{split}",
             root / "Annotations",
@@ -104,7 +104,13 @@ def _gather(files: Sequence[list[Row]], xml_paths: Sequence[Path], class_names: 
     )
 
 
-def _read_split(root: Path, split: str) -> tuple[str, ...]:
+def find_split(root: Path, split: str) -> dict[str, Path]:
+    """The image file of each id of a split.
+
+    Raises:
+        FileNotFoundError: the folder, the split or an image is missing.
+        DataError: the split is empty, repeats an image id or has one that leads out of the folder.
+    """
     folder = root / "ImageSets" / "Main"
     if not folder.is_dir():
         raise FileNotFoundError(f"{root} is not a folder in VOC layout: it has no ImageSets/Main")
@@ -120,14 +126,10 @@ def _read_split(root: Path, split: str) -> tuple[str, ...]:
     image_id, count = Counter(image_ids).most_common(1)[0]
     if count > 1:
         raise DataError(f"split file {path} lists image {image_id} {count} times, expected each image once")
-    return image_ids
-
-
-def _find_image(root: Path, split: str, image_id: str) -> str:
     try:
-        return str(find_image(root / "JPEGImages", image_id))
+        return {image_id: find_image(root / "JPEGImages", image_id) for image_id in image_ids}
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"split file {root / 'ImageSets' / 'Main' / split}.txt: {error}") from None
+        raise FileNotFoundError(f"split file {path}: {error}") from None
 
 
 def _read_objects(path: Path) -> list[Row]:

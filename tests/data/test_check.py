@@ -1,7 +1,18 @@
+import re
+
+import numpy as np
 import pytest
 import torch
 
-from detector.data.check import doubtful_classes, odd_boxes, one_edit_apart, read_all
+from detector.data.check import (
+    doubtful_classes,
+    near_duplicates,
+    odd_boxes,
+    one_edit_apart,
+    perceptual_hash,
+    read_all,
+    tag_findings,
+)
 from detector.structures import Annotation
 
 
@@ -117,3 +128,43 @@ def test_many_pairs_are_not_all_listed():
     lines = doubtful_classes("set", dict.fromkeys(["cat", "Cat", "CAT", "c.at", "c a t", "ca-t"], 3), 9)
     assert len(lines) == 11
     assert "5 more pairs" in lines[-1]
+
+
+def smooth_image(seed, size=(80, 120)):
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(1, 3, 6, 8, generator=generator) * 255
+    return torch.nn.functional.interpolate(coarse, size=size, mode="bilinear")[0].round().byte()
+
+
+def test_copies_are_found_in_other_sizes_and_brightness():
+    first = [perceptual_hash(smooth_image(seed)) for seed in range(50)]
+    copies = [smooth_image(7, (60, 90)), (smooth_image(20).float() * 0.8 + 20).byte(), smooth_image(99)]
+    second = [perceptual_hash(image) for image in copies]
+    assert near_duplicates(first, second) == [(7, 0), (20, 1)]
+    assert near_duplicates([], second) == near_duplicates(first, []) == []
+
+
+def labels_of(*columns):
+    """(N, C) bool from strings such as "1101", one a class."""
+    return np.array([[letter == "1" for letter in column] for column in columns]).T
+
+
+def test_balanced_tags_are_passed_without_a_word():
+    assert tag_findings("set", labels_of("1" * 30 + "0" * 30, "0" * 30 + "1" * 30), ("cat", "dog")) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (("1" * 19 + "0" * 41, "0" * 19 + "1" * 41), r"fewer than 20 images show cat \(19\): "),
+        (("1" * 55 + "0" * 5, "1" * 5 + "0" * 25 + "1" * 30), r"nearly all 60 images show cat \(55\): "),
+        (("1" * 30 + "0" * 30, "1" * 30 + "0" * 30), r"always together are cat and dog: "),
+        (
+            ("1" * 600 + "0" * 150, "0" * 600 + "1" * 50 + "0" * 100),
+            r"cat \(600\) far more often than dog \(50\) \(effective numbers 451 and 49\): ",
+        ),
+    ],
+)
+def test_what_tags_will_do_to_the_result_is_said(columns, message):
+    (line,) = tag_findings("set", labels_of(*columns), ("cat", "dog"))
+    assert re.search(message, line)

@@ -30,6 +30,8 @@ def test_a_sound_data_set(check, tmp_path, capsys):
     rows = re.findall(r"^all +(\d+) +\d+ +(\S+) +(\S+)$", told, re.MULTILINE)
     assert rows == [("8", "1.000", "1.000"), ("4", "1.000", "1.000")]
     assert "an image (min/median/max)" in told
+    assert "fewer than 20 images show" in told
+    assert "nearly the same" not in told
     assert {path.name for path in (tmp_path / "run" / "check").iterdir()} == {"trainval.png", "test.png"}
 
 
@@ -44,6 +46,21 @@ def test_files_that_would_stop_a_run(check, toybox, tmp_path, capsys):
     assert status == 2
     assert f"error: what would stop a run:\n  image {first} cannot be read" in told.err
     assert f"toybox_trainval {second.stem} = toybox_trainval {third.stem}" in told.out
+
+
+def test_an_image_in_both_splits_is_a_warning(check, toybox, tmp_path, capsys):
+    root = tmp_path / "toybox"
+    shutil.copytree(toybox, root)
+    of_train, of_test = (
+        root / "JPEGImages" / f"{(root / 'ImageSets' / 'Main' / f'{split}.txt').read_text().split()[0]}"
+        for split in ("trainval", "test")
+    )
+    suffix = next((root / "JPEGImages").iterdir()).suffix
+    shutil.copy(of_train.with_name(of_train.name + suffix), of_test.with_name(of_test.name + suffix))
+    check("DATASETS.ROOT", root, "DATASETS.PROPOSALS", tmp_path / "none.npz")
+    told = capsys.readouterr().out
+    assert "1 images to test on are nearly the same as images to train on" in told
+    assert f"{of_train.name} and {of_test.name}" in told
 
 
 def test_no_proposals_yet_and_proposals_of_another_set(check, toybox, tmp_path, capsys):
@@ -68,7 +85,7 @@ def test_own_pictures_without_boxes(check, toybox, tmp_path, capsys):
     keys = ("DATASETS.FORMAT", "image_labels", "DATASETS.ROOT", root, "DATASETS.CLASSES", "()", *splits)
     assert check(*keys, "DATASETS.PROPOSALS", tmp_path / "none.npz") == 0
     told = capsys.readouterr().out
-    assert "0 images have true boxes: AP and CorLoc can be measured on those alone" in told
+    assert "no image has true boxes: only how well the labels are predicted can be measured" in told
     assert re.search(r"class +images +share\nbig +8 +66\.7 %\nsmall +4 +33\.3 %\nall +12\n", told)
     assert told.count("mine_all: 12 images") == 1
 
@@ -84,7 +101,7 @@ def test_labels_that_cannot_be_learned_or_are_misspelt(check, toybox, tmp_path, 
     keys = ("DATASETS.FORMAT", "image_labels", "DATASETS.ROOT", root, "DATASETS.CLASSES", "()", *splits)
     assert check(*keys, "DATASETS.PROPOSALS", tmp_path / "none.npz") == 0
     warnings = re.findall(r"^warning +mine_train: (.*)$", capsys.readouterr().out, re.MULTILINE)
-    assert len(warnings) == 2
+    assert len(warnings) == 5  # few images, nearly everywhere, unbalanced
     assert "all 12 images show 'thing'" in warnings[0]
     assert "'smal', in 1 of 12 images" in warnings[1]
     assert "did you mean 'small'?" in warnings[1]

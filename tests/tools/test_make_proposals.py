@@ -248,11 +248,13 @@ def test_a_journal_of_other_parameters_is_not_continued(refused, pictures, tmp_p
 
 def test_bad_arguments(make_proposals, refused, pictures, toybox, tmp_path, capsys):
     output = ("--output", tmp_path / "out.npz")
-    assert re.search(r"no folder of images at .*nowhere", refused("--images", tmp_path / "nowhere", *output))
+    assert re.search(r"nowhere does not exist", refused("--images", tmp_path / "nowhere", *output))
     (tmp_path / "empty").mkdir()
     errors = refused("--images", tmp_path / "empty", *output)
     assert re.search(r"no images in .*empty: looked for \.jpg", errors)
-    assert re.search(r"'val': .*val\.txt", refused("--voc", toybox, "--split", "val", *output))
+    assert re.search(
+        r"split file .*val\.txt does not exist", refused("--voc", toybox, "--split", "val", *output)
+    )
     with pytest.raises(SystemExit):
         make_proposals("--images", pictures, "--split", "val", *output)
     with pytest.raises(SystemExit):
@@ -273,8 +275,9 @@ def test_a_listed_image_that_is_missing_and_one_of_two_files(refused, tmp_path):
     (root / "ImageSets" / "Main" / "val.txt").write_text("x\n\ny\n")
     Image.new("RGB", (8, 8)).save(root / "JPEGImages" / "x.jpg")
     output = ("--output", tmp_path / "out.npz")
-    assert "val.txt lists 'y'" in refused("--voc", root, "--split", "val", *output)
+    errors = refused("--voc", root, "--split", "val", *output)
+    assert re.search(r"split file .*val\.txt: image .*JPEGImages/y does not exist", errors)
     (root / "ImageSets" / "Main" / "val.txt").write_bytes("x\nbär\n".encode("latin-1"))
     assert re.search(r"val\.txt is not UTF-8", refused("--voc", root, "--split", "val", *output))
     Image.new("RGB", (8, 8)).save(root / "JPEGImages" / "x.png")
-    assert "two images of one id, 'x'" in refused("--voc", root, *output)
+    assert "x.png have the same name x" in refused("--voc", root, *output)

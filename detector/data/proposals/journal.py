@@ -29,16 +29,23 @@ class Journal:
             check_regular(path, "journal")
         # Without SQLite's locks, which some network drives lack: the caller holds a lock of its own.
         self._database = sqlite3.connect(f"{path.absolute().as_uri()}?nolock=1", uri=True)
+        try:
+            self._begin(json.dumps(dict(parameters)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, expected: str) -> None:
         with self._transaction() as execute:
             execute("CREATE TABLE IF NOT EXISTS parameters (json TEXT)")
             execute("CREATE TABLE IF NOT EXISTS images (id TEXT PRIMARY KEY, height, width, boxes, checksum)")
-            begun, expected = execute("SELECT json FROM parameters").fetchone(), json.dumps(dict(parameters))
+            begun = execute("SELECT json FROM parameters").fetchone()
             if begun is None:
                 execute("INSERT INTO parameters VALUES (?)", (expected,))
             elif begun[0] != expected:
                 raise DataError(
-                    f"{path} was begun with other parameters: {begun[0]}, expected {expected}. Delete it to "
-                    "start over, or run again with its parameters"
+                    f"{self.path} was begun with other parameters: {begun[0]}, expected {expected}. Delete "
+                    "it to start over, or run again with its parameters"
                 )
 
     def ids(self) -> set[str]:

@@ -32,12 +32,13 @@ Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxe
 Mode = Literal["quality", "fast", "opencv_quality", "opencv_fast", "grid"]
 
 
-def make_finder(mode: Mode, longest_side: int) -> tuple[Finder, Mapping[str, object]]:
+def make_finder(mode: Mode, longest_side: int, min_region: int = 100) -> tuple[Finder, Mapping[str, object]]:
     """The search of a mode, and all that decides what it finds.
 
     Args:
         mode: "quality" or "fast" selective search, with "opencv_" OpenCV's, or "grid".
         longest_side: larger images are scaled down to it for selective search; a grid has no use for it.
+        min_region: size of the smallest region of our selective search in pixels of the copy.
 
     Raises:
         ImportError: OpenCV's search without its contrib modules; says how to install them.
@@ -46,7 +47,8 @@ def make_finder(mode: Mode, longest_side: int) -> tuple[Finder, Mapping[str, obj
     if mode == "grid":
         return grid_boxes, {"mode": mode}
     if mode == "quality" or mode == "fast":
-        return partial(selective_search.search_image, mode=mode, longest_side=longest_side), parameters
+        options = {**parameters, "min_region": min_region}
+        return partial(selective_search.search_image, **options), options  # type: ignore[arg-type]
     import cv2  # optional
 
     from detector.data.proposals import opencv

@@ -93,7 +93,7 @@ inline Image convert(const Image& rgb, ColorSpace space) {
   return out;
 }
 
-// A Gaussian of 0.8 pixels, in sixteenths of a gray level: planes (H, W) of 12 bits. Border pixels repeat.
+// A Gaussian of 0.8 pixels, in 64ths of a gray level: planes (H, W) of 14 bits. Border pixels repeat.
 inline std::vector<uint16_t> smooth(const Image& image) {
   const int64_t height = image.height, width = image.width;
   const auto weigh = [](uint32_t outer, uint32_t inner, uint32_t center) {
@@ -119,7 +119,7 @@ inline std::vector<uint16_t> smooth(const Image& image) {
       uint16_t* target = out.data() + p * image.pixels() + y * width;
       for (int64_t x = 0; x < width; ++x) {
         target[x] = static_cast<uint16_t>(
-            (weigh(row[0][x] + row[4][x], row[1][x] + row[3][x], row[2][x]) + 2048) >> 12);
+            (weigh(row[0][x] + row[4][x], row[1][x] + row[3][x], row[2][x]) + 512) >> 10);
       }
     }
   }

@@ -28,7 +28,7 @@ constexpr float kUnit = 4096;                              // what the normalize
 DETECTOR_MULTIVERSION inline std::vector<int8_t> differentiate(const std::vector<uint16_t>& smoothed,
                                                                int64_t height, int64_t width) {
   std::vector<int8_t> out(height * width * kPlanes * 4);
-  const auto clip = [](int32_t v) { return static_cast<int8_t>(std::clamp(v / 16, -kSteepest, kSteepest)); };
+  const auto clip = [](int32_t v) { return static_cast<int8_t>(std::clamp(v / 64, -kSteepest, kSteepest)); };
   for (int64_t p = 0; p < kPlanes; ++p) {
     const uint16_t* plane = smoothed.data() + p * height * width;
     for (int64_t y = 0; y < height; ++y) {

@@ -16,7 +16,8 @@
 namespace detector::selective_search {
 
 // The edges between neighboring pixels, sorted by weight: by the distance of the smoothed colors, rounded
-// down to sixteenths of a gray level. Equal weights are sorted by direction, then by pixel.
+// down to 128ths of a gray level. Equal weights are sorted by direction, then by pixel. Coarser weights would
+// not do: a large region grows over a smooth background by edges that are hardly heavier than the last.
 struct PixelGraph {
   static constexpr int64_t kDirections = 4;
   static constexpr std::array<int64_t, kDirections> kRight{1, 0, 1, -1}, kDown{0, 1, 1, 1};
@@ -54,14 +55,14 @@ struct PixelGraph {
   }
 
  private:
-  static constexpr int64_t kMaxWeight = 7067;  // 16 * 255 * sqrt(3)
+  static constexpr int64_t kMaxWeight = 56533;  // 128 * 255 * sqrt(3)
 
   DETECTOR_MULTIVERSION void weigh(const uint16_t* row, int64_t offset, int64_t begin, int64_t end,
                                    uint16_t* weights) const {
     const uint16_t *a = row, *b = row + pixels, *c = row + 2 * pixels;
     for (int64_t x = begin; x < end; ++x) {
       const int32_t u = a[x] - a[x + offset], v = b[x] - b[x + offset], w = c[x] - c[x + offset];
-      weights[x] = static_cast<uint16_t>(std::sqrt(static_cast<float>(u * u + v * v + w * w)));
+      weights[x] = static_cast<uint16_t>(2 * std::sqrt(static_cast<float>(u * u + v * v + w * w)));
     }
   }
 };
@@ -103,11 +104,12 @@ inline std::vector<std::pair<int32_t, int32_t>> unique_pairs(
   return pairs;
 }
 
-// Two regions merge along an edge that weighs at most w + 16 k / |region| for both, where w is the heaviest
+// Two regions merge along an edge that weighs at most w + k / |region| for both, where w is the heaviest
 // edge inside the region; then, in the same order of edges, wherever one has fewer than `min_size` pixels.
 inline Segmentation segment(const PixelGraph& graph, int64_t k, int64_t min_size) {
   std::vector<int32_t> parents(graph.pixels), sizes(graph.pixels, 1);
-  std::vector<int32_t> limits(graph.pixels, static_cast<int32_t>(16 * k));
+  const auto scale = static_cast<float>(128 * k);
+  std::vector<float> limits(graph.pixels, scale);
   std::iota(parents.begin(), parents.end(), 0);
   const auto find = [&](int32_t i) {
     while (parents[i] != i) {
@@ -126,8 +128,9 @@ inline Segmentation segment(const PixelGraph& graph, int64_t k, int64_t min_size
 
   std::vector<std::pair<int32_t, int32_t>> borders;  // edges that did not merge: pixels, later regions
   int64_t e = 0;
-  for (int64_t weight = 0; weight < static_cast<int64_t>(graph.ends.size()); ++weight) {
-    for (; e < graph.ends[weight]; ++e) {
+  for (size_t bucket = 0; bucket < graph.ends.size(); ++bucket) {
+    const auto weight = static_cast<float>(bucket);
+    for (; e < graph.ends[bucket]; ++e) {
       const int64_t first = graph.edges[e] >> 2, second = first + graph.offsets[graph.edges[e] & 3];
       const int32_t a = find(static_cast<int32_t>(first)), b = find(static_cast<int32_t>(second));
       if (a == b) {
@@ -135,7 +138,7 @@ inline Segmentation segment(const PixelGraph& graph, int64_t k, int64_t min_size
       }
       if (weight <= limits[a] && weight <= limits[b]) {
         const int32_t root = merge(a, b);
-        limits[root] = static_cast<int32_t>(weight + 16 * k / sizes[root]);
+        limits[root] = weight + scale / static_cast<float>(sizes[root]);
       } else {
         borders.emplace_back(a, b);
       }

