@@ -1,6 +1,6 @@
 """Weakly supervised object detection: image labels in, boxes out.
 
-`detector.load`, `detector.train` and `detector.evaluate` are imported when they are first used, so that
+`detector.load`, `train`, `evaluate` and `label` are imported when they are first used, so that
 `detector.layers` loads alone, without what only configs and data sets need.
 """
 
@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from detector.api import evaluate, load, train
+    from detector.api import evaluate, label, load, train
 
 # An OpenMP thread that waits spins for long by default, which makes training beside other busy processes
 # several times slower (benchmarks/bench_busy_core.py). GNU's runtime reads this variable once, when torch is
@@ -19,7 +19,7 @@ if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
 
 __version__ = "0.1.0"
 
-__all__ = ["evaluate", "load", "train"]
+__all__ = ["evaluate", "label", "load", "train"]
 
 
 def __getattr__(name: str):

@@ -1,7 +1,8 @@
-"""`detector.load`, `detector.train` and `detector.evaluate`; like the tools above all else."""
+"""`detector.load`, `train`, `evaluate` and `label`; like the tools above all else."""
 
+from detector.api.labeling import label
 from detector.api.loading import load
 from detector.api.testing import evaluate
 from detector.api.training import train
 
-__all__ = ["evaluate", "load", "train"]
+__all__ = ["evaluate", "label", "load", "train"]

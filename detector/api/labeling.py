@@ -1,0 +1,202 @@
+"""`detector.label`: boxes for images whose tags are known; and the import of corrected boxes."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from detector.api.loading import find_checkpoint, load
+from detector.data.annotated import hint_nearest
+from detector.data.formats import (
+    FORMATS,
+    ReviewImage,
+    encode_coco,
+    encode_review,
+    review_image,
+    review_import,
+)
+from detector.data.image_table import Row, picture_name, read_table
+from detector.data.images import open_image, read_image_size
+from detector.engine.predictor import SCORE_THRESHOLD, Predictor
+from detector.engine.self_training import pseudo_boxes
+from detector.structures import Detections, Scores
+from detector.utils.ahead import ahead
+from detector.utils.command_line import usable_cores
+from detector.utils.errors import DataError, UserError
+from detector.utils.files import atomic_write, file_digest
+from detector.utils.folder_lock import folder_lock
+from detector.utils.outputs import OutputFolder
+
+logger = logging.getLogger(__name__)
+
+_MOST_THREADS = 8  # each may hold two images, of a gigabyte where they have 20,000 x 20,000 pixels
+
+
+def label(
+    weights: str | Path,
+    labels: str | Path,
+    images: str | Path | None = None,
+    *,
+    device: str = "auto",
+    score_threshold: float = SCORE_THRESHOLD,
+    output: str | Path | None = None,
+    formats: Sequence[str] = (),
+) -> list[ReviewImage]:
+    """Boxes for images whose tags are known: `detector.label("runs/demo", "photos/train.csv")`.
+
+    Only the classes that an image is tagged with get boxes: each at least its best one, which is `doubtful`
+    if it does not score more than the threshold. A class whose tag is unknown gets only boxes that do. An
+    image without tags gets no box.
+
+    Args:
+        weights: a run folder or a checkpoint.
+        labels: a table of images and tags, CSV or JSON lines (docs/own_images.md).
+        images: the folder to which the files of the table are relative; None: that of the table.
+        device: "cpu", "cuda", or "auto": cuda where there is one.
+        score_threshold: beside the best box of a class, those that score more than this are boxes.
+        output: a folder to write to; a file in it is replaced only if the same call made it.
+        formats: of :data:`detector.data.formats.FORMATS`, for `output`.
+
+    Raises:
+        UserError, OSError: an argument or a file cannot be used. Every wrong line of the table is named
+            before any work is done; nothing is written unless all images have been labeled.
+    """
+    if unknown := set(formats) - set(FORMATS):
+        raise UserError(f"the format is {min(unknown)!r}, expected one of {', '.join(FORMATS)}")
+    labels = Path(labels)
+    root = labels.parent if images is None else Path(images)
+    predictor = load(weights, device, score_threshold=score_threshold)
+    rows, sizes = _read_rows(labels, root, predictor.class_names)
+    if output is None:
+        return list(_label_rows(predictor, rows, sizes, root, score_threshold))
+    words = [file_digest(find_checkpoint(weights)), file_digest(labels), str(root), score_threshold]
+    key = hashlib.sha256(json.dumps(words).encode()).hexdigest()
+    Path(output).mkdir(parents=True, exist_ok=True)
+    with folder_lock(output):
+        outputs = OutputFolder(output, key)
+        empty = [ReviewImage(picture_name(row.file), size, ()) for row, size in zip(rows, sizes, strict=True)]
+        outputs.check(name for name, _ in _encode(formats, empty, predictor.class_names))
+        found = list(_label_rows(predictor, rows, sizes, root, score_threshold))
+        for name, content in _encode(formats, found, predictor.class_names):
+            outputs.write(name, content)
+    return found
+
+
+def tagged_boxes(
+    scores: Scores, labels: Tensor, unknown: Tensor, *, score_threshold: float, nms_threshold: float = 0.3
+) -> tuple[Detections, list[int]]:
+    """The boxes of an image whose tags are known, best first, and the rows of those that are doubtful.
+
+    Args:
+        scores: of every proposal of the image.
+        labels: (C,) bool, the tagged classes: each gets its best box, which is doubtful if it does not score
+            more than the threshold.
+        unknown: (C,) bool, the classes that may be there: they get boxes that score more than it.
+        score_threshold: all boxes that score more than this are taken, up to non-maximum suppression.
+        nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
+    """
+    options = {"score_threshold": score_threshold, "nms_threshold": nms_threshold}
+    scores = Scores(scores.image_id, scores.boxes.cpu(), scores.scores.cpu())
+    found = pseudo_boxes(scores, labels | unknown, **options)
+    found = found[(found.scores > score_threshold) | labels[found.labels]]
+    return found, (found.scores <= score_threshold).nonzero()[:, 0].tolist()
+
+
+def import_reviewed(
+    path: str | Path,
+    output: str | Path,
+    *,
+    images: str | Path | None = None,
+    reviewed: Literal["flags", "all"] = "flags",
+) -> list[ReviewImage]:
+    """Write the true boxes of a corrected file, and nothing else, as a COCO file with review flags.
+
+    Args:
+        path, images, reviewed: as :func:`detector.data.formats.review_import` takes them.
+        output: the file to write. An existing file is not replaced.
+
+    Returns:
+        the images that have true boxes or are complete.
+
+    Raises:
+        UserError, OSError: the file cannot be used; see :func:`detector.data.formats.review_import`.
+    """
+    output = Path(output)
+    if output.exists():
+        raise UserError(f"{output} exists: delete it, or name another file")
+    found = [
+        image for image in review_import(path, images=images, reviewed=reviewed) if image.reviewed != "none"
+    ]
+    found = [replace(image, boxes=image.true_boxes) for image in found]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(output) as file:
+        file.write(encode_coco(found, sorted({box.label for image in found for box in image.boxes})))
+    return found
+
+
+def _encode(
+    formats: Sequence[str], images: Sequence[ReviewImage], class_names: Sequence[str]
+) -> Iterator[tuple[str, bytes]]:
+    for form in formats:
+        yield from encode_review(form, images, class_names)
+
+
+def _read_rows(path: Path, root: Path, class_names: Sequence[str]) -> tuple[list[Row], list[tuple[int, int]]]:
+    """The rows of a table and the (height, width) of their images; all that is wrong is one DataError."""
+    rows, mistakes = read_table(path)
+    sizes: list[tuple[int, int]] = []
+    lines: dict[str, int] = {}
+    for row in rows:
+        for name in sorted({*row.labels, *row.unknown} - set(class_names)):
+            known = f"the detector knows {', '.join(class_names)}"
+            mistakes.add(row.line, f"unknown label {name!r}{hint_nearest(name, class_names)}; {known}")
+        if (first := lines.setdefault(picture_name(row.file), row.line)) != row.line:
+            mistakes.add(row.line, f"image {row.file!r} is on line {first} already: list an image once")
+        try:
+            sizes.append(read_image_size(root / row.file, apply_orientation=True))
+        except (OSError, DataError) as error:
+            mistakes.add(row.line, error)
+    mistakes.check()
+    return rows, sizes
+
+
+def _label_rows(
+    predictor: Predictor,
+    rows: Sequence[Row],
+    sizes: Sequence[tuple[int, int]],
+    root: Path,
+    score_threshold: float,
+) -> Iterator[ReviewImage]:
+    """The boxes of each image. While the model runs on one, threads search the proposals of the next ones."""
+    names, missing = predictor.class_names, 0
+
+    def search(row: Row) -> tuple[Tensor, Tensor] | None:
+        if not row.labels and not row.unknown:
+            return None
+        image = open_image(root / row.file)
+        return image, torch.from_numpy(predictor.find(image.permute(1, 2, 0).numpy()))
+
+    searches = ahead(search, rows, min(usable_cores(), _MOST_THREADS))
+    progress = tqdm(zip(searches, sizes, strict=True), total=len(rows), unit="image", disable=None)
+    for (row, future), size in progress:
+        name, searched = picture_name(row.file), future.result()
+        if searched is None:
+            yield ReviewImage(name, size, ())
+            continue
+        labels, unknown = (
+            torch.tensor([each in tags for each in names]) for tags in (row.labels, row.unknown)
+        )
+        image, proposals = searched
+        scores = predictor.scores(image, proposals, name)
+        found, doubtful = tagged_boxes(scores, labels, unknown, score_threshold=score_threshold)
+        missing += len(set(row.labels)) - len({names[i] for i in found.labels.tolist()} & set(row.labels))
+        yield review_image(name, size, found, names, doubtful=doubtful)
+    if missing:
+        logger.warning("%d tags got no box, as their images have no proposal", missing)
