@@ -150,7 +150,7 @@ def open_proposals(cfg: CfgNode, dataset: AnnotatedImages, problems: list[str]) 
 def measure_proposals(
     cfg: CfgNode, dataset: AnnotatedImages, proposals: Proposals | None, problems: list[str]
 ) -> tuple[list[int], dict[int, Tensor]]:
-    """The number of proposals of each image, and of images with true boxes how well those are covered."""
+    """The number of proposals of each image, and how well the ground-truth boxes, if any, are covered."""
     counts: list[int] = []
     overlaps: dict[int, Tensor] = {}
     if proposals is None:
@@ -177,13 +177,13 @@ def clean(cfg: CfgNode, proposals: Proposals, image_id: str) -> Tensor:
 
 
 def check_truth(dataset: AnnotatedImages, min_side: float) -> None:
-    """Prints how many true boxes there are, and what is odd about some."""
+    """Prints how many ground-truth boxes there are, and what is odd about some."""
     annotations = [dataset.annotation(i) for i in range(len(dataset))]
     boxed = sum(annotation is not None for annotation in annotations)
     if not boxed:
-        print("no image has true boxes: only how well the labels are predicted can be measured")
+        print("no image has ground-truth boxes: only how well the labels are predicted can be measured")
     elif boxed < len(dataset):
-        print(f"{boxed} images have true boxes: AP and CorLoc can be measured on those alone")
+        print(f"{boxed} images have ground-truth boxes: AP and CorLoc can be measured on those alone")
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
     for index, annotation in enumerate(annotations):
@@ -197,7 +197,7 @@ def check_truth(dataset: AnnotatedImages, min_side: float) -> None:
 
 
 def class_table(dataset: AnnotatedImages, overlaps: dict[int, Tensor]) -> str:
-    """A class a line: images that show it, their share, true boxes, and the share that proposals cover."""
+    """A line for each class: images that show it, their share, boxes, and the share that proposals cover."""
     num_classes = len(dataset.class_names)
     shown = torch.stack([dataset.labels(i) for i in range(len(dataset))]).sum(dim=0)  # (C,)
     truth = [a for a in (dataset.annotation(i) for i in range(len(dataset))) if a is not None]

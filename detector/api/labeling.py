@@ -116,14 +116,14 @@ def import_reviewed(
     images: str | Path | None = None,
     reviewed: Literal["flags", "all"] = "flags",
 ) -> list[ReviewImage]:
-    """Write the true boxes of a corrected file, and nothing else, as a COCO file with review flags.
+    """Write the ground-truth boxes of a corrected file, and nothing else, as a COCO file with review flags.
 
     Args:
         path, images, reviewed: as :func:`detector.data.formats.review_import` takes them.
         output: the file to write. An existing file is not replaced.
 
     Returns:
-        the images that have true boxes or are complete.
+        the images that have ground-truth boxes or are complete.
 
     Raises:
         UserError, OSError: the file cannot be used; see :func:`detector.data.formats.review_import`.

@@ -51,7 +51,7 @@ def refuse_earlier_run(folder: Path, resume: bool) -> None:
     """Raise UserError if a folder holds the checkpoints of an earlier run that is not to be resumed."""
     if not resume and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
         raise UserError(
-            f"{folder} holds an earlier run: add --resume to go on with it, "
+            f"{folder} holds an earlier run: add --resume to continue it, "
             "name another folder (OUTPUT_DIR NAME), or remove this one"
         )
 
@@ -126,7 +126,7 @@ def check_same_start(start: int) -> None:
     if len(set(starts)) > 1:
         raise_once(
             UserError(
-                f"the processes would go on from different steps, by rank: {starts}; "
+                f"the processes would resume from different steps, by rank: {starts}; "
                 "OUTPUT_DIR must be one folder that all machines see"
             )
         )
@@ -140,6 +140,6 @@ def hint_at_resume(folder: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         if is_main():
             saved = list_checkpoints(folder)
-            where = f"goes on from {saved[-1]}" if saved else "starts over, as there is no checkpoint yet"
+            where = f"resumes from {saved[-1]}" if saved else "starts over, as there is no checkpoint yet"
             logger.error("give the same command with --resume: it %s", where)
         raise

@@ -52,7 +52,7 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
     folder = Path(cfg.OUTPUT_DIR) / "self_train"
     refuse_earlier_run(folder, resume)
     if not resume and (folder / "pseudo").exists():
-        raise UserError(f"{folder} holds pseudo boxes: add --resume to go on with them, or remove it")
+        raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
     path = Path(weights) if weights else Path(cfg.OUTPUT_DIR) / "model_final.pt"
     if not (folder / "pseudo").exists() and not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist; train first, or name another file")
@@ -141,7 +141,7 @@ def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
 
 
 def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
-    """Refuse to go on with pseudo boxes that were made with other weights or keys.
+    """Refuse to continue with pseudo boxes that were made with other weights or keys.
 
     Raises:
         UserError: names what differs.

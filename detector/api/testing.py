@@ -196,7 +196,7 @@ def measure(
     """AP on the test split, CorLoc on the training split; COCO's AP too where there is an engine for it.
 
     Args:
-        detections: in all images of the test split; those without true boxes do not count.
+        detections: in all images of the test split; those without ground-truth boxes do not count.
         best_boxes: the highest-scoring box of each class, (C, 4), or (0, 4) without proposals, in each image
             of the training split that has boxes.
     """
@@ -213,7 +213,7 @@ def measure(
 
 
 def annotations(dataset: AnnotatedImages) -> dict[int, Annotation]:
-    """The true boxes of the images that have them: all, but in an image_labels set."""
+    """The ground-truth boxes of the images that have them: all, but in an image_labels set."""
     pairs = ((i, dataset.annotation(i)) for i in range(len(dataset)))
     return {i: annotation for i, annotation in pairs if annotation is not None}
 

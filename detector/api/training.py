@@ -48,7 +48,7 @@ def train(config: str | Path, overrides: Mapping[str, object] | None = None, *, 
     Args:
         config: the name of a recipe of configs/, or your own file.
         overrides: keys of the config to change, as in {"SOLVER.MAX_ITER": 500}; see detector/config.py.
-        resume: go on from the run folder's newest checkpoint.
+        resume: continue from the run folder's newest checkpoint.
 
     Returns:
         the run folder, OUTPUT_DIR, which `detector.load` and `detector.evaluate` take.

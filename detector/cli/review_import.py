@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.path, options.output, images=options.images, reviewed=options.reviewed
         )
         boxes = sum(len(image.boxes) for image in found)
-        print(f"{boxes} true boxes in {len(found)} images: {options.output}")
+        print(f"{boxes} ground-truth boxes in {len(found)} images: {options.output}")
         print("next: test with them, as a data set of the format coco (docs/data_sets.md)")
 
     return run_command(run)

@@ -5,7 +5,7 @@ it.
 
 Everything goes to OUTPUT_DIR/self_train: pseudo/, a data set in VOC's layout (with COCO's JSON)
 whose boxes are the detector's; log, events and checkpoints as in training; metrics.json beside the
-weak detector's. The keys SELF_TRAIN decide. Image labels choose the classes; true boxes are read
+weak detector's. The keys SELF_TRAIN decide. Image labels choose the classes; ground-truth boxes are read
 for the metrics alone.
 """
 
@@ -17,7 +17,7 @@ from detector.utils.command_line import config_parser, next_step, parse_config, 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = config_parser("detector self-train", __doc__)
     parser.add_argument("--weights", metavar="FILE", help="a checkpoint; default: OUTPUT_DIR/model_final.pt")
-    parser.add_argument("--resume", action="store_true", help="go on from the folder's newest checkpoint")
+    parser.add_argument("--resume", action="store_true", help="resume from the folder's newest checkpoint")
     options = parse_config(parser, arguments)
 
     def run() -> None:

@@ -15,7 +15,7 @@ from detector.utils.command_line import config_parser, next_step, parse_config, 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = config_parser("detector train", __doc__)
-    parser.add_argument("--resume", action="store_true", help="go on from the run folder's newest checkpoint")
+    parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     options = parse_config(parser, arguments)
 
     def run() -> None:

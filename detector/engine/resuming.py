@@ -1,4 +1,4 @@
-"""The checkpoints of a run folder, and how a run goes on from the newest of them."""
+"""The checkpoints of a run folder, and how a run resumes from the newest."""
 
 import logging
 from dataclasses import dataclass, fields
@@ -91,7 +91,7 @@ def restore(
     restore_optimizer(optimizer, checkpoint, path)
     if scaler is not None:
         restore_scaler(scaler, checkpoint, path)
-    logger.info("going on from %s", path)
+    logger.info("resuming from %s", path)
     return progress_of(checkpoint)
 
 
@@ -109,9 +109,9 @@ def progress_of(checkpoint: dict[str, Any]) -> Progress:
 
 
 def check_batches(progress: Progress, accumulate: int) -> None:
-    """Refuse to go on with another number of batches a step, which would make the run another one.
+    """Refuse to continue with another number of batches a step, which would make the run another one.
 
-    Another number of processes may go on where the product with `accumulate` is the same; results are then
+    Another number of processes may continue where the product with `accumulate` is the same; results are then
     equal to rounding, not to the bit, and a warning says so.
 
     Raises:
@@ -129,7 +129,7 @@ def check_batches(progress: Progress, accumulate: int) -> None:
         )
     if progress.world_size not in (None, world_size()):
         logger.warning(
-            "warning: %s processes made the checkpoint, %d go on: gradients are summed in another order, so "
-            "that results are equal to rounding, not to the bit",
+            "warning: %s processes made the checkpoint, %d continue: gradients are summed in another order, "
+            "so that results are equal to rounding, not to the bit",
             *(progress.world_size, world_size()),
         )

@@ -38,8 +38,8 @@ def agreement(
 ) -> dict[str, float]:
     """How good pseudo boxes are where the true ones are known: count, and precision and recall in percent.
 
-    A pseudo box is right if its IoU with a true box of its class reaches the threshold; a true box is found
-    if some pseudo box is right by it.
+    A pseudo box is right if its IoU with a ground-truth box of its class reaches the threshold; that box is
+    then found.
     """
     count = right = truth = found = 0
     for image, annotation in zip(detections, annotations, strict=True):

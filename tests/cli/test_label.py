@@ -22,6 +22,6 @@ def test_boxes_of_tagged_images_are_written_and_read_back(tmp_path, capsys):
     assert main(["review-import", *words]) == 2  # nobody has reviewed anything
     assert "none of its 1 images has a reviewed box" in capsys.readouterr().err
     assert main(["review-import", *words, "--reviewed", "all"]) == 0
-    assert "1 true boxes in 1 images" in capsys.readouterr().out
+    assert "1 ground-truth boxes in 1 images" in capsys.readouterr().out
     (box,) = json.loads(imported.read_text())["annotations"]
     assert box["bbox"] == json.loads(written.read_text())["annotations"][0]["bbox"]

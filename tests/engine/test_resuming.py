@@ -1,4 +1,4 @@
-"""detector.engine.resuming: the checkpoints of a run folder, and who may go on from them."""
+"""detector.engine.resuming: the checkpoints of a run folder, and who may resume from them."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from detector.engine.resuming import (
 
 @pytest.fixture
 def run_folder(tmp_path):
-    """A run folder with checkpoints after 1, 2 and 3 steps, and the network and optimizer to go on with."""
+    """A run folder with checkpoints after 1, 2 and 3 steps, and a network with its optimizer."""
     net, optimizer = make()
     for iteration in (1, 2, 3):
         with torch.no_grad():
@@ -104,7 +104,7 @@ def test_other_processes_may_go_on_with_the_same_batches_a_step(monkeypatch, cap
     check_batches(Progress(batches_per_step=6, world_size=3), accumulate=2)
     assert caplog.text == ""
     check_batches(Progress(batches_per_step=6, world_size=1), accumulate=2)
-    assert "warning: 1 processes made the checkpoint, 3 go on" in caplog.text
+    assert "warning: 1 processes made the checkpoint, 3 continue" in caplog.text
     message = "with 8 batches a step, but 3 processes x 2 accumulated batches are 6.* can be 1, 2, 4, 8$"
     with pytest.raises(ValueError, match=message):
         check_batches(Progress(batches_per_step=8, world_size=4), accumulate=2)

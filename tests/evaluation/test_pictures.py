@@ -22,7 +22,7 @@ def found(image_id, boxes=(), scores=(), labels=()):
 
 
 class GraySource:
-    """Gray images with one true box each."""
+    """Gray images with one ground-truth box each."""
 
     class_names = CLASSES
 

@@ -23,7 +23,7 @@ def test_true_boxes_proposals_and_labels_are_drawn():
     assert picture.size == (600, 336)  # three times as large, and a strip for the labels
     pixels = np.asarray(picture).astype(int)
     colored = pixels.max(axis=2) - pixels.min(axis=2) > 30
-    assert colored[92:238, 120].all()  # the true box is solid
+    assert colored[92:238, 120].all()  # the ground-truth box is solid
     assert (pixels[40:260, 539] == 255).all()  # a proposal, white
     assert {0, 255} == set(pixels[100:200, 90, 0])  # the nearest one, dashed
     assert (pixels[300:] < 128).any()  # the name of the label

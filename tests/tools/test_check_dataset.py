@@ -85,7 +85,7 @@ def test_own_pictures_without_boxes(check, toybox, tmp_path, capsys):
     keys = ("DATASETS.FORMAT", "image_labels", "DATASETS.ROOT", root, "DATASETS.CLASSES", "()", *splits)
     assert check(*keys, "DATASETS.PROPOSALS", tmp_path / "none.npz") == 0
     told = capsys.readouterr().out
-    assert "no image has true boxes: only how well the labels are predicted can be measured" in told
+    assert "no image has ground-truth boxes: only how well the labels are predicted can be measured" in told
     assert re.search(r"class +images +share\nbig +8 +66\.7 %\nsmall +4 +33\.3 %\nall +12\n", told)
     assert told.count("mine_all: 12 images") == 1
 

@@ -24,7 +24,7 @@ def convert(load_tool, overrides, tmp_path):
 
 @pytest.fixture
 def files(toybox, tmp_path):
-    """The true boxes as a pickle of Detectron and as JSON lines, of each split."""
+    """The ground-truth boxes as a pickle of Detectron and as JSON lines, of each split."""
     for split in ("trainval", "test"):
         dataset = VOCDataset(toybox, split, CLASSES)
         boxes = [dataset.annotation(i).boxes.numpy() for i in range(len(dataset))]

@@ -71,7 +71,7 @@ def test_resuming_continues_to_the_same_bits(train_net, tmp_path, keys, capsys):
     (folder / "checkpoints" / "000004.pt").unlink()
     # Other processes read the images: that must not matter either.
     assert train_net(*keys.split(), "DATASETS.WORKERS", "1", "--resume") == 0
-    assert "going on from" in capsys.readouterr().err
+    assert "resuming from" in capsys.readouterr().err
     resumed = final_weights(folder)
     assert resumed.keys() == whole.keys()
     assert all(resumed[name].equal(value) for name, value in whole.items())
@@ -222,7 +222,7 @@ def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     process.send_signal(signal.SIGINT)
     text = process.communicate(timeout=60)[1]
     assert process.returncode == 130, text
-    assert "give the same command with --resume: it goes on from" in text
+    assert "give the same command with --resume: it resumes from" in text
     assert "Traceback" not in text
     assert not (tmp_path / "run" / "model_final.pt").exists()
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()

@@ -64,7 +64,7 @@ def test_a_run_that_is_killed_at_random_goes_on_to_the_same_bits(words, tmp_path
         process.join()
         kept.append(list_checkpoints(folder)[-1].name)
     run_alone([*words("broken", 16), "--resume"])
-    went_on = re.findall(r"going on from \S*?(\d+\.pt)", (folder / "log.txt").read_text())
+    went_on = re.findall(r"resuming from \S*?(\d+\.pt)", (folder / "log.txt").read_text())
     assert went_on == kept
     whole, broken = final(tmp_path / "whole"), final(folder)
     assert all(broken[name].equal(value) for name, value in whole.items())
@@ -84,7 +84,7 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(words, tmp_path):
         wait_for(lambda: list_checkpoints(folder), process)
         os.kill(child_of_rank(1, process.pid), signal.SIGKILL)
         assert process.wait(120) == 0, (tmp_path / "said.txt").read_text()
-    assert "going on from" in (folder / "log.txt").read_text()
+    assert "resuming from" in (folder / "log.txt").read_text()
     alone, several = final(tmp_path / "alone"), final(folder)
     for name, value in alone.items():
         torch.testing.assert_close(several[name], value, msg=name)

@@ -73,7 +73,7 @@ def propose(
 ) -> list[int]:
     """Searches images, writes their proposals to a file and returns the number of boxes of each.
 
-    What is done is kept in a journal beside `output` until all is done, and a second call goes on from there.
+    What is done is kept in a journal beside `output` until all is done, and a second call resumes there.
     The file has the same bytes whatever the number of workers and of interruptions. Under torchrun the
     processes share the images, and the main process writes the file; the others return no numbers.
 
@@ -204,7 +204,7 @@ def search_all(
     except BrokenProcessPool as error:
         raise UserError(
             "a worker process was killed, perhaps because the memory was full: run the same command with "
-            f"fewer --workers than {workers}, and it goes on from here"
+            f"fewer --workers than {workers}, and it resumes there"
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
