@@ -14,6 +14,8 @@ COMMANDS = {
     "test": "measure a trained detector",
     "self-train": "train a Faster R-CNN on what a weak detector finds",
     "predict": "find objects in images, folders and videos",
+    "label": "draw boxes in images whose tags are known",
+    "review-import": "keep the boxes that a person has reviewed",
     "report": "write an HTML page about a run",
     "export": "write a network to a file that runs without this package",
 }
@@ -24,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in COMMANDS:
         command = import_module(f"detector.cli.{words[0].replace('-', '_')}")
         return command.main(words[1:])
-    listed = "\n".join(f"  {name:<12}{what}" for name, what in COMMANDS.items())
+    listed = "\n".join(f"  {name:<15}{what}" for name, what in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="detector",
         description="Train an object detector from image labels alone.",
