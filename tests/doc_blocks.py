@@ -79,9 +79,9 @@ def check_command(words: list[str], root: Path = ROOT) -> None:
     """Assert that the program exists and accepts these options, and that its config loads with these keys."""
     command = shlex.join(words)
     if words[0] == "torchrun":  # its own options come first
-        tool = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
-        assert tool is not None, f"{command}: expected a script"
-        words = ["python", *words[tool:]]
+        tool = next((i for i, word in enumerate(words) if word.endswith(".py") or word == "detector"), None)
+        assert tool is not None, f"{command}: expected a script, or -m detector"
+        words = words[tool:] if words[tool] == "detector" else ["python", *words[tool:]]
     if words[0] == "detector":
         words = ["python", str(ROOT / "detector" / "__main__.py"), *words[1:]]
     if words[0] == "python" and words[1] == "-m":

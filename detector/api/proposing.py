@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from yacs.config import CfgNode
 
 from detector.build_data import build_dataset, name_classes
@@ -13,6 +14,9 @@ from detector.data.pictures import find_pictures
 from detector.data.proposals.search import Mode, make_finder, propose
 from detector.data.voc import find_split
 from detector.utils.command_line import usable_cores
+from detector.utils.distributed import is_main, local_world_size, process_group, together
+
+_PATIENCE = 24 * 3600.0  # seconds: another process may have much larger images
 
 
 def find_images(folder: Path) -> dict[str, Path]:
@@ -54,7 +58,7 @@ def run(
 ) -> None:
     """Make the proposals of one source of images: a config, a VOC folder, or a folder of pictures.
 
-    A call that was interrupted is resumed by the same call.
+    A call that was interrupted is resumed by the same call. Under torchrun the processes share the images.
 
     Args:
         config_file: a config, of whose data set both splits are searched. PROPOSALS.MODE and
@@ -76,25 +80,27 @@ def run(
         mode, longest_side = mode or cfg.PROPOSALS.MODE, longest_side or cfg.PROPOSALS.LONGEST_SIDE
     min_region = 100 if cfg is None else cfg.PROPOSALS.MIN_REGION
     assert output is not None
-    if output.exists():
-        raise FileExistsError(f"{output} exists: delete it to make it anew")
-    if cfg is not None:
-        files, apply_orientation = find_config_images(cfg)
-    elif voc is not None:
-        files, apply_orientation = find_voc_images(voc, splits), False
-    else:
-        assert images is not None
-        files, apply_orientation = find_images(images), True
     find, parameters = make_finder(mode or "quality", longest_side or 300, min_region)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    counts = propose(
-        files,
-        output,
-        find,
-        parameters,
-        workers=workers or usable_cores(),
-        apply_orientation=apply_orientation,
-    )
-    least, median, most = min(counts), statistics.median(counts), max(counts)
-    boxes = f"{least}/{median:.0f}/{most} boxes (min/median/max)"
-    print(f"{output}: {len(counts)} images, {boxes}, {time.perf_counter() - started:.0f} s")
+    with process_group(torch.device("cpu"), _PATIENCE):
+        with together():
+            if output.exists():
+                raise FileExistsError(f"{output} exists: delete it to make it anew")
+            if cfg is not None:
+                files, apply_orientation = find_config_images(cfg)
+            elif voc is not None:
+                files, apply_orientation = find_voc_images(voc, splits), False
+            else:
+                assert images is not None
+                files, apply_orientation = find_images(images), True
+            output.parent.mkdir(parents=True, exist_ok=True)
+        counts = propose(
+            files,
+            output,
+            find,
+            parameters,
+            workers=workers or max(1, usable_cores() // local_world_size()),
+            apply_orientation=apply_orientation,
+        )
+    if is_main():
+        boxes = f"{min(counts)}/{statistics.median(counts):.0f}/{max(counts)} boxes (min/median/max)"
+        print(f"{output}: {len(counts)} images, {boxes}, {time.perf_counter() - started:.0f} s")

@@ -1,14 +1,16 @@
 """Proposals of many images: found in worker processes, resumed where that was interrupted."""
 
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
+from glob import escape
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
@@ -23,6 +25,7 @@ from detector.data.proposals import selective_search
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
 from detector.data.proposals.journal import Found, Journal
+from detector.utils.distributed import gather, is_main, rank, together, world_size
 from detector.utils.errors import DataError, UserError
 from detector.utils.folder_lock import file_lock
 
@@ -71,7 +74,8 @@ def propose(
     """Searches images, writes their proposals to a file and returns the number of boxes of each.
 
     What is done is kept in a journal beside `output` until all is done, and a second call goes on from there.
-    The file has the same bytes whatever the number of workers and of interruptions.
+    The file has the same bytes whatever the number of workers and of interruptions. Under torchrun the
+    processes share the images, and the main process writes the file; the others return no numbers.
 
     Args:
         images: file of each image id.
@@ -88,9 +92,12 @@ def propose(
         UserError: another process is making the same file, or a worker process was killed.
     """
     output = Path(output)
-    with file_lock(output):
-        if output.exists():
-            raise FileExistsError(f"{output} exists: delete it to make it anew")
+    with ExitStack() as stack:
+        with together():
+            if is_main():
+                stack.enter_context(file_lock(output))
+            if output.exists():
+                raise FileExistsError(f"{output} exists: delete it to make it anew")
         return _propose(images, output, find, parameters, workers, apply_orientation)
 
 
@@ -102,31 +109,64 @@ def _propose(
     workers: int,
     apply_orientation: bool,
 ) -> list[int]:
-    failures: dict[str, str] = {}
     begun = {**parameters, "apply_orientation": apply_orientation}
-    with closing(Journal(output.with_name(f"{output.name}.partial"), begun)) as journal:
-        done = journal.ids()
-        waiting = {image_id: path for image_id, path in images.items() if image_id not in done}
-        with closing(search_all(waiting, find, apply_orientation, workers)) as results:
-            initial = len(images) - len(waiting)
-            for image_id, result in tqdm(
-                results, total=len(images), initial=initial, unit="image", disable=None
-            ):
-                if isinstance(result, str):
-                    failures[image_id] = result
-                else:
-                    journal.add(image_id, result)
+    done: set[str] = set()
+    with together():
+        if is_main():  # no other process reads journals, and none is written yet
+            done = set(_read_journals(output, begun))
+    done = gather(done)[0]
+    waiting = ((image_id, path) for image_id, path in images.items() if image_id not in done)
+    share = dict(islice(waiting, rank(), None, world_size()))
+    failures: dict[str, str] = {}
+    with (
+        together(),
+        closing(Journal(_journal_path(output, rank()), begun)) as journal,
+        closing(search_all(share, find, apply_orientation, workers)) as results,
+    ):
+        initial = 0 if world_size() > 1 else len(images) - len(share)
+        options = {"total": initial + len(share), "initial": initial, "unit": "image"}
+        for image_id, result in tqdm(results, **options, disable=not is_main() or None):
+            if isinstance(result, str):
+                failures[image_id] = result
+            else:
+                journal.add(image_id, result)
+    failures = {image_id: text for part in gather(failures) for image_id, text in part.items()}
+    with together():
         if failures:
             lines = "".join(f"\n  {failures[image_id]}" for image_id in images if image_id in failures)
             raise DataError(
                 f"{len(failures)} of {len(images)} images could not be read:{lines}\n"
                 "The others are done: repair or remove these, then run the same command again."
             )
-        found = journal.read()
+        if not is_main():
+            return []
+        found = _read_journals(output, begun)
         sizes, boxes = zip(*(found[image_id] for image_id in images), strict=True)
         save_proposals(output, list(images), boxes, sizes)
-    journal.path.unlink()
+        for path in _list_journals(output):
+            path.unlink()
     return list(map(len, boxes))
+
+
+def _journal_path(output: Path, number: int) -> Path:
+    """The journal of one process; that of the first is also the one without torchrun."""
+    return output.with_name(f"{output.name}.partial{f'.{number}' if number else ''}")
+
+
+def _list_journals(output: Path) -> list[Path]:
+    """The journals of all processes, also of an earlier start with more of them."""
+    beside = output.parent.glob(f"{escape(output.name)}.partial*")
+    return sorted(
+        path for path in beside if re.fullmatch(r"\.partial(\.\d+)?", path.name[len(output.name) :])
+    )
+
+
+def _read_journals(output: Path, parameters: Mapping[str, object]) -> dict[str, Found]:
+    found: dict[str, Found] = {}
+    for path in _list_journals(output):
+        with closing(Journal(path, parameters)) as journal:
+            found |= journal.read()
+    return found
 
 
 def search_all(
