@@ -2,8 +2,8 @@
 
     detector check configs/toybox_pcl.yaml
 
-Warnings name what will go wrong and what to do. The exit status is 2 where something would stop a run. A
-sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
+Warnings name what will go wrong and what to do. The exit status is 2 where something would stop a
+run. A sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 
     detector export runs/demo --format onnx
 
-The network takes uint8 images, rois, counts and sizes and gives scores and boxes. docs/export.md says how to
-run it and what cannot be exported.
+The network takes uint8 images, rois, counts and sizes and gives scores and boxes. docs/export.md
+says how to run it and what cannot be exported.
 """
 
 from collections.abc import Sequence

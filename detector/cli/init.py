@@ -3,9 +3,10 @@
     detector init pictures
     detector init pictures --labels labels.csv --output fruit.yaml
 
-The labels are looked for in the folder: a table (CSV, JSON lines), annotations (COCO, VOC, YOLO, Label
-Studio, CVAT; their classes only), or one folder for each class. Writes NAME.yaml and, in the folder NAME
-beside it, tables of labels for training and testing, divided by scene where file names tell.
+The labels are looked for in the folder: a table (CSV, JSON lines), annotations (COCO, VOC, YOLO,
+Label Studio, CVAT; their classes only), or one folder for each class. Writes NAME.yaml and, in the
+folder NAME beside it, tables of labels for training and testing, divided by scene where file names
+tell.
 """
 
 from collections.abc import Sequence

@@ -1,26 +1,28 @@
-"""Draw boxes in images whose tags are known, for a person to correct.
+"""Find boxes for images whose tags are known, for a person to correct in a labeling tool.
 
-    detector label runs/demo --labels photos/train.csv --output boxes --format label-studio
+    detector label runs/mine --labels mine/train.jsonl --output boxes --format label-studio
 
-Only tagged classes get boxes, each at least its best one, flagged doubtful where its score is low. An image
-without tags gets no box. docs/labeling.md describes the files.
+Only the classes that an image is tagged with get boxes: each at least its best one, which is
+flagged as doubtful if it does not score more than the threshold (docs/labeling.md).
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from detector.utils.command_line import command_parser, run_command
+from detector.utils.command_line import command_parser, next_step, run_command
+
+FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser("detector label", __doc__)
     add = parser.add_argument
-    add("weights", type=Path, metavar="RUN", help="a run folder or a checkpoint")
-    add("--labels", required=True, type=Path, metavar="TABLE", help="images and tags, .csv or .jsonl")
-    add("--images", type=Path, metavar="FOLDER", help="of the images (default: that of the table)")
-    add("--output", required=True, type=Path, metavar="FOLDER", help="to write to")
-    add("--format", action="append", metavar="NAME", help="coco, voc, yolo, label-studio or cvat; repeatable")
-    add("--score-threshold", type=float, default=0.3, help="a box below is doubtful (default: 0.3)")
+    add("weights", metavar="RUN", help="a run folder or a checkpoint")
+    add("--labels", required=True, metavar="FILE", help="a table of images and tags, CSV or JSON lines")
+    add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
+    add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
+    add("--format", required=True, action="append", choices=FORMATS, help="may be repeated")
+    add("--score-threshold", type=float, default=0.3, metavar="X", help="default: 0.3")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     options = parser.parse_args(arguments)
 
@@ -34,11 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             device=options.device,
             score_threshold=options.score_threshold,
             output=options.output,
-            formats=options.format or ["label-studio"],
+            formats=options.format,
         )
-        boxes = [box for image in found for box in image.boxes]
-        doubtful = sum(box.doubtful for box in boxes)
-        print(f"{len(boxes)} boxes, {doubtful} of them doubtful, in {len(found)} images: {options.output}")
-        print("next: correct them in a labeling tool, then detector review-import")
+        doubtful = sum(box.doubtful for image in found for box in image.boxes)
+        boxes = sum(len(image.boxes) for image in found)
+        print(f"{boxes} boxes in {len(found)} images, {doubtful} of them doubtful: {options.output}")
+        next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
 
     return run_command(run)

@@ -14,8 +14,8 @@ COMMANDS = {
     "test": "measure a trained detector",
     "self-train": "train a Faster R-CNN on what a weak detector finds",
     "predict": "find objects in images, folders and videos",
-    "label": "draw boxes in images whose tags are known",
-    "review-import": "keep the boxes that a person has reviewed",
+    "label": "find boxes for images whose tags are known, to be corrected",
+    "review-import": "keep the boxes that a person has corrected",
     "report": "write an HTML page about a run",
     "export": "write a network to a file that runs without this package",
 }

@@ -2,8 +2,8 @@
 
     detector predict --weights runs/demo --output found pictures/ more.jpg clip.mp4
 
-Writes pictures with the boxes drawn or, by --format, COCO's or VOC's annotations (docs/predict.md).
-Only files that the same command wrote are replaced.
+Writes pictures with the boxes drawn or, by --format, COCO's or VOC's annotations
+(docs/predict.md). Only files that the same command wrote are replaced.
 """
 
 from collections.abc import Sequence

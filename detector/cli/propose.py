@@ -1,4 +1,4 @@
-"""Make the proposals of a data set or of a folder of images: the boxes that a detector chooses among.
+"""Make the proposals of a data set or a folder: the boxes that a detector chooses among.
 
     detector propose configs/toybox_pcl.yaml
     detector propose --images pictures --output pictures.npz

@@ -1,9 +1,10 @@
-"""Write an HTML page about a run: metrics, error types, pictures, training curves and stream attention.
+"""Write an HTML page about a run: metrics, error types, pictures, training curves and stream
+attention.
 
     detector report runs/demo
 
-RUN is a run folder, trained and tested. The page, RUN/report.html unless --output names another file, is
-self-contained (docs/report.md).
+RUN is a run folder, trained and tested. The page, RUN/report.html unless --output names another
+file, is self-contained (docs/report.md).
 """
 
 from collections.abc import Sequence

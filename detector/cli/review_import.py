@@ -1,9 +1,9 @@
-"""Keep the boxes that a person has reviewed: they count as true.
+"""Keep the boxes that a person has corrected or accepted, as a COCO file.
 
     detector review-import export.json --output reviewed.json
 
-Reads files of COCO, VOC, YOLO, Label Studio and CVAT and writes COCO's format with the flags of the review;
-docs/labeling.md says where each format has them.
+The format is recognized: a JSON file of COCO or Label Studio, an XML file of CVAT, or a folder of
+VOC or YOLO. Boxes count as true where the file says that they were reviewed (docs/labeling.md).
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from detector.utils.command_line import command_parser, run_command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser("detector review-import", __doc__)
     add = parser.add_argument
-    add("path", type=Path, metavar="FILE", help="the corrected file, or the folder of VOC or YOLO")
-    add("--output", required=True, type=Path, metavar="FILE", help="a new file to write")
-    add("--images", type=Path, metavar="FOLDER", help="of the images, whose sizes some files lack")
-    add("--reviewed", choices=("flags", "all"), default="flags", help="what counts (default: flags)")
+    add("path", type=Path, metavar="CORRECTED", help="a file or folder that the labeling tool wrote")
+    add("--output", required=True, type=Path, metavar="FILE", help="the COCO file to write")
+    add("--images", type=Path, metavar="DIR", help="the images, for the sizes that YOLO's files lack")
+    add("--reviewed", choices=("flags", "all"), default="flags", help="all: a person saw all boxes")
     options = parser.parse_args(arguments)
 
     def run() -> None:
@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = import_reviewed(
             options.path, options.output, images=options.images, reviewed=options.reviewed
         )
-        boxes, complete = sum(len(image.boxes) for image in found), sum(image.complete for image in found)
-        print(f"{boxes} boxes in {len(found)} images, {complete} of them complete: {options.output}")
-        print("next: docs/labeling.md says how to read them from Python")
+        boxes = sum(len(image.boxes) for image in found)
+        print(f"{boxes} true boxes in {len(found)} images: {options.output}")
+        print("next: test with them, as a data set of the format coco (docs/data_sets.md)")
 
     return run_command(run)

@@ -2,10 +2,10 @@
 
     detector test runs/demo
 
-Writes metrics.json, detections.npz and pictures/ to the run folder. With other weights, or keys that change
-the results, they go to a folder below RUN/tests. Rerun the same command to resume a test that was killed;
-under torchrun the processes share the images. AP and CorLoc need images with ground-truth boxes; the AP of
-the image-level labels needs none.
+Writes metrics.json, detections.npz and pictures/ to the run folder. With other weights, or keys
+that change the results, they go to a folder below RUN/tests. Rerun the same command to resume a
+test that was killed; under torchrun the processes share the images. AP and CorLoc need images with
+ground-truth boxes; the AP of the image-level labels needs none.
 """
 
 from collections.abc import Sequence

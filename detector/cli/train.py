@@ -3,8 +3,9 @@
     detector train configs/toybox_pcl.yaml SOLVER.MAX_ITER 2000
     torchrun --nproc_per_node 8 --max-restarts 3 -m detector train configs/toybox_pcl.yaml
 
-Writes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed), log.txt, events for
-TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt (docs/distributed.md).
+Writes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed), log.txt,
+events for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt
+(docs/distributed.md).
 """
 
 from collections.abc import Sequence

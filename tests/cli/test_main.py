@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from detector.api.predicting import FORMATS
-from detector.cli import export, predict, propose
+from detector.cli import export, label, predict, propose
 from detector.cli.main import COMMANDS, main
 from detector.config import load_cfg
+from detector.data import formats
 from detector.data.proposals.search import Mode
 from detector.engine.export import SUFFIXES
 from detector.utils import config_files
@@ -30,7 +31,7 @@ def test_help_fits_a_screen_and_shows_an_example(command, capsys, monkeypatch):
     assert f"\n    detector {command} " in text
     lines = text.splitlines()
     assert len(lines) <= 24
-    assert max(map(len, lines)) <= 110
+    assert max(map(len, lines)) <= 100
 
 
 def test_without_a_command_all_are_listed(capsys):
@@ -51,6 +52,7 @@ def test_python_m_detector_is_the_command():
 def test_choices_are_those_of_the_functions():
     assert tuple(SUFFIXES) == export.FORMATS
     assert predict.FORMATS == FORMATS
+    assert label.FORMATS == formats.FORMATS
     assert Mode.__args__ == propose.MODES
 
 

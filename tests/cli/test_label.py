@@ -1,0 +1,27 @@
+"""`detector label` and `detector review-import`: boxes go to a labeling tool and come back."""
+
+import json
+
+from PIL import Image
+from random_run import CLASSES, make_run
+
+from detector.cli.main import main
+
+
+def test_boxes_of_tagged_images_are_written_and_read_back(tmp_path, capsys):
+    run = make_run(tmp_path / "run")
+    Image.effect_noise((64, 48), 80).convert("RGB").save(tmp_path / "a.png")
+    (tmp_path / "tags.csv").write_text(f"file,labels\na.png,{CLASSES[0]}\n")
+    words = [str(run), "--labels", str(tmp_path / "tags.csv"), "--output", str(tmp_path / "boxes")]
+    assert main(["label", *words, "--format", "coco", "--score-threshold", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "1 boxes in 1 images, 1 of them doubtful" in out
+    assert "next: detector review-import" in out
+    written, imported = tmp_path / "boxes" / "coco.json", tmp_path / "reviewed.json"
+    words = [str(written), "--output", str(imported)]
+    assert main(["review-import", *words]) == 2  # nobody has reviewed anything
+    assert "none of its 1 images has a reviewed box" in capsys.readouterr().err
+    assert main(["review-import", *words, "--reviewed", "all"]) == 0
+    assert "1 true boxes in 1 images" in capsys.readouterr().out
+    (box,) = json.loads(imported.read_text())["annotations"]
+    assert box["bbox"] == json.loads(written.read_text())["annotations"][0]["bbox"]
