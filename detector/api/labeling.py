@@ -82,9 +82,9 @@ def label(
     with folder_lock(output):
         outputs = OutputFolder(output, key)
         empty = [ReviewImage(picture_name(row.file), size, ()) for row, size in zip(rows, sizes, strict=True)]
-        outputs.check(name for name, _ in _encode(formats, empty, predictor.class_names))
+        outputs.check(name for name, _ in _encode(formats, empty, predictor.class_names, root))
         found = list(_label_rows(predictor, rows, sizes, root, score_threshold))
-        for name, content in _encode(formats, found, predictor.class_names):
+        for name, content in _encode(formats, found, predictor.class_names, root):
             outputs.write(name, content)
     return found
 
@@ -142,10 +142,10 @@ def import_reviewed(
 
 
 def _encode(
-    formats: Sequence[str], images: Sequence[ReviewImage], class_names: Sequence[str]
+    formats: Sequence[str], images: Sequence[ReviewImage], class_names: Sequence[str], root: Path
 ) -> Iterator[tuple[str, bytes]]:
     for form in formats:
-        yield from encode_review(form, images, class_names)
+        yield from encode_review(form, images, class_names, folder=root.resolve().name)
 
 
 def _read_rows(path: Path, root: Path, class_names: Sequence[str]) -> tuple[list[Row], list[tuple[int, int]]]:

@@ -15,7 +15,7 @@ FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
 
 
 def encode_review(
-    form: str, images: Sequence[ReviewImage], class_names: Sequence[str]
+    form: str, images: Sequence[ReviewImage], class_names: Sequence[str], *, folder: str = "images"
 ) -> Iterator[tuple[str, bytes]]:
     """Name, below the output folder, and content of each file of one of FORMATS.
 
@@ -28,6 +28,9 @@ def encode_review(
                   others predictions
     cvat          annotations.xml, CVAT XML 1.1, with the attributes of the boxes "score", "reviewed" and
                   "doubtful", and the tag "reviewed" for a complete image
+
+    Args:
+        folder: name of the folder of images, below which Label Studio serves them.
     """
     if form == "coco":
         yield "coco.json", coco.encode(images, class_names)
@@ -37,7 +40,7 @@ def encode_review(
     elif form == "yolo":
         yield from yolo.encode(images, class_names)
     elif form == "label-studio":
-        yield "tasks.json", label_studio.encode(images)
+        yield "tasks.json", label_studio.encode(images, folder)
         yield "label_config.xml", label_studio.label_config(class_names)
     elif form == "cvat":
         yield "annotations.xml", cvat.encode(images, class_names)

@@ -32,14 +32,17 @@ def label_config(class_names: Sequence[str]) -> bytes:
     return tostring(view, encoding="utf-8")
 
 
-def encode(images: Iterable[ReviewImage]) -> bytes:
-    """The file of tasks."""
-    return json.dumps([_task(image) for image in images], ensure_ascii=False, allow_nan=False).encode()
+def encode(images: Iterable[ReviewImage], folder: str) -> bytes:
+    """The file of tasks; `folder` is that of the images, below the root of the files that the tool serves."""
+    return json.dumps(
+        [_task(image, folder) for image in images], ensure_ascii=False, allow_nan=False
+    ).encode()
 
 
-def _task(image: ReviewImage) -> dict[str, Any]:
+def _task(image: ReviewImage, folder: str) -> dict[str, Any]:
     height, width = image.size
-    data = {"image": _LOCAL_FILES + quote(image.name), "file": image.name, "width": width, "height": height}
+    address = _LOCAL_FILES + quote(f"{folder}/{image.name}")
+    data = {"image": address, "file": image.name, "width": width, "height": height}
     result = [_region(number, box, image.size) for number, box in enumerate(image.boxes)]
     if image.complete:
         return {"data": data, "annotations": [{"result": result}]}
