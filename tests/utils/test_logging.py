@@ -11,8 +11,14 @@ from detector.utils.logging import setup_logging
 
 
 @pytest.fixture(autouse=True)
-def _leave_no_handlers():
+def _no_handlers_of_others():
+    """Handlers, and what they keep for a file, are of this test alone."""
+    remove_handlers()
     yield
+    remove_handlers()
+
+
+def remove_handlers():
     logger = logging.getLogger("detector")
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
