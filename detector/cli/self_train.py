@@ -1,12 +1,11 @@
-"""Train a Faster R-CNN on what a trained weak detector finds in its training split, and measure
-it.
+"""Train a Faster R-CNN on what a weak detector finds in its training split, and measure it.
 
     detector self-train runs/demo [--resume]
 
 Everything goes to OUTPUT_DIR/self_train: pseudo/, a data set in VOC's layout (with COCO's JSON)
 whose boxes are the detector's; log, events and checkpoints as in training; metrics.json beside the
-weak detector's. The keys SELF_TRAIN decide. Image labels choose the classes; ground-truth boxes are read
-for the metrics alone.
+weak detector's. The keys SELF_TRAIN decide. Image labels choose the classes; ground-truth boxes are
+read for the metrics alone.
 """
 
 from collections.abc import Sequence
