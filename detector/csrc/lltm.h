@@ -174,10 +174,12 @@ inline Tensor transposed(const Tensor& tensor) {
 // mm(out, a, b, zeros), out = a b; and the kernels pack (input and h into the buffer), forward_step,
 // backward_step and finish. finish adds up to most_rows_to_add rows for the bias, torch's sum does more.
 
-// h and c of every step, the gates, and the buffer of [h, x].
+// h of every step and c of the last, which are the results; for the backward pass c of every step, (0,) where
+// there is no dimension of steps, the gates, and the buffer of [h, x].
 template <typename Device>
-std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, const Tensor& weight,
-                                                   const Tensor& any_bias, const Tensor& h, const Tensor& c) {
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, const Tensor& weight,
+                                                           const Tensor& any_bias, const Tensor& h,
+                                                           const Tensor& c) {
   const Sizes sizes = check_arguments(any_input, weight, any_bias, h, c);
   const Device device(any_input);
   const Tensor input = as_contiguous(any_input), bias = as_contiguous(any_bias);
@@ -201,7 +203,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_input, cons
       last_c = {next_c, state, 1};
     }
   });
-  return {hs, cs, gates, xh};
+  if (input.dim() == 2) {
+    return {hs, cs, allocate(input, {0}), gates, xh};
+  }
+  const Tensor last_c = torch::stable::clone(torch::stable::select(cs, 0, sizes.steps - 1));  // no alias
+  return {hs, last_c, cs, gates, xh};
 }
 
 // The gradients of input, weight, bias, h (each (0,) where it is not needed) and c. grad_h is that of every

@@ -41,9 +41,11 @@
   /* (N, F), (N, 3), (N, 8, F) where points need a gradient -> gradients of feats, points, or (0,) */ \
   OP(trilinear_interpolate_backward, \
      "(Tensor grad, Tensor points, Tensor? feats, bool needs_feats) -> (Tensor, Tensor)") \
-  /* (N, I) or (T, N, I), (3S, S+I), (3S,), (N, S), (N, S) -> h, c (..., N, S), gates (..., N, 3S), [h, x] */ \
+  /* (N, I) or (T, N, I), (3S, S+I), (3S,), (N, S), (N, S) -> h (..., N, S), the last c (N, S) and, for the */ \
+  /* backward pass, every c (T, N, S) or (0,), gates (..., N, 3S), [h, x] */ \
   OP(lltm_forward, \
-     "(Tensor input, Tensor weight, Tensor bias, Tensor h, Tensor c) -> (Tensor, Tensor, Tensor, Tensor)") \
+     "(Tensor input, Tensor weight, Tensor bias, Tensor h, Tensor c) " \
+     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)") \
   /* gradients of h (..., N, S) and of the last c (N, S) -> of the five arguments, or (0,) */ \
   OP(lltm_backward, \
      "(Tensor? grad_h, Tensor? grad_c, Tensor weight, Tensor bias, Tensor cs, Tensor gates, Tensor xh, " \

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import call_below_autograd, differentiable, refuse_tangents
+from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 
@@ -100,38 +100,31 @@ def _check_rank(op: str, input: Tensor, rank: int) -> None:
         raise RuntimeError(f"{op}: input has shape {shape}, expected {rank} dimensions")
 
 
-def _apply(input: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
-    refuse_tangents("lltm", input, *others)
+def _apply(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+    """h of every step and c of the last."""
+    input = tensors[0]
     # Under autocast the op computes in float32. The first condition is the cheaper one.
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(input.device.type):
         with torch.autocast(input.device.type, enabled=False):
-            outputs, last_c = _LLTM.apply(input.float(), *(tensor.float() for tensor in others))
-            return outputs.to(input.dtype), last_c.to(input.dtype)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (input, *others)):
-        return _LLTM.apply(input, *others)
-    hs, cs, _, _ = _forward(input, *others)
-    return hs, cs if input.dim() == 2 else cs[-1]
+            h, c, *_ = _forward(*(tensor.float() for tensor in tensors))
+            return h.to(input.dtype), c.to(input.dtype)
+    h, c, *_ = _forward(*tensors)
+    return h, c
 
 
-class _LLTM(torch.autograd.Function):
-    """The op returns c of every step, but only the last c is an output and receives a gradient.
+def _setup_context(ctx, inputs: tuple, output: tuple) -> None:
+    input, weight, bias, _, _ = inputs
+    _, last_c, *for_backward = output
+    ctx.mark_non_differentiable(*for_backward)
+    ctx.set_materialize_grads(False)  # avoids allocating gradients of zeros for them
+    cs, gates, xh = for_backward
+    ctx.save_for_backward(weight, bias, last_c if input.dim() == 2 else cs, gates, xh)
 
-    With :func:`differentiable` the last c would be selected outside of the op, and autograd would allocate
-    and fill a gradient of zeros for all other steps.
-    """
 
-    @staticmethod
-    def forward(ctx, input, weight, bias, h, c):
-        hs, cs, gates, xh = _forward(input, weight, bias, h, c)
-        ctx.save_for_backward(weight, bias, cs, gates, xh)
-        ctx.set_materialize_grads(False)
-        return hs, cs if input.dim() == 2 else cs[-1]
-
-    @staticmethod
-    def backward(ctx, grad_h, grad_c):
-        needs = ctx.needs_input_grad
-        gradients = _gradients(grad_h, grad_c, *ctx.saved_tensors, *needs[:4])
-        return tuple(gradient if needed else None for gradient, needed in zip(gradients, needs, strict=True))
+def _backward(ctx, grad_h: Tensor | None, grad_c: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    needs = ctx.needs_input_grad
+    gradients = _gradients(grad_h, grad_c, *ctx.saved_tensors, *needs[:4])
+    return tuple(gradient if needed else None for gradient, needed in zip(gradients, needs, strict=True))
 
 
 def _no_second_derivative(ctx, *grads: Tensor) -> None:
@@ -141,8 +134,10 @@ def _no_second_derivative(ctx, *grads: Tensor) -> None:
 @register_fake("lltm_forward")
 def _fake_forward(input, weight, bias, h, c):
     state = h.shape[1]
-    columns = (state, state, 3 * state, state + input.shape[-1])
-    return tuple(input.new_empty((*input.shape[:-1], number)) for number in columns)
+    hs, gates, xh = (
+        input.new_empty((*input.shape[:-1], n)) for n in (state, 3 * state, state + input.shape[-1])
+    )
+    return hs, h.new_empty(h.shape), input.new_empty((0,) if input.dim() == 2 else hs.shape), gates, xh
 
 
 @register_fake("lltm_backward")
@@ -156,42 +151,6 @@ def _fake_backward(
     return tuple(cs.new_empty(shape if needed else (0,)) for needed, shape in wanted)
 
 
-def _setup_context(ctx, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-    _, weight, bias, _, _ = inputs
-    _, *saved = output
-    ctx.mark_non_differentiable(*saved[1:])
-    ctx.save_for_backward(weight, bias, *saved)
-
-
-def _backward_of_every_c(ctx, grad_h: Tensor, grad_cs: Tensor, *_) -> tuple[Tensor, ...]:
-    """The gradient of the op itself, which exported graphs and torch.ops call: any c may receive a gradient.
-
-    The op for the gradient takes one of the last c only, so it is called once for each step.
-    """
-    weight, bias, *saved = ctx.saved_tensors
-    if saved[0].dim() == 2:
-        return _gradients(grad_h, grad_cs, weight, bias, *saved, *[True] * 4)
-    carried_h, carried_c = torch.zeros_like(grad_h[0]), torch.zeros_like(grad_cs[0])
-    inputs, weights, biases = [], [], []
-    for step in reversed(range(len(grad_h))):
-        grads = grad_h[step] + carried_h, grad_cs[step] + carried_c
-        of_step = [tensor[step] for tensor in saved]
-        grad_input, grad_weight, grad_bias, carried_h, carried_c = _gradients(
-            *grads, weight, bias, *of_step, *[True] * 4
-        )
-        inputs.append(grad_input)
-        weights.append(grad_weight)
-        biases.append(grad_bias)
-    return torch.stack(inputs[::-1]), sum(weights), sum(biases), carried_h, carried_c
-
-
-_OP = torch.ops.detector.lltm_forward.default  # the overload, so that no call has to resolve it
-torch.library.register_autograd(_OP, _backward_of_every_c, setup_context=_setup_context)
-
-
-def _forward(*tensors: Tensor) -> tuple[Tensor, ...]:
-    return _OP(*tensors) if torch.compiler.is_compiling() else call_below_autograd(_OP, *tensors)
-
-
+_forward = differentiable(_C.lltm_forward, _backward, _setup_context)
 # once_differentiable would silently return zero second derivatives if the incoming gradient is a constant.
 _gradients = differentiable(_C.lltm_backward, _no_second_derivative)

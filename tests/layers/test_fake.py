@@ -24,7 +24,7 @@ def make_arguments() -> dict[str, tuple]:
     small = torch.rand(2, 3, 5, 6)  # output of the convolution
     options = (0, 0.4, 5, 0.15, 0.5, 0.1, 0.0, 0.0)
     lltm_inputs = (torch.rand(2, 5), torch.rand(9, 8), torch.rand(9), torch.rand(2, 3), torch.rand(2, 3))
-    _, c, gates, xh = _C.lltm_forward(*lltm_inputs)
+    _, c, _, gates, xh = _C.lltm_forward(*lltm_inputs)
     return {
         "pcl_loss_forward": (rows, labels, rows[:, 0], labels - 1, counts),
         "pcl_loss_backward": (torch.rand(2), rows, labels, rows[:, 0], counts),

@@ -1,4 +1,4 @@
-"""Every differentiable op but LLTM in torch.func's transforms, compared with reverse mode in eager mode."""
+"""Every differentiable op in the transforms of torch.func, compared with reverse mode in eager PyTorch."""
 
 from collections.abc import Callable
 
@@ -27,6 +27,7 @@ def case(name: str, device: torch.device) -> Case:
     labels, clusters = torch.tensor([[1, 1, 2, 0, 3, 0], [0, 0, 1, -1, 2, -1]], device=device)
     counts = torch.tensor([6, 0], device=device)
     weights = values(6).abs()
+    parameters = [values(6, 5), values(6), values(4, 2), values(4, 2, seed=1)]
     cases: dict[str, Case] = {
         "quick_gelu": (layers.quick_gelu, [images]),
         "upsample_bilinear2d": (lambda x: layers.upsample_bilinear2d(x, (5, 9)), [images]),
@@ -36,6 +37,11 @@ def case(name: str, device: torch.device) -> Case:
             lambda *x: layers.depthwise_conv2d(*x, padding=1), [images, values(3, 1, 3, 3), values(3)]
         ),
         "trilinear_interpolate": (layers.trilinear_interpolate, [values(4, 8, 3), values(4, 3)]),
+        "lltm": (lambda *x: sum(layers.lltm(*x)), [values(4, 3), *parameters]),
+        "lltm_sequence": (
+            lambda *x: sum(layers.lltm_sequence(*x)[1:]) + layers.lltm_sequence(*x)[0].sum(0),
+            [values(3, 4, 3), *parameters],
+        ),
         "pcl_loss": (lambda p: layers.pcl_loss(p, labels, weights, clusters), [values(6, 4).softmax(1)]),
         "pcl_loss, batch": (
             lambda p: layers.pcl_loss(p, labels, weights, clusters, counts), [values(6, 4).softmax(1)]
@@ -47,7 +53,7 @@ def case(name: str, device: torch.device) -> Case:
 CHANNELS_LAST = ["upsample_bilinear2d", "roi_pool", "roi_align", "depthwise_conv2d"]
 NAMES = [
     "quick_gelu", *CHANNELS_LAST, *(f"{name}, channels_last" for name in CHANNELS_LAST),
-    "trilinear_interpolate", "pcl_loss", "pcl_loss, batch",
+    "lltm", "lltm_sequence", "trilinear_interpolate", "pcl_loss", "pcl_loss, batch",
 ]  # fmt: skip
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-12}
 

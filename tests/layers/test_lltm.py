@@ -249,7 +249,8 @@ def test_opcheck(dtype: torch.dtype, steps: int | None, device: torch.device) ->
     x, weight, bias, h, c = make_inputs(steps=steps, dtype=dtype, device=device)
     torch.library.opcheck(FORWARD, (x, weight, bias, h, c))
     x, weight, bias, h, c = (tensor.detach() for tensor in (x, weight, bias, h, c))
-    hs, *saved = FORWARD(x, weight, bias, h, c)
+    hs, last_c, cs, *saved = FORWARD(x, weight, bias, h, c)
+    saved = [last_c if steps is None else cs, *saved]
     for arguments in [(hs, c, *[True] * 4), (None, c, False, True, False, True), (hs, None, *[False] * 4)]:
         grad_h, grad_c, *needs = arguments
         torch.library.opcheck(BACKWARD, (grad_h, grad_c, weight, bias, *saved, *needs))
@@ -279,23 +280,25 @@ def test_export(module_type: type[LLTM], device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("module_type", [LLTM, LLTMSequence])
-def test_parameters_of_an_exported_module_get_gradients(
+def test_parameters_of_an_exported_or_traced_module_get_gradients(
     module_type: type[LLTM], device: torch.device
 ) -> None:
     module = module_type(5, 7).to(device)
     input = torch.randn(*([4] if module_type is LLTMSequence else []), 3, 5, device=device)
     expected = torch.autograd.grad(sum(out.sum() for out in module(input)), list(module.parameters()))
-    exported = torch.export.export(module, (input,)).module()
-    outputs = exported(input)
-    actual = torch.autograd.grad(sum(out.sum() for out in outputs), list(exported.parameters()))
-    torch.testing.assert_close(actual, expected)
+    for other in (torch.export.export(module, (input,)).module(), torch.jit.trace(module, input)):
+        outputs = other(input)
+        actual = torch.autograd.grad(sum(out.sum() for out in outputs), list(other.parameters()))
+        torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("steps", [None, 4])
-def test_the_op_itself_gives_gradients(steps: int | None, device: torch.device) -> None:
-    inputs = make_inputs(steps=steps, device=device)
-    assert torch.autograd.gradcheck(lambda *tensors: FORWARD(*tensors)[:2], inputs)  # h and every c
-    assert not any(tensor.requires_grad for tensor in FORWARD(*inputs)[2:])
+def test_the_op_gives_gradients_and_only_of_the_outputs(device: torch.device) -> None:
+    inputs = make_inputs(steps=4, device=device)
+    hs, last_c, *saved = FORWARD(*inputs)
+    assert not any(tensor.requires_grad for tensor in saved)
+    actual = torch.autograd.grad(hs.sum() + last_c.sum(), inputs)
+    outputs, _, expected_c = lltm_sequence(*inputs)
+    assert_equal(actual, torch.autograd.grad(outputs.sum() + expected_c.sum(), inputs))
 
 
 @BOTH
