@@ -24,8 +24,12 @@ __all__ = ["evaluate", "label", "load", "train"]
 
 def __getattr__(name: str):
     if name in __all__:
-        from detector import api
+        from detector.utils.errors import missing_package
 
+        try:
+            from detector import api
+        except ModuleNotFoundError as error:
+            raise missing_package(error) or error from error
         return getattr(api, name)
     raise AttributeError(f"module 'detector' has no attribute {name!r}")
 

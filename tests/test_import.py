@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from detector.utils.errors import EXTRAS
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -29,10 +31,23 @@ def test_waiting_threads_spin_briefly_unless_the_user_decides(before, variables,
     assert done.stdout.strip() == expected
 
 
-_LAYERS_ALONE = """
-import sys
-for name in ("torchvision", "yacs", "yaml", "cv2", "PIL", "tensorboard", "tqdm", "jinja2", "markupsafe"):
-    sys.modules[name] = None
+def run_without_extras(code: str) -> str:
+    """What Python code prints in a process where only torch can be imported of what extras install."""
+    modules = [module for extra in EXTRAS.values() for module in extra]
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({modules}))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", blocked + code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_layers_need_torch_alone():
+    printed = run_without_extras("""
 import torch
 from detector import layers
 layers.nms(torch.rand(0, 4), torch.rand(0), 0.5)
@@ -40,16 +55,30 @@ try:
     layers.box_iou
 except ImportError as error:
     print(error)
-"""
+""")
+    assert "detector.layers.box_iou" in printed
+    assert "pip install torchvision" in printed
 
 
-def test_layers_need_torch_alone():
-    done = subprocess.run(
-        [sys.executable, "-c", _LAYERS_ALONE],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "detector.layers.box_iou" in done.stdout
-    assert "pip install torchvision" in done.stdout
+@pytest.mark.parametrize("command", ["train", "propose", "test", "report", "init"])
+def test_commands_name_the_extra_that_is_missing(command):
+    printed = run_without_extras(f"""
+import detector.__main__
+print("status", detector.__main__.main([{command!r}, "toybox_pcl"]))
+""")
+    *_, error, status = printed.splitlines()
+    assert error.endswith("is not installed: pip install 'detector-wsod[train]'")
+    assert status == "status 2"
+    assert "Traceback" not in printed
+
+
+def test_functions_name_the_extra_that_is_missing():
+    printed = run_without_extras("""
+import detector
+try:
+    detector.train
+except ImportError as error:
+    print(type(error).__name__, error)
+""")
+    assert "\nMissingPackage " in printed
+    assert printed.endswith("is not installed: pip install 'detector-wsod[train]'\n")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from detector.utils import errors
+
 tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
 requirements = pytest.importorskip("packaging.requirements")
 
@@ -51,6 +53,15 @@ def test_every_package_that_is_imported_is_declared(folder: str) -> None:
     for module in imported(folder) - set(sys.stdlib_module_names) - own:
         candidates = {normalized(name) for name in distributions.get(module, [module])}
         assert candidates & names, f"{folder} imports {module}, which pyproject.toml does not declare"
+
+
+def test_the_extras_that_errors_name_install_the_modules() -> None:
+    distributions = packages_distributions()
+    for extra, modules in errors.EXTRAS.items():
+        names = {normalized(requirement.name) for requirement in declared(extra)}
+        for module in modules:
+            assert names & {normalized(name) for name in distributions[module]}, module
+    assert [requirement.name for requirement in declared()] == ["torch"]
 
 
 def test_the_lock_file_meets_the_bounds_and_names_no_place() -> None:

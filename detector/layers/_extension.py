@@ -5,6 +5,7 @@ compiles the same sources at import instead of loading the installed build.
 """
 
 import functools
+import importlib
 import os
 import re
 import shutil
@@ -125,13 +126,12 @@ def load_extension() -> ModuleType:
     if os.environ.get("DETECTOR_JIT") == "1":
         return _compile()
     try:
-        from detector import _C
+        return importlib.import_module("detector._C")
     except ImportError as error:
         raise ImportError(
             f"detector._C, the compiled extension, could not be loaded ({error}). Build it with `pip install"
             " --no-build-isolation -e .` in the checkout, or set DETECTOR_JIT=1 to compile it at import."
         ) from error
-    return _C
 
 
 def _compile() -> ModuleType:

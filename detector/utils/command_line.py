@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from detector.utils.distributed import is_lost_process, is_main, leave_to_another
-from detector.utils.errors import UserError, worker_failure
+from detector.utils.errors import UserError, missing_package, worker_failure
 from detector.utils.logging import setup_logging
 
 logger = logging.getLogger(__name__)
@@ -62,10 +62,10 @@ def next_step(*words: object) -> None:
 def run_command(command: Callable[[], object]) -> int:
     """Run a command and return its exit status.
 
-    0: success. 2: a :class:`UserError` or an `OSError`, which the user can correct, or a worker process of a
-    DataLoader has died; one line is printed, and the traceback goes to the log file, if there is one. 130:
-    Ctrl-C. 1: another process of the same torchrun has stopped, or there is a bug, whose traceback is printed
-    and logged.
+    0: success. 2: a :class:`UserError` or an `OSError`, which the user can correct, a package is not
+    installed, or a worker process of a DataLoader has died; one line is printed, and the traceback goes to
+    the log file, if there is one. 130: Ctrl-C. 1: another process of the same torchrun has stopped, or there
+    is a bug, whose traceback is printed and logged.
     """
     setup_logging()  # for errors before the command opens its log file
     try:
@@ -85,7 +85,8 @@ def run_command(command: Callable[[], object]) -> int:
             first_sentence = str(error).partition(". ")[0]
             logger.error("error: another process has stopped or does not answer: %s", first_sentence)
             return 1
-        if failure := worker_failure(error):
+        failure = missing_package(error) if isinstance(error, ModuleNotFoundError) else worker_failure(error)
+        if failure:
             logger.debug("traceback of the error:", exc_info=True)
             logger.error("error: %s", failure)
             return 2

@@ -23,6 +23,22 @@ class MissingPackage(UserError, ImportError):
     """An optional package is not installed; the message says how to install it."""
 
 
+# Modules that each extra of pyproject.toml installs. `detector.layers` needs none of them.
+EXTRAS = {
+    "train": ("torchvision", "yacs", "yaml", "numpy", "PIL", "tqdm", "jinja2", "markupsafe", "tensorboard"),
+    "proposals": ("cv2",),
+}
+
+
+def missing_package(error: ModuleNotFoundError) -> MissingPackage | None:
+    """The message for the user if the module that `error` misses is part of an extra, else None."""
+    module = (error.name or "").partition(".")[0]
+    for extra, modules in EXTRAS.items():
+        if module in modules:
+            return MissingPackage(f"{module} is not installed: pip install 'detector-wsod[{extra}]'")
+    return None
+
+
 def worker_failure(error: BaseException) -> UserError | None:
     """The message for the user if torch's `error` is about a dead or stuck DataLoader worker, else None.
 

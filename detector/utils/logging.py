@@ -7,8 +7,6 @@ import warnings
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
-from tqdm import tqdm
-
 from detector.utils.distributed import is_main, rank
 from detector.utils.errors import UserError
 from detector.utils.files import check_regular
@@ -18,7 +16,9 @@ class _ConsoleHandler(logging.Handler):
     """Writes above progress bars."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)
+        tqdm = sys.modules.get("tqdm")  # not loaded: there are no progress bars
+        write = tqdm.tqdm.write if tqdm else print
+        write(self.format(record), file=sys.stderr)
 
 
 def setup_logging(path: Path | None = None) -> logging.Logger:
