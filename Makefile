@@ -36,7 +36,7 @@ datasets/toybox: | $(SETUP)
 	$(RUN) tools/make_toybox.py $@
 
 datasets/toybox/proposals.npz: | datasets/toybox
-	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode opencv_fast --longest-side 160 --output $@
+	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --longest-side 160 --output $@
 
 voc07: $(SETUP)  ## check the files of VOC 2007, train and test RECIPE, compare with published results (docs/voc.md)
 	$(RUN) tools/voc07.py --config-file $(RECIPE) $(KEYS)

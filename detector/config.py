@@ -147,15 +147,19 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             may_change=True),
     ),
     "Proposals: which to make (tools/make_proposals.py --config-file) and which to keep": (
-        Key("PROPOSALS.MODE", "opencv_quality",
-            "Selective search in quality or fast mode, with opencv_ that of OpenCV, or a grid of boxes.",
-            choices=("quality", "fast", "opencv_quality", "opencv_fast", "grid"), may_change=True),
+        Key("PROPOSALS.MODE", "quality",
+            "Selective search, quality or fast, with opencv_ that of OpenCV; corners: boxes around many "
+            "corners, for small defects of patterns; grid: boxes at regular positions.",
+            choices=("quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid"), may_change=True),
         Key("PROPOSALS.LONGEST_SIDE", 300,
             "A larger image is scaled down to this longer side for selective search.",
             over=0, may_change=True),
         Key("PROPOSALS.MIN_REGION", 100,
             "Smallest region that the modes quality and fast begin with, in pixels of the scaled image; less "
             "finds smaller objects and gives more boxes.", may_change=True),
+        Key("PROPOSALS.SIDES", (16.0, 64.0),
+            "Shortest and longest side, in pixels of the image, of the objects that corners looks for.",
+            over=0, may_change=True),
         Key("PROPOSALS.MIN_SIZE", 2.0,
             "Proposals whose width or height is at most this many pixels are dropped."),
         Key("PROPOSALS.MAX_COUNT", 4096, "Maximum number of proposals of an image; the first are kept.",
@@ -582,6 +586,9 @@ def _check_together(cfg: CfgNode) -> None:
     caps, count = inputs.TEST_MAX_SIZES, len(inputs.TEST_SIZES)
     expected = f"one number, or as many as INPUT.TEST_SIZES, which has {count}"
     _require(len(caps) in (1, count), "INPUT.TEST_MAX_SIZES", caps, expected)
+    sides = cfg.PROPOSALS.SIDES
+    ascending = len(sides) == 2 and 1 <= sides[0] <= sides[1]
+    _require(ascending, "PROPOSALS.SIDES", sides, "the shortest and the longest side, at least 1 pixel")
     sizes = cfg.SELF_TRAIN.SIZES
     _require(len(sizes) > 0, "SELF_TRAIN.SIZES", sizes, "at least one size")
     _require(len(inputs.MEAN) == 3, "INPUT.MEAN", inputs.MEAN, "3 numbers: red, green, blue")

@@ -57,7 +57,9 @@ def build_predictor(
     cfg: CfgNode, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
 ) -> Predictor:
     """A model on a device with the proposals, test passes, NMS and precision of a config."""
-    find, _ = make_finder(cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE, cfg.PROPOSALS.MIN_REGION)
+    find, _ = make_finder(
+        cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE, cfg.PROPOSALS.MIN_REGION, cfg.PROPOSALS.SIDES
+    )
     return Predictor(
         model.to(device),
         cfg.DATASETS.CLASSES,
