@@ -67,8 +67,8 @@ def soft_nms(
     gaussian = method == "gaussian"
     options = (gaussian, sigma if gaussian else iou_threshold, min_score)
     dtype = torch.float64 if boxes.dtype == torch.float64 else torch.float32
-    wide = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in (boxes, scores)]
-    lowered = _lowered_scores(*wide, idxs, options)
+    wide_boxes, wide_scores = (t.to(dtype) if t.is_floating_point() else t for t in (boxes, scores))
+    lowered = _lowered_scores(wide_boxes, wide_scores, idxs, options)
     order = lowered.argsort(descending=True, stable=True)
     order = order[lowered[order] >= min_score]
     return order, lowered[order].to(scores.dtype)
