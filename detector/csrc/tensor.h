@@ -164,4 +164,13 @@ void dispatch_floating(const char* op, const char* name, ScalarType type, const 
   }
 }
 
+// The same for ops that take half precision as float32.
+template <typename Body>
+void dispatch_float_or_double(const char* op, const char* name, ScalarType type, const Body& body) {
+  if (type != ScalarType::Double && type != ScalarType::Float) {
+    fail(op, ": ", name, " is ", torch::headeronly::toString(type), ", expected Double or Float");
+  }
+  return type == ScalarType::Double ? body(double{}) : body(float{});
+}
+
 }  // namespace detector

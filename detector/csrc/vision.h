@@ -26,6 +26,11 @@
   OP(nms, "(Tensor boxes, Tensor scores, Tensor? idxs, float iou_threshold) -> Tensor") \
   /* (N, 4), (N,), (N,) -> whether each is kept (N,), their number () */ \
   OP(nms_mask, "(Tensor boxes, Tensor scores, Tensor? idxs, float iou_threshold) -> (Tensor, Tensor)") \
+  /* (N, 5) by descending score, (N,) -> whether each is kept (N,) */ \
+  OP(nms_rotated, "(Tensor boxes, Tensor? idxs, float iou_threshold) -> Tensor") \
+  /* (N, 4), (N,), where each group starts and N (G + 1,), threshold or sigma -> decayed scores (N,) */ \
+  OP(soft_nms, \
+     "(Tensor boxes, Tensor scores, Tensor starts, bool gaussian, float parameter, float min_score) -> Tensor") \
   /* any shape -> the same */ \
   OP(quick_gelu_forward, "(Tensor input) -> Tensor") \
   /* any shape, twice -> the same */ \
@@ -69,6 +74,14 @@
   OP(roi_align_backward, \
      "(Tensor grad, Tensor boxes, SymInt images, SymInt height, SymInt width, float spatial_scale, " \
      "int sampling_ratio, bool aligned, bool channels_last) -> Tensor") \
+  /* (N, H, W, C), (R, 6) -> (R, PH, PW, C) */ \
+  OP(roi_align_rotated_forward, \
+     "(Tensor input, Tensor boxes, int pooled_height, int pooled_width, float spatial_scale, " \
+     "int sampling_ratio) -> Tensor") \
+  /* (R, PH, PW, C), (R, 6) -> gradient of input (N, H, W, C) */ \
+  OP(roi_align_rotated_backward, \
+     "(Tensor grad, Tensor boxes, SymInt images, SymInt height, SymInt width, float spatial_scale, " \
+     "int sampling_ratio) -> Tensor") \
   /* (N, C, H, W), (C m, 1, kh, kw), (C m,), pairs of sizes -> (N, C m, OH, OW) */ \
   OP(depthwise_conv2d_forward, \
      "(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation) " \

@@ -10,12 +10,15 @@ from torch.nn.functional import smooth_l1_loss
 from detector.layers.depthwise_conv2d import DepthwiseConv2d, depthwise_conv2d
 from detector.layers.lltm import LLTM, LLTMSequence, lltm, lltm_sequence
 from detector.layers.nms import batched_nms, nms, nms_mask
+from detector.layers.nms_rotated import batched_nms_rotated, nms_rotated
 from detector.layers.pcl_loss import PCLLoss, pcl_loss, pcl_loss_compat
 from detector.layers.proposal_clusters import ProposalClusters, assign_to_seeds, proposal_clusters
 from detector.layers.quick_gelu import QuickGELU, quick_gelu
 from detector.layers.roi_align import ROIAlign, RoIAlign, roi_align
+from detector.layers.roi_align_rotated import RoIAlignRotated, roi_align_rotated
 from detector.layers.roi_pool import RoIPool, roi_pool
 from detector.layers.selective_search import SearchStrategy, selective_search
+from detector.layers.soft_nms import soft_nms
 from detector.layers.trilinear_interpolate import TrilinearInterpolate, trilinear_interpolate
 from detector.layers.upsample_bilinear2d import UpsampleBilinear2d, upsample_bilinear2d
 from detector.utils.errors import MissingPackage
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     )
 
 ROIPool = RoIPool
+ROIAlignRotated = RoIAlignRotated
 
 __all__ = [
     "LLTM",
@@ -45,14 +49,17 @@ __all__ = [
     "ProposalClusters",
     "QuickGELU",
     "ROIAlign",
+    "ROIAlignRotated",
     "ROIPool",
     "RoIAlign",
+    "RoIAlignRotated",
     "RoIPool",
     "SearchStrategy",
     "TrilinearInterpolate",
     "UpsampleBilinear2d",
     "assign_to_seeds",
     "batched_nms",
+    "batched_nms_rotated",
     "box_iou",
     "deform_conv2d",
     "depthwise_conv2d",
@@ -60,6 +67,7 @@ __all__ = [
     "lltm_sequence",
     "nms",
     "nms_mask",
+    "nms_rotated",
     "pcl_loss",
     "pcl_loss_compat",
     "proposal_clusters",
@@ -67,10 +75,12 @@ __all__ = [
     "ps_roi_pool",
     "quick_gelu",
     "roi_align",
+    "roi_align_rotated",
     "roi_pool",
     "selective_search",
     "sigmoid_focal_loss",
     "smooth_l1_loss",
+    "soft_nms",
     "trilinear_interpolate",
     "upsample_bilinear2d",
 ]

@@ -57,7 +57,7 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     """
     if idxs is None and boxes.numel() == 0:  # as torchvision, whatever the shape of the boxes
         return torch.empty([0], dtype=torch.int64, device=boxes.device)
-    return _C.nms(boxes, scores, _as_int64(idxs), iou_threshold)
+    return _C.nms(boxes, scores, as_int64(idxs), iou_threshold)
 
 
 def nms_mask(
@@ -72,10 +72,10 @@ def nms_mask(
         Tensor[N]: bool, whether each box is kept, in the order of `boxes`.
         Tensor: int64, (), the number of kept boxes.
     """
-    return _C.nms_mask(boxes, scores, None if idxs is None else _as_int64(idxs), iou_threshold)
+    return _C.nms_mask(boxes, scores, None if idxs is None else as_int64(idxs), iou_threshold)
 
 
-def _as_int64(idxs: Tensor) -> Tensor:
+def as_int64(idxs: Tensor) -> Tensor:
     """Group indices as int64; floating-point ones become the ranks of their values."""
     if idxs.is_floating_point():
         values = idxs.double()

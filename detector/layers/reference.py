@@ -7,19 +7,24 @@ from torch.nn import functional as F
 from detector.layers._sizes import Size, as_pair
 from detector.layers.reference_clusters import proposal_clusters
 from detector.layers.reference_roi import roi_align, roi_pool
+from detector.layers.reference_rotated import batched_nms_rotated, nms_rotated, roi_align_rotated, soft_nms
 
 __all__ = [
     "batched_nms",
+    "batched_nms_rotated",
     "depthwise_conv2d",
     "lltm",
     "lltm_sequence",
     "nms",
     "nms_mask",
+    "nms_rotated",
     "pcl_loss",
     "proposal_clusters",
     "quick_gelu",
     "roi_align",
+    "roi_align_rotated",
     "roi_pool",
+    "soft_nms",
     "trilinear_interpolate",
     "upsample_bilinear2d",
 ]

@@ -20,6 +20,7 @@ def make_arguments() -> dict[str, tuple]:
     counts = torch.tensor([4, 2])
     boxes = torch.tensor([[0.0, 1, 1, 5, 6]]).repeat(6, 1)
     images, pooled = torch.rand(2, 3, 7, 8), torch.rand(6, 3, 2, 2)
+    rotated = torch.tensor([[0.0, 2, 3, 4, 5, 30]]).repeat(6, 1)
     filters = torch.rand(3, 1, 3, 3)
     small = torch.rand(2, 3, 5, 6)  # output of the convolution
     options = (0, 0.4, 5, 0.15, 0.5, 0.1, 0.0, 0.0)
@@ -32,6 +33,8 @@ def make_arguments() -> dict[str, tuple]:
         "selective_search": ([torch.zeros(3, 4, 5, dtype=torch.uint8)], [0, 50, 15], 20, 0, 0),
         "nms": (boxes[:, 1:], rows[:, 0], labels, 0.5),
         "nms_mask": (boxes[:, 1:], rows[:, 0], labels, 0.5),
+        "nms_rotated": (boxes, labels, 0.5),
+        "soft_nms": (boxes[:, 1:], rows[:, 0], torch.tensor([0, 6]), True, 0.5, 0.1),
         "quick_gelu_forward": (rows,),
         "quick_gelu_backward": (rows, rows),
         "upsample_bilinear2d_forward": (images, 9, 9, 0, 0.0, 0.0),
@@ -44,6 +47,8 @@ def make_arguments() -> dict[str, tuple]:
         "roi_pool_backward": (pooled, pooled.int(), boxes, 2, 7, 8, 1.0),
         "roi_align_forward": (images, boxes, 2, 2, 1.0, 2, True, False),
         "roi_align_backward": (pooled, boxes, 2, 7, 8, 1.0, 2, True, False),
+        "roi_align_rotated_forward": (images, rotated, 2, 2, 1.0, 2),
+        "roi_align_rotated_backward": (pooled, rotated, 2, 7, 8, 1.0, 2),
         "depthwise_conv2d_forward": (images, filters, torch.rand(3), *PAIRS),
         "depthwise_conv2d_grad_input": (small, filters, 3, (7, 8), *PAIRS),
         "depthwise_conv2d_grad_weight": (images, small, (3, 3), *PAIRS),

@@ -1,0 +1,88 @@
+// Soft non-maximum suppression on a GPU: a block takes a group, and all its threads look for the next box.
+#include <torch/csrc/stable/library.h>
+
+#include <limits>
+
+#include "../soft_nms.h"
+#include "launch.cuh"
+#include "reduce.cuh"
+
+namespace detector::soft_nms {
+namespace {
+
+constexpr int kThreads = kWarp * kWarp;
+
+// left: (N,), the scores of the boxes that are left, NaN for those that are taken. A thread reads and writes
+// only every kThreads-th box of the group.
+template <typename A>
+__global__ void __launch_bounds__(kThreads)
+    settle_kernel(Matrix<A> boxes, Vector<A> scores, const int64_t* starts, int64_t groups, Decay<A> decay,
+                  A min_score, A* left, A* output) {
+  constexpr A none = -std::numeric_limits<A>::infinity();
+  constexpr int64_t no_index = std::numeric_limits<int64_t>::max();
+  for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
+    const int64_t first = starts[group] + threadIdx.x, end = starts[group + 1];
+    for (int64_t i = first; i < end; i += kThreads) {
+      left[i] = output[i] = scores[i];
+    }
+    Box<A> taken{};
+    A factor_area = 0;
+    int64_t index = no_index;
+    for (;;) {
+      A best = none;
+      int64_t best_index = no_index;
+      for (int64_t i = first; i < end; i += kThreads) {
+        A score = left[i];
+        if (index != no_index) {
+          const Box<A> box = box_at(boxes, i);
+          score *= decay(nms::iou(taken, factor_area, box, area(box)));
+          left[i] = score;
+        }
+        if (score > best) {
+          best = score;
+          best_index = i;
+        }
+      }
+      const A top = block_reduce(best, Max{});
+      index = block_reduce(best == top ? best_index : no_index, Min{});
+      if (!(top >= min_score) || index == no_index) {
+        break;
+      }
+      taken = box_at(boxes, index);
+      factor_area = area(taken);
+      if (index % kThreads == first % kThreads) {
+        output[index] = top;
+        left[index] = std::numeric_limits<A>::quiet_NaN();
+      }
+    }
+    for (int64_t i = first; i < end; i += kThreads) {
+      output[i] = left[i] == left[i] ? left[i] : output[i];
+    }
+  }
+}
+
+Tensor soft_nms(const Tensor& boxes, const Tensor& scores, const Tensor& any_starts, bool gaussian,
+                double parameter, double min_score) {
+  check_arguments(boxes, scores, any_starts);
+  const auto guard = device_guard(boxes);
+  const Tensor starts = as_contiguous(any_starts);
+  const Tensor output = allocate(boxes, {boxes.size(0)}), left = allocate(boxes, {boxes.size(0)});
+  const int64_t groups = starts.size(0) - 1;
+  dispatch_float_or_double("soft_nms", "boxes", boxes.scalar_type(), [&](auto zero) {
+    using A = decltype(zero);
+    if (groups > 0) {
+      launch_kernel(settle_kernel<A>, blocks_for(groups, 1), kThreads, 0, current_stream(boxes),
+                    matrix_view<A>(boxes), vector_view<A>(scores),
+                    static_cast<const int64_t*>(starts.const_data_ptr()), groups,
+                    Decay<A>{gaussian, A(parameter)}, A(min_score), static_cast<A*>(left.mutable_data_ptr()),
+                    static_cast<A*>(output.mutable_data_ptr()));
+    }
+  });
+  return output;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) { m.impl("soft_nms", TORCH_BOX(&soft_nms)); }
+
+}  // namespace detector::soft_nms

@@ -1,0 +1,95 @@
+// Greedy non-maximum suppression of rotated boxes, for both devices. The boxes come in descending order of
+// score; one stays unless one that stays, of the same group, has an IoU with it above the threshold.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "memory.h"
+#include "rotated.h"
+
+namespace detector::nms_rotated {
+
+// The corners of b in the axes of a are clipped by the four sides of a (Sutherland and Hodgman 1974). Each
+// side cuts off one corner of a convex polygon and adds two, so there are at most eight.
+template <typename A>
+C10_HOST_DEVICE A intersection(const RotatedBox<A>& a, const RotatedBox<A>& b) {
+  constexpr int kMost = 8;
+  const Point<A> center = a.in_box(b.x, b.y);
+  RotatedBox<A> relative = b;
+  relative.x = center.x, relative.y = center.y;
+  relative.cos = a.cos * b.cos + a.sin * b.sin;
+  relative.sin = a.cos * b.sin - a.sin * b.cos;
+  Point<A> corners[kMost];
+  int count = 4;
+  for (int i = 0; i < count; ++i) {
+    corners[i] =
+        relative.in_image(i % 3 == 0 ? b.width / 2 : -b.width / 2, i < 2 ? b.height / 2 : -b.height / 2);
+  }
+  for (int side = 0; side < 4; ++side) {
+    const A half = (side < 2 ? a.width : a.height) / 2;
+    const auto depth = [&](const Point<A>& p) {  // how far inside, negative outside
+      const A at = side < 2 ? p.x : p.y;
+      return side % 2 == 0 ? half - at : half + at;
+    };
+    Point<A> clipped[kMost];
+    int kept = 0;
+    for (int i = 0; i < count; ++i) {
+      const Point<A> p = corners[i], q = corners[(i + 1) % count];
+      const A of_p = depth(p), of_q = depth(q);
+      if (of_p >= 0 && kept < kMost) {
+        clipped[kept++] = p;
+      }
+      if ((of_p >= 0) != (of_q >= 0) && kept < kMost) {
+        const A share = of_p / (of_p - of_q);
+        clipped[kept++] = {p.x + share * (q.x - p.x), p.y + share * (q.y - p.y)};
+      }
+    }
+    for (count = 0; count < kept; ++count) {
+      corners[count] = clipped[count];
+    }
+  }
+  A doubled = 0;
+  for (int i = 0; i < count; ++i) {
+    const Point<A> p = corners[i], q = corners[(i + 1) % count];
+    doubled += p.x * q.y - p.y * q.x;
+  }
+  return std::abs(doubled) / 2;
+}
+
+// Whether the IoU is above the threshold. Boxes that are empty, inverted or NaN suppress nothing and are
+// suppressed by nothing.
+template <typename A>
+C10_HOST_DEVICE bool suppresses(const RotatedBox<A>& a, const RotatedBox<A>& b, A threshold) {
+  const A dx = a.x - b.x, dy = a.y - b.y;
+  const A reach = std::sqrt(a.width * a.width + a.height * a.height) +
+                  std::sqrt(b.width * b.width + b.height * b.height);  // twice the sum of the radii
+  if (!(a.width > 0 && a.height > 0 && b.width > 0 && b.height > 0 &&
+        4 * (dx * dx + dy * dy) < reach * reach)) {
+    return false;
+  }
+  const A common = intersection(a, b);
+  return common / (a.width * a.height + b.width * b.height - common) > threshold;
+}
+
+template <typename A>
+C10_HOST_DEVICE RotatedBox<A> box_at(const Matrix<A>& boxes, int64_t i) {
+  return {boxes(i, 0), boxes(i, 1), boxes(i, 2), boxes(i, 3), boxes(i, 4)};
+}
+
+inline void check_arguments(const Tensor& boxes, const std::optional<Tensor>& idxs, double iou_threshold) {
+  constexpr const char* op = "nms_rotated";
+  if (boxes.dim() != 2 || boxes.size(1) != 5) {
+    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (N, 5)");
+  }
+  if (idxs) {
+    check_vector(op, "idxs", *idxs, boxes.size(0));
+    check_dtype(op, "idxs", *idxs, ScalarType::Long);
+    check_device(op, "idxs", *idxs, "boxes", boxes);
+  }
+  if (!(0 <= iou_threshold && iou_threshold <= 1)) {
+    fail(op, ": iou_threshold is ", iou_threshold, ", expected a number from 0 to 1");
+  }
+}
+
+}  // namespace detector::nms_rotated

@@ -1,0 +1,127 @@
+"""nms_rotated and batched_nms_rotated: comparison with values by hand, the reference and nms; errors."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from detector.layers import batched_nms_rotated, nms, nms_rotated, reference
+from detector.layers.reference_rotated import iou_rotated
+
+OP = torch.ops.detector.nms_rotated.default
+
+
+def make_set(number: int, seed: int = 0, **options) -> tuple[Tensor, Tensor]:
+    """Boxes (N, 5) of which many overlap, some without area, and scores with ties."""
+    generator = torch.Generator().manual_seed(seed)
+    boxes = torch.rand(number, 5, generator=generator, dtype=torch.float64)
+    boxes *= torch.tensor([100, 60, 60, 30, 720], dtype=torch.float64)
+    boxes[::11, 2] = 0
+    scores = torch.rand(number, generator=generator, dtype=torch.float64).mul(50).round() / 50
+    return boxes.to(**options), scores.to(**options)
+
+
+def iou(a: list[float], b: list[float], device: torch.device) -> float:
+    """The IoU that the op uses, by bisection over its threshold."""
+    low, high = 0.0, 1.0
+    boxes = torch.tensor([a, b], dtype=torch.float64, device=device)
+    for _ in range(45):
+        middle = (low + high) / 2
+        low, high = (low, middle) if OP(boxes, None, middle)[1] else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([5, 5, 4, 2, 0], [5, 5, 4, 2, 0], 1.0),
+        ([5, 5, 4, 2, 0], [5, 5, 2, 4, 90], 1.0),
+        ([5, 5, 4, 2, 30], [5, 5, 4, 2, 210], 1.0),
+        ([5, 5, 4, 2, 0], [5, 5, 4, 2, 90], 4 / 12),
+        ([5, 5, 4, 4, 0], [5, 5, 4, 4, 45], 1 / 2**0.5),  # a regular octagon
+        ([5, 5, 4, 2, 17], [5 + 1e3, 5, 4, 2, 17], 0.0),
+        ([0, 0, 2, 2, 0], [1.5, 0, 2, 2, 0], 1 / 7),
+        ([0, 0, 2, 2, 45], [0, 2, 2, 2, 45], None),
+    ],
+)
+def test_iou(a: list[float], b: list[float], expected: float | None, device: torch.device) -> None:
+    plain = iou_rotated(torch.tensor(a), torch.tensor(b))
+    assert iou(a, b, device) == pytest.approx(plain, abs=1e-9)
+    assert expected is None or plain == pytest.approx(expected, abs=1e-12)
+
+
+def test_iou_of_random_boxes(device: torch.device) -> None:
+    boxes, _ = make_set(60, seed=3)
+    boxes[:, :2] /= 3
+    for a, b in zip(boxes[::2], boxes[1::2], strict=True):
+        assert iou(a.tolist(), b.tolist(), device) == pytest.approx(iou_rotated(a, b), abs=1e-9)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.7, 1.0])
+def test_matches_reference(threshold: float, device: torch.device) -> None:
+    boxes, scores = make_set(90, device=device)
+    assert torch.equal(nms_rotated(boxes, scores, threshold), reference.nms_rotated(boxes, scores, threshold))
+    idxs = torch.arange(90, device=device) % 3
+    expected = reference.batched_nms_rotated(boxes, scores, idxs, threshold)
+    assert torch.equal(batched_nms_rotated(boxes, scores, idxs, threshold), expected)
+    assert torch.equal(batched_nms_rotated(boxes, scores, idxs * 0.5 - 1, threshold), expected)
+
+
+@pytest.mark.parametrize("number", [0, 1, 64, 65, 3000])
+def test_equals_nms_without_rotation(number: int, device: torch.device) -> None:
+    boxes, scores = make_set(number, seed=1, device=device)
+    boxes = (boxes * 4).round() / 4  # exact in both forms
+    boxes[:, 4] = 0
+    corners = torch.cat([boxes[:, :2] - boxes[:, 2:4] / 2, boxes[:, :2] + boxes[:, 2:4] / 2], dim=1)
+    assert torch.equal(nms_rotated(boxes, scores, 0.37), nms(corners, scores, 0.37))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_dtypes_and_strides(dtype: torch.dtype, device: torch.device) -> None:
+    boxes, scores = make_set(200, dtype=dtype, device=device)
+    expected = nms_rotated(boxes.float(), scores.float(), 0.41)
+    assert torch.equal(nms_rotated(boxes, scores, 0.41), expected)
+    assert torch.equal(nms_rotated(boxes.mT.contiguous().mT, scores, 0.41), expected)
+    with torch.autocast(device.type, torch.bfloat16):
+        assert torch.equal(nms_rotated(boxes, scores, 0.41), expected)
+
+
+def test_opcheck_and_compile(device: torch.device) -> None:
+    boxes, scores = make_set(20, device=device)
+    torch.library.opcheck(OP, (boxes, None, 0.5))
+    torch.library.opcheck(OP, (boxes, torch.arange(20, device=device), 0.5))
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(nms_rotated, fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(boxes, scores, 0.5), nms_rotated(boxes, scores, 0.5))
+
+
+def test_nan_boxes_suppress_nothing(device: torch.device) -> None:
+    boxes, scores = make_set(30, device=device)
+    others = torch.cat([boxes[:10], boxes[11:]]), torch.cat([scores[:10], scores[11:]])
+    boxes[10, 2] = torch.nan
+    kept = nms_rotated(boxes, scores, 0.2)
+    assert 10 in kept
+    expected = nms_rotated(*others, 0.2)
+    assert torch.equal(kept[kept != 10], expected + (expected >= 10))
+
+
+def test_bad_arguments(device: torch.device) -> None:
+    boxes, scores = make_set(4, device=device)
+    for arguments, message in [
+        ((boxes[:, :4], scores, 0.5), r"boxes has shape \(4, 4\), expected \(N, 5\)"),
+        ((boxes, scores[:3], 0.5), r"scores has shape \(3,\), expected \(4,\)"),
+        ((boxes.long(), scores, 0.5), "boxes is Long, expected Double or Float"),
+        ((boxes, scores, 1.5), "iou_threshold is 1.5, expected a number from 0 to 1"),
+    ]:
+        with pytest.raises(RuntimeError, match=f"^nms_rotated: {message}"):
+            nms_rotated(*arguments)
+    with pytest.raises(RuntimeError, match=r"^nms_rotated: idxs has shape \(3,\), expected \(4,\)"):
+        batched_nms_rotated(boxes, scores, torch.zeros(3, device=device), 0.5)
+
+
+@pytest.mark.cuda
+def test_cuda_equals_cpu() -> None:
+    boxes, scores = make_set(5000, seed=2)
+    boxes[:, :2] *= 5
+    idxs = torch.arange(5000) % 7
+    expected = batched_nms_rotated(boxes, scores, idxs, 0.4)
+    assert torch.equal(batched_nms_rotated(boxes.cuda(), scores.cuda(), idxs.cuda(), 0.4).cpu(), expected)
