@@ -12,11 +12,16 @@ from typing import Any, TypeVar
 import torch
 from torch.autograd import forward_ad
 
+from detector.layers._vmap import Rule, call_for_each
+
 Op = TypeVar("Op", bound=Callable)
 
 
 def differentiable(
-    op: Op, backward: Callable[..., Any], setup_context: Callable[..., None] | None = None
+    op: Op,
+    backward: Callable[..., Any],
+    setup_context: Callable[..., None] | None = None,
+    vmap_rule: Rule = call_for_each,
 ) -> Op:
     """Register a gradient formula for an op, and return a function that calls the op.
 
@@ -28,10 +33,12 @@ def differentiable(
         backward: as in torch.library.register_autograd. It must call other ops through the functions that
             `differentiable` returned for them.
         setup_context: as in torch.library.register_autograd.
+        vmap_rule: how the op runs on the examples of torch.func.vmap.
     """
     overload = op.default  # type: ignore[attr-defined]
     torch.library.register_autograd(overload, backward, setup_context=setup_context)
     save = setup_context or _save_nothing
+    names = [argument.name for argument in overload._schema.arguments]
 
     def forward(*arguments):
         return call_below_autograd(overload, *arguments)
@@ -50,7 +57,7 @@ def differentiable(
             ctx.needs_input_grad = needs  # a retained graph may be asked for other gradients
 
     def vmap(info, in_dims, *arguments):
-        return _call_for_each(call, info.batch_size, in_dims, arguments)
+        return vmap_rule(call, names, info.batch_size, in_dims, arguments)
 
     name = overload.name()
     # torch.func needs a Function in the newer form, whose forward takes no context. Applying it takes longer.
@@ -96,21 +103,6 @@ def _will_be_executed(node: Any) -> bool:
 
 
 def _save_nothing(ctx, inputs: tuple, output: Any) -> None: ...
-
-
-def _call_for_each(call: Callable[..., Any], size: int, in_dims: tuple, arguments: tuple) -> tuple:
-    """The vmap rule of every op: one call for each of `size` examples. Returns the outputs and their dims."""
-
-    def example(i: int) -> list:
-        return [
-            argument.select(dim, i) if isinstance(argument, torch.Tensor) and dim is not None else argument
-            for argument, dim in zip(arguments, in_dims, strict=True)
-        ]
-
-    outputs = [call(*example(i)) for i in range(size)]
-    if isinstance(outputs[0], torch.Tensor):
-        return torch.stack(outputs), 0
-    return tuple(torch.stack(parts) for parts in zip(*outputs, strict=True)), (0,) * len(outputs[0])
 
 
 def refuse_tangents(name: str, *arguments: Any) -> None:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
+from detector.layers._vmap import with_examples
 
 _C = load_extension()
 
@@ -92,6 +93,26 @@ def _fake_nms(boxes, scores, idxs, iou_threshold):
 @register_fake("nms_mask")
 def _fake_nms_mask(boxes, scores, idxs, iou_threshold):
     return boxes.new_empty(scores.shape, dtype=torch.bool), boxes.new_empty((), dtype=torch.int64)
+
+
+@torch.library.register_vmap("detector::nms")
+def _vmap_nms(info, in_dims, boxes, scores, idxs, iou_threshold):
+    raise RuntimeError("nms: examples may keep different numbers of boxes, so vmap needs nms_mask instead")
+
+
+@torch.library.register_vmap("detector::nms_mask")
+def _vmap_nms_mask(info, in_dims, boxes, scores, idxs, iou_threshold):
+    """One call in which the boxes of each example are groups of their own."""
+    size = info.batch_size
+    boxes, scores = (with_examples(t, d, size) for t, d in zip((boxes, scores), in_dims[:2], strict=True))
+    groups = torch.arange(size, device=boxes.device)[:, None] * scores.shape[1]  # (size, 1)
+    if idxs is not None:  # their ranks, of which there are at most as many as boxes
+        idxs = with_examples(idxs, in_dims[2], size).contiguous()
+        groups = groups + torch.searchsorted(idxs.sort(dim=1)[0], idxs)
+    groups = groups.expand(scores.shape).flatten()
+    mask, _ = _C.nms_mask(boxes.flatten(0, 1), scores.flatten(), groups, iou_threshold)
+    mask = mask.view(scores.shape)
+    return (mask, mask.sum(dim=1)), (0, 0)
 
 
 for _device_type in ("cpu", "cuda"):  # as in torchvision: boxes and scores are cast to float32

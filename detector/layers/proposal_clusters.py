@@ -7,6 +7,7 @@ from torch import Tensor
 
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
+from detector.layers._vmap import with_examples
 from detector.structures import box_area, box_intersection, box_iou
 
 _C = load_extension()
@@ -173,3 +174,19 @@ def _fake(boxes, scores, image_labels, counts, *options):
     rows = scores.shape[:2]  # (S, sum R)
     labels, clusters, centers = (scores.new_empty(rows, dtype=torch.int64) for _ in range(3))
     return labels, scores.new_empty(rows), clusters, centers
+
+
+@torch.library.register_vmap("detector::proposal_clusters")
+def _vmap(info, in_dims, *arguments):
+    """One call with the images of all examples."""
+    size = info.batch_size
+    tensors = (with_examples(t, d, size) for t, d in zip(arguments[:4], in_dims[:4], strict=True))
+    boxes, scores, image_labels, counts = tensors
+    outputs = _C.proposal_clusters(
+        boxes.flatten(0, 1),
+        scores.transpose(0, 1).flatten(1, 2),
+        image_labels.flatten(0, 1),
+        counts.flatten(),
+        *arguments[4:],
+    )
+    return tuple(output.unflatten(1, (size, boxes.shape[1])) for output in outputs), (1,) * len(outputs)

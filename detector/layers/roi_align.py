@@ -8,6 +8,7 @@ from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._layout import is_channels_last
 from detector.layers._sizes import Size, as_pair
+from detector.layers._vmap import fold
 from detector.layers.roi_boxes import Boxes, as_rois, new_features, new_pooled, to_nchw
 
 _C = load_extension()
@@ -140,5 +141,5 @@ def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_r
 
 
 # No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.
-_forward = differentiable(_C.roi_align_forward, _backward, _setup_context)
-_grad_input = differentiable(_C.roi_align_backward, _double_backward, _setup_backward_context)
+_forward = differentiable(_C.roi_align_forward, _backward, _setup_context, fold)
+_grad_input = differentiable(_C.roi_align_backward, _double_backward, _setup_backward_context, fold)

@@ -8,6 +8,7 @@ from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._layout import is_channels_last
 from detector.layers._sizes import Size, as_pair
+from detector.layers._vmap import fold
 
 _C = load_extension()
 
@@ -110,5 +111,5 @@ def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_r
     return grad.new_empty(images, height, width, grad.shape[3])
 
 
-_forward = differentiable(_C.roi_align_rotated_forward, _backward, _setup_context)
-_grad_input = differentiable(_C.roi_align_rotated_backward, _double_backward, _setup_backward_context)
+_forward = differentiable(_C.roi_align_rotated_forward, _backward, _setup_context, fold)
+_grad_input = differentiable(_C.roi_align_rotated_backward, _double_backward, _setup_backward_context, fold)

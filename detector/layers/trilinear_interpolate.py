@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from detector.layers._autograd import differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
+from detector.layers._vmap import fold
 
 _C = load_extension()
 
@@ -114,7 +115,9 @@ def _fake_backward(grad, points, feats, needs_feats):
     return grad.new_empty(feats_shape), points.new_empty((0,) if feats is None else points.shape)
 
 
-_forward = differentiable(_C.trilinear_interpolate_forward, _backward, _setup_context)
-_gradients = differentiable(_C.trilinear_interpolate_backward, _double_backward, _setup_backward_context)
+_forward = differentiable(_C.trilinear_interpolate_forward, _backward, _setup_context, fold)
+_gradients = differentiable(
+    _C.trilinear_interpolate_backward, _double_backward, _setup_backward_context, fold
+)
 for _device_type in ("cpu", "cuda"):
     torch.library.register_autocast("detector::trilinear_interpolate_forward", _device_type, torch.float32)

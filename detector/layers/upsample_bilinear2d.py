@@ -10,6 +10,7 @@ from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._layout import memory_format
 from detector.layers._sizes import Size, as_pair
+from detector.layers._vmap import fold
 
 _C = load_extension()
 
@@ -152,5 +153,5 @@ def _fake(tensor, height, width, mode, scale_height, scale_width):
 
 
 # No autocast rule: the kernels already compute half precision in float32.
-_forward = differentiable(_C.upsample_bilinear2d_forward, _backward, _setup_context)
-_grad_input = differentiable(_C.upsample_bilinear2d_backward, _second_backward, _setup_context)
+_forward = differentiable(_C.upsample_bilinear2d_forward, _backward, _setup_context, fold)
+_grad_input = differentiable(_C.upsample_bilinear2d_backward, _second_backward, _setup_context, fold)

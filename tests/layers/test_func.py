@@ -1,6 +1,7 @@
 """Every differentiable op in the transforms of torch.func, compared with reverse mode in eager PyTorch."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -33,6 +34,10 @@ def case(name: str, device: torch.device) -> Case:
         "upsample_bilinear2d": (lambda x: layers.upsample_bilinear2d(x, (5, 9)), [images]),
         "roi_pool": (lambda x: layers.roi_pool(x, rois, 2, 0.5), [images]),
         "roi_align": (lambda x: layers.roi_align(x, rois, 2, 0.5), [images]),
+        "roi_align_rotated": (
+            lambda x: layers.roi_align_rotated(x, torch.cat([rois.abs(), rois[:, 1:2]], dim=1), 2, 0.5),
+            [images],
+        ),
         "depthwise_conv2d": (
             lambda *x: layers.depthwise_conv2d(*x, padding=1), [images, values(3, 1, 3, 3), values(3)]
         ),
@@ -52,7 +57,7 @@ def case(name: str, device: torch.device) -> Case:
 
 CHANNELS_LAST = ["upsample_bilinear2d", "roi_pool", "roi_align", "depthwise_conv2d"]
 NAMES = [
-    "quick_gelu", *CHANNELS_LAST, *(f"{name}, channels_last" for name in CHANNELS_LAST),
+    "quick_gelu", "roi_align_rotated", *CHANNELS_LAST, *(f"{name}, channels_last" for name in CHANNELS_LAST),
     "lltm", "lltm_sequence", "trilinear_interpolate", "pcl_loss", "pcl_loss, batch",
 ]  # fmt: skip
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-12}
@@ -154,27 +159,60 @@ def test_second_derivatives(function_and_inputs: Case) -> None:
     assert_equal(grad(penalty, numbers)(*inputs), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_vmap_of_boxes(device: torch.device) -> None:
-    input = random(2, 3, 4, 5, device=device, requires_grad=False)
+def calls(function: Callable, *tensors: Tensor) -> tuple[object, int]:
+    """What a function returns, and how many ops of detector it calls."""
+    with torch.profiler.profile() as profile:
+        output = function(*tensors)
+
+    def is_ours(event: torch.autograd.profiler_util.FunctionEvent) -> bool:
+        return event.key.startswith("detector::")
+
+    # An op that has a vmap rule is an event itself, around the call that the rule makes.
+    return output, sum(is_ours(e) and not any(map(is_ours, e.cpu_children)) for e in profile.events())
+
+
+@pytest.mark.parametrize("op", [layers.roi_pool, layers.roi_align, layers.roi_align_rotated])
+def test_vmap_of_region_ops_is_one_call(op: Callable, device: torch.device) -> None:
+    inputs = random(3, 2, 3, 4, 5, device=device, requires_grad=False)
     rois = torch.stack([make_boxes(6, 2, (8, 10), device=device, seed=seed) for seed in range(3)])
-    for op in (layers.roi_pool, layers.roi_align):
-        actual = vmap(lambda boxes, op=op: op(input, boxes, 2, 0.5))(rois)
-        assert torch.equal(actual, torch.stack([op(input, boxes, 2, 0.5) for boxes in rois]))
+    if op is layers.roi_align_rotated:
+        rois = torch.cat([rois[..., :3], rois[..., 3:].abs(), 100 * rois[..., 1:2]], dim=-1)
+    for dims in [(0, 0), (None, 0), (0, None)]:
+        examples = (inputs[0] if dims[0] is None else inputs, rois[0] if dims[1] is None else rois)
+        actual, number = calls(vmap(lambda x, boxes: op(x, boxes, 2, 0.5), in_dims=dims), *examples)
+        assert number == 1
+        every = [t.expand(3, *t.shape) if d is None else t for t, d in zip(examples, dims, strict=True)]
+        assert torch.equal(actual, torch.stack([op(x, b, 2, 0.5) for x, b in zip(*every, strict=True)]))
+    rois[0, 0, 0] = 2  # the first image of the second example, were it not refused
+    if device.type == "cpu":
+        with pytest.raises(RuntimeError, match="expected an image from 0 to"):
+            vmap(lambda x, boxes: op(x, boxes, 2, 0.5))(inputs, rois)
 
 
-def test_vmap_of_ops_without_gradient(device: torch.device) -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_vmap_of_nms_mask_is_one_call(grouped: bool, device: torch.device) -> None:
     boxes, scores = (torch.stack([make_set(20, seed)[i].to(device) for seed in range(3)]) for i in range(2))
-    mask, count = vmap(lambda boxes, scores: layers.nms_mask(boxes, scores, 0.5))(boxes, scores)
+    idxs = torch.arange(20, device=device) % 3 * 10**12 - 7 if grouped else None
+    function = partial(layers.nms_mask, iou_threshold=0.5, idxs=idxs)
+    (mask, count), number = calls(vmap(function), boxes, scores)
+    assert number == 1
     for i in range(3):
-        assert_equal([mask[i], count[i]], layers.nms_mask(boxes[i], scores[i], 0.5))
+        assert_equal([mask[i], count[i]], function(boxes[i], scores[i]))
+    with pytest.raises(RuntimeError, match="vmap needs nms_mask instead"):
+        vmap(lambda boxes, scores: layers.nms(boxes, scores, 0.5))(boxes, scores)
+
+
+def test_vmap_of_proposal_clusters_is_one_call(device: torch.device) -> None:
+    boxes, scores = (torch.stack([make_set(20, seed)[i].to(device) for seed in range(3)]) for i in range(2))
 
     def clusters(boxes: Tensor, scores: Tensor) -> layers.ProposalClusters:
-        image_labels = torch.ones(1, 1, device=device)
+        image_labels = torch.ones(2, 1, device=device)
         return layers.proposal_clusters(
-            boxes, scores[:, None], image_labels, torch.tensor([20]), method="pcl"
+            boxes, scores[:, None], image_labels, torch.tensor([15, 5]), method="pcl"
         )
 
-    batched = vmap(clusters)(boxes, scores)
+    batched, number = calls(vmap(clusters), boxes, scores)
+    assert number == 1
     for i in range(3):
         assert_equal([part[i] for part in batched], clusters(boxes[i], scores[i]))
 
