@@ -2,8 +2,6 @@
 
     detector propose configs/toybox_pcl.yaml
     detector propose --images pictures --output pictures.npz
-
-Rerun the same command to resume. The mode is quality by default; for drawings fast is enough.
 """
 
 import argparse
