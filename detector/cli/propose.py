@@ -1,7 +1,7 @@
 """Make the proposals of a data set or a folder: the boxes that a detector chooses among.
 
-    detector propose configs/toybox_pcl.yaml
-    detector propose --images pictures --output pictures.npz
+detector propose configs/toybox_pcl.yaml
+detector propose --images pictures --output pictures.npz
 """
 
 import argparse
