@@ -21,7 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--labels", required=True, metavar="FILE", help="a table of images and tags, CSV or JSON lines")
     add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    add("--format", required=True, action="append", choices=FORMATS, help="may be repeated")
+    names = f"{', '.join(FORMATS)}; may be repeated"
+    add("--format", required=True, action="append", choices=FORMATS, metavar="NAME", help=names)
     add("--score-threshold", type=float, default=0.3, metavar="X", help="default: 0.3")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add_model_option(parser)
