@@ -10,10 +10,15 @@ from torch import nn
 from yacs.config import CfgNode
 
 from detector.build_backbone import build_backbone, load_pretrained
+from detector.modeling.backbones.pyramids import (
+    TimmPyramid,
+    load_torchvision_weights,
+    torchvision_pyramid,
+)
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
 from detector.modeling.drop_block import ConcreteDropBlock
-from detector.modeling.faster_rcnn import TimmPyramid, faster_rcnn, torchvision_pyramid
+from detector.modeling.faster_rcnn import FasterRCNN, faster_rcnn
 from detector.modeling.head import Head, ImageHead
 from detector.modeling.postprocess import postprocess
 from detector.modeling.refinement import (
@@ -174,8 +179,11 @@ def _refinement(
     )
 
 
-def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
-    """The detector of self-training, with its ImageNet weights.
+def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
+    """The detector of self-training.
+
+    Args:
+        pretrained: load its ImageNet weights; False: those of a checkpoint come next.
 
     Raises:
         FileNotFoundError, ValueError: there are no such weights, or they are of another network.
@@ -193,8 +201,9 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
             raise ConfigError(f"MODEL.BACKBONE.TIMM_NAME does not fit: {error}") from error
     else:
         try:
-            weights = convert_weights(load_tensors(options.WEIGHTS)).tensors if options.WEIGHTS else None
-            pyramid = torchvision_pyramid(backbone, weights)
+            pyramid = torchvision_pyramid(backbone, pretrained=bool(options.WEIGHTS))
+            if pretrained and options.WEIGHTS:
+                load_torchvision_weights(pyramid, convert_weights(load_tensors(options.WEIGHTS)).tensors)
         except (RuntimeError, ValueError) as error:
             reason = shorten(str(error), 300)
             raise ConfigError(
@@ -210,9 +219,21 @@ def build_faster_rcnn(cfg: CfgNode) -> nn.Module:
         std=std,
         max_detections=cfg.TEST.MAX_DETECTIONS,
     )
-    if backbone == "timm":
+    if pretrained and backbone == "timm":
         load_pretrained(cfg, model, "timm")
     return model
+
+
+def build_student_postprocess(
+    cfg: CfgNode, score_threshold: float | None = None
+) -> Callable[[Scores], Detections]:
+    """As :func:`build_postprocess`, for self-training's detector, with the thresholds of torchvision's."""
+    return partial(
+        postprocess,
+        score_threshold=1e-3 if score_threshold is None else score_threshold,
+        nms_threshold=0.5,
+        max_detections=cfg.TEST.MAX_DETECTIONS,
+    )
 
 
 def build_postprocess(cfg: CfgNode, score_threshold: float | None = None) -> Callable[[Scores], Detections]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from detector.build_model import build_model
+from detector.build_model import build_faster_rcnn, build_model
 from detector.config import dump_cfg, load_cfg
 from detector.engine.checkpoint import save_checkpoint
 
@@ -32,4 +32,19 @@ def make_run(folder: Path, *words: object, classes: tuple[str, ...] = CLASSES) -
     (folder / "config.yaml").write_text(dump_cfg(cfg))
     torch.manual_seed(0)
     save_checkpoint(folder / "model_final.pt", build_model(cfg), None, iteration=1, train_seconds=0.0)
+    return folder
+
+
+def make_student(run: Path, *words: object) -> Path:
+    """The folder of self-training in a run folder, with random weights whose scores differ much."""
+    quick = {"SELF_TRAIN.BACKBONE": "mobilenet_v3", "SELF_TRAIN.SIZES": (64,), "SELF_TRAIN.MAX_SIZE": 96}
+    cfg = load_cfg(run / "config.yaml", [*(word for pair in quick.items() for word in pair), *words])
+    folder = run / "self_train"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(dump_cfg(cfg))
+    torch.manual_seed(0)
+    model = build_faster_rcnn(cfg)
+    torch.nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=3.0)
+    path, config = folder / "model_final.pt", cfg.dump()
+    save_checkpoint(path, model, None, iteration=1, train_seconds=0.0, config=config)
     return folder

@@ -16,7 +16,7 @@ from detector.build_data import build_dataset, test_max_sizes, test_side
 from detector.data.loader import collate
 from detector.data.pictures import find_pictures
 from detector.engine.export import SUFFIXES, largest_difference, load_program, save_program
-from detector.engine.predictor import Predictor
+from detector.engine.predictor import WeakPredictor
 from detector.evaluation.report import encode_json
 from detector.modeling.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
 from detector.utils.errors import UserError
@@ -42,6 +42,8 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20) -
     """
     file, _, cfg = read_run(weights)
     predictor = load(weights, "cpu")
+    if not isinstance(predictor, WeakPredictor):
+        raise UserError(f"{file} is a Faster R-CNN of self-training, which cannot be exported yet")
     paths = find_check_images(cfg, images)
     inputs = list(check_inputs(predictor, paths, count))
     folder = (weights if weights.is_dir() else file.parent) / "export"
@@ -92,7 +94,7 @@ def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
     return [dataset.image_path(i) for i in range(len(dataset))]
 
 
-def check_inputs(predictor: Predictor, paths: Sequence[Path], count: int) -> Iterator[tuple[Tensor, ...]]:
+def check_inputs(predictor: WeakPredictor, paths: Sequence[Path], count: int) -> Iterator[tuple[Tensor, ...]]:
     """The network's inputs, one image each, from the first test pass of up to `count` pictures."""
     for path in paths[:count]:
         yield collate(predictor.views(path).samples[:1]).to(predictor.device).inputs

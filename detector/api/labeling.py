@@ -13,6 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from detector.api.loading import find_checkpoint, load
+from detector.api.run_folder import Model
 from detector.data.annotated import hint_nearest
 from detector.data.formats import (
     FORMATS,
@@ -48,6 +49,7 @@ def label(
     score_threshold: float = SCORE_THRESHOLD,
     output: str | Path | None = None,
     formats: Sequence[str] = (),
+    model: Model = "auto",
 ) -> list[ReviewImage]:
     """Boxes for images whose tags are known: `detector.label("runs/demo", "photos/train.csv")`.
 
@@ -63,6 +65,7 @@ def label(
         score_threshold: beside the best box of a class, those that score more than this are boxes.
         output: a folder to write to; a file in it is replaced only if the same call made it.
         formats: of :data:`detector.data.formats.FORMATS`, for `output`.
+        model: of a run folder, see :func:`detector.load`.
 
     Raises:
         UserError, OSError: an argument or a file cannot be used. Every wrong line of the table is named
@@ -72,11 +75,12 @@ def label(
         raise UserError(f"the format is {min(unknown)!r}, expected one of {', '.join(FORMATS)}")
     labels = Path(labels)
     root = labels.parent if images is None else Path(images)
-    predictor = load(weights, device, score_threshold=score_threshold)
+    weights = find_checkpoint(weights, model)
+    predictor = load(weights, device, score_threshold=score_threshold, model=model)
     rows, sizes = _read_rows(labels, root, predictor.class_names)
     if output is None:
         return list(_label_rows(predictor, rows, sizes, root, score_threshold))
-    words = [file_digest(find_checkpoint(weights)), file_digest(labels), str(root), score_threshold]
+    words = [file_digest(weights), file_digest(labels), str(root), score_threshold]
     key = hashlib.sha256(json.dumps(words).encode()).hexdigest()
     Path(output).mkdir(parents=True, exist_ok=True)
     with folder_lock(output):
@@ -177,11 +181,11 @@ def _label_rows(
     """The boxes of each image. While the model runs on one, threads search the proposals of the next ones."""
     names, missing = predictor.class_names, 0
 
-    def search(row: Row) -> tuple[Tensor, Tensor] | None:
+    def search(row: Row) -> tuple[Tensor, Tensor | None] | None:
         if not row.labels and not row.unknown:
             return None
         image = open_image(root / row.file)
-        return image, torch.from_numpy(predictor.find(image.permute(1, 2, 0).numpy()))
+        return image, predictor.find_proposals(image)
 
     searches = ahead(search, rows, min(usable_cores(), _MOST_THREADS))
     progress = tqdm(zip(searches, sizes, strict=True), total=len(rows), unit="image", disable=None)

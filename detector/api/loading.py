@@ -8,14 +8,15 @@ import torch
 from torch import nn
 from yacs.config import CfgNode
 
-from detector.api.run_folder import check_class_names
+from detector.api.run_folder import Model, check_class_names, choose_run, restore_network
 from detector.build import build_precision
 from detector.build_data import build_test_transforms
-from detector.build_model import build_model, build_postprocess
+from detector.build_model import build_postprocess, build_student_postprocess
 from detector.config import load_cfg, parse_cfg
 from detector.data.proposals.search import make_finder
-from detector.engine.checkpoint import load_checkpoint, restore_model
-from detector.engine.predictor import SCORE_THRESHOLD, Predictor
+from detector.engine.checkpoint import load_checkpoint
+from detector.engine.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
+from detector.modeling.faster_rcnn import FasterRCNN
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
 
@@ -26,6 +27,7 @@ def load(
     *,
     score_threshold: float | None = SCORE_THRESHOLD,
     overrides: Mapping[str, object] | None = None,
+    model: Model = "auto",
 ) -> Predictor:
     """A predictor of a trained detector: `detector.load("runs/demo")("picture.jpg")`.
 
@@ -33,11 +35,13 @@ def load(
     the run says, so that the scores are those of `detector.evaluate`.
 
     Args:
-        path: a run folder, of which model_final.pt is taken, or a checkpoint.
+        path: a run folder, of which the Faster R-CNN of self-training is taken if there is one, else the weak
+            detector, which the log says; or a checkpoint of either.
         device: "cpu", "cuda", or "auto": cuda where there is one.
         score_threshold: a detection scores more than this, from 0 to 1; None: TEST.SCORE_THRESHOLD of the
-            config, with which nearly all proposals that NMS leaves are detections.
+            config, with which nearly all proposals that NMS leaves are detections; of self-training, 0.001.
         overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; see detector/config.py.
+        model: "weak" or "student", the Faster R-CNN of self-training; "auto": the student if there is one.
 
     Raises:
         FileNotFoundError: there is no such file, or training has not finished.
@@ -46,21 +50,28 @@ def load(
     """
     if score_threshold is not None and not 0 <= score_threshold <= 1:
         raise UserError(f"score_threshold is {score_threshold}, expected a number from 0 to 1, such as 0.3")
-    file, checkpoint, cfg = read_run(path, overrides)
+    file, checkpoint, cfg = read_run(path, overrides, model)
     where = find_device(device)
-    model = build_model(cfg)
-    restore_model(model, checkpoint, file)
-    return build_predictor(cfg, model, where, score_threshold=score_threshold)
+    network = restore_network(cfg, checkpoint, file, model)
+    return build_predictor(cfg, network, where, score_threshold=score_threshold)
 
 
 def build_predictor(
     cfg: CfgNode, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
 ) -> Predictor:
     """A model on a device with the proposals, test passes, NMS and precision of a config."""
+    if isinstance(model, FasterRCNN):
+        return Predictor(
+            model.to(device),
+            cfg.DATASETS.CLASSES,
+            postprocess=build_student_postprocess(cfg, score_threshold),
+            device=device,
+            precision=build_precision(cfg, device),
+        )
     find, _ = make_finder(
         cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE, cfg.PROPOSALS.MIN_REGION, cfg.PROPOSALS.SIDES
     )
-    return Predictor(
+    return WeakPredictor(
         model.to(device),
         cfg.DATASETS.CLASSES,
         find=find,
@@ -74,13 +85,13 @@ def build_predictor(
 
 
 def read_run(
-    path: str | Path, overrides: Mapping[str, object] | None = None
+    path: str | Path, overrides: Mapping[str, object] | None = None, model: Model = "auto"
 ) -> tuple[Path, dict[str, Any], CfgNode]:
     """The checkpoint of a run folder, or of a file: its path, what it holds, and its config.
 
     A checkpoint without a config, as earlier versions wrote it, goes by config.yaml of its run folder.
     """
-    file = find_checkpoint(path)
+    file = find_checkpoint(path, model)
     checkpoint = load_checkpoint(file)
     cfg = _config(checkpoint, file, [word for pair in (overrides or {}).items() for word in pair])
     if not cfg.DATASETS.CLASSES:
@@ -89,14 +100,14 @@ def read_run(
     return file, checkpoint, cfg
 
 
-def find_checkpoint(path: str | Path) -> Path:
-    """The checkpoint that a run folder or the path of a checkpoint stands for.
+def find_checkpoint(path: str | Path, model: Model = "auto") -> Path:
+    """The checkpoint that a run folder, see :func:`choose_run`, or the path of a checkpoint stands for.
 
     Raises:
         FileNotFoundError: the folder is not a run folder, or its training has not finished.
         UserError: the path is that of a config.
     """
-    file = Path(path)
+    file = choose_run(path, model)
     if file.is_dir():
         file = file / "model_final.pt"
         if not file.is_file():

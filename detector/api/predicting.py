@@ -13,6 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from detector.api.loading import find_checkpoint, load
+from detector.api.run_folder import Model
 from detector.data.formats import encode_coco, review_image
 from detector.data.images import open_image
 from detector.data.pictures import count_frames, find_pictures, is_video, video_frames
@@ -42,6 +43,7 @@ def run(
     score_threshold: float = SCORE_THRESHOLD,
     stride: int = 1,
     device: str = "auto",
+    model: Model = "auto",
 ) -> None:
     """Write what a detector finds to a folder.
 
@@ -56,16 +58,18 @@ def run(
         score_threshold: a box scores more than this.
         stride: of a video, every so many frames.
         device: "auto", "cpu" or "cuda".
+        model: of a run folder, see :func:`detector.api.loading.load`.
 
     Raises:
         UserError: a file is in the way; or, once all others are done, some files could not be read.
     """
     check_writable(output)
     sources = find_pictures(paths, outside=output)
+    weights = find_checkpoint(weights, model)
     with folder_lock(output):
         outputs = OutputFolder(output, command_key(paths, weights, score_threshold, stride))
         check_outputs(outputs, sources, formats, stride)
-        predictor = load(weights, device, score_threshold=score_threshold)
+        predictor = load(weights, device, score_threshold=score_threshold, model=model)
         write_all(predictor, sources, outputs, formats, stride, score_threshold)
 
 
@@ -120,9 +124,8 @@ def output_name(name: str, form: str) -> str:
     return (PurePosixPath(folder) / name).with_suffix(suffix).as_posix()
 
 
-def command_key(paths: Sequence[Path], weights: str | Path, score_threshold: float, stride: int) -> str:
+def command_key(paths: Sequence[Path], checkpoint: Path, score_threshold: float, stride: int) -> str:
     """What the results depend on: the same command has the same key, and replaces its earlier results."""
-    checkpoint = find_checkpoint(weights)
     check_regular(checkpoint, "checkpoint")
     words = [file_digest(checkpoint), score_threshold, stride, *sorted(str(path.resolve()) for path in paths)]
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()
@@ -163,11 +166,11 @@ def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> 
     the next images.
     """
 
-    def search(source: Source) -> tuple[Tensor, np.ndarray]:
+    def search(source: Source) -> tuple[Tensor, Tensor | None]:
         if isinstance(source.image, Exception):
             raise source.image
         image = open_image(source.image)
-        return image, predictor.find(image.permute(1, 2, 0).numpy())
+        return image, predictor.find_proposals(image)
 
     threads = min(usable_cores(), _MOST_THREADS)
     for source, found in ahead(search, read_sources(sources, stride), threads):

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 from yacs.config import CfgNode
 
+from detector.api.run_folder import Model, choose_run
 from detector.build_data import build_dataset
 from detector.config import get_cfg, load_cfg
 from detector.config_reader import flatten
@@ -42,17 +43,19 @@ _KEY = "report"
 _REMEDY = "run tools/test_net.py again"
 
 
-def run(folder: Path, overrides: Sequence[str], output: Path | None) -> None:
+def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Model = "auto") -> None:
     """Write the report of a run that tools/test_net.py has tested, and print where it is.
 
     Args:
-        folder: the run folder.
+        folder: the run folder; if it holds a student of self-training, the page is about that.
         overrides: config keys and values that replace those of the run.
-        output: the page; None: report.html in the run folder.
+        output: the page; None: report.html in the run folder, or in its folder self_train for the student.
+        model: "weak": about the weak detector; see :func:`detector.load`.
 
     Raises:
         UserError, OSError: a file of the run is missing or damaged, or the page cannot be written.
     """
+    folder = choose_run(folder, model)
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is not a run folder: it has no config.yaml; train first")
     output = output or folder / "report.html"

@@ -20,7 +20,9 @@ def find_run_folder(config_file: Path, cfg: CfgNode) -> Path:
     return folder if config_file.name == "config.yaml" and is_run and not overridden else Path(cfg.OUTPUT_DIR)
 
 
-def choose_outputs(cfg: CfgNode, folder: Path, weights: Path, key: str) -> OutputFolder:
+def choose_outputs(
+    cfg: CfgNode, folder: Path, weights: Path, key: str, student: bool = False
+) -> OutputFolder:
     """Where the test of a run in `folder` writes.
 
     The run folder itself, if the weights are its model_final.pt and no key that changes the results differs
@@ -34,29 +36,32 @@ def choose_outputs(cfg: CfgNode, folder: Path, weights: Path, key: str) -> Outpu
     if (
         own_weights.is_file()
         and own_weights.samefile(weights)
-        and _relevant(cfg) == _relevant(load_cfg(config))
+        and _relevant(cfg, student) == _relevant(load_cfg(config), student)
     ):
         return OutputFolder(folder, OWN_TEST)
     return OutputFolder(folder / "tests" / f"{weights.stem}-{key[:8]}", key)
 
 
-def results_key(cfg: CfgNode, weights: Path) -> str:
+def results_key(cfg: CfgNode, weights: Path, student: bool = False) -> str:
     """A hash of what the results of a test depend on: weights, proposals, and the keys that matter.
 
-    Weights and proposals count by their content, not by their paths.
+    Weights and proposals count by their content, not by their paths. A `student` is a Faster R-CNN of
+    self-training, which has keys of its own and no proposals.
     """
-    return hashlib.sha256((_relevant(cfg) + file_digest(weights)).encode()).hexdigest()
+    return hashlib.sha256((_relevant(cfg, student) + file_digest(weights)).encode()).hexdigest()
 
 
-def _relevant(cfg: CfgNode) -> str:
+def _relevant(cfg: CfgNode, student: bool) -> str:
     """All of a config but the keys of training, speed and pictures; of the proposals, the file's digest."""
     relevant = cfg.clone()
     relevant.defrost()
-    for key in ("SOLVER", "SELF_TRAIN", "DISTRIBUTED", "OUTPUT_DIR", "THREADS"):
+    for key in ("SOLVER", "PROPOSALS" if student else "SELF_TRAIN", "DISTRIBUTED", "OUTPUT_DIR", "THREADS"):
         del relevant[key]
     for key in ("PICTURES", "PICTURE_SCORE"):
         del relevant.TEST[key]
     del relevant.DATASETS["WORKERS"]
-    if Path(cfg.DATASETS.PROPOSALS).is_file():
+    if student:
+        del relevant.DATASETS["PROPOSALS"]
+    elif Path(cfg.DATASETS.PROPOSALS).is_file():
         relevant.DATASETS.PROPOSALS = archive_digest(cfg.DATASETS.PROPOSALS)
     return relevant.dump()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -13,7 +13,9 @@ from torch.optim import Optimizer
 from yacs.config import CfgNode
 
 from detector.build import accumulated_batches
+from detector.build_model import build_faster_rcnn, build_model
 from detector.config import check_resumable, dump_cfg, parse_cfg
+from detector.engine.checkpoint import restore_model
 from detector.engine.precision import Precision, set_tf32
 from detector.engine.resuming import (
     Progress,
@@ -24,6 +26,8 @@ from detector.engine.resuming import (
     restore,
 )
 from detector.evaluation.report import write_json
+from detector.modeling.faster_rcnn import FasterRCNN
+from detector.modeling.weak_rcnn import WeakRCNN
 from detector.utils.distributed import find_device, gather, is_main, raise_once
 from detector.utils.errors import ConfigError, UserError
 from detector.utils.files import atomic_write, reading
@@ -32,6 +36,54 @@ from detector.utils.reproducibility import seed_everything
 from detector.utils.run_info import run_info
 
 logger = logging.getLogger(__name__)
+
+Model = Literal["auto", "weak", "student"]
+
+
+def choose_run(path: str | Path, model: Model = "auto") -> Path:
+    """Of a run folder, the folder of self-training if it has finished, else the run folder.
+
+    Args:
+        path: a run folder; another path is returned as it is.
+        model: "weak" or "student", the Faster R-CNN of self-training; "auto": the student if there is one.
+
+    Raises:
+        FileNotFoundError: there is no student.
+    """
+    path = Path(path)
+    if not (path / "config.yaml").is_file():
+        return path
+    student = path / "self_train"
+    if model != "weak" and (student / "model_final.pt").is_file():
+        return student
+    if model == "student" and path.name != student.name:
+        raise FileNotFoundError(
+            f"{student / 'model_final.pt'} does not exist: run detector self-train {path}"
+        )
+    return path
+
+
+def is_student(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint is that of a Faster R-CNN of self-training, not of a weak detector."""
+    return any(name.startswith("rpn.") for name in checkpoint["model"])
+
+
+def restore_network(
+    cfg: CfgNode, checkpoint: dict[str, Any], path: Path, model: Model = "auto"
+) -> WeakRCNN | FasterRCNN:
+    """The network of a checkpoint, loaded from `path`, with its weights; the log says which kind it is.
+
+    Raises:
+        UserError: it is that of another model than `model` or the config says.
+    """
+    kind = "student" if is_student(checkpoint) else "weak"
+    if model not in ("auto", kind):
+        raise UserError(f"{path} is the checkpoint of a {kind} detector, expected that of a {model} one")
+    network = build_faster_rcnn(cfg, pretrained=False) if kind == "student" else build_model(cfg)
+    restore_model(network, checkpoint, path)
+    what = "the Faster R-CNN of self-training" if kind == "student" else "the weak detector"
+    logger.info("model       %s, %s", what, path)
+    return network
 
 
 def start_run(cfg: CfgNode, folder: Path) -> torch.device:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
@@ -17,7 +16,7 @@ from detector.api.run_folder import (
     resume_run,
     start_run,
 )
-from detector.api.testing import measure, with_truth
+from detector.api.testing import test
 from detector.build import build_optimizer, build_precision, build_train_options, wants_coco_metrics
 from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
 from detector.build_model import build_faster_rcnn, build_model
@@ -27,16 +26,13 @@ from detector.data.pseudo_set import write_pseudo_set
 from detector.data.voc import VOCDataset
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.inference import predict
-from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
+from detector.engine.self_training import pseudo_boxes
 from detector.engine.train import train
-from detector.evaluation.pictures import write_pictures
-from detector.evaluation.report import encode_json, metrics_table, write_json
-from detector.structures import Detections
+from detector.evaluation.report import write_json
 from detector.utils.distributed import world_size
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest, read_json
 from detector.utils.folder_lock import folder_lock
-from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +65,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
         weights: the checkpoint of the weak detector.
     """
     device = start_run(cfg, folder)
-    with_coco = wants_coco_metrics(cfg)
+    wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     cfg = name_classes(cfg, train_set)
     if (folder / "pseudo").exists():
@@ -78,44 +74,13 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
         write_json(folder / _ORIGIN, origin(cfg, weights))
         find_pseudo_boxes(cfg, train_set, weights, folder / "pseudo", device)
     pseudo_set = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
-    model = train_detector(cfg, pseudo_set, folder, device)
-
-    test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    detections = detect_all(cfg, model, test_set, device)
-    on_train, _ = with_truth(detect_all(cfg, model, train_set, device), train_set)
-    best = [best_boxes(image, len(train_set.class_names)) for image in on_train]
-    metrics = measure(detections, test_set, best, train_set, with_coco=with_coco)
-    checkpoint = load_checkpoint(folder / "model_final.pt")
-    metrics |= {
-        "method": f"{cfg.MODEL.METHOD} + self-training",
-        "backbone": cfg.SELF_TRAIN.BACKBONE,
-        "weights": str(folder / "model_final.pt"),
-        "iteration": checkpoint["iteration"],
-        "train_seconds": checkpoint["train_seconds"],
-        "pseudo_boxes": agreement(*with_truth(as_detections(pseudo_set), train_set)),
-    }
-    outputs = OutputFolder(folder, "self-training")
-    outputs.write("metrics.json", encode_json(metrics))
-    options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
-    write_pictures(outputs, test_set, detections, **options)
-    print(f"AP in percent on {test_set.name}, CorLoc on {train_set.name}\n\n{metrics_table(metrics)}\n")
+    train_detector(cfg, pseudo_set, folder, device)
+    metrics = test(cfg, folder, folder / "model_final.pt", "student")
     print(
         "{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}".format(
             **metrics["pseudo_boxes"]
         )
     )
-    print(f"figures   {folder / 'metrics.json'}")
-
-
-def as_detections(pseudo_set: VOCDataset) -> list[Detections]:
-    """The pseudo boxes of every image, which are stored without scores, with the score 1."""
-    detections = []
-    for index in range(len(pseudo_set)):
-        found = pseudo_set.annotation(index)
-        assert found is not None  # the set holds an annotation of every image
-        scores = torch.ones(len(found.boxes))
-        detections.append(Detections(found.image_id, found.boxes, scores, found.labels))
-    return detections
 
 
 def student_cfg(cfg: CfgNode) -> CfgNode:
@@ -188,7 +153,7 @@ def find_pseudo_boxes(
     logger.info("%d pseudo boxes in %d images, found by %s, in %s", count, len(found), weights, folder)
 
 
-def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device: torch.device) -> nn.Module:
+def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device: torch.device) -> None:
     """Train from the newest checkpoint of the folder, or from the start."""
     model = build_faster_rcnn(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
@@ -209,13 +174,3 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
             start=progress.iteration,
             train_seconds=progress.train_seconds,
         )
-    return model
-
-
-def detect_all(
-    cfg: CfgNode, model: nn.Module, dataset: AnnotatedImages, device: torch.device
-) -> list[Detections]:
-    """What the detector finds in every image of a data set, behind a progress bar."""
-    batch = cfg.SELF_TRAIN.IMAGES_PER_BATCH
-    results = detect(model, dataset, device=device, images_per_batch=batch, workers=cfg.DATASETS.WORKERS)
-    return list(tqdm(results, total=len(dataset), desc=dataset.name, unit="image", disable=None))

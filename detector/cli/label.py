@@ -9,7 +9,7 @@ flagged as doubtful if it does not score more than the threshold (docs/labeling.
 from collections.abc import Sequence
 from pathlib import Path
 
-from detector.utils.command_line import command_parser, next_step, run_command
+from detector.utils.command_line import add_model_option, command_parser, next_step, run_command
 
 FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
 
@@ -21,9 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--labels", required=True, metavar="FILE", help="a table of images and tags, CSV or JSON lines")
     add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    add("--format", required=True, action="append", choices=FORMATS, help="may be repeated")
+    names = f"{', '.join(FORMATS)}; may be repeated"
+    add("--format", required=True, action="append", choices=FORMATS, metavar="NAME", help=names)
     add("--score-threshold", type=float, default=0.3, metavar="X", help="default: 0.3")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add_model_option(parser)
     options = parser.parse_args(arguments)
 
     def run() -> None:
@@ -37,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             score_threshold=options.score_threshold,
             output=options.output,
             formats=options.format,
+            model=options.model,
         )
         doubtful = sum(box.doubtful for image in found for box in image.boxes)
         boxes = sum(len(image.boxes) for image in found)

@@ -2,14 +2,13 @@
 
     detector predict --weights runs/demo --output found pictures/ more.jpg clip.mp4
 
-Writes pictures with the boxes drawn or, by --format, COCO's or VOC's annotations
-(docs/predict.md). Only files that the same command wrote are replaced.
+Writes pictures with boxes or annotations; replaces only its own files (docs/predict.md).
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from detector.utils.command_line import command_parser, next_step, run_command
+from detector.utils.command_line import add_model_option, command_parser, next_step, run_command
 
 FORMATS = ("pictures", "coco", "voc")
 SCORE_THRESHOLD = 0.3  # as of detector.load
@@ -31,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add("--stride", type=int, default=1, metavar="N", help="of a video, every N-th frame (default: 1)")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add_model_option(parser)
     options = parser.parse_intermixed_args(arguments)
     if not 0 <= options.score_threshold <= 1:
         parser.error(f"--score-threshold is {options.score_threshold}, expected 0 to 1")
@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             score_threshold=options.score_threshold,
             stride=options.stride,
             device=options.device,
+            model=options.model,
         )
         next_step("detector", "export", options.weights, "--format", "torch_export")
 

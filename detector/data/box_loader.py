@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from detector.data.batch_order import SeededBatches
 from detector.data.worker_loader import WorkerLoader
@@ -95,10 +95,12 @@ class _Images(Dataset):
         return self.source.read_image(index)
 
 
-def image_loader(source: ImageDataset, *, images_per_batch: int, workers: int = 0) -> DataLoader:
-    """Every image (3, H, W) of a data set once, uint8, in order, in lists."""
+def image_loader(
+    source: ImageDataset, indices: Sequence[int], *, images_per_batch: int, workers: int = 0
+) -> DataLoader:
+    """The images (3, H, W) of `indices` of a data set once, uint8, in order, in lists."""
     return WorkerLoader(
-        _Images(source),
+        Subset(_Images(source), indices),
         workers=workers,
         batch_size=images_per_batch,
         collate_fn=list,

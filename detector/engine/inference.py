@@ -1,4 +1,4 @@
-"""Scores and boxes of every proposal of a data set."""
+"""Scores and boxes of every proposal of images: of a weak detector, and of a Faster R-CNN."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -6,9 +6,11 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
+from detector.data.box_loader import image_loader
 from detector.data.loader import collate
 from detector.engine.precision import Precision
-from detector.structures import Sample, Scores, Views, clip_boxes, decode_boxes
+from detector.modeling.faster_rcnn import FasterRCNN
+from detector.structures import ImageDataset, Sample, Scores, Views, clip_boxes, decode_boxes
 
 
 @torch.no_grad()
@@ -57,6 +59,49 @@ def predict(
         if not keep_on_device:
             boxes, scores = boxes.cpu(), scores.cpu()
         yield Scores(views.image_id, boxes.expand(-1, num_classes, 4), scores)
+
+
+@torch.no_grad()
+def score_batch(
+    model: FasterRCNN,
+    images: Sequence[Tensor],
+    image_ids: Sequence[str],
+    *,
+    device: torch.device,
+    precision: Precision,
+) -> list[Scores]:
+    """The scores of the proposals that a Faster R-CNN makes itself, on `device`.
+
+    Args:
+        model: in eval mode.
+        images: (3, H, W) uint8 each, which go through the model together, padded to the largest.
+    """
+    inputs = [image.to(device, non_blocking=True).float() / 255 for image in images]
+    with precision.autocast():
+        found = list(model.scores(inputs))
+    return [Scores(name, *each) for name, each in zip(image_ids, found, strict=True)]
+
+
+def score_images(
+    model: FasterRCNN,
+    source: ImageDataset,
+    indices: Sequence[int],
+    *,
+    device: torch.device,
+    precision: Precision,
+    images_per_batch: int,
+    workers: int = 0,
+) -> Iterator[Scores]:
+    """:func:`score_batch` of the images `indices` of a data set, in their order.
+
+    Args:
+        workers: processes that read images; 0: this process reads.
+    """
+    model.eval()
+    left = [source.image_ids[index] for index in indices]
+    for images in image_loader(source, indices, images_per_batch=images_per_batch, workers=workers):
+        batch, left = left[: len(images)], left[len(images) :]
+        yield from score_batch(model, images, batch, device=device, precision=precision)
 
 
 def _score(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from detector.data.images import ImageSource, open_image
 from detector.data.proposals import clean_proposals
 from detector.data.proposals.search import Finder
 from detector.data.transforms import TestTransform
-from detector.engine.inference import predict
+from detector.engine.inference import predict, score_batch
 from detector.engine.precision import Precision, tf32_allowed
+from detector.modeling.faster_rcnn import FasterRCNN
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
 from detector.utils.errors import UserError
 
@@ -24,14 +25,12 @@ SCORE_THRESHOLD = 0.3  # the default of detector.load and tools/predict.py
 class Predictor:
     """Finds objects in images: `predictor(image)`. `detector.load` makes one.
 
+    As such it is that of a Faster R-CNN, which proposes boxes itself; see :class:`WeakPredictor`.
+
     Args:
-        model: as :func:`detector.engine.inference.predict` takes it.
+        model: as :func:`detector.engine.inference.score_batch` takes it.
         class_names: the C foreground classes.
-        find: makes the proposals of an image that comes without: (H, W, 3) uint8 RGB to (R, 4) float32.
-        transforms: one a test pass.
         postprocess: from the scores of an image's proposals to its detections.
-        min_size: a proposal whose width or height is at most this, in pixels, is dropped.
-        max_count: most proposals an image; the first are kept.
         device: where `model` is.
         precision: what the model computes in; None: float32.
     """
@@ -41,18 +40,13 @@ class Predictor:
         model: nn.Module,
         class_names: Sequence[str],
         *,
-        find: Finder,
-        transforms: Sequence[TestTransform],
         postprocess: Callable[[Scores], Detections],
-        min_size: float,
-        max_count: int,
         device: torch.device,
         precision: Precision | None = None,
     ) -> None:
         self.model = model.eval()
         self.class_names = tuple(class_names)
-        self.find, self.transforms, self.postprocess = find, tuple(transforms), postprocess
-        self.min_size, self.max_count, self.device = min_size, max_count, device
+        self.postprocess, self.device = postprocess, device
         self.precision = precision or Precision("float32", device)
 
     def __call__(
@@ -64,8 +58,8 @@ class Predictor:
 
         Args:
             images: paths, Pillow images, uint8 arrays or tensors: see detector.data.images.open_image.
-            proposals: (R, 4) xyxy in pixels of the image, for a list of images one such for each, or None
-                where they are to be found; they are clipped to the image.
+            proposals: only a weak detector takes them: (R, 4) xyxy in pixels of the image, for a list of
+                images one such for each, or None where they are to be found; they are clipped to the image.
 
         Returns:
             Detections, best first, in pixels of the image (turned as its EXIF orientation says), or a list of
@@ -84,6 +78,10 @@ class Predictor:
         rows = zip(images, each, map(str, range(len(images))), strict=True)
         return [self.detections(self.scores(*row)) for row in rows]
 
+    def find_proposals(self, image: Tensor) -> Tensor | None:
+        """What :meth:`scores` takes besides an image (3, H, W) uint8; it may take long."""
+        return None
+
     def scores(
         self, image: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
     ) -> Scores:
@@ -93,10 +91,16 @@ class Predictor:
             image, proposals: as in a call.
             image_id: the name of an image that is not a file.
         """
-        views = self.views(image, proposals, image_id)
+        if proposals is not None:
+            raise UserError("a Faster R-CNN makes its proposals itself: leave out the argument proposals")
+        name = str(image) if isinstance(image, (str, Path)) else image_id
         with tf32_allowed(self.precision.name == "tf32"):
-            (scores,) = predict(
-                self.model, [views], device=self.device, precision=self.precision, keep_on_device=True
+            (scores,) = score_batch(
+                cast(FasterRCNN, self.model),
+                [open_image(image)],
+                [name],
+                device=self.device,
+                precision=self.precision,
             )
         return scores
 
@@ -106,6 +110,47 @@ class Predictor:
         names = tuple(self.class_names[label] for label in found.labels.tolist())
         return replace(found.to("cpu"), names=names)
 
+
+class WeakPredictor(Predictor):
+    """The predictor of a weak detector, which chooses among proposals that are searched first.
+
+    Args:
+        model: as :func:`detector.engine.inference.predict` takes it.
+        find: makes the proposals of an image that comes without: (H, W, 3) uint8 RGB to (R, 4) float32.
+        transforms: one a test pass.
+        min_size: a proposal whose width or height is at most this, in pixels, is dropped.
+        max_count: most proposals an image; the first are kept.
+        options: the other arguments of :class:`Predictor`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        class_names: Sequence[str],
+        *,
+        find: Finder,
+        transforms: Sequence[TestTransform],
+        min_size: float,
+        max_count: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, class_names, **options)
+        self.find, self.transforms = find, tuple(transforms)
+        self.min_size, self.max_count = min_size, max_count
+
+    def find_proposals(self, image: Tensor) -> Tensor:
+        return torch.from_numpy(self.find(image.permute(1, 2, 0).numpy()))
+
+    def scores(
+        self, image: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
+    ) -> Scores:
+        views = self.views(image, proposals, image_id)
+        with tf32_allowed(self.precision.name == "tf32"):
+            (scores,) = predict(
+                self.model, [views], device=self.device, precision=self.precision, keep_on_device=True
+            )
+        return scores
+
     def views(
         self, source: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
     ) -> Views:
@@ -113,7 +158,7 @@ class Predictor:
         image = open_image(source)
         height, width = image.shape[1:]
         if proposals is None:
-            boxes = torch.from_numpy(self.find(image.permute(1, 2, 0).numpy()))
+            boxes = self.find_proposals(image)
         else:
             boxes = clip_boxes(_boxes(proposals), height, width)
         boxes = clean_proposals(boxes, min_size=self.min_size, stride=1, max_count=self.max_count)

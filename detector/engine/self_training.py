@@ -1,14 +1,13 @@
 """Self-training: what a weak detector found becomes the boxes that another detector learns from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from detector.data.box_loader import image_loader
 from detector.modeling.postprocess import postprocess
-from detector.structures import Annotation, Detections, ImageDataset, Scores, box_iou
+from detector.structures import Annotation, Detections, Scores, box_iou
 
 
 def pseudo_boxes(
@@ -34,7 +33,7 @@ def pseudo_boxes(
 
 
 def agreement(
-    detections: Sequence[Detections], annotations: Sequence[Annotation], *, iou_threshold: float = 0.5
+    pseudo: Sequence[Annotation], annotations: Sequence[Annotation], *, iou_threshold: float = 0.5
 ) -> dict[str, float]:
     """How good pseudo boxes are where the true ones are known: count, and precision and recall in percent.
 
@@ -42,7 +41,7 @@ def agreement(
     then found.
     """
     count = right = truth = found = 0
-    for image, annotation in zip(detections, annotations, strict=True):
+    for image, annotation in zip(pseudo, annotations, strict=True):
         same = image.labels[:, None] == annotation.labels[None, :]  # (D, G)
         match = same & (box_iou(image.boxes, annotation.boxes) >= iou_threshold)
         count, right = count + len(match), right + int(match.any(dim=1).sum())
@@ -52,34 +51,3 @@ def agreement(
         "precision": 100 * right / count if count else 0.0,
         "recall": 100 * found / truth if truth else 0.0,
     }
-
-
-@torch.no_grad()
-def detect(
-    model: nn.Module,
-    source: ImageDataset,
-    *,
-    device: torch.device,
-    images_per_batch: int = 8,
-    workers: int = 0,
-) -> Iterator[Detections]:
-    """What a detector of torchvision finds in each image of a data set, on the CPU, best first.
-
-    Args:
-        images_per_batch: that go through the model together, padded to the largest.
-        workers: processes that read images; 0: this process reads.
-    """
-    model.eval()
-    image_ids = iter(source.image_ids)
-    for images in image_loader(source, images_per_batch=images_per_batch, workers=workers):
-        for found in model([image.to(device, non_blocking=True).float() / 255 for image in images]):
-            detections = Detections(next(image_ids), found["boxes"], found["scores"], found["labels"] - 1)
-            yield detections.to("cpu")
-
-
-def best_boxes(detections: Detections, num_classes: int) -> Tensor:
-    """The highest-scoring box of each class (C, 4), for CorLoc; zeros for a class without detections."""
-    boxes = torch.zeros(num_classes, 4)
-    for label in detections.labels.unique():
-        boxes[label] = detections.boxes[(detections.labels == label).nonzero()[0, 0]]  # best first
-    return boxes

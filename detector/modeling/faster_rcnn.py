@@ -1,29 +1,46 @@
-"""torchvision's Faster R-CNN on a feature pyramid, for training on boxes.
-
-Ren et al., arXiv 1506.01497; pyramid: Lin et al., arXiv 1612.03144. Pretrained weights are those of ImageNet
-classifiers only: a detector pretrained on boxes would not be weakly supervised.
-"""
+"""torchvision's Faster R-CNN on a feature pyramid, for training on boxes (Ren et al., arXiv 1506.01497)."""
 
 import math
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torchvision.models.detection import FasterRCNN
+from torchvision.models import detection
 from torchvision.models.detection.anchor_utils import AnchorGenerator
-from torchvision.models.detection.backbone_utils import mobilenet_backbone, resnet_fpn_backbone
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
-from torchvision.ops import FeaturePyramidNetwork, FrozenBatchNorm2d, MultiScaleRoIAlign, clip_boxes_to_image
-from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
+from torchvision.ops import MultiScaleRoIAlign, clip_boxes_to_image
 
 from detector.layers import batched_nms, roi_align
-from detector.structures import box_area, boxes_to_rois
-from detector.utils.errors import UserError
+from detector.structures import box_area, boxes_to_rois, clip_boxes, scale_boxes
 
-Backbone = Literal["resnet50", "mobilenet_v3"]
+
+class FasterRCNN(detection.FasterRCNN):
+    """torchvision's model, which can also tell the scores of its proposals before any threshold."""
+
+    def scores(self, images: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each image, a box of each class for each of its R proposals, and its score; in eval mode.
+
+        Args:
+            images: (3, H, W) float32 in [0, 1], each.
+
+        Yields:
+            boxes (R, C, 4) float32 xyxy in pixels of the image, and probabilities (R, C) float32 of the
+            foreground classes.
+        """
+        batch, _ = self.transform(list(images))
+        features = self.backbone(batch.tensors)
+        proposals, _ = self.rpn(batch, features)
+        heads = self.roi_heads
+        pooled = heads.box_roi_pool(features, proposals, batch.image_sizes)
+        logits, deltas = heads.box_predictor(heads.box_head(pooled))
+        boxes = heads.box_coder.decode(deltas.float(), proposals)[:, 1:]  # (sum R, C, 4)
+        probabilities = logits.float().softmax(dim=1)[:, 1:]  # (sum R, C)
+        counts = [len(each) for each in proposals]
+        each = zip(images, batch.image_sizes, boxes.split(counts), probabilities.split(counts), strict=True)
+        for image, resized, image_boxes, image_scores in each:
+            (height, width), (resized_height, resized_width) = image.shape[-2:], resized
+            clipped = clip_boxes(image_boxes, resized_height, resized_width)
+            yield scale_boxes(clipped, width / resized_width, height / resized_height), image_scores
 
 
 def faster_rcnn(
@@ -144,70 +161,3 @@ class PyramidRoIAlign(MultiScaleRoIAlign):
             for features, some, exponent in zip(maps, rows, exponents, strict=True)
         ]
         return torch.cat(pooled)[torch.cat(rows).argsort()]
-
-
-class TimmPyramid(nn.Module):
-    """Stages of stride 4 to 32 of a timm network, and a feature pyramid on them.
-
-    :func:`load_timm_weights` loads weights into `body`. Batch norm always uses its running statistics.
-    """
-
-    def __init__(self, name: str, channels: int = 256):
-        super().__init__()
-        from detector.modeling.backbones.timm import create_network  # timm is an optional dependency
-
-        strides = create_network(name, features_only=True).feature_info.reduction()
-        indices = [index for index, stride in enumerate(strides) if 4 <= stride <= 32]
-        if len(indices) != 4:
-            raise UserError(f"{name} has stages of stride {strides}, expected 4, 8, 16 and 32 among them")
-        self.body = create_network(name, features_only=True, out_indices=indices)
-        self.pyramid = FeaturePyramidNetwork(
-            self.body.feature_info.channels(), channels, extra_blocks=LastLevelMaxPool()
-        )
-        self.out_channels, self.maps = channels, 5
-
-    def train(self, mode: bool = True) -> "TimmPyramid":
-        super().train(mode)
-        for module in self.body.modules():
-            if isinstance(module, _BatchNorm):
-                module.eval()
-        return self
-
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
-        return self.pyramid(OrderedDict((str(i), feature) for i, feature in enumerate(self.body(images))))
-
-
-def torchvision_pyramid(name: Backbone, weights: Mapping[str, Tensor] | None) -> nn.Module:
-    """ResNet-50 or MobileNetV3-Large with a feature pyramid.
-
-    Args:
-        weights: state dict of torchvision's ImageNet classifier of that name; the first stages and the batch
-            norms are then frozen. None: random weights, all of which are trained.
-
-    Raises:
-        ValueError: the weights are of another network.
-    """
-    norm_layer = nn.BatchNorm2d if weights is None else FrozenBatchNorm2d
-    if name == "resnet50":
-        layers = 5 if weights is None else 3
-        backbone = resnet_fpn_backbone(
-            backbone_name=name, weights=None, norm_layer=norm_layer, trainable_layers=layers
-        )
-        backbone.maps = 5
-    else:
-        layers = 6 if weights is None else 3
-        backbone = mobilenet_backbone(
-            backbone_name="mobilenet_v3_large",
-            weights=None,
-            fpn=True,
-            norm_layer=norm_layer,
-            trainable_layers=layers,
-        )
-        backbone.maps = 3
-    if weights is not None:
-        renamed = {key.removeprefix("features."): tensor for key, tensor in weights.items()}
-        missing = [key for key in backbone.body.state_dict() if key not in renamed]
-        if missing:
-            raise ValueError(f"weights hold no {missing[0]}, which {name} has")
-        backbone.body.load_state_dict({key: renamed[key] for key in backbone.body.state_dict()})
-    return backbone

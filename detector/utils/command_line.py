@@ -38,6 +38,12 @@ def config_parser(command: str, description: str | None) -> argparse.ArgumentPar
     return parser
 
 
+def add_model_option(parser: argparse.ArgumentParser) -> None:
+    """--model, for the commands that take a run folder."""
+    choices, meaning = ("auto", "weak", "student"), "weak or student; default: the student of RUN, if any"
+    parser.add_argument("--model", choices=choices, default="auto", metavar="M", help=meaning)
+
+
 def parse_config(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *, required: bool = True
 ) -> argparse.Namespace:

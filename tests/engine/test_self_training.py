@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from torch import nn
 
-from detector.engine.self_training import agreement, best_boxes, detect, pseudo_boxes
-from detector.structures import Annotation, Detections, Scores
+from detector.engine.self_training import agreement, pseudo_boxes
+from detector.structures import Annotation, Scores
 
 BOXES = torch.tensor([[0, 0, 10, 10], [1, 0, 10, 10], [20, 20, 30, 40], [50, 0, 60, 10]]).float()
 
@@ -41,36 +40,8 @@ def test_no_label_or_no_proposal_gives_no_box():
 
 def test_agreement_by_hand():
     truth = Annotation("a", BOXES[[0, 2, 3]], torch.tensor([0, 1, 1]), torch.zeros(3, dtype=torch.bool))
-    found = Detections("a", BOXES, torch.ones(4), torch.tensor([0, 0, 0, 1]))  # right, right, no, right
+    labels = torch.tensor([0, 0, 0, 1])  # right, right, no, right
+    found = Annotation("a", BOXES, labels, torch.zeros(4, dtype=torch.bool))
     assert agreement([found], [truth]) == {"count": 4, "precision": 75.0, "recall": pytest.approx(200 / 3)}
-    empty = Detections("a", BOXES[:0], torch.ones(0), torch.zeros(0, dtype=torch.int64))
+    empty = Annotation("a", BOXES[:0], labels[:0], torch.zeros(0, dtype=torch.bool))
     assert agreement([empty], [truth]) == {"count": 0, "precision": 0.0, "recall": 0.0}
-
-
-def test_the_best_box_of_a_class_that_was_not_found_is_empty():
-    found = Detections("a", BOXES, torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([2, 0, 2, 0]))
-    assert best_boxes(found, 3).tolist() == [BOXES[1].tolist(), [0, 0, 0, 0], BOXES[0].tolist()]
-
-
-class Source:
-    """Images of one gray each, 51 more than the one before."""
-
-    image_ids = ("a", "b", "c")
-
-    def read_image(self, index):
-        return torch.full((3, 4, 5 + index), 51 * index, dtype=torch.uint8)
-
-
-class Detector(nn.Module):
-    """Finds a box in each image, whose score is the image's gray."""
-
-    def forward(self, images):
-        label = torch.tensor([1])
-        return [{"boxes": BOXES[:1], "scores": image[0, 0, :1], "labels": label} for image in images]
-
-
-def test_detect_counts_classes_from_zero_and_keeps_the_order():
-    found = list(detect(Detector(), Source(), device=torch.device("cpu"), images_per_batch=2, workers=1))
-    assert [image.image_id for image in found] == ["a", "b", "c"]
-    assert [image.labels.tolist() for image in found] == [[0]] * 3
-    assert [image.scores.item() for image in found] == pytest.approx([0, 0.2, 0.4])

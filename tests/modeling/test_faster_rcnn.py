@@ -5,8 +5,13 @@ import torch
 import torchvision
 from torchvision.models.detection.rpn import RegionProposalNetwork
 
+from detector.modeling.backbones.pyramids import (
+    TimmPyramid,
+    load_torchvision_weights,
+    torchvision_pyramid,
+)
 from detector.modeling.backbones.timm import load_timm_weights
-from detector.modeling.faster_rcnn import PyramidRoIAlign, TimmPyramid, faster_rcnn, torchvision_pyramid
+from detector.modeling.faster_rcnn import PyramidRoIAlign, faster_rcnn
 
 timm = pytest.importorskip("timm")
 OPTIONS = {"sizes": (64,), "max_size": 96, "mean": (0.5,) * 3, "std": (0.5,) * 3}
@@ -16,7 +21,7 @@ OPTIONS = {"sizes": (64,), "max_size": 96, "mean": (0.5,) * 3, "std": (0.5,) * 3
     "make",
     [
         lambda: TimmPyramid("tf_efficientnet_lite0", channels=32),
-        lambda: torchvision_pyramid("mobilenet_v3", None),
+        lambda: torchvision_pyramid("mobilenet_v3", pretrained=False),
     ],
     ids=["timm", "mobilenet_v3"],
 )
@@ -38,7 +43,8 @@ def test_losses_in_training_and_boxes_in_testing(make):
 @pytest.mark.parametrize("training", [True, False])
 def test_proposals_equal_torchvisions(training):
     torch.manual_seed(0)
-    network = faster_rcnn(torchvision_pyramid("mobilenet_v3", None), 3, **OPTIONS).rpn.train(training)
+    backbone = torchvision_pyramid("mobilenet_v3", pretrained=False)
+    network = faster_rcnn(backbone, 3, **OPTIONS).rpn.train(training)
     counts = [2100, 300, 40]
     corners = torch.randint(-5, 85, (2, sum(counts), 2, 2)).float()  # whole: an offset rounds none of them
     corners[:, :50, 1] = corners[:, :50, 0]  # no width, no height
@@ -79,9 +85,10 @@ def test_a_network_without_the_strides():
 
 def test_torchvisions_weights():
     weights = torchvision.models.mobilenet_v3_large().state_dict()
-    backbone = torchvision_pyramid("mobilenet_v3", weights)
+    backbone = torchvision_pyramid("mobilenet_v3", pretrained=True)
+    load_torchvision_weights(backbone, weights)
     name = "4.block.0.0.weight"
     assert torch.equal(backbone.body.state_dict()[name], weights[f"features.{name}"])
     assert not dict(backbone.body.named_parameters())["0.0.weight"].requires_grad
     with pytest.raises(ValueError, match="weights hold no"):
-        torchvision_pyramid("resnet50", weights)
+        load_torchvision_weights(torchvision_pyramid("resnet50", pretrained=True), weights)

@@ -1,0 +1,110 @@
+"""The Faster R-CNN of self-training, wherever a weak detector is taken."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from random_run import CLASSES, make_run, make_student
+
+import detector
+from detector.api.predicting import run as predict
+from detector.api.report import run as report
+from detector.data.toybox import CLASSES as TOYBOX
+from detector.data.toybox import draw_toybox
+from detector.modeling.faster_rcnn import FasterRCNN
+from detector.modeling.weak_rcnn import WeakRCNN
+from detector.utils.errors import UserError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_run(tmp_path_factory.mktemp("runs") / "demo")
+    make_student(folder)
+    return folder
+
+
+def test_a_run_folder_stands_for_its_student(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "detector"):
+        predictor = detector.load(run)
+    assert isinstance(predictor.model, FasterRCNN)
+    assert f"the Faster R-CNN of self-training, {run / 'self_train' / 'model_final.pt'}" in caplog.text
+    expected = predictor(PIXELS)
+    assert len(expected) > 0
+    assert set(expected.names) <= set(CLASSES)
+    for path in (run / "self_train", run / "self_train" / "model_final.pt"):
+        found = detector.load(path, model="student")(PIXELS)
+        assert found.boxes.equal(expected.boxes)
+        assert found.scores.equal(expected.scores)
+
+
+def test_the_weak_detector_can_be_chosen_and_is_taken_without_a_student(run: Path, tmp_path: Path) -> None:
+    assert isinstance(detector.load(run, model="weak").model, WeakRCNN)
+    alone = make_run(tmp_path / "alone")
+    assert isinstance(detector.load(alone).model, WeakRCNN)
+    with pytest.raises(
+        FileNotFoundError, match=r"self_train/model_final\.pt does not exist: run detector self"
+    ):
+        detector.load(alone, model="student")
+    with pytest.raises(UserError, match=r"is the checkpoint of a weak detector, expected that of a student"):
+        detector.load(alone / "model_final.pt", model="student")
+
+
+def test_scores_before_nms_lead_to_torchvisions_detections(run: Path) -> None:
+    predictor = detector.load(run, score_threshold=None)
+    image = torch.from_numpy(PIXELS).permute(2, 0, 1)
+    predictor.model.roi_heads.detections_per_img = 100
+    with torch.no_grad():
+        (theirs,) = predictor.model([image.float() / 255])
+    found = predictor(image)
+    assert len(found) == len(theirs["boxes"]) > 10
+    torch.testing.assert_close(found.scores, theirs["scores"])
+    torch.testing.assert_close(found.boxes, theirs["boxes"], atol=1e-3, rtol=0)
+    assert found.labels.equal(theirs["labels"] - 1)
+
+
+def test_a_student_takes_no_proposals(run: Path) -> None:
+    with pytest.raises(UserError, match="makes its proposals itself"):
+        detector.load(run)(PIXELS, np.zeros((1, 4)))
+
+
+def test_files_are_predicted_and_labeled(run: Path, tmp_path: Path) -> None:
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
+    predict([tmp_path / "a.png"], run, tmp_path / "found", formats=["coco"], score_threshold=0.1)
+    annotations = json.loads((tmp_path / "found" / "detections.json").read_text())["annotations"]
+    assert len(annotations) == len(detector.load(run, score_threshold=0.1)(tmp_path / "a.png")) > 0
+    (tmp_path / "tags.csv").write_text(f"file,labels\na.png,{CLASSES[0]};{CLASSES[2]}\n")
+    (image,) = detector.label(run, tmp_path / "tags.csv", score_threshold=1.0)
+    assert sorted(box.label for box in image.boxes) == sorted((CLASSES[0], CLASSES[2]))
+    assert all(box.doubtful for box in image.boxes)
+
+
+@pytest.mark.usefixtures("process_as_before")
+def test_it_is_tested_and_reported_without_proposals(tmp_path: Path) -> None:
+    draw_toybox(tmp_path / "toybox", train=2, test=3)
+    keys = (
+        "DATASETS.ROOT",
+        str(tmp_path / "toybox"),
+        "DATASETS.PROPOSALS",
+        "none.npz",
+        "DATASETS.WORKERS",
+        0,
+    )
+    run = make_run(tmp_path / "run", *keys, "DEVICE", "cpu", classes=TOYBOX)
+    student = make_student(run)
+    metrics = detector.evaluate(run, {"TEST.PICTURES": 1})
+    assert (metrics["method"], metrics["backbone"]) == ("pcl + self-training", "mobilenet_v3")
+    assert metrics["CorLoc"] is not None
+    assert json.loads((student / "metrics.json").read_text()) == metrics
+    assert not (run / "metrics.json").exists()
+    report(run, [], None)
+    assert "pcl + self-training" in (student / "report.html").read_text().lower()
+    smaller = detector.evaluate(run, {"SELF_TRAIN.SIZES": (48,)})
+    assert smaller["changed_keys"] == {"SELF_TRAIN.SIZES": [48]}
+    assert len(list((student / "tests").iterdir())) == 1
+    assert json.loads((student / "metrics.json").read_text()) == metrics
