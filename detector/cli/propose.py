@@ -1,9 +1,8 @@
 """Make the proposals of a data set or a folder: the boxes that a detector chooses among.
 
+The mode is quality by default; for drawings fast is enough.
     detector propose configs/toybox_pcl.yaml
     detector propose --images pictures --output pictures.npz
-
-The mode is quality by default; for drawings fast is enough.
 """
 
 import argparse
