@@ -137,6 +137,13 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("DATASETS.TEST_SPLIT", "test", "Split on which AP is measured.", may_change=True),
         Key("DATASETS.PROPOSALS", "datasets/VOC2007/proposals.npz",
             "Proposals of both splits, a file of tools/make_proposals.py.", may_change=True),
+        Key("DATASETS.BOXED", "",
+            "Reviewed boxes of some training images: a file or folder that detector review-import reads, or "
+            "a .txt list of image ids whose ground-truth boxes count as reviewed (docs/labeling.md); empty: "
+            "none."),
+        Key("DATASETS.BOXED_SHARE", 0.0,
+            "For experiments: the ground-truth boxes of this share of the training images, drawn by SEED, "
+            "count as reviewed.", most=1),
         Key("DATASETS.DIFFICULT_LABELS", True,
             "A difficult object (COCO: an iscrowd region) labels its image."),
         Key("DATASETS.COCO_JSON", "annotations/instances_{split}.json",
@@ -317,6 +324,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SOLVER.REPEAT_THRESHOLD", 0.0,
             "Balanced sampling: images of a class that fewer than this share of the images show are drawn "
             "sqrt(REPEAT_THRESHOLD / share) times as often; 0: all equally often.", most=1),
+        Key("SOLVER.BOXED_SHARE", 0.0,
+            "Share of the draws that are of images with reviewed boxes, if they are fewer; 0: all images are "
+            "drawn equally often; 1: only these are drawn.", most=1),
         Key("SOLVER.IMAGES_PER_STEP", 0,
             "Images per step of all processes, a multiple of IMAGES_PER_BATCH times processes, from which "
             "ACCUMULATE is computed; 0: ACCUMULATE applies.", may_change=True),
@@ -599,8 +609,18 @@ def _check_together(cfg: CfgNode) -> None:
     _require(len(weights) == streams, "MODEL.STREAM_WEIGHTS", weights, expected)
     steps = cfg.SOLVER.STEPS
     _require(list(steps) == sorted(steps), "SOLVER.STEPS", steps, "ascending iterations")
+    _check_boxed(cfg)
     _check_backbone(cfg)
     _check_branches(cfg)
+
+
+def _check_boxed(cfg: CfgNode) -> None:
+    share, learns = cfg.DATASETS.BOXED_SHARE, cfg.MODEL.METHOD != "wsddn" or cfg.MODEL.REGRESSION.ENABLED
+    _require(
+        share == 0 or not cfg.DATASETS.BOXED, "DATASETS.BOXED_SHARE", share, "0, as DATASETS.BOXED is set"
+    )
+    expected = "a method with refinement streams, which learn reviewed boxes (DATASETS.BOXED)"
+    _require(learns or not (share or cfg.DATASETS.BOXED), "MODEL.METHOD", cfg.MODEL.METHOD, expected)
 
 
 def _check_backbone(cfg: CfgNode) -> None:

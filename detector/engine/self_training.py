@@ -7,13 +7,21 @@ import torch
 from torch import Tensor
 
 from detector.modeling.postprocess import postprocess
-from detector.structures import Annotation, Detections, Scores, box_iou
+from detector.structures import Annotation, Detections, ReviewedBoxes, Scores, box_iou
 
 
 def pseudo_boxes(
-    scores: Scores, labels: Tensor, *, score_threshold: float, nms_threshold: float = 0.3
+    scores: Scores,
+    labels: Tensor,
+    *,
+    score_threshold: float,
+    nms_threshold: float = 0.3,
+    reviewed: ReviewedBoxes | None = None,
 ) -> Detections:
     """Boxes to learn from: of each class that the image is labeled with, the best, and all that score more.
+
+    Reviewed boxes come first, with the score 1. They are all boxes of an image whose review is complete;
+    else they replace the best box of their class, and suppress others as NMS does.
 
     Args:
         scores: of every proposal of the image.
@@ -21,6 +29,8 @@ def pseudo_boxes(
         score_threshold: beside the best box of a class, those that score more than this are taken; 1: none.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
     """
+    if reviewed is not None and reviewed.complete:
+        return _as_detections(scores.image_id, reviewed)
     shown = replace(scores, scores=torch.where(labels > 0, scores.scores, -1.0))
     found = postprocess(
         shown, score_threshold=-0.5, nms_threshold=nms_threshold, max_detections=shown.scores.numel()
@@ -29,7 +39,22 @@ def pseudo_boxes(
     for label in found.labels.unique():
         first[(found.labels == label).nonzero()[0]] = True  # best first
     keep = first | (found.scores > score_threshold)
-    return found[keep]
+    if reviewed is None:
+        return found[keep]
+    same = found.labels[:, None] == reviewed.labels  # (D, G)
+    suppressed = (same & (box_iou(found.boxes, reviewed.boxes) > nms_threshold)).any(dim=1)
+    keep = torch.where(same.any(dim=1), (found.scores > score_threshold) & ~suppressed, keep)
+    known, rest = _as_detections(scores.image_id, reviewed), found[keep]
+    return Detections(
+        scores.image_id,
+        torch.cat([known.boxes, rest.boxes]),
+        torch.cat([known.scores, rest.scores]),
+        torch.cat([known.labels, rest.labels]),
+    )
+
+
+def _as_detections(image_id: str, reviewed: ReviewedBoxes) -> Detections:
+    return Detections(image_id, reviewed.boxes, torch.ones(len(reviewed.boxes)), reviewed.labels)
 
 
 def agreement(

@@ -12,13 +12,14 @@ from detector.structures.boxes import (
     scale_boxes,
 )
 from detector.structures.detections import Detections, Scores
-from detector.structures.sample import Annotation, Batch, ImageDataset, Sample, Views
+from detector.structures.sample import Annotation, Batch, ImageDataset, ReviewedBoxes, Sample, Views
 
 __all__ = [
     "Annotation",
     "Batch",
     "Detections",
     "ImageDataset",
+    "ReviewedBoxes",
     "Sample",
     "Scores",
     "Views",

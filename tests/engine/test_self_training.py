@@ -1,10 +1,12 @@
 """What a weak detector found, as boxes to learn from."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from detector.engine.self_training import agreement, pseudo_boxes
-from detector.structures import Annotation, Scores
+from detector.structures import Annotation, ReviewedBoxes, Scores
 
 BOXES = torch.tensor([[0, 0, 10, 10], [1, 0, 10, 10], [20, 20, 30, 40], [50, 0, 60, 10]]).float()
 
@@ -45,3 +47,23 @@ def test_agreement_by_hand():
     assert agreement([found], [truth]) == {"count": 4, "precision": 75.0, "recall": pytest.approx(200 / 3)}
     empty = Annotation("a", BOXES[:0], labels[:0], torch.zeros(0, dtype=torch.bool))
     assert agreement([empty], [truth]) == {"count": 0, "precision": 0.0, "recall": 0.0}
+
+
+REVIEWED = ReviewedBoxes(torch.tensor([[0.0, 0, 10, 11]]), torch.tensor([1]), complete=False)
+
+
+def test_a_complete_review_is_all_that_is_learned():
+    complete = replace(REVIEWED, complete=True)
+    found = pseudo_boxes(scores(*[[0.9, 0.8]] * 4), torch.ones(2), score_threshold=0.1, reviewed=complete)
+    assert torch.equal(found.boxes, REVIEWED.boxes)
+    assert (found.labels.tolist(), found.scores.tolist()) == ([1], [1.0])
+
+
+@pytest.mark.parametrize(("threshold", "others"), [(0.5, [(0, 2), (1, 3)]), (0.8, [(0, 2)])])
+def test_reviewed_boxes_replace_the_best_of_their_class_and_suppress_others(threshold, others):
+    given = scores([0.1, 0.9], [0.1, 0.1], [0.2, 0.1], [0.1, 0.7])  # of class 1, row 0 is the reviewed object
+    found = pseudo_boxes(given, torch.ones(2), score_threshold=threshold, reviewed=REVIEWED)
+    assert torch.equal(
+        found.boxes, torch.cat([REVIEWED.boxes, *(BOXES[[row]] for _, row in sorted(others, reverse=True))])
+    )
+    assert found.labels.tolist() == [1, *(label for label, _ in sorted(others, reverse=True))]
