@@ -36,8 +36,7 @@ def pseudo_boxes(
     if reviewed is not None and reviewed.complete:
         return _as_detections(scores.image_id, reviewed)
     if hints is not None and reviewed is None:
-        options = {"score_threshold": score_threshold, "nms_threshold": nms_threshold}
-        return _hinted_boxes(scores, labels, hints, **options)
+        return _hinted_boxes(scores, labels, hints, score_threshold, nms_threshold)
     shown = replace(scores, scores=torch.where(labels > 0, scores.scores, -1.0))
     found = postprocess(
         shown, score_threshold=-0.5, nms_threshold=nms_threshold, max_detections=shown.scores.numel()
@@ -54,9 +53,13 @@ def pseudo_boxes(
     return _joined(_as_detections(scores.image_id, reviewed), found[keep])
 
 
-def _hinted_boxes(scores: Scores, labels: Tensor, hints: Hints, **options: float) -> Detections:
+def _hinted_boxes(
+    scores: Scores, labels: Tensor, hints: Hints, score_threshold: float, nms_threshold: float
+) -> Detections:
+    """The arguments of :func:`pseudo_boxes`, of an image without reviewed boxes."""
     pointed = torch.zeros_like(labels, dtype=torch.bool).index_fill(0, hints.labels, True)  # (C,)
-    found = pseudo_boxes(scores, ((labels > 0) | (hints.counts > 0)) & ~pointed, **options)  # best first
+    others = ((labels > 0) | (hints.counts > 0)) & ~pointed
+    found = pseudo_boxes(scores, others, score_threshold=score_threshold, nms_threshold=nms_threshold)
     rank = (found.labels[:, None] == found.labels).tril(diagonal=-1).sum(dim=1)  # in the class
     most = hints.counts[found.labels]
     boxes = scores.boxes[:, hints.labels]  # (R, P, 4)
