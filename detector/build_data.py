@@ -13,13 +13,14 @@ from detector.data.batch_order import repeat_factors
 from detector.data.box_loader import BoxDataset, box_loader
 from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
+from detector.data.hints import read_hints
 from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
 from detector.data.proposals import Proposals, load_proposals
 from detector.data.reviewed import annotations_as_reviewed, draw_images, favor, read_reviewed
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
-from detector.structures import ReviewedBoxes, Views
+from detector.structures import Hints, ReviewedBoxes, Views
 from detector.utils.distributed import rank, world_size
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,11 @@ def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Reviewed
     return {}
 
 
+def build_hints(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Hints]:
+    """Points and counts of images, by image id."""
+    return read_hints(Path(cfg.DATASETS.HINTS), dataset) if cfg.DATASETS.HINTS else {}
+
+
 def draw_factors(cfg: CfgNode, dataset: AnnotatedImages, reviewed: Container[str]) -> np.ndarray | None:
     """How often to draw each image (N,), by SOLVER.REPEAT_THRESHOLD and BOXED_SHARE; None: equally often."""
     boxed = np.array([image_id in reviewed for image_id in dataset.image_ids])
@@ -114,6 +120,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         stride=stride,
         max_count=cfg.PROPOSALS.MAX_COUNT,
         reviewed=reviewed,
+        hints=build_hints(cfg, dataset),
     )
     return train_loader(
         samples,

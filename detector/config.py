@@ -144,6 +144,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("DATASETS.BOXED_SHARE", 0.0,
             "For experiments: the ground-truth boxes of this share of the training images, drawn by SEED, "
             "count as reviewed.", most=1),
+        Key("DATASETS.HINTS", "",
+            "Points in objects and counts of objects of some training images, JSON lines (docs/labeling.md); "
+            "empty: none."),
         Key("DATASETS.DIFFICULT_LABELS", True,
             "A difficult object (COCO: an iscrowd region) labels its image."),
         Key("DATASETS.COCO_JSON", "annotations/instances_{split}.json",
@@ -619,8 +622,11 @@ def _check_boxed(cfg: CfgNode) -> None:
     _require(
         share == 0 or not cfg.DATASETS.BOXED, "DATASETS.BOXED_SHARE", share, "0, as DATASETS.BOXED is set"
     )
-    expected = "a method with refinement streams, which learn reviewed boxes (DATASETS.BOXED)"
-    _require(learns or not (share or cfg.DATASETS.BOXED), "MODEL.METHOD", cfg.MODEL.METHOD, expected)
+    expected = (
+        "a method with refinement streams, which learn reviewed boxes and hints (DATASETS.BOXED, HINTS)"
+    )
+    given = share or cfg.DATASETS.BOXED or cfg.DATASETS.HINTS
+    _require(learns or not given, "MODEL.METHOD", cfg.MODEL.METHOD, expected)
 
 
 def _check_backbone(cfg: CfgNode) -> None:

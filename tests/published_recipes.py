@@ -203,6 +203,7 @@ FREE = {
         "DATASETS.WORKERS",
         "DATASETS.BOXED",
         "DATASETS.BOXED_SHARE",
+        "DATASETS.HINTS",
         "PROPOSALS.MODE",
     ),
     *(

@@ -22,6 +22,7 @@ from detector.build import build_optimizer, build_precision, build_train_options
 from detector.build_data import (
     build_box_loader,
     build_dataset,
+    build_hints,
     build_reviewed,
     build_test_loader,
     draw_factors,
@@ -109,7 +110,7 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
 
 def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
     """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
-    data = {"DATASETS.BOXED": cfg.DATASETS.BOXED, "DATASETS.BOXED_SHARE": cfg.DATASETS.BOXED_SHARE}
+    data = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
     return {
         "weights": file_digest(weights),
         **{key: cfg.SELF_TRAIN[key.partition(".")[2]] for key in _PSEUDO_KEYS},
@@ -146,9 +147,15 @@ def find_pseudo_boxes(
     loader, precision = build_test_loader(cfg, train_set), build_precision(cfg, device)
     results = predict(model.to(device), loader, device=device, precision=precision)
     options = {"score_threshold": cfg.SELF_TRAIN.SCORE_THRESHOLD, "nms_threshold": cfg.SELF_TRAIN.NMS}
-    reviewed = build_reviewed(cfg, train_set)
+    reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
     found = [
-        pseudo_boxes(scores, train_set.labels(index), reviewed=reviewed.get(scores.image_id), **options)
+        pseudo_boxes(
+            scores,
+            train_set.labels(index),
+            reviewed=reviewed.get(scores.image_id),
+            hints=hints.get(scores.image_id),
+            **options,
+        )
         for index, scores in enumerate(
             tqdm(results, total=len(train_set), desc="pseudo boxes", unit="image", disable=None)
         )

@@ -1,6 +1,6 @@
 """The boxes that training may see: of images that a person has reviewed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,7 @@ def read_reviewed(path: Path, dataset: AnnotatedImages) -> dict[str, ReviewedBox
     found = {}
     images = review_import(path)
     for image in images:
-        stem = Path(image.name).with_suffix("").as_posix()
-        image_id = image.name if image.name in indices else stem
+        image_id = find_id(image.name, indices)
         if image_id in indices and image.reviewed != "none":
             size = dataset.image_size(indices[image_id])
             if image.size != size:
@@ -38,6 +37,11 @@ def read_reviewed(path: Path, dataset: AnnotatedImages) -> dict[str, ReviewedBox
         names = f"{images[0].name!r} there, {dataset.image_ids[0]!r} here"
         raise DataError(f"{path}: none of its {len(images)} images is in {dataset.name} (such as {names})")
     return found
+
+
+def find_id(name: str, image_ids: Container[str]) -> str:
+    """The id of an image: its name if that is an id, else its name without the suffix."""
+    return name if name in image_ids else Path(name).with_suffix("").as_posix()
 
 
 def _reviewed_boxes(image: ReviewImage, class_names: Sequence[str], path: Path) -> ReviewedBoxes:

@@ -54,7 +54,11 @@ def flip(sample: Sample) -> Sample:
 def _with_boxes(sample: Sample, image: Tensor, move: Callable[[Tensor], Tensor], **changes: Any) -> Sample:
     """The sample with another image (3, H, W), and `move` applied to its boxes."""
     reviewed = sample.reviewed and replace(sample.reviewed, boxes=move(sample.reviewed.boxes))
-    return replace(sample, image=image, proposals=move(sample.proposals), reviewed=reviewed, **changes)
+    hints = sample.hints
+    if hints is not None:
+        hints = replace(hints, points=move(hints.points.repeat(1, 2))[:, :2])  # as boxes without area
+    proposals = move(sample.proposals)
+    return replace(sample, image=image, proposals=proposals, reviewed=reviewed, hints=hints, **changes)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from detector.layers import assign_to_seeds, pcl_loss, proposal_clusters
 from detector.layers.proposal_clusters import ProposalClusters
+from detector.modeling.hints import with_hints
 from detector.modeling.per_image import mean_per_image
 from detector.modeling.reviewed import with_reviewed
 from detector.structures import Batch, box_iou
@@ -117,6 +118,7 @@ class Refinement:
         if isinstance(self.rule, str):
             options = {**self.options, **assignment}
             found = proposal_clusters(boxes, sources, batch.labels, batch.counts, method=self.rule, **options)
+            found = with_hints(found, sources, batch, **assignment)
             return with_reviewed(found, batch, self.member_iou)
         sizes = batch.counts.tolist()
         streams = []
@@ -126,6 +128,7 @@ class Refinement:
             streams.append(ProposalClusters(*map(torch.cat, zip(*each, strict=True))))
         stacked = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
         found = stacked if sources.dim() == 3 else streams[0]
+        found = with_hints(found, sources, batch, **assignment)
         return with_reviewed(found, batch, self.member_iou)
 
     def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:

@@ -2,7 +2,8 @@
 
 Weak supervision is enforced by these types: neither Sample nor Batch has a field for ground-truth boxes, so
 training cannot read them. Data sets return them as an Annotation, which only evaluation reads. The boxes of
-the images that a person has reviewed, if the config names any, are of a type of their own.
+the images that a person has reviewed, and points and counts, if the config names any, are of types of their
+own.
 """
 
 from collections.abc import Callable
@@ -29,6 +30,24 @@ class ReviewedBoxes(Comparable):
 
 
 @dataclass(frozen=True, eq=False)
+class Hints(Comparable):
+    """What a person has said about the objects of one image without boxes: P points and C counts."""
+
+    points: Tensor  # (P, 2) float32 xy in pixels of the image; each is in an object
+    labels: Tensor  # (P,) int64, its foreground class index in [0, C)
+    counts: Tensor  # (C,) int64, how many objects of a class the image shows at most; 0: unknown
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Hints":
+        return Hints(function(self.points), function(self.labels), function(self.counts))
+
+    def alone(self, boxes: Tensor) -> Tensor:
+        """(R, P) bool: whether a box (R, 4) contains the point, and no other of its class."""
+        inside = ((self.points >= boxes[:, None, :2]) & (self.points <= boxes[:, None, 2:])).all(dim=2)
+        same = self.labels[:, None] == self.labels  # (P, P)
+        return inside & (inside.float() @ same.float() == 1)
+
+
+@dataclass(frozen=True, eq=False)
 class Sample(Comparable):
     """One image with its proposals and image-level labels."""
 
@@ -42,6 +61,7 @@ class Sample(Comparable):
     pixel: tuple[float, float] | None = None
     unknown: Tensor | None = None  # (C,) bool, classes whose label is unknown; None: all are known
     reviewed: ReviewedBoxes | None = None  # None: nobody has reviewed the image
+    hints: Hints | None = None  # None: there are none
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +88,7 @@ class Batch(Comparable):
     pixels: Tensor | None = None  # (B, 2) float32, `pixel` of the samples
     unknown: Tensor | None = None  # (B, C) bool, classes whose label is unknown; None: all are known
     reviewed: tuple[ReviewedBoxes | None, ...] = ()  # of each image; (): of none
+    hints: tuple[Hints | None, ...] = ()  # the same
 
     def __post_init__(self) -> None:
         if self.sizes is None:
@@ -96,7 +117,9 @@ class Batch(Comparable):
         pixels = None if self.pixels is None else function(self.pixels)
         unknown = None if self.unknown is None else function(self.unknown)
         reviewed = tuple(None if each is None else each.map(function) for each in self.reviewed)
-        return Batch(*tensors, self.counts, self.image_ids, function(self.sizes), pixels, unknown, reviewed)
+        hints = tuple(None if each is None else each.map(function) for each in self.hints)
+        sizes = function(self.sizes)
+        return Batch(*tensors, self.counts, self.image_ids, sizes, pixels, unknown, reviewed, hints)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from detector.engine.self_training import agreement, pseudo_boxes
-from detector.structures import Annotation, ReviewedBoxes, Scores
+from detector.structures import Annotation, Hints, ReviewedBoxes, Scores
 
 BOXES = torch.tensor([[0, 0, 10, 10], [1, 0, 10, 10], [20, 20, 30, 40], [50, 0, 60, 10]]).float()
 
@@ -67,3 +67,55 @@ def test_reviewed_boxes_replace_the_best_of_their_class_and_suppress_others(thre
         found.boxes, torch.cat([REVIEWED.boxes, *(BOXES[[row]] for _, row in sorted(others, reverse=True))])
     )
     assert found.labels.tolist() == [1, *(label for label, _ in sorted(others, reverse=True))]
+
+
+def hints(points=(), labels=(), counts=(0, 0)) -> Hints:
+    xy = torch.tensor(points, dtype=torch.float32).reshape(-1, 2)
+    return Hints(xy, torch.tensor(labels, dtype=torch.int64), torch.tensor(counts))
+
+
+def rows(found):
+    return [
+        (label, BOXES.tolist().index(box))
+        for label, box in zip(found.labels.tolist(), found.boxes.tolist(), strict=True)
+    ]
+
+
+HINTED = scores([0.1, 0.6], [0.2, 0.5], [0.9, 0.4], [0.8, 0.3])
+
+
+@pytest.mark.parametrize("threshold", [0.05, 1.0])
+def test_a_point_is_the_best_box_that_holds_it(threshold):
+    given = hints([[5, 5], [55, 5], [99, 99]], [0, 0, 0])
+    found = pseudo_boxes(HINTED, torch.zeros(2), score_threshold=threshold, hints=given)
+    assert rows(found) == [(0, 1), (0, 3)]  # no box holds the last point
+    torch.testing.assert_close(found.scores, torch.tensor([0.2, 0.8]))
+
+
+def test_a_box_with_two_points_of_its_class_is_not_taken():
+    given = hints([[5, 5], [0.5, 5]], [0, 0])  # row 1 holds the first alone
+    assert rows(pseudo_boxes(HINTED, torch.ones(2), score_threshold=1.0, hints=given)) == [(0, 1), (1, 0)]
+    two_classes = hints([[5, 5], [0.5, 5]], [0, 1])
+    assert rows(pseudo_boxes(HINTED, torch.ones(2), score_threshold=1.0, hints=two_classes)) == [
+        (0, 1),
+        (1, 0),
+    ]
+
+
+def test_a_count_limits_the_boxes_of_a_class_and_labels_the_image():
+    given = hints(counts=(0, 2))
+    assert rows(pseudo_boxes(HINTED, torch.zeros(2), score_threshold=0.0, hints=given)) == [(1, 0), (1, 2)]
+    plain = pseudo_boxes(HINTED, torch.ones(2), score_threshold=0.0)
+    assert pseudo_boxes(HINTED, torch.ones(2), score_threshold=0.0, hints=hints()) == plain
+
+
+def test_reviewed_boxes_count_and_hints_do_not():
+    options = {"score_threshold": 0.5, "reviewed": REVIEWED}
+    plain = pseudo_boxes(HINTED, torch.ones(2), **options)
+    assert pseudo_boxes(HINTED, torch.ones(2), hints=hints([[55, 5]], [0]), **options) == plain
+
+
+def test_hints_of_an_image_without_proposals():
+    nothing = Scores("a", torch.zeros(0, 2, 4), torch.zeros(0, 2))
+    given = hints([[5, 5]], [0], (0, 2))
+    assert pseudo_boxes(nothing, torch.ones(2), score_threshold=0.5, hints=given).boxes.shape == (0, 4)
