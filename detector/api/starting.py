@@ -16,7 +16,7 @@ from detector.utils.files import atomic_write
 _RECIPE = "own_pcl_lite0"
 _STEPS_PER_IMAGE = 4  # as of photos_pcl_lite0: 1,500 steps for 385 photographs
 _GPU_STEPS = (500, 20_000)  # least and most
-_CPU_STEPS, _CPU_SIZE = 300, 320
+_CPU_STEPS, _CPU_SIZE, _CPU_BOXES = 300, 320, 500
 _SHOWN = 10  # names of classes
 
 
@@ -75,22 +75,32 @@ def _config(folder: Path, num_images: int, gpu: bool) -> tuple[list[str], str]:
         "DATASETS:",
         f"  ROOT: {_quoted(folder)}",
         f"  PROPOSALS: {_quoted(folder / 'proposals.npz')}",
-        "SOLVER:",
     ]
     steps = _STEPS_PER_IMAGE * num_images
     if gpu:
         least, most = _GPU_STEPS
         steps = min(max(steps, least), most)
-        return [*lines, f"  MAX_ITER: {steps}"], f"there is a GPU; {steps} steps for {num_images} pictures"
+        return [
+            *lines,
+            "SOLVER:",
+            f"  MAX_ITER: {steps}",
+        ], f"there is a GPU; {steps} steps for {num_images} pictures"
     steps = min(steps, _CPU_STEPS)
     warmup = min(steps // 5, load_cfg(_RECIPE).SOLVER.WARMUP_ITERS)
-    sizes = [
+    smaller = [
+        "SOLVER:",
+        f"  MAX_ITER: {steps}",
         f"  WARMUP_ITERS: {warmup}",
+        "PROPOSALS:",
+        f"  MAX_COUNT: {_CPU_BOXES}",
         "INPUT:",
         *(f"  {key}: [{_CPU_SIZE}]" for key in ("TRAIN_SIZES", "TEST_SIZES")),
     ]
-    reason = f"there is no GPU, so {steps} steps at {_CPU_SIZE} pixels; on a GPU leave out SOLVER and INPUT"
-    return [*lines, f"  MAX_ITER: {steps}", *sizes], reason
+    reason = (
+        f"there is no GPU, so {steps} steps at {_CPU_SIZE} pixels with {_CPU_BOXES} proposals of an image; "
+        "on a GPU leave out SOLVER, PROPOSALS and INPUT"
+    )
+    return [*lines, *smaller], reason
 
 
 def _quoted(path: Path) -> str:
