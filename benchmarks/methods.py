@@ -14,7 +14,7 @@ from pathlib import Path
 FIGURES = ("mAP50", "mAP50_11point", "CorLoc", "train_seconds")
 ROOT = Path(__file__).resolve().parent.parent
 
-# Name of a variant -> config overrides, KEY VALUE KEY VALUE ...
+# Name of a variant -> config overrides, KEY VALUE KEY VALUE ...; "{seed}" in a value is the seed of the run
 Variants = Mapping[str, Sequence[str]]
 # Name of a self-training run -> the variant that is its teacher, and config overrides.
 Students = Mapping[str, tuple[str, Sequence[str]]]
@@ -100,7 +100,8 @@ def run(
         teacher: checkpoint of a weak detector, for self-training; None: train a weak detector.
         resume: continue a run that was stopped; one that has been measured is not made again.
     """
-    keys = [*overrides, "SEED", str(seed), "OUTPUT_DIR", output]
+    keys = [word.replace("{seed}", str(seed)) for word in overrides]
+    keys += ["SEED", str(seed), "OUTPUT_DIR", output]
     measured = ROOT / output / ("self_train" if teacher else "") / "metrics.json"
     again = ["--resume"] if resume else []
     tools = [["train_net.py", *again], ["test_net.py"]]
