@@ -19,7 +19,7 @@ from detector.utils.errors import UserError
 from detector.utils.files import reading
 
 
-def run_pipeline(config_file: str | Path, overrides: Sequence[object] = ()) -> Path:
+def run_pipeline(config_file: str | Path, overrides: Sequence[str] = ()) -> Path:
     """Make proposals, train, test, self-train and write the report; prints one line for each stage.
 
     What an earlier call has finished is not done again, and what it began is continued.

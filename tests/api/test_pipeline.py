@@ -1,5 +1,6 @@
 """detector train --to detector: every stage once, whatever interrupts it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,17 +45,21 @@ def stages(text: str) -> list[str]:
 
 
 def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, capsys) -> None:
-    """Each stage fails once, at its end; the calls that follow do not repeat what was done before."""
+    """Each stage is interrupted once; the calls that follow do not repeat what was done before."""
     calls: list[str] = []
-    for name in ("propose", "train", "test", "self_train", "report"):
 
-        def once(*arguments, _name=name, _run=getattr(pipeline, name), **options):
-            calls.append(_name)
-            if calls.count(_name) == 1:
+    def fails_once(name: str, run: Callable) -> Callable:
+        def stage(*arguments, **options):
+            calls.append(name)
+            if calls.count(name) == 1:
                 raise KeyboardInterrupt
-            return _run(*arguments, **options)
+            return run(*arguments, **options)
 
-        monkeypatch.setattr(pipeline, name, once)
+        return stage
+
+    names = ("propose", "train", "test", "self_train", "report")
+    for name in names:
+        monkeypatch.setattr(pipeline, name, fails_once(name, getattr(pipeline, name)))
     for _ in range(5):
         assert main(["train", str(CONFIG), "--to", "detector", *words]) == 130
     capsys.readouterr()
@@ -62,7 +67,7 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
     text = capsys.readouterr().out
     assert stages(text) == list(STAGES)
     assert "next: detector predict --weights" in text
-    assert [calls.count(name) for name in ("propose", "train", "test", "self_train", "report")] == [2] * 5
+    assert [calls.count(name) for name in names] == [2] * 5
     assert isinstance(detector.load(tmp_path / "run").model, FasterRCNN)
     assert (tmp_path / "run" / "self_train" / "report.html").is_file()
 
