@@ -65,21 +65,22 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     if labels.suffix.lower() in _TABLES:
         rows, mistakes = read_table(labels)
         mistakes.check()
-        names = [(row.file, row.labels, row.unknown, ()) for row in rows]
+        named = [Tagged(Path(row.file), row.labels, row.unknown) for row in rows]
     else:
         folder = pictures / "images" if (pictures / "images").is_dir() else pictures
         images = review_import(labels, images=folder, reviewed="all")
-        names = [
-            (each.name, tuple(sorted({box.label for box in each.boxes})), (), _sides(each)) for each in images
+        named = [
+            Tagged(Path(each.name), tuple(sorted({box.label for box in each.boxes})), sides=_sides(each))
+            for each in images
         ]
     places = [pictures, pictures / "JPEGImages", pictures / "images", labels.parent]
     splits = _voc_splits(labels)
     tagged = []
-    for name, shown, unknown, sides in names:
-        file = next((place / name for place in places if (place / name).is_file()), None)
+    for each in named:
+        file = next((place / each.file for place in places if (place / each.file).is_file()), None)
         if file is None:
-            raise FileNotFoundError(f"{labels} lists {name}, which is not in {pictures}")
-        tagged.append(Tagged(file, shown, unknown, splits.get(file.stem), sides))
+            raise FileNotFoundError(f"{labels} lists {each.file}, which is not in {pictures}")
+        tagged.append(each._replace(file=file, split=splits.get(file.stem)))
     return tagged, str(labels)
 
 
