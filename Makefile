@@ -10,10 +10,12 @@ CXX_FILES := $(shell find detector/csrc -type f -not -name '*.md')
 
 ifeq ($(VENV),)
 SETUP :=
+SETUP_DEV :=
 WITHIN := PYTHONPATH=.
 RUN := $(WITHIN) $(PYTHON)
 else
 SETUP := $(VENV)/.stamp
+SETUP_DEV := $(VENV)/.stamp-dev
 WITHIN := PATH="$(abspath $(VENV))/bin:$$PATH"
 RUN := $(WITHIN) python
 endif
@@ -36,39 +38,39 @@ datasets/toybox: | $(SETUP)
 	$(RUN) tools/make_toybox.py $@
 
 datasets/toybox/proposals.npz: | datasets/toybox
-	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode opencv_fast --longest-side 160 --output $@
+	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --longest-side 160 --output $@
 
 voc07: $(SETUP)  ## check the files of VOC 2007, train and test RECIPE, compare with published results (docs/voc.md)
 	$(RUN) tools/voc07.py --config-file $(RECIPE) $(KEYS)
 
-test: $(SETUP)  ## run the tests except the slow ones, on all cores; GPU tests are skipped without a GPU
+test: $(SETUP_DEV)  ## run the tests except the slow ones, on all cores; GPU tests are skipped without a GPU
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal -m "not slow and not chaos"
 
-test-all: $(SETUP)  ## run all tests, also the slow ones, except those of make chaos
+test-all: $(SETUP_DEV)  ## run all tests, also the slow ones, except those of make chaos
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal -m "not chaos"
 
-test-gpu: $(SETUP)  ## run the tests that need a GPU
+test-gpu: $(SETUP_DEV)  ## run the tests that need a GPU
 	$(RUN) -m pytest -m cuda
 
-chaos: $(SETUP)  ## test kills, full disks, damaged and hostile files, and print a table (docs/reliability.md)
+chaos: $(SETUP_DEV)  ## test kills, full disks, damaged and hostile files, and print a table (docs/reliability.md)
 	OMP_NUM_THREADS=1 $(RUN) -m pytest tests/chaos -m chaos -n 0 -s --tb=no
 
-bench-cpu bench-gpu: bench-%: $(SETUP)  ## benchmark the ops against the alternatives (benchmarks/results)
+bench-cpu bench-gpu: bench-%: $(SETUP_DEV)  ## benchmark the ops against the alternatives (benchmarks/results)
 	set -e; for script in benchmarks/bench_*.py; do $(RUN) $$script --device $(subst gpu,cuda,$*); done
 
-lint: $(SETUP)  ## check formatting, style and types
+lint: $(SETUP_DEV)  ## check formatting, style and types
 	$(WITHIN) ruff format --check .
 	$(WITHIN) ruff check .
 	$(WITHIN) mypy
 	$(WITHIN) clang-format --dry-run -Werror $(CXX_FILES)
 
-format: $(SETUP)  ## format the sources and fix lint errors
+format: $(SETUP_DEV)  ## format the sources and fix lint errors
 	$(WITHIN) ruff format .
 	$(WITHIN) ruff check --fix .
 	$(WITHIN) clang-format -i $(CXX_FILES)
 
 # With --quiet, mkdocs would not count warnings.
-docs: $(SETUP)  ## build the site in build/site; warnings are errors
+docs: $(SETUP_DEV)  ## build the site in build/site; warnings are errors
 	$(WITHIN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 wheel: $(SETUP)  ## build one wheel for every Python >= 3.10 and torch >= 2.11 in dist
@@ -85,7 +87,7 @@ lock:  ## update requirements/ci.lock; needs uv
 	  --custom-compile-command "make lock" --output-file requirements/ci.lock
 
 clean:  ## remove build products; keep .venv, datasets and runs
-	rm -rf build dist *.egg-info detector/_C*.so $(VENV)/.stamp .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf build dist *.egg-info detector/_C*.so $(VENV)/.stamp* .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # The extension is compiled against torch, so torch is installed first and --no-build-isolation is used.
@@ -101,5 +103,10 @@ else
 	$(RUN) -m pip install --quiet --require-hashes -r requirements/ci.lock
 endif
 	$(RUN) -c 'import runpy; print("detector._C:", runpy.run_path("detector/layers/_extension.py")["recipe"]().note)'
-	$(RUN) -m pip install --quiet --no-build-isolation $(if $(LOCK),--no-deps -e .,-e '.[test,dev,docs]')
+	$(RUN) -m pip install --quiet --no-build-isolation $(if $(LOCK),--no-deps -e .,-e '.[train]')
+	@touch $@
+
+# What tests, benchmarks, lint and docs need beyond training. requirements/ci.lock has it all.
+$(VENV)/.stamp-dev: $(VENV)/.stamp
+	$(if $(LOCK),,$(RUN) -m pip install --quiet --no-build-isolation -e '.[test,dev,docs]')
 	@touch $@

@@ -14,7 +14,7 @@ from pathlib import Path
 FIGURES = ("mAP50", "mAP50_11point", "CorLoc", "train_seconds")
 ROOT = Path(__file__).resolve().parent.parent
 
-# Name of a variant -> config overrides, KEY VALUE KEY VALUE ...
+# Name of a variant -> config overrides, KEY VALUE KEY VALUE ...; "{seed}" in a value is the seed of the run
 Variants = Mapping[str, Sequence[str]]
 # Name of a self-training run -> the variant that is its teacher, and config overrides.
 Students = Mapping[str, tuple[str, Sequence[str]]]
@@ -49,6 +49,7 @@ def compare(
     parser.add_argument(
         "--only", action="append", choices=all_names, help="run only this variant; may be repeated"
     )
+    parser.add_argument("--resume", action="store_true", help="continue runs that were stopped")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="config overrides")
     options = parser.parse_intermixed_args()
     if prepare is not None:
@@ -60,7 +61,7 @@ def compare(
         teacher, keys = students.get(run_name, (None, ()))
         keys = [*variants[teacher or run_name], *keys, *options.overrides]
         weights = f"{folder}/{teacher}_{seed}/model_final.pt" if teacher else None
-        return run(f"{folder}/{run_name}_{seed}", config, keys, seed, weights)
+        return run(f"{folder}/{run_name}_{seed}", config, keys, seed, weights, options.resume)
 
     table_rows: dict[str, list[dict]] = {}
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -85,21 +86,35 @@ def compare(
     print(f"written to {path.relative_to(ROOT)}")
 
 
-def run(output: str, config: str, overrides: Sequence[str], seed: int, teacher: str | None = None) -> dict:
+def run(
+    output: str,
+    config: str,
+    overrides: Sequence[str],
+    seed: int,
+    teacher: str | None = None,
+    resume: bool = False,
+) -> dict:
     """Make one run and return its metrics. The tools raise an error if the folder already contains a run.
 
     Args:
         teacher: checkpoint of a weak detector, for self-training; None: train a weak detector.
+        resume: continue a run that was stopped; one that has been measured is not made again.
     """
-    keys = [*overrides, "SEED", str(seed), "OUTPUT_DIR", output]
-    tools = [["self_train.py", "--weights", teacher]] if teacher else [["train_net.py"], ["test_net.py"]]
+    keys = [word.replace("{seed}", str(seed)) for word in overrides]
+    keys += ["SEED", str(seed), "OUTPUT_DIR", output]
+    measured = ROOT / output / ("self_train" if teacher else "") / "metrics.json"
+    again = ["--resume"] if resume else []
+    tools = [["train_net.py", *again], ["test_net.py"]]
+    if teacher:
+        tools = [["self_train.py", "--weights", teacher, *again]]
+    if resume and measured.exists():
+        tools = []
     for tool, *options in tools:
         command = [sys.executable, f"tools/{tool}", "--config-file", config, *options, *keys]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
-    folder = ROOT / output / ("self_train" if teacher else "")
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = json.loads(measured.read_text())
     print(f"{output}: mAP50 {metrics['mAP50']:.1f}, CorLoc {_number(metrics['CorLoc']):.1f}", flush=True)
     return metrics
 

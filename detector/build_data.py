@@ -1,8 +1,10 @@
 """From a config to data sets and batches; detector/build.py makes all else."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from pathlib import Path
 
+import numpy as np
 from torch.utils.data import DataLoader, Subset
 from yacs.config import CfgNode
 
@@ -11,12 +13,14 @@ from detector.data.batch_order import repeat_factors
 from detector.data.box_loader import BoxDataset, box_loader
 from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
+from detector.data.hints import read_hints
 from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
 from detector.data.proposals import Proposals, load_proposals
+from detector.data.reviewed import annotations_as_reviewed, draw_images, favor, read_reviewed
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
-from detector.structures import Views
+from detector.structures import Hints, ReviewedBoxes, Views
 from detector.utils.distributed import rank, world_size
 
 logger = logging.getLogger(__name__)
@@ -57,6 +61,33 @@ def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
     return proposals
 
 
+def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
+    """The reviewed boxes that training may see, by image id."""
+    named, share = cfg.DATASETS.BOXED, cfg.DATASETS.BOXED_SHARE
+    if named.endswith(".txt"):
+        lines = Path(named).read_text().splitlines()
+        return annotations_as_reviewed(dataset, [line.strip() for line in lines if line.strip()])
+    if named:
+        return read_reviewed(Path(named), dataset)
+    if share:
+        return annotations_as_reviewed(dataset, draw_images(dataset.image_ids, share, cfg.SEED))
+    return {}
+
+
+def build_hints(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Hints]:
+    """Points and counts of images, by image id."""
+    return read_hints(Path(cfg.DATASETS.HINTS), dataset) if cfg.DATASETS.HINTS else {}
+
+
+def draw_factors(cfg: CfgNode, dataset: AnnotatedImages, reviewed: Container[str]) -> np.ndarray | None:
+    """How often to draw each image (N,), by SOLVER.REPEAT_THRESHOLD and BOXED_SHARE; None: equally often."""
+    boxed = np.array([image_id in reviewed for image_id in dataset.image_ids])
+    threshold, share = cfg.SOLVER.REPEAT_THRESHOLD, cfg.SOLVER.BOXED_SHARE if boxed.any() else 0.0
+    if not threshold and not share:
+        return None
+    return repeat_factors(dataset.all_labels(), threshold) * favor(boxed, share)
+
+
 def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
     """Endless training batches of this process; the first is the one after `start` batches of all processes.
 
@@ -66,7 +97,14 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
     counts = dataset.images_per_class(), len(dataset), dataset.images_without_class()
     for line in doubtful_classes(dataset.name, *counts):
         logger.warning("warning: %s", line)
-    inputs, threshold = cfg.INPUT, cfg.SOLVER.REPEAT_THRESHOLD
+    inputs, reviewed = cfg.INPUT, build_reviewed(cfg, dataset)
+    if reviewed:
+        complete = sum(each.complete for each in reviewed.values())
+        boxes = sum(len(each.boxes) for each in reviewed.values())
+        logger.info(
+            "%d of %d images have reviewed boxes, %d in all; %d of the images are complete",
+            *(len(reviewed), len(dataset), boxes, complete),
+        )
     transform = TrainTransform(
         sizes=inputs.TRAIN_SIZES,
         side=inputs.SIDE,
@@ -81,6 +119,8 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         min_size=cfg.PROPOSALS.MIN_SIZE,
         stride=stride,
         max_count=cfg.PROPOSALS.MAX_COUNT,
+        reviewed=reviewed,
+        hints=build_hints(cfg, dataset),
     )
     return train_loader(
         samples,
@@ -92,7 +132,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         world_size=world_size(),
         sort_window=cfg.SOLVER.SORT_WINDOW,
         pad_multiple=inputs.PAD_MULTIPLE,
-        repeats=repeat_factors(dataset.all_labels(), threshold) if threshold else None,
+        repeats=draw_factors(cfg, dataset, reviewed),
     )
 
 
@@ -151,12 +191,19 @@ def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]
     return [passes[index] for index in indices]
 
 
-def build_box_loader(cfg: CfgNode, dataset: AnnotatedImages, *, start: int = 0) -> DataLoader:
-    """Endless batches of images with boxes; the first is the one after `start` batches."""
+def build_box_loader(
+    cfg: CfgNode, dataset: AnnotatedImages, *, start: int = 0, factors: np.ndarray | None = None
+) -> DataLoader:
+    """Endless batches of images with boxes; the first is the one after `start` batches.
+
+    Args:
+        factors: (N,), how often to draw each image; None: all equally often.
+    """
     return box_loader(
         BoxDataset(dataset, flip=cfg.INPUT.FLIP),
         images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
         seed=cfg.SEED,
         start=start,
         workers=cfg.DATASETS.WORKERS,
+        repeats=factors,
     )

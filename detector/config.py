@@ -137,6 +137,16 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("DATASETS.TEST_SPLIT", "test", "Split on which AP is measured.", may_change=True),
         Key("DATASETS.PROPOSALS", "datasets/VOC2007/proposals.npz",
             "Proposals of both splits, a file of tools/make_proposals.py.", may_change=True),
+        Key("DATASETS.BOXED", "",
+            "Reviewed boxes of some training images: a file or folder that detector review-import reads, or "
+            "a .txt list of image ids whose ground-truth boxes count as reviewed (docs/labeling.md); empty: "
+            "none."),
+        Key("DATASETS.BOXED_SHARE", 0.0,
+            "For experiments: the ground-truth boxes of this share of the training images, drawn by SEED, "
+            "count as reviewed.", most=1),
+        Key("DATASETS.HINTS", "",
+            "Points in objects and counts of objects of some training images, JSON lines (docs/labeling.md); "
+            "empty: none."),
         Key("DATASETS.DIFFICULT_LABELS", True,
             "A difficult object (COCO: an iscrowd region) labels its image."),
         Key("DATASETS.COCO_JSON", "annotations/instances_{split}.json",
@@ -147,15 +157,19 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             may_change=True),
     ),
     "Proposals: which to make (tools/make_proposals.py --config-file) and which to keep": (
-        Key("PROPOSALS.MODE", "opencv_quality",
-            "Selective search in quality or fast mode, with opencv_ that of OpenCV, or a grid of boxes.",
-            choices=("quality", "fast", "opencv_quality", "opencv_fast", "grid"), may_change=True),
+        Key("PROPOSALS.MODE", "quality",
+            "Selective search, quality or fast, with opencv_ that of OpenCV; corners: boxes around many "
+            "corners, for small defects of patterns; grid: boxes at regular positions.",
+            choices=("quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid"), may_change=True),
         Key("PROPOSALS.LONGEST_SIDE", 300,
             "A larger image is scaled down to this longer side for selective search.",
             over=0, may_change=True),
         Key("PROPOSALS.MIN_REGION", 100,
             "Smallest region that the modes quality and fast begin with, in pixels of the scaled image; less "
             "finds smaller objects and gives more boxes.", may_change=True),
+        Key("PROPOSALS.SIDES", (16.0, 64.0),
+            "Shortest and longest side, in pixels of the image, of the objects that corners looks for.",
+            over=0, may_change=True),
         Key("PROPOSALS.MIN_SIZE", 2.0,
             "Proposals whose width or height is at most this many pixels are dropped."),
         Key("PROPOSALS.MAX_COUNT", 4096, "Maximum number of proposals of an image; the first are kept.",
@@ -313,6 +327,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SOLVER.REPEAT_THRESHOLD", 0.0,
             "Balanced sampling: images of a class that fewer than this share of the images show are drawn "
             "sqrt(REPEAT_THRESHOLD / share) times as often; 0: all equally often.", most=1),
+        Key("SOLVER.BOXED_SHARE", 0.0,
+            "Share of the draws that are of images with reviewed boxes, if they are fewer; 0: all images are "
+            "drawn equally often; 1: only these are drawn.", most=1),
         Key("SOLVER.IMAGES_PER_STEP", 0,
             "Images per step of all processes, a multiple of IMAGES_PER_BATCH times processes, from which "
             "ACCUMULATE is computed; 0: ACCUMULATE applies.", may_change=True),
@@ -582,6 +599,9 @@ def _check_together(cfg: CfgNode) -> None:
     caps, count = inputs.TEST_MAX_SIZES, len(inputs.TEST_SIZES)
     expected = f"one number, or as many as INPUT.TEST_SIZES, which has {count}"
     _require(len(caps) in (1, count), "INPUT.TEST_MAX_SIZES", caps, expected)
+    sides = cfg.PROPOSALS.SIDES
+    ascending = len(sides) == 2 and 1 <= sides[0] <= sides[1]
+    _require(ascending, "PROPOSALS.SIDES", sides, "the shortest and the longest side, at least 1 pixel")
     sizes = cfg.SELF_TRAIN.SIZES
     _require(len(sizes) > 0, "SELF_TRAIN.SIZES", sizes, "at least one size")
     _require(len(inputs.MEAN) == 3, "INPUT.MEAN", inputs.MEAN, "3 numbers: red, green, blue")
@@ -592,8 +612,21 @@ def _check_together(cfg: CfgNode) -> None:
     _require(len(weights) == streams, "MODEL.STREAM_WEIGHTS", weights, expected)
     steps = cfg.SOLVER.STEPS
     _require(list(steps) == sorted(steps), "SOLVER.STEPS", steps, "ascending iterations")
+    _check_boxed(cfg)
     _check_backbone(cfg)
     _check_branches(cfg)
+
+
+def _check_boxed(cfg: CfgNode) -> None:
+    share, learns = cfg.DATASETS.BOXED_SHARE, cfg.MODEL.METHOD != "wsddn" or cfg.MODEL.REGRESSION.ENABLED
+    _require(
+        share == 0 or not cfg.DATASETS.BOXED, "DATASETS.BOXED_SHARE", share, "0, as DATASETS.BOXED is set"
+    )
+    expected = (
+        "a method with refinement streams, which learn reviewed boxes and hints (DATASETS.BOXED, HINTS)"
+    )
+    given = share or cfg.DATASETS.BOXED or cfg.DATASETS.HINTS
+    _require(learns or not given, "MODEL.METHOD", cfg.MODEL.METHOD, expected)
 
 
 def _check_backbone(cfg: CfgNode) -> None:

@@ -5,6 +5,7 @@ import itertools
 import torch
 from torch import nn
 
+from detector.engine.resuming import Progress, load_newest, restore
 from detector.structures import Batch
 
 
@@ -50,3 +51,9 @@ def make(device="cpu"):
 
 def weights(net):
     return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+def restore_newest(folder, model, optimizer, scaler=None):
+    """Load the newest usable checkpoint of a run folder, if it has any."""
+    newest = load_newest(folder)
+    return Progress() if newest is None else restore(newest[1], newest[0], model, optimizer, scaler)

@@ -106,9 +106,10 @@ def tagged_boxes(
         score_threshold: all boxes that score more than this are taken, up to non-maximum suppression.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
     """
-    options = {"score_threshold": score_threshold, "nms_threshold": nms_threshold}
     scores = Scores(scores.image_id, scores.boxes.cpu(), scores.scores.cpu())
-    found = pseudo_boxes(scores, labels | unknown, **options)
+    found = pseudo_boxes(
+        scores, labels | unknown, score_threshold=score_threshold, nms_threshold=nms_threshold
+    )
     found = found[(found.scores > score_threshold) | labels[found.labels]]
     return found, (found.scores <= score_threshold).nonzero()[:, 0].tolist()
 

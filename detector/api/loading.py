@@ -68,7 +68,9 @@ def build_predictor(
             device=device,
             precision=build_precision(cfg, device),
         )
-    find, _ = make_finder(cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE, cfg.PROPOSALS.MIN_REGION)
+    find, _ = make_finder(
+        cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE, cfg.PROPOSALS.MIN_REGION, cfg.PROPOSALS.SIDES
+    )
     return WeakPredictor(
         model.to(device),
         cfg.DATASETS.CLASSES,

@@ -2,14 +2,15 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from yacs.config import CfgNode
 
+from detector.api.tuning import read_known_boxes, try_searches
 from detector.build_data import build_dataset, name_classes
-from detector.config import load_cfg
+from detector.config import get_cfg, load_cfg
 from detector.data.pictures import find_pictures
 from detector.data.proposals.search import Mode, make_finder, propose
 from detector.data.voc import find_split
@@ -55,6 +56,7 @@ def run(
     mode: Mode | None = None,
     longest_side: int | None = None,
     workers: int = 0,
+    tune: Path | None = None,
 ) -> None:
     """Make the proposals of one source of images: a config, a VOC folder, or a folder of pictures.
 
@@ -72,26 +74,27 @@ def run(
         mode: of :func:`make_finder`; without a config quality by default.
         longest_side: larger images are searched on a copy of this many pixels; without a config 300.
         workers: processes; 0: one a core.
+        tune: make no file, but print which search covers most of the boxes in this file, of any format of
+            :func:`detector.data.formats.review_import`, of which up to 50 images are searched.
     """
     started = time.perf_counter()
     cfg = load_cfg(config_file, overrides) if config_file else None
     if cfg is not None:
         output = output or Path(cfg.DATASETS.PROPOSALS)
-        mode, longest_side = mode or cfg.PROPOSALS.MODE, longest_side or cfg.PROPOSALS.LONGEST_SIDE
-    min_region = 100 if cfg is None else cfg.PROPOSALS.MIN_REGION
+    settings = (cfg or get_cfg()).PROPOSALS
+    if tune is not None:
+        files, apply_orientation = _find_files(cfg, voc, splits, images)
+        _tune(files, tune, settings.MAX_COUNT, apply_orientation)
+        return
     assert output is not None
-    find, parameters = make_finder(mode or "quality", longest_side or 300, min_region)
+    find, parameters = make_finder(
+        mode or settings.MODE, longest_side or settings.LONGEST_SIDE, settings.MIN_REGION, settings.SIDES
+    )
     with process_group(torch.device("cpu"), _PATIENCE):
         with together():
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it anew")
-            if cfg is not None:
-                files, apply_orientation = find_config_images(cfg)
-            elif voc is not None:
-                files, apply_orientation = find_voc_images(voc, splits), False
-            else:
-                assert images is not None
-                files, apply_orientation = find_images(images), True
+            files, apply_orientation = _find_files(cfg, voc, splits, images)
             output.parent.mkdir(parents=True, exist_ok=True)
         counts = propose(
             files,
@@ -104,3 +107,36 @@ def run(
     if is_main():
         boxes = f"{min(counts)}/{statistics.median(counts):.0f}/{max(counts)} boxes (min/median/max)"
         print(f"{output}: {len(counts)} images, {boxes}, {time.perf_counter() - started:.0f} s")
+
+
+def _find_files(
+    cfg: CfgNode | None, voc: Path | None, splits: Sequence[str], images: Path | None
+) -> tuple[dict[str, Path], bool]:
+    """The images of the source that is named, by id, and whether their orientation tags count."""
+    if cfg is not None:
+        return find_config_images(cfg)
+    if voc is not None:
+        return find_voc_images(voc, splits), False
+    assert images is not None
+    return find_images(images), True
+
+
+def _tune(files: Mapping[str, Path], boxes: Path, max_count: int, apply_orientation: bool) -> None:
+    """Print what each search covers, and the keys of the one to use."""
+    known = read_known_boxes(boxes, list(files), limit=50)
+    trials = try_searches(files, known, max_count=max_count, apply_orientation=apply_orientation)
+    print(
+        f"{sum(map(len, known.values()))} boxes in {len(known)} images; at most {max_count} proposals count"
+    )
+    print("recall at IoU 0.5   proposals   ms an image   search")
+    for trial in trials:
+        keys = " ".join(f"{key} {value}" for key, value in trial.keys.items())
+        print(f"{trial.recall:17.3f}{trial.num_boxes:12.0f}{trial.milliseconds:14.0f}   {keys}")
+    lines = "".join(
+        f"\n  {key.removeprefix('PROPOSALS.')}: {_yaml(value)}" for key, value in trials[0].keys.items()
+    )
+    print(f"next: write the first into the config, then make the proposals\nPROPOSALS:{lines}")
+
+
+def _yaml(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value

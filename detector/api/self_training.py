@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 from yacs.config import CfgNode
@@ -18,7 +19,15 @@ from detector.api.run_folder import (
 )
 from detector.api.testing import test
 from detector.build import build_optimizer, build_precision, build_train_options, wants_coco_metrics
-from detector.build_data import build_box_loader, build_dataset, build_test_loader, name_classes
+from detector.build_data import (
+    build_box_loader,
+    build_dataset,
+    build_hints,
+    build_reviewed,
+    build_test_loader,
+    draw_factors,
+    name_classes,
+)
 from detector.build_model import build_faster_rcnn, build_model
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
@@ -74,7 +83,8 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
         write_json(folder / _ORIGIN, origin(cfg, weights))
         find_pseudo_boxes(cfg, train_set, weights, folder / "pseudo", device)
     pseudo_set = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
-    train_detector(cfg, pseudo_set, folder, device)
+    factors = draw_factors(cfg, train_set, build_reviewed(cfg, train_set))
+    train_detector(cfg, pseudo_set, folder, device, factors)
     metrics = test(cfg, folder, folder / "model_final.pt", "student")
     print(
         "{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}".format(
@@ -92,6 +102,7 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
     changed.SOLVER.ACCUMULATE, changed.SOLVER.SCHEDULE = 1, "cosine"
     changed.SOLVER.IMAGES_PER_STEP, changed.SOLVER.LR_SCALING = 0, "none"
     changed.SOLVER.GRADIENT_REDUCTION, changed.SOLVER.SCALE_MOMENTUM = "mean", False
+    changed.SOLVER.REPEAT_THRESHOLD = 0.0
     changed.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the pyramid, which is new, belongs to the backbone
     changed.freeze()
     return changed
@@ -99,9 +110,11 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
 
 def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
     """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
+    data = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
     return {
         "weights": file_digest(weights),
         **{key: cfg.SELF_TRAIN[key.partition(".")[2]] for key in _PSEUDO_KEYS},
+        **{key: value for key, value in data.items() if value},
     }
 
 
@@ -114,7 +127,8 @@ def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
     if not weights.exists() or not (folder / _ORIGIN).exists():  # the boxes are there; weights may be gone
         return
     before, now = read_json(folder / _ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
-    differing = [key for key in now if not isinstance(before, dict) or before.get(key) != now[key]]
+    before = before if isinstance(before, dict) else {}
+    differing = [key for key in {**now, **before} if before.get(key) != now.get(key)]
     if differing:
         raise UserError(
             f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "
@@ -133,8 +147,15 @@ def find_pseudo_boxes(
     loader, precision = build_test_loader(cfg, train_set), build_precision(cfg, device)
     results = predict(model.to(device), loader, device=device, precision=precision)
     options = {"score_threshold": cfg.SELF_TRAIN.SCORE_THRESHOLD, "nms_threshold": cfg.SELF_TRAIN.NMS}
+    reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
     found = [
-        pseudo_boxes(scores, train_set.labels(index), **options)
+        pseudo_boxes(
+            scores,
+            train_set.labels(index),
+            reviewed=reviewed.get(scores.image_id),
+            hints=hints.get(scores.image_id),
+            **options,
+        )
         for index, scores in enumerate(
             tqdm(results, total=len(train_set), desc="pseudo boxes", unit="image", disable=None)
         )
@@ -153,8 +174,18 @@ def find_pseudo_boxes(
     logger.info("%d pseudo boxes in %d images, found by %s, in %s", count, len(found), weights, folder)
 
 
-def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device: torch.device) -> None:
-    """Train from the newest checkpoint of the folder, or from the start."""
+def train_detector(
+    cfg: CfgNode,
+    dataset: AnnotatedImages,
+    folder: Path,
+    device: torch.device,
+    factors: np.ndarray | None = None,
+) -> None:
+    """Train from the newest checkpoint of the folder, or from the start.
+
+    Args:
+        factors: (N,), how often to draw each image; None: all equally often.
+    """
     model = build_faster_rcnn(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
     precision = build_precision(cfg, device)
@@ -165,7 +196,7 @@ def train_detector(cfg: CfgNode, dataset: AnnotatedImages, folder: Path, device:
             model,
             lambda losses, batch: losses,  # in training the model returns its losses
             optimizer,
-            build_box_loader(cfg, dataset, start=progress.iteration),
+            build_box_loader(cfg, dataset, start=progress.iteration, factors=factors),
             build_train_options(cfg),
             folder=folder,
             device=device,

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from detector.utils.files import atomic_write
 _RECIPE = "own_pcl_lite0"
 _STEPS_PER_IMAGE = 4  # as of photos_pcl_lite0: 1,500 steps for 385 photographs
 _GPU_STEPS = (500, 20_000)  # least and most
-_CPU_STEPS, _CPU_SIZE = 300, 320
+_CPU_STEPS, _CPU_SIZE, _CPU_BOXES = 300, 320, 500
+_SMALL_OBJECT = 32  # pixels: two cells of the backbone's features
 _SHOWN = 10  # names of classes
 
 
@@ -60,6 +62,9 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
         raise
     print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({_some(classes)})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
+    sides = [side for each in tagged for side in each.sides]
+    if sides:
+        print(f"objects  {_describe_objects(statistics.median(sides), output, source)}")
     print(f"recipe   {_RECIPE}: {reason}")
     print(f"written  {output}, {folder / 'train.jsonl'}, {folder / 'val.jsonl'}")
     if importlib.util.find_spec("timm") is None:
@@ -75,22 +80,45 @@ def _config(folder: Path, num_images: int, gpu: bool) -> tuple[list[str], str]:
         "DATASETS:",
         f"  ROOT: {_quoted(folder)}",
         f"  PROPOSALS: {_quoted(folder / 'proposals.npz')}",
-        "SOLVER:",
     ]
     steps = _STEPS_PER_IMAGE * num_images
     if gpu:
         least, most = _GPU_STEPS
         steps = min(max(steps, least), most)
-        return [*lines, f"  MAX_ITER: {steps}"], f"there is a GPU; {steps} steps for {num_images} pictures"
+        return [
+            *lines,
+            "SOLVER:",
+            f"  MAX_ITER: {steps}",
+        ], f"there is a GPU; {steps} steps for {num_images} pictures"
     steps = min(steps, _CPU_STEPS)
     warmup = min(steps // 5, load_cfg(_RECIPE).SOLVER.WARMUP_ITERS)
-    sizes = [
+    smaller = [
+        "SOLVER:",
+        f"  MAX_ITER: {steps}",
         f"  WARMUP_ITERS: {warmup}",
+        "PROPOSALS:",
+        f"  MAX_COUNT: {_CPU_BOXES}",
         "INPUT:",
         *(f"  {key}: [{_CPU_SIZE}]" for key in ("TRAIN_SIZES", "TEST_SIZES")),
     ]
-    reason = f"there is no GPU, so {steps} steps at {_CPU_SIZE} pixels; on a GPU leave out SOLVER and INPUT"
-    return [*lines, f"  MAX_ITER: {steps}", *sizes], reason
+    reason = (
+        f"there is no GPU, so {steps} steps at {_CPU_SIZE} pixels with {_CPU_BOXES} proposals of an image; "
+        "on a GPU leave out SOLVER, PROPOSALS and INPUT"
+    )
+    return [*lines, *smaller], reason
+
+
+def _describe_objects(side: float, config: Path, source: str) -> str:
+    """What the median side of the objects, in longer sides of the picture, asks for."""
+    cfg = load_cfg(config)
+    pixels = side * max(cfg.INPUT.TEST_SIZES)
+    text = f"median side {100 * side:.0f} % of the picture, {pixels:.0f} pixels of the network's input"
+    if pixels >= _SMALL_OBJECT:
+        return text
+    return (
+        f"{text}, which is small: choose their proposals with detector propose {config} --tune {source}, and "
+        "larger INPUT.TRAIN_SIZES and TEST_SIZES"
+    )
 
 
 def _quoted(path: Path) -> str:

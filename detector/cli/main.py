@@ -15,6 +15,7 @@ COMMANDS = {
     "self-train": "train a Faster R-CNN on what a weak detector finds",
     "predict": "find objects in images, folders and videos",
     "label": "find boxes for images whose tags are known, to be corrected",
+    "suggest": "choose the images to box next",
     "review-import": "keep the boxes that a person has corrected",
     "report": "write an HTML page about a run",
     "export": "write a network to a file that runs without this package",

@@ -43,7 +43,7 @@ class SeededBatches:
         window: number of batches within which images are sorted by shape, for less padding; 1: not sorted.
             Images are drawn, resized and flipped as without it: only the composition of the batches changes.
         shape: maps (index, draw) to (height, width), for sorting.
-        repeats: how often an epoch draws each image on average, 1 or more; a fraction is rounded up or down
+        repeats: how often an epoch draws each image on average; a fraction is rounded up or down
             at random, in such a way that all epochs are equally long. None: once.
     """
 

@@ -6,6 +6,7 @@ As in detector/data/loader.py, a batch depends on (seed, position) alone.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
@@ -67,18 +68,24 @@ def collate_boxes(samples: Sequence[tuple[Tensor, dict[str, Tensor], str]]) -> B
 
 
 def box_loader(
-    dataset: BoxDataset, *, images_per_batch: int, seed: int, start: int = 0, workers: int = 0
+    dataset: BoxDataset,
+    *,
+    images_per_batch: int,
+    seed: int,
+    start: int = 0,
+    workers: int = 0,
+    repeats: np.ndarray | None = None,
 ) -> DataLoader:
     """Endless batches (:class:`BoxBatch`), the same for any number of `workers`.
 
     Args:
-        start: number of batches to skip.
+        start, repeats: of :class:`SeededBatches`.
         workers: processes that read images; 0: this process.
     """
     return WorkerLoader(
         dataset,
         workers=workers,
-        batch_sampler=SeededBatches(len(dataset), images_per_batch, seed, start),
+        batch_sampler=SeededBatches(len(dataset), images_per_batch, seed, start, repeats=repeats),
         collate_fn=collate_boxes,
         pin_memory=torch.cuda.is_available(),
     )

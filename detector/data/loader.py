@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from detector.data.batch_order import SeededBatches
 from detector.data.proposals import clean_proposals
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
 from detector.data.worker_loader import WorkerLoader
-from detector.structures import Batch, ImageDataset, Sample, Views, boxes_to_rois
+from detector.structures import Batch, Hints, ImageDataset, ReviewedBoxes, Sample, Views, boxes_to_rois
 
 _LEAST_SIDE = 16  # pixels: VGG16 halves an image up to four times and fails if nothing is left
 
@@ -32,6 +33,9 @@ class WeakDataset(Dataset):
     Args:
         source: a data set, such as :class:`VOCDataset`.
         proposals: maps image ids to boxes (R, 4) in pixels of the image as read.
+        reviewed: maps the ids of reviewed images to their boxes in the same pixels. They are proposals, too,
+            and their classes labels of the image.
+        hints: maps image ids to points and counts, whose classes are labels of the image, too.
         transform: applied to each sample.
         stride: of the feature grid, in pixels of the transformed image.
     """
@@ -45,8 +49,11 @@ class WeakDataset(Dataset):
         min_size: float,
         stride: int,
         max_count: int,
+        reviewed: Mapping[str, ReviewedBoxes] = MappingProxyType({}),
+        hints: Mapping[str, Hints] = MappingProxyType({}),
     ):
         self.source, self.proposals, self.transform = source, proposals, transform
+        self.reviewed, self.hints = reviewed, hints
         self.min_size, self.stride, self.max_count = min_size, stride, max_count
 
     def __len__(self) -> int:
@@ -55,6 +62,15 @@ class WeakDataset(Dataset):
     def __getitem__(self, key: tuple[int, int]) -> Sample:
         index, draw = key
         sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
+        if (known := self.reviewed.get(sample.image_id)) is not None:
+            sample = replace(
+                _with_labels(sample, known.labels),
+                proposals=torch.cat([known.boxes, sample.proposals]),
+                reviewed=known,
+            )
+        if (given := self.hints.get(sample.image_id)) is not None:
+            shown = torch.cat([given.labels, given.counts.nonzero()[:, 0]])
+            sample = replace(_with_labels(sample, shown), hints=given)
         sample = self.transform(sample, torch.Generator().manual_seed(draw))
         boxes = clean_proposals(sample.proposals, min_size=0, stride=self.stride, max_count=self.max_count)
         return replace(sample, proposals=boxes)
@@ -124,6 +140,8 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
         sizes=torch.tensor(sizes),  # (B, 2)
         pixels=torch.tensor(pixels) if pixels else None,  # (B, 2)
         unknown=torch.stack(unknown) if unknown else None,  # (B, C)
+        reviewed=tuple(s.reviewed for s in samples) if any(s.reviewed for s in samples) else (),
+        hints=tuple(s.hints for s in samples) if any(s.hints for s in samples) else (),
     )
 
 
@@ -183,6 +201,12 @@ def _read_sample(
     boxes = clean_proposals(proposals[image_id], min_size=min_size, stride=1, max_count=max_count)
     labels, unknown = source.labels(index), source.unknown(index)
     return Sample(source.read_image(index), boxes, labels, image_id, unknown=unknown)
+
+
+def _with_labels(sample: Sample, shown: Tensor) -> Sample:
+    """The sample with the classes `shown` (S,) among its labels."""
+    unknown = None if sample.unknown is None else sample.unknown.index_fill(0, shown, False)
+    return replace(sample, labels=sample.labels.index_fill(0, shown, 1), unknown=unknown)
 
 
 def _as_is(item):

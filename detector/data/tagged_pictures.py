@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from detector.data.formats import review_import
+from detector.data.formats import ReviewImage, review_import
 from detector.data.image_table import read_table
 from detector.data.pictures import find_pictures
 from detector.utils.errors import DataError
@@ -28,6 +29,7 @@ class Tagged(NamedTuple):
     labels: tuple[str, ...]  # classes that it shows
     unknown: tuple[str, ...] = ()  # classes that it may show or not
     split: str | None = None  # TRAIN or VAL, where the source says so
+    sides: tuple[float, ...] = ()  # of known boxes: the root of the area, in longer sides of the picture
 
     def row(self) -> str:
         """A line of a table of image labels (detector/data/image_table.py)."""
@@ -63,20 +65,28 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     if labels.suffix.lower() in _TABLES:
         rows, mistakes = read_table(labels)
         mistakes.check()
-        names = [(row.file, row.labels, row.unknown) for row in rows]
+        named = [Tagged(Path(row.file), row.labels, row.unknown) for row in rows]
     else:
         folder = pictures / "images" if (pictures / "images").is_dir() else pictures
         images = review_import(labels, images=folder, reviewed="all")
-        names = [(each.name, tuple(sorted({box.label for box in each.boxes})), ()) for each in images]
+        named = [
+            Tagged(Path(each.name), tuple(sorted({box.label for box in each.boxes})), sides=_sides(each))
+            for each in images
+        ]
     places = [pictures, pictures / "JPEGImages", pictures / "images", labels.parent]
     splits = _voc_splits(labels)
     tagged = []
-    for name, shown, unknown in names:
-        file = next((place / name for place in places if (place / name).is_file()), None)
+    for each in named:
+        file = next((place / each.file for place in places if (place / each.file).is_file()), None)
         if file is None:
-            raise FileNotFoundError(f"{labels} lists {name}, which is not in {pictures}")
-        tagged.append(Tagged(file, shown, unknown, splits.get(file.stem)))
+            raise FileNotFoundError(f"{labels} lists {each.file}, which is not in {pictures}")
+        tagged.append(each._replace(file=file, split=splits.get(file.stem)))
     return tagged, str(labels)
+
+
+def _sides(image: ReviewImage) -> tuple[float, ...]:
+    boxes = (each.box for each in image.boxes)
+    return tuple(math.sqrt((x2 - x1) * (y2 - y1)) / max(image.size) for x1, y1, x2, y2 in boxes)
 
 
 def _split_tables(folder: Path) -> dict[str, Path]:

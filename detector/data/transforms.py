@@ -4,10 +4,13 @@ Random numbers come from the generator that the caller passes, so that a sample 
 the process that makes it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from detector.structures import Sample, flip_boxes, scale_boxes
 from detector.utils.errors import DataError
@@ -38,15 +41,24 @@ def resize(sample: Sample, size: int, side: str, max_size: int) -> Sample:
     # uint8 is five times as fast as float32 and as exact as Pillow.
     image = F.interpolate(sample.image[None], (new_height, new_width), mode="bilinear", antialias=True)[0]
     pixel = (new_width / width, new_height / height)
-    proposals = scale_boxes(sample.proposals, *pixel)
-    return replace(sample, image=image, proposals=proposals, pixel=pixel)  # image (3, new_height, new_width)
+    return _with_boxes(sample, image, lambda boxes: scale_boxes(boxes, *pixel), pixel=pixel)
 
 
 def flip(sample: Sample) -> Sample:
     """The sample flipped left to right."""
     width = sample.image.shape[2]
-    boxes = flip_boxes(sample.proposals, width)
-    return replace(sample, image=sample.image.flip(2), proposals=boxes, flipped=not sample.flipped)
+    flipped = sample.image.flip(2)
+    return _with_boxes(sample, flipped, lambda boxes: flip_boxes(boxes, width), flipped=not sample.flipped)
+
+
+def _with_boxes(sample: Sample, image: Tensor, move: Callable[[Tensor], Tensor], **changes: Any) -> Sample:
+    """The sample with another image (3, H, W), and `move` applied to its boxes."""
+    reviewed = sample.reviewed and replace(sample.reviewed, boxes=move(sample.reviewed.boxes))
+    hints = sample.hints
+    if hints is not None:
+        hints = replace(hints, points=move(hints.points.repeat(1, 2))[:, :2])  # as boxes without area
+    proposals = move(sample.proposals)
+    return replace(sample, image=image, proposals=proposals, reviewed=reviewed, hints=hints, **changes)
 
 
 @dataclass(frozen=True)

@@ -95,14 +95,6 @@ def restore(
     return progress_of(checkpoint)
 
 
-def restore_newest(
-    folder: Path, model: nn.Module, optimizer: Optimizer, scaler: Stateful | None = None
-) -> Progress:
-    """Load the newest usable checkpoint of a run folder, if it has any; see `load_newest` and `restore`."""
-    newest = load_newest(folder)
-    return Progress() if newest is None else restore(newest[1], newest[0], model, optimizer, scaler)
-
-
 def progress_of(checkpoint: dict[str, Any]) -> Progress:
     """What a checkpoint says of the run that wrote it."""
     return Progress(**{f.name: checkpoint[f.name] for f in fields(Progress) if f.name in checkpoint})

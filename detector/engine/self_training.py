@@ -7,13 +7,25 @@ import torch
 from torch import Tensor
 
 from detector.modeling.postprocess import postprocess
-from detector.structures import Annotation, Detections, Scores, box_iou
+from detector.structures import Annotation, Detections, Hints, ReviewedBoxes, Scores, box_iou
 
 
 def pseudo_boxes(
-    scores: Scores, labels: Tensor, *, score_threshold: float, nms_threshold: float = 0.3
+    scores: Scores,
+    labels: Tensor,
+    *,
+    score_threshold: float,
+    nms_threshold: float = 0.3,
+    reviewed: ReviewedBoxes | None = None,
+    hints: Hints | None = None,
 ) -> Detections:
     """Boxes to learn from: of each class that the image is labeled with, the best, and all that score more.
+
+    Reviewed boxes come first, with the score 1. They are all boxes of an image whose review is complete;
+    else they replace the best box of their class, and suppress others as NMS does.
+
+    Where no box is reviewed, a class with points has a box for each: the best that contains this point of the
+    class and no other. Of a class with a count, no more boxes are taken.
 
     Args:
         scores: of every proposal of the image.
@@ -21,6 +33,10 @@ def pseudo_boxes(
         score_threshold: beside the best box of a class, those that score more than this are taken; 1: none.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
     """
+    if reviewed is not None and reviewed.complete:
+        return _as_detections(scores.image_id, reviewed)
+    if hints is not None and reviewed is None:
+        return _hinted_boxes(scores, labels, hints, score_threshold, nms_threshold)
     shown = replace(scores, scores=torch.where(labels > 0, scores.scores, -1.0))
     found = postprocess(
         shown, score_threshold=-0.5, nms_threshold=nms_threshold, max_detections=shown.scores.numel()
@@ -29,7 +45,44 @@ def pseudo_boxes(
     for label in found.labels.unique():
         first[(found.labels == label).nonzero()[0]] = True  # best first
     keep = first | (found.scores > score_threshold)
-    return found[keep]
+    if reviewed is None:
+        return found[keep]
+    same = found.labels[:, None] == reviewed.labels  # (D, G)
+    suppressed = (same & (box_iou(found.boxes, reviewed.boxes) > nms_threshold)).any(dim=1)
+    keep = torch.where(same.any(dim=1), (found.scores > score_threshold) & ~suppressed, keep)
+    return _joined(_as_detections(scores.image_id, reviewed), found[keep])
+
+
+def _hinted_boxes(
+    scores: Scores, labels: Tensor, hints: Hints, score_threshold: float, nms_threshold: float
+) -> Detections:
+    """The arguments of :func:`pseudo_boxes`, of an image without reviewed boxes."""
+    pointed = torch.zeros_like(labels, dtype=torch.bool).index_fill(0, hints.labels, True)  # (C,)
+    others = ((labels > 0) | (hints.counts > 0)) & ~pointed
+    found = pseudo_boxes(scores, others, score_threshold=score_threshold, nms_threshold=nms_threshold)
+    rank = (found.labels[:, None] == found.labels).tril(diagonal=-1).sum(dim=1)  # in the class
+    most = hints.counts[found.labels]
+    boxes = scores.boxes[:, hints.labels]  # (R, P, 4)
+    alone = [hints.alone(boxes[:, point])[:, point] for point in range(len(hints.labels))]
+    held = torch.stack(alone, dim=1) if alone else boxes.new_zeros(len(boxes), 0, dtype=torch.bool)
+    values = scores.scores[:, hints.labels].where(held, -1.0)  # (R, P)
+    points = held.any(dim=0).nonzero()[:, 0]
+    rows = values[:, points].argmax(dim=0) if len(points) else points
+    best = Detections(scores.image_id, boxes[rows, points], values[rows, points], hints.labels[points])
+    return _joined(best, found[(most == 0) | (rank < most)])
+
+
+def _as_detections(image_id: str, reviewed: ReviewedBoxes) -> Detections:
+    return Detections(image_id, reviewed.boxes, torch.ones(len(reviewed.boxes)), reviewed.labels)
+
+
+def _joined(first: Detections, second: Detections) -> Detections:
+    return Detections(
+        first.image_id,
+        torch.cat([first.boxes, second.boxes]),
+        torch.cat([first.scores, second.scores]),
+        torch.cat([first.labels, second.labels]),
+    )
 
 
 def agreement(

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from detector.layers import assign_to_seeds, pcl_loss, proposal_clusters
 from detector.layers.proposal_clusters import ProposalClusters
+from detector.modeling.hints import with_hints
 from detector.modeling.per_image import mean_per_image
+from detector.modeling.reviewed import with_reviewed
 from detector.structures import Batch, box_iou
 
 
@@ -115,16 +117,19 @@ class Refinement:
         boxes = batch.rois[:, 1:]
         if isinstance(self.rule, str):
             options = {**self.options, **assignment}
-            return proposal_clusters(boxes, sources, batch.labels, batch.counts, method=self.rule, **options)
+            found = proposal_clusters(boxes, sources, batch.labels, batch.counts, method=self.rule, **options)
+            found = with_hints(found, sources, batch, **assignment)
+            return with_reviewed(found, batch, self.member_iou)
         sizes = batch.counts.tolist()
         streams = []
         for scores in sources if sources.dim() == 3 else sources[None]:  # (sum R, C) each
             images = zip(boxes.split(sizes), scores.split(sizes), batch.labels, strict=True)
-            found = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
-            streams.append(ProposalClusters(*map(torch.cat, zip(*found, strict=True))))
-        if sources.dim() == 2:
-            return streams[0]
-        return ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
+            each = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
+            streams.append(ProposalClusters(*map(torch.cat, zip(*each, strict=True))))
+        stacked = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
+        found = stacked if sources.dim() == 3 else streams[0]
+        found = with_hints(found, sources, batch, **assignment)
+        return with_reviewed(found, batch, self.member_iou)
 
     def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
         """Losses (K,) of the streams.

@@ -57,7 +57,7 @@ class WeakRCNN(nn.Module):
             counts (Tensor[B]): proposals per image, int64, on the CPU.
             sizes (Tensor[B, 2]): (height, width) of each image without its padding; None: there is none.
         """
-        features = self._features(self._normalize(images, sizes))  # (B, D, H / stride, W / stride)
+        features = self.features(images, sizes)  # (B, D, H / stride, W / stride)
         box_features = self.box_features(features, rois)  # (sum R, F)
         return replace(
             self.head(box_features, counts, self.box_features.context_features(features, rois)),
@@ -75,7 +75,9 @@ class WeakRCNN(nn.Module):
         inside = (height < sizes[:, :1])[:, :, None] & (width < sizes[:, 1:])[:, None, :]  # (B, H, W)
         return torch.where(inside[:, None], images, 0.0)
 
-    def _features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """What the backbone makes of images: (B, D, H / stride, W / stride); the arguments of a call."""
+        images = self._normalize(images, sizes)
         if self.recompute_backbone and torch.is_grad_enabled():
             return checkpoint(self.backbone, images, use_reentrant=False)
         return self.backbone(images)

@@ -1,7 +1,9 @@
 """Inputs of the model, Sample -> Batch (training) or Views (testing), and data sets.
 
 Weak supervision is enforced by these types: neither Sample nor Batch has a field for ground-truth boxes, so
-training cannot read them. Data sets return them as an Annotation, which only evaluation reads.
+training cannot read them. Data sets return them as an Annotation, which only evaluation reads. The boxes of
+the images that a person has reviewed, and points and counts, if the config names any, are of types of their
+own.
 """
 
 from collections.abc import Callable
@@ -13,6 +15,36 @@ from torch import Tensor
 
 from detector.structures.boxes import box_area
 from detector.structures.comparable import Comparable
+
+
+@dataclass(frozen=True, eq=False)
+class ReviewedBoxes(Comparable):
+    """The G objects of one image that a person has drawn or confirmed: the only boxes that training sees."""
+
+    boxes: Tensor  # (G, 4) float32 xyxy in pixels of the image
+    labels: Tensor  # (G,) int64, foreground class index in [0, C)
+    complete: bool  # these are all objects of the image; else it may show others
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "ReviewedBoxes":
+        return ReviewedBoxes(function(self.boxes), function(self.labels), self.complete)
+
+
+@dataclass(frozen=True, eq=False)
+class Hints(Comparable):
+    """What a person has said about the objects of one image without boxes: P points and C counts."""
+
+    points: Tensor  # (P, 2) float32 xy in pixels of the image; each is in an object
+    labels: Tensor  # (P,) int64, its foreground class index in [0, C)
+    counts: Tensor  # (C,) int64, how many objects of a class the image shows at most; 0: unknown
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Hints":
+        return Hints(function(self.points), function(self.labels), function(self.counts))
+
+    def alone(self, boxes: Tensor) -> Tensor:
+        """(R, P) bool: whether a box (R, 4) contains the point, and no other of its class."""
+        inside = ((self.points >= boxes[:, None, :2]) & (self.points <= boxes[:, None, 2:])).all(dim=2)
+        same = self.labels[:, None] == self.labels  # (P, P)
+        return inside & (inside.float() @ same.float() == 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +60,8 @@ class Sample(Comparable):
     # inclusive corners; None: it gets half-open ones.
     pixel: tuple[float, float] | None = None
     unknown: Tensor | None = None  # (C,) bool, classes whose label is unknown; None: all are known
+    reviewed: ReviewedBoxes | None = None  # None: nobody has reviewed the image
+    hints: Hints | None = None  # None: there are none
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +87,8 @@ class Batch(Comparable):
     sizes: Tensor = None  # type: ignore[assignment]
     pixels: Tensor | None = None  # (B, 2) float32, `pixel` of the samples
     unknown: Tensor | None = None  # (B, C) bool, classes whose label is unknown; None: all are known
+    reviewed: tuple[ReviewedBoxes | None, ...] = ()  # of each image; (): of none
+    hints: tuple[Hints | None, ...] = ()  # the same
 
     def __post_init__(self) -> None:
         if self.sizes is None:
@@ -80,7 +116,10 @@ class Batch(Comparable):
         tensors = function(self.images), function(self.rois), function(self.labels)
         pixels = None if self.pixels is None else function(self.pixels)
         unknown = None if self.unknown is None else function(self.unknown)
-        return Batch(*tensors, self.counts, self.image_ids, function(self.sizes), pixels, unknown)
+        reviewed = tuple(None if each is None else each.map(function) for each in self.reviewed)
+        hints = tuple(None if each is None else each.map(function) for each in self.hints)
+        sizes = function(self.sizes)
+        return Batch(*tensors, self.counts, self.image_ids, sizes, pixels, unknown, reviewed, hints)
 
 
 @dataclass(frozen=True, eq=False)

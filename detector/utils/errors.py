@@ -26,7 +26,7 @@ class MissingPackage(UserError, ImportError):
 # Modules that each extra of pyproject.toml installs. `detector.layers` needs none of them.
 EXTRAS = {
     "train": ("torchvision", "yacs", "yaml", "numpy", "PIL", "tqdm", "jinja2", "markupsafe", "tensorboard"),
-    "proposals": ("cv2",),
+    "opencv": ("cv2",),
 }
 
 

@@ -8,6 +8,7 @@ from PIL import Image
 from detector.build_data import build_dataset, name_classes
 from detector.cli.main import main
 from detector.config import load_cfg
+from detector.data.formats import ReviewBox, ReviewImage, encode_review
 
 
 @pytest.fixture
@@ -44,6 +45,23 @@ def test_on_a_gpu_the_sizes_of_the_recipe_stay(pictures, monkeypatch):
     cfg = load_cfg("odd: name.yaml")
     assert (cfg.DATASETS.ROOT, cfg.SOLVER.MAX_ITER) == ("odd: name", 500)
     assert cfg.INPUT == load_cfg("own_pcl_lite0").INPUT
+
+
+@pytest.mark.parametrize(("width", "small"), [(64, False), (8, True)])
+def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, width, small):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    images = [
+        ReviewImage(name, size=(24, 32), boxes=(ReviewBox(name[:3], (0, 0, width / 32, width / 8)),))
+        for name in names
+    ]
+    ((_, content),) = encode_review("coco", images, ["cat", "dog"])
+    (pictures / "boxes.json").write_bytes(content)
+    assert main(["init", "my pictures"]) == 0
+    out = capsys.readouterr().out
+    side = width / 16 / 32
+    assert f"median side {100 * side:.0f} % of the picture, {320 * side:.0f} pixels" in out
+    assert ("detector propose mine.yaml --tune" in out) == small
 
 
 def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from train_cases import make
+from train_cases import make, restore_newest
 
 from detector.engine.checkpoint import save_checkpoint
 from detector.engine.resuming import (
@@ -11,7 +11,6 @@ from detector.engine.resuming import (
     checkpoint_path,
     list_checkpoints,
     remove_old_checkpoints,
-    restore_newest,
 )
 
 

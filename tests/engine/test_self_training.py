@@ -1,10 +1,12 @@
 """What a weak detector found, as boxes to learn from."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from detector.engine.self_training import agreement, pseudo_boxes
-from detector.structures import Annotation, Scores
+from detector.structures import Annotation, Hints, ReviewedBoxes, Scores
 
 BOXES = torch.tensor([[0, 0, 10, 10], [1, 0, 10, 10], [20, 20, 30, 40], [50, 0, 60, 10]]).float()
 
@@ -45,3 +47,75 @@ def test_agreement_by_hand():
     assert agreement([found], [truth]) == {"count": 4, "precision": 75.0, "recall": pytest.approx(200 / 3)}
     empty = Annotation("a", BOXES[:0], labels[:0], torch.zeros(0, dtype=torch.bool))
     assert agreement([empty], [truth]) == {"count": 0, "precision": 0.0, "recall": 0.0}
+
+
+REVIEWED = ReviewedBoxes(torch.tensor([[0.0, 0, 10, 11]]), torch.tensor([1]), complete=False)
+
+
+def test_a_complete_review_is_all_that_is_learned():
+    complete = replace(REVIEWED, complete=True)
+    found = pseudo_boxes(scores(*[[0.9, 0.8]] * 4), torch.ones(2), score_threshold=0.1, reviewed=complete)
+    assert torch.equal(found.boxes, REVIEWED.boxes)
+    assert (found.labels.tolist(), found.scores.tolist()) == ([1], [1.0])
+
+
+@pytest.mark.parametrize(("threshold", "others"), [(0.5, [(0, 2), (1, 3)]), (0.8, [(0, 2)])])
+def test_reviewed_boxes_replace_the_best_of_their_class_and_suppress_others(threshold, others):
+    given = scores([0.1, 0.9], [0.1, 0.1], [0.2, 0.1], [0.1, 0.7])  # of class 1, row 0 is the reviewed object
+    found = pseudo_boxes(given, torch.ones(2), score_threshold=threshold, reviewed=REVIEWED)
+    assert torch.equal(
+        found.boxes, torch.cat([REVIEWED.boxes, *(BOXES[[row]] for _, row in sorted(others, reverse=True))])
+    )
+    assert found.labels.tolist() == [1, *(label for label, _ in sorted(others, reverse=True))]
+
+
+def hints(points=(), labels=(), counts=(0, 0)) -> Hints:
+    xy = torch.tensor(points, dtype=torch.float32).reshape(-1, 2)
+    return Hints(xy, torch.tensor(labels, dtype=torch.int64), torch.tensor(counts))
+
+
+def rows(found):
+    return [
+        (label, BOXES.tolist().index(box))
+        for label, box in zip(found.labels.tolist(), found.boxes.tolist(), strict=True)
+    ]
+
+
+HINTED = scores([0.1, 0.6], [0.2, 0.5], [0.9, 0.4], [0.8, 0.3])
+
+
+@pytest.mark.parametrize("threshold", [0.05, 1.0])
+def test_a_point_is_the_best_box_that_holds_it(threshold):
+    given = hints([[5, 5], [55, 5], [99, 99]], [0, 0, 0])
+    found = pseudo_boxes(HINTED, torch.zeros(2), score_threshold=threshold, hints=given)
+    assert rows(found) == [(0, 1), (0, 3)]  # no box holds the last point
+    torch.testing.assert_close(found.scores, torch.tensor([0.2, 0.8]))
+
+
+def test_a_box_with_two_points_of_its_class_is_not_taken():
+    given = hints([[5, 5], [0.5, 5]], [0, 0])  # row 1 holds the first alone
+    assert rows(pseudo_boxes(HINTED, torch.ones(2), score_threshold=1.0, hints=given)) == [(0, 1), (1, 0)]
+    two_classes = hints([[5, 5], [0.5, 5]], [0, 1])
+    assert rows(pseudo_boxes(HINTED, torch.ones(2), score_threshold=1.0, hints=two_classes)) == [
+        (0, 1),
+        (1, 0),
+    ]
+
+
+def test_a_count_limits_the_boxes_of_a_class_and_labels_the_image():
+    given = hints(counts=(0, 2))
+    assert rows(pseudo_boxes(HINTED, torch.zeros(2), score_threshold=0.0, hints=given)) == [(1, 0), (1, 2)]
+    plain = pseudo_boxes(HINTED, torch.ones(2), score_threshold=0.0)
+    assert pseudo_boxes(HINTED, torch.ones(2), score_threshold=0.0, hints=hints()) == plain
+
+
+def test_reviewed_boxes_count_and_hints_do_not():
+    options = {"score_threshold": 0.5, "reviewed": REVIEWED}
+    plain = pseudo_boxes(HINTED, torch.ones(2), **options)
+    assert pseudo_boxes(HINTED, torch.ones(2), hints=hints([[55, 5]], [0]), **options) == plain
+
+
+def test_hints_of_an_image_without_proposals():
+    nothing = Scores("a", torch.zeros(0, 2, 4), torch.zeros(0, 2))
+    given = hints([[5, 5]], [0], (0, 2))
+    assert pseudo_boxes(nothing, torch.ones(2), score_threshold=0.5, hints=given).boxes.shape == (0, 4)

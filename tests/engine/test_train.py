@@ -10,12 +10,12 @@ import shutil
 
 import pytest
 import torch
-from train_cases import Net, batches, criterion, make, make_batch, weights
+from train_cases import Net, batches, criterion, make, make_batch, restore_newest, weights
 
 from detector.engine.checkpoint import load_checkpoint, restore_model, restore_optimizer
 from detector.engine.loss_log import NonFiniteLoss
 from detector.engine.precision import Precision
-from detector.engine.resuming import list_checkpoints, restore_newest
+from detector.engine.resuming import list_checkpoints
 from detector.engine.train import TrainOptions, train
 from detector.structures import Batch
 from detector.utils.errors import UserError

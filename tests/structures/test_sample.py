@@ -1,9 +1,10 @@
 from dataclasses import FrozenInstanceError, fields, replace
+from typing import get_type_hints
 
 import pytest
 import torch
 
-from detector.structures import Annotation, Batch, Detections, Sample
+from detector.structures import Annotation, Batch, Detections, Hints, ReviewedBoxes, Sample
 
 
 def batch():
@@ -17,6 +18,7 @@ def batch():
 
 
 def test_training_types_hold_no_true_boxes():
+    """But reviewed boxes, points and counts, which are types of their own and absent by default."""
     assert {field.name for field in fields(Sample)} == {
         "image",
         "proposals",
@@ -25,6 +27,8 @@ def test_training_types_hold_no_true_boxes():
         "flipped",
         "pixel",
         "unknown",
+        "reviewed",
+        "hints",
     }
     assert {field.name for field in fields(Batch)} == {
         "images",
@@ -35,7 +39,15 @@ def test_training_types_hold_no_true_boxes():
         "sizes",
         "pixels",
         "unknown",
+        "reviewed",
+        "hints",
     }
+    types = get_type_hints(Sample)
+    assert (types["reviewed"], types["hints"]) == (ReviewedBoxes | None, Hints | None)
+    types = get_type_hints(Batch)
+    assert types["reviewed"] == tuple[ReviewedBoxes | None, ...]
+    assert types["hints"] == tuple[Hints | None, ...]
+    assert (batch().reviewed, batch().hints) == ((), ())
 
 
 def test_batches_do_not_change():

@@ -55,6 +55,34 @@ def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(load_tool, ke
     assert all(resumed[name].equal(value) for name, value in whole.items())
 
 
+def test_points_choose_the_boxes(load_tool, keys, overrides, tmp_path):
+    root = overrides[overrides.index("DATASETS.ROOT") + 1]
+    source, points = VOCDataset(root, "trainval", CLASSES), {}
+    for i, image_id in enumerate(source.image_ids):
+        truth = source.annotation(i)
+        centers = ((truth.boxes[:, :2] + truth.boxes[:, 2:]) / 2).tolist()
+        names = [CLASSES[label] for label in truth.labels.tolist()]
+        points[image_id] = list(zip(names, centers, strict=True))
+    lines = [
+        json.dumps({"file": name, "points": [{"label": label, "point": point} for label, point in each]})
+        for name, each in points.items()
+    ]
+    file = tmp_path / "points.jsonl"
+    file.write_text("\n".join(lines))
+    keys = [*keys, "DATASETS.HINTS", str(file)]
+    assert load_tool("train_net").main(keys) == 0
+    assert load_tool("self_train").main(keys) == 0
+    pseudo = VOCDataset(tmp_path / "run" / "self_train" / "pseudo", "trainval", CLASSES)
+    boxes = 0
+    for i, image_id in enumerate(pseudo.image_ids):
+        found = pseudo.annotation(i)
+        for (x1, y1, x2, y2), label in zip(found.boxes.tolist(), found.labels.tolist(), strict=True):
+            inside = [(x, y) for name, (x, y) in points[image_id] if name == CLASSES[label]]
+            assert sum(x1 <= x <= x2 and y1 <= y <= y2 for x, y in inside) == 1
+            boxes += 1
+    assert 0 < boxes <= sum(map(len, points.values()))
+
+
 def test_weights_of_other_classes_or_of_another_run_are_refused(load_tool, keys, tmp_path, capsys):
     folder = tmp_path / "run"
     assert load_tool("train_net").main(keys) == 0

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing
@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from detector.data.images import read_image
 from detector.data.proposals import selective_search
+from detector.data.proposals.corners import corner_boxes
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
 from detector.data.proposals.journal import Found, Journal
@@ -32,16 +33,22 @@ from detector.utils.folder_lock import file_lock
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
 
 
-Mode = Literal["quality", "fast", "opencv_quality", "opencv_fast", "grid"]
+Mode = Literal["quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid"]
 
 
-def make_finder(mode: Mode, longest_side: int, min_region: int = 100) -> tuple[Finder, Mapping[str, object]]:
+def make_finder(
+    mode: Mode = "quality",
+    longest_side: int = 300,
+    min_region: int = 100,
+    sides: Sequence[float] = (16.0, 64.0),
+) -> tuple[Finder, Mapping[str, object]]:
     """The search of a mode, and all that decides what it finds.
 
     Args:
-        mode: "quality" or "fast" selective search, with "opencv_" OpenCV's, or "grid".
-        longest_side: larger images are scaled down to it for selective search; a grid has no use for it.
+        mode: "quality" or "fast" selective search, with "opencv_" OpenCV's, "corners", or "grid".
+        longest_side: larger images are scaled down to it for selective search; the last two do not use it.
         min_region: size of the smallest region of our selective search in pixels of the copy.
+        sides: of :func:`corner_boxes`.
 
     Raises:
         ImportError: OpenCV's search without its contrib modules; says how to install them.
@@ -49,6 +56,8 @@ def make_finder(mode: Mode, longest_side: int, min_region: int = 100) -> tuple[F
     parameters = {"mode": mode, "longest_side": longest_side}
     if mode == "grid":
         return grid_boxes, {"mode": mode}
+    if mode == "corners":
+        return partial(corner_boxes, sides=tuple(sides)), {"mode": mode, "sides": list(sides)}
     if mode == "quality" or mode == "fast":
         options = {**parameters, "min_region": min_region}
         return partial(selective_search.search_image, **options), options  # type: ignore[arg-type]

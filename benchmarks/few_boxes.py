@@ -1,0 +1,107 @@
+"""What reviewed boxes of some training images add to the tags of all: PCL with 0 to 100 % of them boxed.
+
+    python benchmarks/few_boxes.py toybox [--seeds 3] [--jobs 1] [--resume] [--only NAME] [KEY VALUE ...]
+
+The first argument is a data set of DATA. Its ground-truth boxes stand for those of a person.
+
+* "tags": no boxes. "tags_P": P % of the images are boxed, and half of the draws are of them. "tags_100" is
+  full supervision with the same network and schedule.
+* "boxes_P": the same boxed images alone; all others, and their tags, are left out.
+* "points": a point in the center of each object of all images, and no boxes. "counts": how many objects of
+  each class they show.
+* "suggested_RULE_P": as "tags_P", but the images are those that `detector suggest --by RULE` chooses with the
+  detector "tags" of the same seed, which must have been trained before.
+* "student_...": the Faster R-CNN that learns from the detector of that name and from the reviewed boxes.
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from methods import ROOT, compare
+
+from detector.build_data import build_dataset
+from detector.config import load_cfg
+from detector.data.annotated import AnnotatedImages
+
+PCB = "DATASETS.ROOT datasets/pcb DATASETS.PROPOSALS datasets/pcb/proposals.npz DATASETS.CLASSES "
+PCB += "['open','short','mousebite','spur','copper','pin-hole'] PROPOSALS.MODE corners"
+
+# Name -> config file and overrides.
+DATA = {
+    "toybox": ("configs/toybox_pcl.yaml", ()),
+    "photos": ("configs/photos_pcl_lite0.yaml", ()),
+    "doom": ("configs/doom_pcl_lite0.yaml", ()),
+    "pcb": ("configs/photos_pcl_lite0.yaml", PCB.split()),
+}
+PERCENT = (1, 5, 10, 25, 50, 100)
+
+
+RULES, SUGGESTED = ("box-in-box", "entropy"), (5, 10)
+
+
+def variants(data_set: str) -> dict[str, tuple[str, ...]]:
+    """The config overrides of each variant; :func:`prepare` writes the files that they name."""
+    keys, folder = DATA[data_set][1], f"runs/few_boxes_{data_set}"
+    found = {"tags": keys}
+    for percent in PERCENT:
+        share = *keys, "DATASETS.BOXED_SHARE", str(percent / 100), "SOLVER.BOXED_SHARE"
+        found[f"tags_{percent}"] = *share, "0.5"
+        if percent < 100:
+            found[f"boxes_{percent}"] = *share, "1"
+    for name in ("points", "counts"):
+        found[name] = *keys, "DATASETS.HINTS", f"{folder}/{name}.jsonl"
+    for rule in RULES:
+        for percent in SUGGESTED:
+            boxed = f"{folder}/{rule}_{percent}_{{seed}}.txt"
+            found[f"suggested_{rule}_{percent}"] = *keys, "DATASETS.BOXED", boxed, "SOLVER.BOXED_SHARE", "0.5"
+    return found
+
+
+def prepare(data_set: str) -> None:
+    """Write the points and counts, and the lists of suggested images of each seed that has a detector."""
+    config, keys = DATA[data_set]
+    cfg, folder = load_cfg(ROOT / config, keys), ROOT / f"runs/few_boxes_{data_set}"
+    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_hints(dataset, folder)
+    for weights in sorted(ROOT.glob(f"runs/methods_few_boxes_{data_set}/tags_[0-9]/model_final.pt")):
+        run, seed = weights.parent, weights.parent.name.removeprefix("tags_")
+        for rule in RULES:
+            output, most = folder / f"{rule}_{seed}", max(SUGGESTED) * len(dataset) // 100
+            if not (output / "images.txt").exists():
+                command = [sys.executable, "-m", "detector", "suggest", config, "-n", str(most), "--by", rule]
+                command += ["--output", str(output), "--format", "coco", *keys, "OUTPUT_DIR", str(run)]
+                subprocess.run(command, cwd=ROOT, check=True)
+            lines = (output / "images.txt").read_text().splitlines()
+            for percent in SUGGESTED:  # the best come first
+                best = lines[: max(1, percent * len(dataset) // 100)]
+                (folder / f"{rule}_{percent}_{seed}.txt").write_text("\n".join(best) + "\n")
+
+
+def write_hints(dataset: AnnotatedImages, folder: Path) -> None:
+    """Write points.jsonl, the centers of all clear objects, and counts.jsonl, their numbers."""
+    points, counts = [], []
+    for index, image_id in enumerate(dataset.image_ids):
+        truth = dataset.annotation(index)
+        assert truth is not None
+        clear = ~(truth.difficult | truth.crowd)
+        centers = (truth.boxes[clear, :2] + truth.boxes[clear, 2:]) / 2  # (G, 2)
+        names = [dataset.class_names[label] for label in truth.labels[clear].tolist()]
+        marked = [{"label": name, "point": xy} for name, xy in zip(names, centers.tolist(), strict=True)]
+        points.append({"file": image_id, "points": marked})
+        counts.append({"file": image_id, "counts": Counter(names)})
+    for name, rows in {"points": points, "counts": counts}.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in DATA:
+        sys.exit(f"name a data set first: {', '.join(DATA)}")
+    data_set = sys.argv.pop(1)
+    all_variants = variants(data_set)
+    students = {} if data_set == "toybox" else {f"student_{name}": (name, ()) for name in all_variants}
+    compare(f"few_boxes_{data_set}", DATA[data_set][0], all_variants, students, partial(prepare, data_set))

@@ -1,0 +1,71 @@
+"""`detector train --to detector`: everything from tagged pictures to a detector that needs no proposals."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from yacs.config import CfgNode
+
+from detector.api.proposing import run as propose
+from detector.api.report import run as report
+from detector.api.run_folder import check_class_names
+from detector.api.self_training import run as self_train
+from detector.api.testing import run as test
+from detector.api.training import run as train
+from detector.build_data import build_dataset, name_classes
+from detector.config import check_resumable, load_cfg
+from detector.engine.checkpoint import load_checkpoint
+from detector.utils.distributed import world_size
+from detector.utils.errors import UserError
+from detector.utils.files import reading
+
+
+def run_pipeline(config_file: str | Path, overrides: Sequence[str] = ()) -> Path:
+    """Make proposals, train, test, self-train and write the report; prints one line for each stage.
+
+    What an earlier call has finished is not done again, and what it began is continued.
+
+    Returns:
+        the run folder, which stands for the Faster R-CNN of self-training.
+
+    Raises:
+        UserError, OSError: of any stage; or the run folder holds a detector of another config.
+    """
+    if world_size() > 1:
+        raise UserError(
+            f"the whole chain runs in one process, found {world_size()}: start it without torchrun"
+        )
+    cfg = load_cfg(config_file, overrides)
+    folder, proposals = Path(cfg.OUTPUT_DIR), Path(cfg.DATASETS.PROPOSALS)
+    weak, student = folder / "model_final.pt", folder / "self_train"
+    config = str(config_file)
+    check_same_run(cfg, weak)
+    stages: list[tuple[str, Path, Callable[[], object]]] = [  # name, what shows that it is done, what does it
+        ("propose", proposals, lambda: propose(config_file=config, overrides=overrides)),
+        ("train", weak, lambda: train(config, overrides, resume=True)),
+        ("test", folder / "metrics.json", lambda: test(str(folder), (), model="weak")),
+        ("self-train", student / "metrics.json", lambda: self_train(config, overrides, None, resume=True)),
+        ("report", student / "report.html", lambda: report(folder, [], None)),
+    ]
+    for number, (name, result, run) in enumerate(stages, start=1):
+        done = result.exists()
+        print(
+            f"stage {number} of {len(stages)}: {name}, {'done: ' if done else 'writes '}{result}", flush=True
+        )
+        if not done:
+            run()
+    return folder
+
+
+def check_same_run(cfg: CfgNode, weights: Path) -> None:
+    """Refuse to go on from a detector that was trained with another config; none yet is fine.
+
+    Raises:
+        ConfigError: names the key that differs.
+    """
+    if not weights.exists():
+        return
+    checkpoint = load_checkpoint(weights)
+    cfg = name_classes(cfg, build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT))
+    check_class_names(cfg, checkpoint, weights)
+    with reading(weights, "checkpoint"):
+        check_resumable(checkpoint["config"], cfg, ())

@@ -1,0 +1,145 @@
+"""`detector suggest`: the images of the training split that a person should box next."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+from yacs.config import CfgNode
+
+from detector.api.labeling import tagged_boxes
+from detector.api.loading import find_checkpoint, read_run
+from detector.api.run_folder import Model, check_class_names, restore_network
+from detector.build import build_precision
+from detector.build_data import build_dataset, build_reviewed, build_test_loader, name_classes
+from detector.config import load_cfg
+from detector.data.annotated import AnnotatedImages
+from detector.data.formats import ReviewImage, encode_review, review_image
+from detector.data.loader import collate
+from detector.engine.inference import predict, score_images
+from detector.engine.suggestion import RULES, box_in_box, choose, disagreement, entropy
+from detector.modeling.faster_rcnn import FasterRCNN
+from detector.modeling.weak_rcnn import WeakRCNN
+from detector.structures import Scores, Views
+from detector.utils.distributed import find_device
+from detector.utils.errors import UserError
+from detector.utils.files import file_digest
+from detector.utils.outputs import OutputFolder
+
+_SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
+
+
+def suggest(
+    config_file: str,
+    overrides: Sequence[object],
+    *,
+    count: int,
+    by: str,
+    output: Path,
+    form: str,
+) -> list[ReviewImage]:
+    """Write tasks for a labeling tool: the images to box next, with the boxes that the detector finds.
+
+    Images with reviewed boxes (DATASETS.BOXED) are not suggested again.
+
+    Args:
+        config_file: config whose OUTPUT_DIR holds a trained detector.
+        count: number of images.
+        by: one of :data:`detector.engine.suggestion.RULES`; "disagreement" is that of the weak detector and
+            the Faster R-CNN of self-training.
+        output: folder for the files, and for images.txt, the ids of the images.
+        form: one of :data:`detector.data.formats.FORMATS`.
+
+    Raises:
+        UserError, OSError: there is no detector, nothing to suggest, or an argument cannot be used.
+    """
+    if by not in RULES:
+        raise UserError(f"the rule is {by!r}, expected one of {', '.join(RULES)}")
+    if count < 1:
+        raise UserError(f"the number of images is {count}, expected at least 1")
+    cfg = load_cfg(config_file, overrides)
+    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    cfg = name_classes(cfg, dataset)
+    reviewed = build_reviewed(cfg, dataset)
+    left = [i for i, image_id in enumerate(dataset.image_ids) if image_id not in reviewed]
+    if not left:
+        raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes")
+    digest = file_digest(find_checkpoint(cfg.OUTPUT_DIR, "weak"))
+    outputs = OutputFolder(output, f"suggest {by} {count} {digest}")
+    outputs.check(["images.txt"])
+    values, features, images = _assess(cfg, dataset, left, by)
+    rows = (
+        values.argsort(descending=True)[:count].tolist()
+        if by == "random"
+        else choose(values, features, count)
+    )
+    chosen = [images[row] for row in rows]
+    outputs.write("images.txt", "".join(f"{_image_id(dataset, image)}\n" for image in chosen).encode())
+    folder = dataset.image_path(left[0]).parents[len(Path(_name(dataset, left[0])).parts) - 1]
+    for name, content in encode_review(form, chosen, dataset.class_names, folder=folder.resolve().name):
+        outputs.write(name, content)
+    return chosen
+
+
+def _assess(
+    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int], by: str
+) -> tuple[Tensor, Tensor, list[ReviewImage]]:
+    """Of each image how much there is to learn (N,), its features (N, F), and its boxes."""
+    device = find_device(cfg.DEVICE)
+    weak, student = _network(cfg, "weak"), _network(cfg, "student") if by == "disagreement" else None
+    assert isinstance(weak, WeakRCNN)
+    precision, features = build_precision(cfg, device), []
+
+    def described(loader: Iterable[Views]) -> Iterator[Views]:
+        for views in loader:
+            batch = collate(views.samples[:1]).to(device)
+            with torch.no_grad():
+                features.append(weak.features(batch.images).mean(dim=(2, 3))[0].cpu())
+            yield views
+
+    loader = described(build_test_loader(cfg, dataset, indices))
+    scored = predict(weak.to(device), loader, device=device, precision=precision)
+    second: Iterator[Scores | None] = iter([None] * len(indices))
+    if isinstance(student, FasterRCNN):
+        batch_size = cfg.SELF_TRAIN.IMAGES_PER_BATCH
+        options = {"device": device, "precision": precision, "images_per_batch": batch_size}
+        second = score_images(student.to(device).eval(), dataset, indices, **options)
+    generator = torch.Generator().manual_seed(cfg.SEED)
+    values: list[float] = []
+    images = []
+    progress = tqdm(zip(indices, scored, second, strict=True), total=len(indices), unit="image", disable=None)
+    for index, scores, of_student in progress:
+        labels = dataset.labels(index).bool()
+        unknown = dataset.unknown(index)
+        unknown = torch.zeros_like(labels) if unknown is None else unknown
+        found, doubtful = tagged_boxes(scores, labels, unknown, score_threshold=_SCORE_THRESHOLD)
+        if by == "box-in-box":
+            values.append(box_in_box(found))
+        elif by == "entropy":
+            values.append(entropy(scores, labels))
+        elif of_student is not None:
+            others, _ = tagged_boxes(of_student, labels, unknown, score_threshold=_SCORE_THRESHOLD)
+            values.append(disagreement(found, others))
+        else:
+            values.append(float(torch.rand((), generator=generator)))
+        name, size = _name(dataset, index), dataset.image_size(index)
+        images.append(review_image(name, size, found, dataset.class_names, doubtful=doubtful))
+    return torch.tensor(values, dtype=torch.float64), torch.stack(features), images
+
+
+def _network(cfg: CfgNode, model: Model) -> WeakRCNN | FasterRCNN:
+    """A network of the run folder, built as the config says with which it was trained."""
+    file, checkpoint, own = read_run(cfg.OUTPUT_DIR, model=model)
+    check_class_names(cfg, checkpoint, file)
+    return restore_network(own, checkpoint, file, model)
+
+
+def _name(dataset: AnnotatedImages, index: int) -> str:
+    """The name of an image in the files: its id with the suffix of its file."""
+    image_id, suffix = dataset.image_ids[index], dataset.image_path(index).suffix
+    return image_id if image_id.endswith(suffix) else image_id + suffix
+
+
+def _image_id(dataset: AnnotatedImages, image: ReviewImage) -> str:
+    return image.name if image.name in dataset.image_ids else Path(image.name).with_suffix("").as_posix()

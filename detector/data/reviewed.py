@@ -1,0 +1,98 @@
+"""The boxes that training may see: of images that a person has reviewed."""
+
+from collections.abc import Container, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from detector.data.annotated import AnnotatedImages, hint_nearest
+from detector.data.formats import ReviewImage, review_import
+from detector.structures import ReviewedBoxes
+from detector.utils.errors import DataError
+
+
+def read_reviewed(path: Path, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
+    """The reviewed boxes in a file or folder of :func:`review_import`, by the ids of the images of a split.
+
+    Images of other splits and images without a reviewed box are passed over.
+
+    Raises:
+        FileNotFoundError, DataError: of :func:`review_import`.
+        DataError: no image is in the split, an image has another size there, or a class is unknown.
+    """
+    indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
+    found = {}
+    images = review_import(path)
+    for image in images:
+        image_id = find_id(image.name, indices)
+        if image_id in indices and image.reviewed != "none":
+            size = dataset.image_size(indices[image_id])
+            if image.size != size:
+                raise DataError(
+                    f"{path}: image {image.name!r} has the (height, width) {image.size}, expected {size}"
+                )
+            found[image_id] = _reviewed_boxes(image, dataset.class_names, path)
+    if not found:
+        names = f"{images[0].name!r} there, {dataset.image_ids[0]!r} here"
+        raise DataError(f"{path}: none of its {len(images)} images is in {dataset.name} (such as {names})")
+    return found
+
+
+def find_id(name: str, image_ids: Container[str]) -> str:
+    """The id of an image: its name if that is an id, else its name without the suffix."""
+    return name if name in image_ids else Path(name).with_suffix("").as_posix()
+
+
+def _reviewed_boxes(image: ReviewImage, class_names: Sequence[str], path: Path) -> ReviewedBoxes:
+    for box in image.true_boxes:
+        if box.label not in class_names:
+            hint = hint_nearest(box.label, class_names)
+            raise DataError(
+                f"{path}: image {image.name!r} has a box of the class {box.label!r}, expected one of "
+                f"{', '.join(class_names)}{hint}"
+            )
+    boxes = torch.tensor([box.box for box in image.true_boxes]).reshape(-1, 4)
+    labels = torch.tensor([class_names.index(box.label) for box in image.true_boxes], dtype=torch.int64)
+    return ReviewedBoxes(boxes, labels, image.complete)
+
+
+def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) -> dict[str, ReviewedBoxes]:
+    """The ground-truth boxes of some images as if a person had reviewed them, for experiments.
+
+    Difficult objects and crowds are left out, and an image with one is not complete.
+
+    Raises:
+        DataError: the split has no such image, or the image has no ground-truth boxes.
+    """
+    indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
+    found = {}
+    for image_id in image_ids:
+        if image_id not in indices:
+            raise DataError(f"{dataset.name} has no image {image_id!r}{hint_nearest(image_id, indices)}")
+        annotation = dataset.annotation(indices[image_id])
+        if annotation is None:
+            raise DataError(f"image {image_id!r} of {dataset.name} has no ground-truth boxes")
+        clear = ~(annotation.difficult | annotation.crowd)  # (G,)
+        complete = bool(clear.all())
+        found[image_id] = ReviewedBoxes(annotation.boxes[clear], annotation.labels[clear], complete)
+    return found
+
+
+def draw_images(image_ids: Sequence[str], share: float, seed: int) -> list[str]:
+    """A share of the images, at least one. With the same seed, a larger share has the images of a smaller."""
+    order = torch.randperm(len(image_ids), generator=torch.Generator().manual_seed(seed)).tolist()
+    return [image_ids[i] for i in order[: max(1, round(share * len(image_ids)))]]
+
+
+def favor(boxed: np.ndarray, share: float) -> np.ndarray:
+    """How often to draw each image (N,) so that at least `share` of all draws are of those that are `boxed`.
+
+    Args:
+        boxed: (N,) bool.
+        share: in [0, 1]; 1: the others are never drawn.
+    """
+    count, rest = int(boxed.sum()), int((~boxed).sum())
+    if share == 1:
+        return boxed.astype(float)
+    return np.where(boxed, max(1.0, share * rest / (max(count, 1) * (1 - share))), 1.0)

@@ -1,0 +1,52 @@
+"""Labels of the proposals of reviewed images: from the boxes of a person instead of pseudo labels."""
+
+import torch
+from torch import Tensor
+
+from detector.layers.proposal_clusters import ProposalClusters
+from detector.structures import Batch, ReviewedBoxes, box_iou
+
+
+def with_reviewed(found: ProposalClusters, batch: Batch, member_iou: float) -> ProposalClusters:
+    """Pseudo labels (sum R,), or (K, sum R) of K streams, with those of reviewed images replaced.
+
+    A proposal whose IoU with a reviewed box is at least `member_iou` gets the class of the nearest one, and
+    the weight 1. If the review of the image is complete, all others are background with the weight 1, else
+    they are ignored: they may be other objects.
+    """
+    if not batch.reviewed:
+        return found
+    fields = [field.clone() for field in found]
+    images = zip(batch.rois[:, 1:].split(batch.counts.tolist()), batch.reviewed, strict=True)
+    start = 0
+    for boxes, reviewed in images:
+        rows = slice(start, start + len(boxes))
+        start += len(boxes)
+        if reviewed is not None and len(boxes) > 0:
+            for field, values in zip(fields, _labels(boxes, reviewed, member_iou), strict=True):
+                field[..., rows] = values.to(field.dtype)
+    return ProposalClusters(*fields)
+
+
+def _labels(boxes: Tensor, reviewed: ReviewedBoxes, member_iou: float) -> ProposalClusters:
+    """Labels (R,) of the proposals (R, 4) of one image.
+
+    The center of a cluster is the proposal nearest to the object, by whose row it is numbered. Objects that
+    have one center in common are one cluster, with the class of the first.
+    """
+    nobody = torch.full((len(boxes),), -1, dtype=torch.int64, device=boxes.device)
+    weights = boxes.new_full((len(boxes),), float(reviewed.complete))
+    if len(reviewed.boxes) == 0:
+        return ProposalClusters(nobody + 1, weights, nobody, nobody)
+    iou = box_iou(boxes, reviewed.boxes)  # (R, G)
+    best, nearest = iou.max(dim=1)
+    centers = iou.argmax(dim=0)  # (G,)
+    first = (centers[:, None] == centers).int().argmax(dim=1)  # (G,), of the objects with the same center
+    nearest = first[nearest]
+    member = best >= member_iou
+    return ProposalClusters(
+        torch.where(member, reviewed.labels[nearest] + 1, 0),
+        weights.where(~member, 1.0),
+        torch.where(member, centers[nearest], -1),
+        nobody.index_copy(0, centers, centers),
+    )

@@ -1,0 +1,79 @@
+"""detector train --to detector: every stage once, whatever interrupts it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import detector
+from detector.api import pipeline
+from detector.cli.main import main
+from detector.data.toybox import draw_toybox
+from detector.modeling.faster_rcnn import FasterRCNN
+from detector.utils.errors import ConfigError
+
+CONFIG = Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml"
+STAGES = ("propose", "train", "test", "self-train", "report")
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """The config of a run that takes seconds."""
+    draw_toybox(tmp_path / "toybox", train=4, test=2)
+    keys = {
+        "DATASETS.ROOT": tmp_path / "toybox",
+        "DATASETS.PROPOSALS": tmp_path / "proposals.npz",
+        "DATASETS.WORKERS": 0,
+        "PROPOSALS.MODE": "grid",
+        "PROPOSALS.MAX_COUNT": 20,
+        "INPUT.TRAIN_SIZES": (64,),
+        "INPUT.TEST_SIZES": (64,),
+        "MODEL.BOX_FEATURES.WIDTHS": (8,),
+        "SOLVER.MAX_ITER": 2,
+        "SOLVER.WARMUP_ITERS": 0,
+        "SELF_TRAIN.BACKBONE": "mobilenet_v3",
+        "SELF_TRAIN.SIZES": (64,),
+        "SELF_TRAIN.MAX_ITER": 2,
+        "SELF_TRAIN.IMAGES_PER_BATCH": 2,
+        "OUTPUT_DIR": tmp_path / "run",
+    }
+    return [str(word) for pair in keys.items() for word in pair]
+
+
+def stages(text: str) -> list[str]:
+    return [line.split(": ")[1].split()[0].rstrip(",") for line in text.splitlines() if "stage" in line[:5]]
+
+
+def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, capsys) -> None:
+    """Each stage is interrupted once; the calls that follow do not repeat what was done before."""
+    calls: list[str] = []
+
+    def fails_once(name: str, run: Callable) -> Callable:
+        def stage(*arguments, **options):
+            calls.append(name)
+            if calls.count(name) == 1:
+                raise KeyboardInterrupt
+            return run(*arguments, **options)
+
+        return stage
+
+    names = ("propose", "train", "test", "self_train", "report")
+    for name in names:
+        monkeypatch.setattr(pipeline, name, fails_once(name, getattr(pipeline, name)))
+    for _ in range(5):
+        assert main(["train", str(CONFIG), "--to", "detector", *words]) == 130
+    capsys.readouterr()
+    assert main(["train", str(CONFIG), "--to", "detector", *words]) == 0
+    text = capsys.readouterr().out
+    assert stages(text) == list(STAGES)
+    assert "next: detector predict --weights" in text
+    assert [calls.count(name) for name in names] == [2] * 5
+    assert isinstance(detector.load(tmp_path / "run").model, FasterRCNN)
+    assert (tmp_path / "run" / "self_train" / "report.html").is_file()
+
+
+def test_a_run_of_another_config_is_not_continued(words, tmp_path) -> None:
+    detector.api.proposing.run(config_file=CONFIG, overrides=words, workers=1)
+    detector.api.training.run(CONFIG, words)
+    with pytest.raises(ConfigError, match=r"SEED: 0 -> 1"):
+        pipeline.run_pipeline(CONFIG, [*words, "SEED", "1"])

@@ -1,0 +1,74 @@
+"""detector suggest: tasks for a labeling tool, of the images to box next."""
+
+from pathlib import Path
+
+import pytest
+from random_run import make_run, make_student
+
+from detector.api.labeling import import_reviewed
+from detector.api.proposing import run as propose
+from detector.api.suggesting import suggest
+from detector.data.formats import review_import
+from detector.data.toybox import CLASSES, draw_toybox
+from detector.utils.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with random weights on a Toybox of 8 training images, with its proposals."""
+    folder = tmp_path_factory.mktemp("few")
+    draw_toybox(folder / "toybox", train=8, test=2)
+    words = ("DATASETS.ROOT", str(folder / "toybox"), "DATASETS.PROPOSALS", str(folder / "proposals.npz"))
+    run = make_run(folder / "run", *words, "OUTPUT_DIR", str(folder / "run"), classes=CLASSES)
+    make_student(run)
+    propose(config_file=run / "config.yaml", workers=1)
+    return run
+
+
+def suggested(run: Path, output: Path, by: str = "box-in-box", count: int = 3, words=(), form="coco"):
+    return suggest(str(run / "config.yaml"), words, count=count, by=by, output=output, form=form)
+
+
+@pytest.mark.parametrize("by", ["box-in-box", "entropy", "disagreement", "random"])
+def test_each_rule_chooses_different_images_with_their_boxes(run: Path, tmp_path: Path, by: str) -> None:
+    found = suggested(run, tmp_path / "next", by)
+    ids = (tmp_path / "next" / "images.txt").read_text().split()
+    assert len(set(ids)) == 3
+    assert [image.name for image in found] == [f"{image_id}.jpg" for image_id in ids]
+    read = review_import(tmp_path / "next" / "coco.json", reviewed="all")
+    assert [(image.name, len(image.boxes)) for image in read] == [(i.name, len(i.boxes)) for i in found]
+    assert suggested(run, tmp_path / "next", by) == found
+
+
+def test_reviewed_images_are_not_suggested_again(run: Path, tmp_path: Path) -> None:
+    first = suggested(run, tmp_path / "first", count=5)
+    import_reviewed(tmp_path / "first" / "coco.json", tmp_path / "reviewed.json", reviewed="all")
+    words = ("DATASETS.BOXED", str(tmp_path / "reviewed.json"))
+    second = suggested(run, tmp_path / "second", count=5, words=words)
+    assert len(second) == 3
+    assert not {image.name for image in first} & {image.name for image in second}
+    with pytest.raises(UserError, match="all 8 images"):
+        suggested(run, tmp_path / "third", words=("DATASETS.BOXED_SHARE", "1.0"))
+
+
+def test_the_tasks_of_someone_else_stay(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "images.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"images\.txt exists"):
+        suggested(run, tmp_path)
+    assert (tmp_path / "images.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"count": 0}, "at least 1"), ({"by": "best"}, "box-in-box")]
+)
+def test_bad_arguments(run: Path, tmp_path: Path, options: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        suggested(run, tmp_path, **options)
+
+
+def test_a_random_choice_depends_on_the_seed(run: Path, tmp_path: Path) -> None:
+    chosen = {
+        tuple(image.name for image in suggested(run, tmp_path / str(seed), "random", words=("SEED", seed)))
+        for seed in range(3)
+    }
+    assert len(chosen) > 1

@@ -1,0 +1,111 @@
+"""Points and counts: from a file to a batch."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from detector.build_data import build_hints
+from detector.config import load_cfg
+from detector.data.hints import read_hints
+from detector.data.loader import WeakDataset, collate
+from detector.data.transforms import TrainTransform
+from detector.data.voc import VOCDataset
+from detector.structures import Hints
+from detector.utils.errors import ConfigError, DataError
+
+CLASSES = ("bird", "cat", "dog")
+POINTS = [{"label": "dog", "point": [7, 8.5]}, {"label": "dog", "point": [2, 3]}]
+
+
+@pytest.fixture
+def source(small_voc):
+    with pytest.warns(UserWarning, match="1 of 5 images"):
+        return VOCDataset(small_voc.root, "trainval", CLASSES)
+
+
+def write(path, *rows):
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows))
+    return path
+
+
+def cfg_of(*overrides):
+    return load_cfg(Path(__file__).parents[2] / "configs/toybox_pcl.yaml", overrides)
+
+
+def test_read_hints(tmp_path, source) -> None:
+    path = write(
+        tmp_path / "points.jsonl",
+        {"file": "a.jpg", "points": POINTS, "counts": {"bird": 2, "dog": 2}},
+        "",
+        {"file": "c", "counts": {"cat": 1}},
+    )
+    found = build_hints(cfg_of("DATASETS.HINTS", str(path)), source)
+    assert found["a"] == Hints(
+        torch.tensor([[7, 8.5], [2, 3]]), torch.tensor([2, 2]), torch.tensor([2, 0, 2])
+    )
+    none = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
+    assert found["c"] == Hints(*none, torch.tensor([0, 1, 0]))
+    assert len(found) == 2
+    assert build_hints(cfg_of(), source) == {}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{", "line 2: Expecting"),
+        ([], "line 2: expected"),
+        ({"file": "a", "point": []}, "line 2: expected"),
+        ({"file": "aa.jpg"}, r"'aa.jpg' is not in .*did you mean a\?"),
+        ({"file": "c.png"}, "'c.png' is listed twice"),
+        ({"file": "a", "points": {}}, "line 2: expected"),
+        ({"file": "a", "points": [[1, 2]]}, "a point is"),
+        ({"file": "a", "points": [{"label": "dog", "point": [1, "2"]}]}, "expected two numbers"),
+        ({"file": "a", "points": [{"label": "dog", "point": [1, 2, 3]}]}, "expected two numbers"),
+        ({"file": "a", "points": [{"label": "dog", "point": [1, 999]}]}, "outside of its image"),
+        ('{"file": "a", "points": [{"label": "dog", "point": [1, NaN]}]}', "outside of its image"),
+        ({"file": "a", "points": [{"label": "dig", "point": [1, 2]}]}, r"'dig' \(did you mean dog\?\)"),
+        ({"file": "a", "points": POINTS, "counts": {"dog": 1}}, "count of 'dog' is 1, expected .* from 2"),
+        ({"file": "a", "counts": {"dog": 0}}, "count of 'dog' is 0"),
+        ({"file": "a", "counts": {"dog": True}}, "count of 'dog' is True"),
+    ],
+)
+def test_wrong_lines(tmp_path, source, row, message) -> None:
+    path = write(tmp_path / "points.jsonl", {"file": "c"}, row)
+    with pytest.raises(DataError, match=message):
+        read_hints(path, source)
+
+
+def test_an_empty_file(tmp_path, source) -> None:
+    with pytest.raises(DataError, match="lists no image"):
+        read_hints(write(tmp_path / "points.jsonl", ""), source)
+
+
+def test_hints_are_needed_by_streams() -> None:
+    with pytest.raises(ConfigError, match="METHOD"):
+        cfg_of("DATASETS.HINTS", "points.jsonl", "MODEL.METHOD", "wsddn")
+
+
+def test_points_move_with_the_image_and_label_it(source) -> None:
+    hints = {"b": Hints(torch.tensor([[2.0, 3]]), torch.tensor([1]), torch.tensor([3, 0, 0]))}
+    proposals = dict.fromkeys(source.image_ids, torch.tensor([[1.0, 1, 9, 9]]))
+    transform = TrainTransform(sizes=(80,), side="shortest", max_size=500, flip=True)
+    dataset = WeakDataset(source, proposals, transform, min_size=2, stride=1, max_count=9, hints=hints)
+    index, flipped = source.image_ids.index("b"), set()
+    for draw in range(4):
+        sample = dataset[index, draw]
+        height, width = source.image_size(index)
+        x, y = 2 * sample.image.shape[2] / width, 3 * sample.image.shape[1] / height
+        expected = [sample.image.shape[2] - x if sample.flipped else x, y]
+        torch.testing.assert_close(sample.hints.points, torch.tensor([expected]))
+        assert sample.labels[:2].tolist() == [1, 1]
+        flipped.add(sample.flipped)
+    assert flipped == {False, True}
+    samples = [dataset[i, 0] for i in range(len(dataset))]
+    batch = collate(samples)
+    assert [each is not None for each in batch.hints] == [name == "b" for name in batch.image_ids]
+    assert batch.to("cpu") == batch
+    assert batch != replace(batch, hints=())
+    assert collate([sample for sample in samples if sample.image_id != "b"]).hints == ()

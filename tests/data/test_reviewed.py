@@ -1,0 +1,182 @@
+"""Reviewed boxes as data: what training sees of them, and that it sees no others."""
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from detector.build_data import build_reviewed, draw_factors
+from detector.config import load_cfg
+from detector.data.batch_order import SeededBatches
+from detector.data.loader import WeakDataset, collate
+from detector.data.reviewed import annotations_as_reviewed, draw_images, favor, read_reviewed
+from detector.data.transforms import TrainTransform
+from detector.data.voc import VOCDataset
+from detector.structures import ReviewedBoxes
+from detector.utils.errors import ConfigError, DataError
+
+CLASSES = ("bird", "cat", "dog")
+
+
+@pytest.fixture
+def source(small_voc):
+    with pytest.warns(UserWarning, match="1 of 5 images"):
+        return VOCDataset(small_voc.root, "trainval", CLASSES)
+
+
+def cfg_of(*overrides):
+    return load_cfg(Path(__file__).parents[2] / "configs/toybox_pcl.yaml", overrides)
+
+
+def coco_file(path, source, boxes, reviewed=True, size=None):
+    """A COCO file with a box (image id, class, xyxy) each."""
+    names = list(source.image_ids)
+    sizes = [size or source.image_size(i) for i in range(len(names))]
+    images = [
+        {"id": i, "file_name": f"{name}.jpg", "height": height, "width": width}
+        for i, (name, (height, width)) in enumerate(zip(names, sizes, strict=True))
+    ]
+    categories = [{"id": i, "name": name} for i, name in enumerate((*CLASSES, "fish"))]
+    annotations = [
+        {
+            "id": i,
+            "image_id": names.index(image_id),
+            "category_id": (*CLASSES, "fish").index(name),
+            "bbox": [x1, y1, x2 - x1, y2 - y1],
+            "reviewed": reviewed,
+        }
+        for i, (image_id, name, (x1, y1, x2, y2)) in enumerate(boxes)
+    ]
+    path.write_text(json.dumps({"images": images, "categories": categories, "annotations": annotations}))
+    return path
+
+
+def weak(source, reviewed, flip=True, size=80):
+    proposals = dict.fromkeys(source.image_ids, torch.tensor([[1.0, 1, 9, 9]]))
+    transform = TrainTransform(sizes=(size,), side="shortest", max_size=500, flip=flip)
+    return WeakDataset(source, proposals, transform, min_size=2, stride=1, max_count=9, reviewed=reviewed)
+
+
+def test_reviewed_boxes_of_a_file(tmp_path, source) -> None:
+    boxes = [("a", "dog", (2, 3, 12, 13)), ("c", "cat", (1, 1, 8, 8)), ("a", "bird", (5, 5, 9, 9))]
+    found = read_reviewed(coco_file(tmp_path / "boxes.json", source, boxes), source)
+    assert set(found) == {"a", "c"}
+    expected = ReviewedBoxes(
+        torch.tensor([[2.0, 3, 12, 13], [5, 5, 9, 9]]), torch.tensor([2, 0]), complete=False
+    )
+    assert found["a"] == expected
+
+
+def test_a_sample_has_the_boxes_of_its_own_review_alone(source) -> None:
+    known = ReviewedBoxes(torch.tensor([[2.0, 3, 12, 13]]), torch.tensor([2]), complete=True)
+    dataset = weak(source, {"a": known})
+    samples = [dataset[i, draw] for i in range(len(dataset)) for draw in range(3)]
+    for sample in samples:
+        if sample.image_id != "a":
+            assert sample.reviewed is None
+            continue
+        height, width = source.image_size(0)
+        scale = sample.image.shape[2] / width, sample.image.shape[1] / height
+        x1, y1, x2, y2 = 2 * scale[0], 3 * scale[1], 12 * scale[0], 13 * scale[1]
+        if sample.flipped:
+            x1, x2 = sample.image.shape[2] - x2, sample.image.shape[2] - x1
+        torch.testing.assert_close(sample.reviewed.boxes, torch.tensor([[x1, y1, x2, y2]]))
+        torch.testing.assert_close(sample.proposals[0], sample.reviewed.boxes[0])
+        assert sample.labels[2] == 1
+    assert {sample.flipped for sample in samples if sample.image_id == "a"} == {False, True}
+
+
+def test_without_reviews_nothing_of_the_annotations_reaches_a_batch(source, monkeypatch) -> None:
+    """Training with other ground-truth boxes, or with none, is the same."""
+    plain = collate([weak(source, {})[i, 0] for i in range(len(source))])
+    monkeypatch.setattr(VOCDataset, "annotation", lambda self, index: pytest.fail("training reads boxes"))
+    assert collate([weak(source, {})[i, 0] for i in range(len(source))]) == plain
+    assert plain.reviewed == ()
+
+
+def test_a_batch_has_a_place_for_each_image(source) -> None:
+    known = ReviewedBoxes(torch.tensor([[2.0, 3, 12, 13]]), torch.tensor([2]), complete=False)
+    dataset = weak(source, {"c": known}, flip=False)
+    batch = collate([dataset[i, 0] for i in range(len(dataset))])
+    assert [each is not None for each in batch.reviewed] == [name == "c" for name in batch.image_ids]
+
+
+def test_annotations_as_reviewed(source) -> None:
+    found = annotations_as_reviewed(source, source.image_ids)
+    for i, image_id in enumerate(source.image_ids):
+        annotation = source.annotation(i)
+        clear = ~annotation.difficult
+        assert torch.equal(found[image_id].boxes, annotation.boxes[clear])
+        assert found[image_id].complete == bool(clear.all())
+    with pytest.raises(DataError, match="has no image 'z'"):
+        annotations_as_reviewed(source, ["z"])
+
+
+def test_a_larger_share_has_the_images_of_a_smaller() -> None:
+    names = [str(i) for i in range(40)]
+    few, many = draw_images(names, 0.1, 0), draw_images(names, 0.5, 0)
+    assert (len(few), len(many)) == (4, 20)
+    assert set(few) < set(many)
+    assert set(draw_images(names, 0.1, 1)) != set(few)
+    assert len(draw_images(names, 1e-6, 0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "expected"), [(10, 0.5, 9), (10, 0.05, 1), (10, 0, 1), (0, 0.5, 1)]
+)
+def test_reviewed_images_get_their_share_of_the_draws(count, share, expected) -> None:
+    boxed = torch.arange(100).numpy() < count
+    factors = favor(boxed, share)
+    assert factors[~boxed].tolist() == [1] * (100 - count)
+    assert factors[boxed].tolist() == pytest.approx([expected] * count)
+    assert count == 0 or factors[boxed].sum() / factors.sum() >= share - 1e-9
+
+
+def test_with_the_share_1_no_other_image_is_drawn() -> None:
+    boxed = torch.arange(7).numpy() % 3 == 1
+    batches = islice(SeededBatches(7, 2, 0, repeats=favor(boxed, 1.0)), 20)
+    drawn = [index for batch in batches for index, _ in batch]
+    assert sorted(set(drawn)) == [1, 4]
+
+
+def test_the_config_names_reviewed_images(tmp_path, source) -> None:
+    listed = tmp_path / "boxed.txt"
+    listed.write_text("a\n\nd\n")
+    assert set(build_reviewed(cfg_of("DATASETS.BOXED", str(listed)), source)) == {"a", "d"}
+    half = cfg_of("DATASETS.BOXED_SHARE", 0.4, "SOLVER.BOXED_SHARE", 0.5)
+    reviewed = build_reviewed(half, source)
+    assert len(reviewed) == 2
+    factors = draw_factors(half, source, reviewed)
+    assert factors.tolist() == [1.5 if name in reviewed else 1.0 for name in source.image_ids]
+    assert build_reviewed(cfg_of(), source) == {}
+    assert draw_factors(cfg_of(), source, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("boxes", "options", "message"),
+    [
+        ([("a", "fish", (2, 3, 12, 13))], {}, "class 'fish'"),
+        ([("a", "dog", (2, 3, 9, 9))], {"size": (10, 10)}, "expected"),
+        ([("a", "dog", (2, 3, 9, 9))], {"reviewed": False}, "reviewed box"),
+    ],
+)
+def test_bad_files(tmp_path, source, boxes, options, message) -> None:
+    path = coco_file(tmp_path / "boxes.json", source, boxes, **options)
+    with pytest.raises(DataError, match=message):
+        read_reviewed(path, source)
+
+
+def test_images_of_another_split(tmp_path, source) -> None:
+    path = coco_file(tmp_path / "boxes.json", source, [("a", "dog", (2, 3, 9, 9))])
+    path.write_text(path.read_text().replace('"a.jpg"', '"z.jpg"'))
+    with pytest.raises(DataError, match="none of its 5 images"):
+        read_reviewed(path, source)
+
+
+def test_keys_that_contradict_each_other() -> None:
+    with pytest.raises(ConfigError, match="BOXED_SHARE"):
+        cfg_of("DATASETS.BOXED", "boxes.json", "DATASETS.BOXED_SHARE", 0.1)
+    with pytest.raises(ConfigError, match="METHOD"):
+        cfg_of("DATASETS.BOXED_SHARE", 0.1, "MODEL.METHOD", "wsddn")
