@@ -44,7 +44,10 @@ def make_student(run: Path, *words: object) -> Path:
     (folder / "config.yaml").write_text(dump_cfg(cfg))
     torch.manual_seed(0)
     model = build_faster_rcnn(cfg)
-    torch.nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=3.0)
+    for _ in range(20):
+        model.train().backbone(torch.randn(2, 3, 64, 64))  # for the statistics of batch norms
+    for head, std in ((model.rpn.head.cls_logits, 0.5), (model.roi_heads.box_predictor.cls_score, 0.5)):
+        torch.nn.init.normal_(head.weight, std=std)
     path, config = folder / "model_final.pt", cfg.dump()
     save_checkpoint(path, model, None, iteration=1, train_seconds=0.0, config=config)
     return folder

@@ -3,84 +3,144 @@
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
 from yacs.config import CfgNode
 
 from detector import __version__
 from detector.api.loading import load, read_run
+from detector.api.run_folder import Model
 from detector.build_data import build_dataset, test_max_sizes, test_side
+from detector.data.images import open_image
 from detector.data.loader import collate
 from detector.data.pictures import find_pictures
-from detector.engine.export import SUFFIXES, largest_difference, load_program, save_program
-from detector.engine.predictor import WeakPredictor
+from detector.engine.export import (
+    SUFFIXES,
+    Network,
+    farthest_detection,
+    largest_difference,
+    load_program,
+    save_program,
+)
+from detector.engine.predictor import Predictor, WeakPredictor
 from detector.evaluation.report import encode_json
+from detector.modeling import exported_student
 from detector.modeling.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
+from detector.modeling.faster_rcnn import FasterRCNN
+from detector.structures import Detections
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
 
-TOLERANCE = 1e-5
 
-
-def run(weights: Path, form: str, images: Path | None = None, count: int = 20) -> None:
-    """Write the network of a run folder or checkpoint to RUN/export.
+def run(weights: Path, form: str, images: Path | None = None, count: int = 20, model: Model = "auto") -> None:
+    """Write the network of a run folder or checkpoint to the folder `export` beside the checkpoint.
 
     Args:
         weights: a run folder or a checkpoint.
         form: a key of `SUFFIXES`.
         images: a folder of pictures to check with; None: those of the test split.
         count: how many of them.
+        model: of a run folder, see :func:`detector.load`.
 
     Raises:
         UserError: the file gives other figures than the model; it is not kept.
     """
-    file, _, cfg = read_run(weights)
-    predictor = load(weights, "cpu")
-    if not isinstance(predictor, WeakPredictor):
-        raise UserError(f"{file} is a Faster R-CNN of self-training, which cannot be exported yet")
-    paths = find_check_images(cfg, images)
-    inputs = list(check_inputs(predictor, paths, count))
-    folder = (weights if weights.is_dir() else file.parent) / "export"
-    outputs = OutputFolder(folder, file_digest(file))
+    file, _, cfg = read_run(weights, model=model)
+    predictor = load(file, "cpu", score_threshold=None, overrides={"PRECISION": "float32"})
+    paths = find_check_images(cfg, images)[:count]
+    if isinstance(predictor, WeakPredictor):
+        network = _weak(predictor, cfg, paths)
+    else:
+        network = _student(predictor, cfg, paths)
+    outputs = OutputFolder(file.parent / "export", file_digest(file))
     name = f"{form}{SUFFIXES[form]}"
     about = f"{form}.json"
     outputs.check([name, about])
-    folder.mkdir(parents=True, exist_ok=True)
+    outputs.folder.mkdir(parents=True, exist_ok=True)
 
-    unchecked = folder / f".unchecked-{name}"  # it becomes `name` once it has passed the check
+    unchecked = outputs.folder / f".unchecked-{name}"  # it becomes `name` once it has passed the check
     try:
         began, cpu_began = time.perf_counter(), sum(os.times()[:4])
-        save_program(export_program(predictor.model), form, unchecked)
-        seconds, cpu_seconds = (
-            time.perf_counter() - began,
-            sum(os.times()[:4]) - cpu_began,
-        )  # of compilers too
-        exported = load_program(form, unchecked)
-        difference = largest_difference(ScoresAndBoxes(predictor.model), exported, inputs)
-        if not difference <= TOLERANCE:
+        names = {key: network.about[key] for key in ("inputs", "outputs")}
+        save_program(network.program(), form, unchecked, **names)
+        seconds = time.perf_counter() - began
+        cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
+        difference = network.difference(load_program(form, unchecked))
+        if not difference <= network.tolerance:
             raise UserError(
-                f"{form} gives other figures than the model, by {difference:.2g} where {TOLERANCE} "
-                f"is allowed, on {len(inputs)} images; it is not kept"
+                f"{form} gives other figures than the model, by {difference:.2g} where {network.tolerance} "
+                f"is allowed, on {len(paths)} images; it is not kept"
             )
         path = outputs.move_in(unchecked, name)
     finally:
         unchecked.unlink(missing_ok=True)
     figures = {
         "largest_difference": difference,
-        "images": len(inputs),
+        "images": len(paths),
         "bytes": path.stat().st_size,
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu_seconds, 1),
     }
-    outputs.write(about, encode_json(describe(cfg) | {"format": form, "check": figures}))
+    versions = {"detector": __version__, "torch": torch.__version__}
+    content = network.about | {"versions": versions, "format": form, "check": figures}
+    outputs.write(about, encode_json(content))
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, ", end="")
-    print(f"at most {difference:.1e} from the model on {len(inputs)} images")
+    print(f"at most {difference:.1e} from the model on {len(paths)} images")
+
+
+@dataclass(frozen=True)
+class _Exportable:
+    """What there is to export and how it is checked."""
+
+    program: Callable[[], ExportedProgram]
+    difference: Callable[[Network], float]  # how far a network is at most from the model on the pictures
+    tolerance: float
+    about: dict[str, Any]  # what goes before and after the network, for whoever calls it from elsewhere
+
+
+def _weak(predictor: WeakPredictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exportable:
+    network = ScoresAndBoxes(predictor.model)
+    inputs = list(check_inputs(predictor, paths))
+    return _Exportable(
+        lambda: export_program(predictor.model),
+        lambda exported: largest_difference(network, exported, inputs),
+        1e-5,
+        describe(cfg),
+    )
+
+
+def _student(predictor: Predictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exportable:
+    model = cast(FasterRCNN, predictor.model)
+    threshold, most = model.roi_heads.score_thresh, model.roi_heads.detections_per_img
+    about = {
+        "inputs": exported_student.INPUTS,
+        "outputs": exported_student.OUTPUTS,
+        "classes": cfg.DATASETS.CLASSES,
+        "score_threshold": threshold,
+        "max_detections": most,
+    }
+
+    def difference(exported: Network) -> float:
+        worst = 0.0
+        for path in paths:
+            image = open_image(path)
+            boxes, scores, labels = exported(image)
+            ours, theirs = predictor(image), Detections(str(path), boxes, scores, labels)
+            options = {"side": max(image.shape), "floor": threshold, "most": most}
+            for pair in ((ours, theirs), (theirs, ours)):
+                worst = max(worst, farthest_detection(*pair, **options))
+        return worst
+
+    return _Exportable(lambda: exported_student.export_student(model), difference, 1e-4, about)
 
 
 def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
@@ -94,14 +154,14 @@ def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
     return [dataset.image_path(i) for i in range(len(dataset))]
 
 
-def check_inputs(predictor: WeakPredictor, paths: Sequence[Path], count: int) -> Iterator[tuple[Tensor, ...]]:
-    """The network's inputs, one image each, from the first test pass of up to `count` pictures."""
-    for path in paths[:count]:
+def check_inputs(predictor: WeakPredictor, paths: Sequence[Path]) -> Iterator[tuple[Tensor, ...]]:
+    """The network's inputs, one image each, from the first test pass of pictures."""
+    for path in paths:
         yield collate(predictor.views(path).samples[:1]).to(predictor.device).inputs
 
 
-def describe(cfg: CfgNode) -> dict:
-    """What goes before and after the network, for whoever calls it from elsewhere."""
+def describe(cfg: CfgNode) -> dict[str, Any]:
+    """What goes before and after the network of a weak detector."""
     inputs, test = cfg.INPUT, cfg.TEST
     return {
         "inputs": INPUTS,
@@ -118,5 +178,4 @@ def describe(cfg: CfgNode) -> dict:
         "nms_iou": test.NMS,
         "max_per_class": test.MAX_PER_CLASS,
         "max_detections": test.MAX_DETECTIONS,
-        "versions": {"detector": __version__, "torch": torch.__version__},
     }

@@ -9,16 +9,22 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
-from detector.modeling.exported import INPUTS, OUTPUTS
+from detector.structures import Detections
 from detector.utils.errors import MissingPackage, UserError
 
-Network = Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]  # INPUTS -> OUTPUTS
+Network = Callable[..., Sequence[Tensor]]  # INPUTS -> OUTPUTS of modeling/exported.py or exported_student.py
+Names = Sequence[str]
 
 SUFFIXES = {"torch_export": ".pt2", "aot_inductor": ".pt2", "onnx": ".onnx"}
 
 
-def save_program(program: ExportedProgram, form: str, path: Path) -> None:
-    """Write a program of `export_program` in one of the forms of SUFFIXES; whole, or not at all.
+def save_program(
+    program: ExportedProgram, form: str, path: Path, *, inputs: Names = (), outputs: Names = ()
+) -> None:
+    """Write an exported program in one of the forms of SUFFIXES; whole, or not at all.
+
+    Args:
+        inputs, outputs: their names in ONNX.
 
     Raises:
         ImportError: form "onnx" without the package onnxscript.
@@ -34,7 +40,7 @@ def save_program(program: ExportedProgram, form: str, path: Path) -> None:
                 raise UserError("aot_inductor needs a C++ compiler, and there is none: install g++")
             torch._inductor.aoti_compile_and_package(program, package_path=str(temporary))
         elif form == "onnx":
-            to_onnx(program, temporary)
+            to_onnx(program, temporary, inputs, outputs)
         else:
             raise UserError(f"form is {form!r}, expected one of {', '.join(map(repr, SUFFIXES))}")
         temporary.replace(path)
@@ -43,7 +49,7 @@ def save_program(program: ExportedProgram, form: str, path: Path) -> None:
 
 
 def load_program(form: str, path: Path) -> Network:
-    """A file of :func:`save_program` as a function of INPUTS, without the model's code.
+    """A file of :func:`save_program` as a function of its inputs, without the model's code.
 
     Our ops must be known to torch, which `import detector.layers` sees to; ONNX has its own.
     """
@@ -56,14 +62,15 @@ def load_program(form: str, path: Path) -> Network:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def run(*inputs: Tensor) -> list[Tensor]:
-        feeds = {name: tensor.numpy() for name, tensor in zip(INPUTS, inputs, strict=True)}
-        return [torch.from_numpy(np.asarray(array)) for array in session.run(list(OUTPUTS), feeds)]
+        named = zip(session.get_inputs(), inputs, strict=True)
+        arrays = session.run(None, {each.name: tensor.numpy() for each, tensor in named})
+        return [torch.from_numpy(np.asarray(array)) for array in arrays]
 
     return run
 
 
-def to_onnx(program: ExportedProgram, path: Path) -> None:
-    """Write a program as ONNX, opset 18; `roi_align` becomes RoiAlign and `roi_pool` MaxRoiPool.
+def to_onnx(program: ExportedProgram, path: Path, inputs: Names, outputs: Names) -> None:
+    """Write a program as ONNX, opset 18, with the ops of detector/layers/onnx_ops.py.
 
     Raises:
         ImportError: there is no onnxscript.
@@ -86,8 +93,8 @@ def to_onnx(program: ExportedProgram, path: Path) -> None:
             dynamo=True,
             opset_version=18,
             custom_translation_table=known,
-            input_names=list(INPUTS),
-            output_names=list(OUTPUTS),
+            input_names=list(inputs),
+            output_names=list(outputs),
             verbose=False,
         )
     except torch.onnx.OnnxExporterError as error:
@@ -110,3 +117,22 @@ def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Ten
                 worst = max(worst, float((scores - others).abs().max()))
                 worst = max(worst, float((boxes - moved).abs().max()) / side)
     return worst
+
+
+def farthest_detection(
+    found: Detections, others: Detections, *, side: float, floor: float, most: int
+) -> float:
+    """How far a detection is at most from the nearest of the same label in `others`, in score and box.
+
+    Args:
+        side: of the image in pixels; boxes count as shares of it.
+        floor: what detections score more than. A score close to it, or close to that of the last of `most`
+            detections, may be missing.
+    """
+    if not len(found):
+        return 0.0
+    floor = float(found.scores[-1]) if len(found) == most else floor
+    moved = (found.boxes[:, None] - others.boxes).abs().amax(dim=2) / side  # (D, E)
+    far = torch.maximum(moved, (found.scores[:, None] - others.scores).abs())
+    far = far.where(found.labels[:, None] == others.labels, torch.inf)
+    return float(torch.cat([far, found.scores[:, None] - floor], dim=1).amin(dim=1).max())

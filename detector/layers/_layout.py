@@ -11,8 +11,8 @@ def is_channels_last(tensor: Tensor) -> bool:
             return False  # vmap does not know; the result is then contiguous
     return (
         tensor.dim() == 4
+        and not tensor.is_contiguous()  # first: torch.export knows the answer whatever the sizes are
         and tensor.is_contiguous(memory_format=torch.channels_last)
-        and not tensor.is_contiguous()
     )
 
 

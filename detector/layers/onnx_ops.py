@@ -46,13 +46,22 @@ def _roi_pool(input, boxes, pooled_height, pooled_width, scale):
 
 
 def _nms(boxes, scores, idxs, iou_threshold):
-    if idxs is not None:
-        raise UserError("ONNX's NonMaxSuppression knows no groups: export nms in place of batched_nms")
-    every = op.Constant(value_ints=[2**31 - 1])  # boxes are kept at most
+    rows = op.Unsqueeze(scores, [0])  # (1, N)
+    if idxs is not None:  # from 0: (groups, N), where a box of another group scores less than any
+        groups = op.ReduceMax(op.Concat(idxs, op.Constant(value_ints=[0]), axis=0), keepdims=1)
+        of_group = op.OneHot(idxs, op.Add(groups, [1]), op.Constant(value_ints=[0, 1]), axis=0)
+        rows = op.Where(op.Cast(of_group, to=9), rows, op.Constant(value_float=-3e38))
     kept = op.NonMaxSuppression(
         op.Unsqueeze(boxes, [0]),
-        op.Unsqueeze(scores, [0, 1]),
-        every,
+        op.Unsqueeze(rows, [0]),
+        op.Constant(value_ints=[2**31 - 1]),  # boxes of a group are kept at most
         op.Constant(value_floats=[iou_threshold]),
+        op.Constant(value_floats=[-1e38]),
     )
-    return op.Reshape(op.Slice(kept, [2], [3], [1]), [-1])  # of (image, class, box)
+    kept = op.Reshape(op.Slice(kept, [2], [3], [1]), [-1])  # of (image, class, box)
+    if idxs is None:
+        return kept
+    number = op.Shape(kept)  # they come group by group: sort them by score, and boxes of one score by index
+    kept, _ = op.TopK(kept, number, largest=0)
+    _, order = op.TopK(op.Gather(scores, kept), number)
+    return op.Gather(kept, order)

@@ -1,6 +1,9 @@
 """The network for torch.export: tensors in, tensors out, with dynamic sizes."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +14,7 @@ from detector.structures import clip_boxes, decode_boxes
 from detector.utils.errors import UserError
 
 INPUTS, OUTPUTS = ("images", "rois", "counts", "sizes"), ("scores", "boxes")
+M = TypeVar("M", bound=nn.Module)
 LEAST_SIDE = 16  # pixels; smaller images must be padded, as detector/data/loader.py does
 
 
@@ -48,25 +52,35 @@ class SamePadding(nn.Module):
 
     timm clamps the padding at 0, although it cannot be negative if the kernel is at least as large as the
     stride. Nested maxima of a dynamic size, one per stage, keep torch.export busy for minutes.
+
+    Args:
+        fixed: the sides of the input are multiples of the stride, so that the padding is always the same.
     """
 
-    def __init__(self, conv: nn.Conv2d) -> None:
+    def __init__(self, conv: nn.Conv2d, fixed: bool) -> None:
         super().__init__()
-        self.conv = conv
+        self.conv, self.fixed = conv, fixed
 
     def forward(self, input: Tensor) -> Tensor:
         conv, amounts = self.conv, []
         for axis in (1, 0):  # F.pad starts with the last axis
             size, stride = input.shape[2 + axis], conv.stride[axis]
             reach = (conv.kernel_size[axis] - 1) * conv.dilation[axis] + 1
-            total = ((size + stride - 1) // stride - 1) * stride + reach - size
+            total = reach - stride
+            if not self.fixed:
+                total += (size + stride - 1) // stride * stride - size
             amounts += [total // 2, total - total // 2]
         padded = F.pad(input, amounts)
         return F.conv2d(padded, conv.weight, conv.bias, conv.stride, 0, conv.dilation, conv.groups)
 
 
-def _with_same_padding(model: nn.Module) -> nn.Module:
-    """A copy of the model with `SamePadding` instead of timm's Conv2dSame."""
+def with_same_padding(model: M, multiple_of: int = 1) -> M:
+    """A copy of the model, in eval mode, with another form of timm's Conv2dSame, see :class:`SamePadding`.
+
+    Args:
+        multiple_of: what the sides of images are multiples of; if it is that of all strides together, the
+            padding does not depend on the image.
+    """
     model = copy.deepcopy(model).eval()
     for module in list(model.modules()):
         for name, child in module.named_children():
@@ -74,8 +88,19 @@ def _with_same_padding(model: nn.Module) -> nn.Module:
             if not isinstance(child, nn.Conv2d) or type(child).__name__ != "Conv2dSame":
                 continue
             if min(child.kernel_size) >= max(child.stride):
-                setattr(module, name, SamePadding(child))
+                setattr(module, name, SamePadding(child, fixed=multiple_of > 1))
     return model
+
+
+@contextmanager
+def exporting() -> Iterator[None]:
+    """Run torch.export; an error of it, of whatever type, becomes a UserError with the reason."""
+    try:
+        with torch.no_grad():
+            yield
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"torch.export does not support this model: {reason}") from error
 
 
 def export_program(model: nn.Module) -> ExportedProgram:
@@ -91,15 +116,11 @@ def export_program(model: nn.Module) -> ExportedProgram:
     image_sizes = torch.tensor([[96, 128], [96, 120]])
     batch, proposals = Dim("batch"), Dim("proposals")
     sizes = {2: Dim("height", min=LEAST_SIDE), 3: Dim("width", min=LEAST_SIDE)}
-    try:
-        with torch.no_grad():
-            return torch.export.export(
-                ScoresAndBoxes(_with_same_padding(model)),
-                (images, rois, counts, image_sizes),
-                dynamic_shapes=({0: batch, **sizes}, {0: proposals}, {0: batch}, {0: batch}),
-                # Padding that depends on the image size (timm's "same") is checked when the program runs.
-                prefer_deferred_runtime_asserts_over_guards=True,
-            )
-    except Exception as error:  # torch.export raises errors of many kinds
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"torch.export does not support this model: {reason}") from error
+    with exporting():
+        return torch.export.export(
+            ScoresAndBoxes(with_same_padding(model)),
+            (images, rois, counts, image_sizes),
+            dynamic_shapes=({0: batch, **sizes}, {0: proposals}, {0: batch}, {0: batch}),
+            # Padding that depends on the image size (timm's "same") is checked when the program runs.
+            prefer_deferred_runtime_asserts_over_guards=True,
+        )

@@ -13,6 +13,8 @@ from torchvision.ops import MultiScaleRoIAlign, clip_boxes_to_image
 from detector.layers import batched_nms, roi_align
 from detector.structures import box_area, boxes_to_rois, clip_boxes, scale_boxes
 
+PADDED_TO = 32  # pixels: the sides of batches are multiples of it
+
 
 class FasterRCNN(detection.FasterRCNN):
     """torchvision's model, which can also tell the scores of its proposals before any threshold."""
@@ -149,15 +151,24 @@ class PyramidRoIAlign(MultiScaleRoIAlign):
     ) -> Tensor:
         """Features (sum R, C, S, S) of the boxes (R_i, 4) of images with the given (height, width)."""
         maps = [x[name] for name in self.featmap_names if name in x]
-        tallest = max(height for height, _ in image_shapes)
+        # torchvision forgets the padding, and takes another stride for images of a few pixels' height.
+        tallest = math.ceil(max(height for height, _ in image_shapes) / PADDED_TO) * PADDED_TO
         exponents = [round(math.log2(tallest / features.shape[2])) for features in maps]  # of the strides
         rois = boxes_to_rois(boxes)  # (sum R, 5)
-        side = box_area(rois[:, 1:]).sqrt()
-        level = torch.floor(self.canonical_level + torch.log2(side / self.canonical_scale) + 1e-6)
-        index = level.clamp(exponents[0], exponents[-1]) - exponents[0]
+        index = pyramid_levels(rois[:, 1:], exponents)
         rows = [(index == i).nonzero()[:, 0] for i in range(len(maps))]  # synchronizes with the host
         pooled = [
             roi_align(features, rois[some], self.output_size, 2.0**-exponent, self.sampling_ratio)
             for features, some, exponent in zip(maps, rows, exponents, strict=True)
         ]
         return torch.cat(pooled)[torch.cat(rows).argsort()]
+
+
+def pyramid_levels(boxes: Tensor, exponents: Sequence[int]) -> Tensor:
+    """For each box (R, 4), the index of the map to pool it from: stride 16 from 224 pixels (FPN, equation 1).
+
+    Args:
+        exponents: of the strides of the maps, powers of two, ascending.
+    """
+    level = torch.floor(4 + torch.log2(box_area(boxes).sqrt() / 224) + 1e-6)
+    return level.clamp(exponents[0], exponents[-1]) - exponents[0]

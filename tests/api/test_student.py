@@ -11,12 +11,16 @@ from PIL import Image
 from random_run import CLASSES, make_run, make_student
 
 import detector
+from detector.api.exporting import run as export
 from detector.api.predicting import run as predict
 from detector.api.report import run as report
+from detector.cli.main import main
 from detector.data.toybox import CLASSES as TOYBOX
 from detector.data.toybox import draw_toybox
+from detector.engine.export import farthest_detection, load_program
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
+from detector.structures import Detections
 from detector.utils.errors import UserError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)
@@ -108,3 +112,56 @@ def test_it_is_tested_and_reported_without_proposals(tmp_path: Path) -> None:
     assert smaller["changed_keys"] == {"SELF_TRAIN.SIZES": [48]}
     assert len(list((student / "tests").iterdir())) == 1
     assert json.loads((student / "metrics.json").read_text()) == metrics
+
+
+@pytest.mark.parametrize(
+    ("form", "count"),
+    [("torch_export", 4), ("onnx", 4), pytest.param("onnx", 50, marks=pytest.mark.slow)],
+)
+@pytest.mark.usefixtures("process_as_before")
+def test_an_exported_student_finds_what_the_student_finds(
+    run: Path, tmp_path: Path, form: str, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if form == "onnx":
+        pytest.importorskip("onnxscript")
+        pytest.importorskip("onnxruntime")
+    pictures, generator = tmp_path / "pictures", np.random.default_rng(0)
+    pictures.mkdir()
+    for number in range(count):
+        height, width = generator.integers(20, 200, 2).tolist()
+        image = Image.effect_noise((width // 8 + 1, height // 8 + 1), 80).resize((width, height))
+        image.convert("RGB").save(pictures / f"{number}.png")
+    words = ["export", str(run), "--format", form, "--images", str(pictures), "--count", str(count)]
+    assert main(words) == 0
+    assert f"from the model on {count} images" in capsys.readouterr().out
+    about = json.loads((run / "self_train" / "export" / f"{form}.json").read_text())
+    assert about["check"]["largest_difference"] <= 1e-4
+    assert about["outputs"] == ["boxes", "scores", "labels"]
+    network = load_program(form, next((run / "self_train" / "export").glob(f"{form}.[op]*")))
+    boxes, scores, _ = network(torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous())
+    found = detector.load(run, score_threshold=None)(PIXELS)
+    assert len(found) == len(boxes) > 10
+    torch.testing.assert_close(scores, found.scores, atol=1e-4, rtol=0)
+
+
+def test_an_export_that_finds_something_else_is_not_kept(run: Path, tmp_path: Path, monkeypatch) -> None:
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
+    nothing = torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64)
+    monkeypatch.setattr("detector.api.exporting.load_program", lambda *_: lambda image: nothing)
+    with pytest.raises(UserError, match="gives other figures than the model"):
+        export(run, "torch_export", tmp_path)
+
+
+def test_the_difference_of_detections_by_hand() -> None:
+    boxes = torch.tensor([[0.0, 0, 10, 10], [20, 20, 40, 40], [50, 50, 60, 60]])
+    found = Detections("a", boxes, torch.tensor([0.9, 0.5, 0.11]), torch.tensor([0, 1, 0]))
+    options = {"side": 100, "floor": 0.1, "most": 10}
+    assert farthest_detection(found, found, **options) == 0
+    moved = Detections("a", boxes + 5, found.scores, found.labels)
+    assert farthest_detection(found, moved, **options) == pytest.approx(0.05)
+    assert farthest_detection(found, found[:2], **options) == pytest.approx(
+        0.01
+    )  # it nearly missed the floor
+    other = Detections("a", boxes, found.scores, torch.tensor([0, 0, 0]))
+    assert farthest_detection(found, other, **options) == pytest.approx(0.4)
+    assert farthest_detection(found[:0], found, **options) == 0

@@ -1,5 +1,7 @@
 """The table that torch.onnx.export takes, without the rest of the package."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from nms_cases import make_set
@@ -9,25 +11,42 @@ from detector import layers
 
 
 class Keep(nn.Module):
-    def forward(self, boxes: Tensor, scores: Tensor) -> Tensor:
+    def __init__(self, grouped: bool) -> None:
+        super().__init__()
+        self.grouped = grouped
+
+    def forward(self, boxes: Tensor, scores: Tensor, idxs: Tensor) -> Tensor:
+        if self.grouped:
+            return layers.batched_nms(boxes, scores, idxs, 0.5)
         return layers.nms(boxes, scores, 0.5)
 
 
-def test_nms_in_onnx(tmp_path) -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_nms_in_onnx(tmp_path: Path, grouped: bool) -> None:
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
     from detector.layers.onnx_ops import translations
 
-    boxes, scores, _ = make_set(40)
-    boxes, scores = boxes.float(), torch.rand(40, generator=torch.Generator().manual_seed(0))
-    path = tmp_path / "nms.onnx"
-    table = translations()
+    generator = torch.Generator().manual_seed(0)
+    boxes, scores = make_set(40)[0].float(), torch.randint(20, (40,), generator=generator) / 20  # with ties
+    idxs = torch.randint(3, (40,), generator=generator) * 2  # group 1 is empty
+    path, network = tmp_path / "nms.onnx", Keep(grouped)
+    some = {0: torch.export.Dim("boxes")}
     torch.onnx.export(
-        Keep(), (boxes, scores), path, dynamo=True, opset_version=18, custom_translation_table=table
+        network,
+        (boxes, scores, idxs),
+        path,
+        dynamo=True,
+        opset_version=18,
+        dynamic_shapes=(some, some, some),
+        custom_translation_table=translations(),
+        input_names=["boxes", "scores", "idxs"],
     )
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_inputs()]
-    (kept,) = session.run(None, dict(zip(names, (boxes.numpy(), scores.numpy()), strict=True)))
-    expected = layers.nms(boxes, scores, 0.5)
-    assert 1 < len(expected) < 40
-    assert kept.tolist() == expected.tolist()
+    wanted = [each.name for each in session.get_inputs()]
+    for count in (40, 7, 0):
+        inputs = boxes[:count], scores[:count], idxs[:count]
+        feeds = dict(zip(("boxes", "scores", "idxs"), (each.numpy() for each in inputs), strict=True))
+        (kept,) = session.run(None, {name: feeds[name] for name in wanted})
+        assert kept.tolist() == network(*inputs).tolist()
+    assert 1 < len(network(boxes, scores, idxs)) < 40
