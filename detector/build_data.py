@@ -194,7 +194,7 @@ def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]
 def build_box_loader(
     cfg: CfgNode, dataset: AnnotatedImages, *, start: int = 0, factors: np.ndarray | None = None
 ) -> DataLoader:
-    """Endless batches of images with boxes; the first is the one after `start` batches.
+    """Endless batches of images with boxes; the first is the one after `start` batches of all processes.
 
     Args:
         factors: (N,), how often to draw each image; None: all equally often.
@@ -205,5 +205,7 @@ def build_box_loader(
         seed=cfg.SEED,
         start=start,
         workers=cfg.DATASETS.WORKERS,
+        rank=rank(),
+        world_size=world_size(),
         repeats=factors,
     )

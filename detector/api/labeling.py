@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -30,6 +31,16 @@ from detector.engine.self_training import pseudo_boxes
 from detector.structures import Detections, Scores
 from detector.utils.ahead import ahead
 from detector.utils.command_line import usable_cores
+from detector.utils.distributed import (
+    find_device,
+    gather,
+    is_main,
+    local_world_size,
+    process_group,
+    rank,
+    together,
+    world_size,
+)
 from detector.utils.errors import DataError, UserError
 from detector.utils.files import atomic_write, file_digest
 from detector.utils.folder_lock import folder_lock
@@ -37,6 +48,7 @@ from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
 
+_PATIENCE = 24 * 3600.0  # seconds: another process may have much larger images
 _MOST_THREADS = 8  # each may hold two images, of a gigabyte where they have 20,000 x 20,000 pixels
 
 
@@ -55,7 +67,7 @@ def label(
 
     Only the classes that an image is tagged with get boxes: each at least its best one, which is `doubtful`
     if it does not score more than the threshold. A class whose tag is unknown gets only boxes that do. An
-    image without tags gets no box.
+    image without tags gets no box. The processes of torchrun share the images; each returns the boxes of all.
 
     Args:
         weights: a run folder or a checkpoint.
@@ -75,21 +87,26 @@ def label(
         raise UserError(f"the format is {min(unknown)!r}, expected one of {', '.join(FORMATS)}")
     labels = Path(labels)
     root = labels.parent if images is None else Path(images)
-    weights = find_checkpoint(weights, model)
-    predictor = load(weights, device, score_threshold=score_threshold, model=model)
-    rows, sizes = _read_rows(labels, root, predictor.class_names)
-    if output is None:
-        return list(_label_rows(predictor, rows, sizes, root, score_threshold))
-    words = [file_digest(weights), file_digest(labels), str(root), score_threshold]
-    key = hashlib.sha256(json.dumps(words).encode()).hexdigest()
-    Path(output).mkdir(parents=True, exist_ok=True)
-    with folder_lock(output):
-        outputs = OutputFolder(output, key)
-        empty = [ReviewImage(picture_name(row.file), size, ()) for row, size in zip(rows, sizes, strict=True)]
-        outputs.check(name for name, _ in _encode(formats, empty, predictor.class_names, root))
-        found = list(_label_rows(predictor, rows, sizes, root, score_threshold))
-        for name, content in _encode(formats, found, predictor.class_names, root):
-            outputs.write(name, content)
+    outputs = None
+    with process_group(find_device(device), _PATIENCE), ExitStack() as stack:
+        with together():
+            weights = find_checkpoint(weights, model)
+            predictor = load(weights, device, score_threshold=score_threshold, model=model)
+            rows, sizes = _read_rows(labels, root, predictor.class_names)
+            if output is not None:
+                words = [file_digest(weights), file_digest(labels), str(root), score_threshold]
+                stack.enter_context(folder_lock(output))
+                outputs = OutputFolder(output, hashlib.sha256(json.dumps(words).encode()).hexdigest())
+                names = map(picture_name, (row.file for row in rows))
+                empty = [ReviewImage(name, size, ()) for name, size in zip(names, sizes, strict=True)]
+                outputs.check(name for name, _ in _encode(formats, empty, predictor.class_names, root))
+        own = slice(rank(), None, world_size())
+        parts = gather(list(_label_rows(predictor, rows[own], sizes[own], root, score_threshold)))
+        found = [parts[i % len(parts)][i // len(parts)] for i in range(len(rows))]
+        with together():
+            if outputs is not None and is_main():
+                for name, content in _encode(formats, found, predictor.class_names, root):
+                    outputs.write(name, content)
     return found
 
 
@@ -188,8 +205,9 @@ def _label_rows(
         image = open_image(root / row.file)
         return image, predictor.find_proposals(image)
 
-    searches = ahead(search, rows, min(usable_cores(), _MOST_THREADS))
-    progress = tqdm(zip(searches, sizes, strict=True), total=len(rows), unit="image", disable=None)
+    searches = ahead(search, rows, min(max(1, usable_cores() // local_world_size()), _MOST_THREADS))
+    hidden = not is_main() or None
+    progress = tqdm(zip(searches, sizes, strict=True), total=len(rows), unit="image", disable=hidden)
     for (row, future), size in progress:
         name, searched = picture_name(row.file), future.result()
         if searched is None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from yacs.config import CfgNode
 
 from detector.api.run_folder import (
     check_class_names,
+    check_same_start,
     hint_at_resume,
     record_run,
     refuse_earlier_run,
@@ -38,10 +40,21 @@ from detector.engine.inference import predict
 from detector.engine.self_training import pseudo_boxes
 from detector.engine.train import train
 from detector.evaluation.report import write_json
-from detector.utils.distributed import world_size
-from detector.utils.errors import UserError
+from detector.structures import Detections
+from detector.utils.distributed import (
+    find_device,
+    gather,
+    is_main,
+    process_group,
+    rank,
+    restarts,
+    together,
+    world_size,
+)
+from detector.utils.errors import ConfigError, UserError
 from detector.utils.files import file_digest, read_json
 from detector.utils.folder_lock import folder_lock
+from detector.utils.reproducibility import seed_everything
 
 logger = logging.getLogger(__name__)
 
@@ -51,54 +64,62 @@ _FIXED = (*_PSEUDO_KEYS, "SELF_TRAIN.BACKBONE", "SELF_TRAIN.SIZES", "SELF_TRAIN.
 
 
 def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
-    if world_size() > 1:
-        raise UserError(f"self-training runs in one process, found {world_size()}: start it without torchrun")
+    """What tools/self_train.py does; under torchrun the processes share the images of each part of it."""
     cfg = student_cfg(load_cfg(config_file, overrides))
     folder = Path(cfg.OUTPUT_DIR) / "self_train"
-    refuse_earlier_run(folder, resume)
-    if not resume and (folder / "pseudo").exists():
-        raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
     path = Path(weights) if weights else Path(cfg.OUTPUT_DIR) / "model_final.pt"
-    if not (folder / "pseudo").exists() and not path.is_file():
-        raise FileNotFoundError(f"checkpoint {path} does not exist; train first, or name another file")
-    with folder_lock(cfg.OUTPUT_DIR):
+    # Others may have larger images to find pseudo boxes in.
+    with process_group(find_device(cfg.DEVICE), max(cfg.DISTRIBUTED.TIMEOUT, 3600.0)), ExitStack() as stack:
+        with together():
+            resume = resume or restarts() > 0
+            refuse_earlier_run(folder, resume)
+            if not resume and (folder / "pseudo").exists():
+                raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
+            if not (folder / "pseudo").exists() and not path.is_file():
+                raise FileNotFoundError(
+                    f"checkpoint {path} does not exist; train first, or name another file"
+                )
+            stack.enter_context(folder_lock(cfg.OUTPUT_DIR))
         _self_train(cfg, folder, path)
 
 
 def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
-    """Find pseudo boxes, train on them and measure; what an earlier start has done is not done again.
-
-    Args:
-        cfg: of `student_cfg`.
-        folder: the run folder of self-training.
-        weights: the checkpoint of the weak detector.
-    """
-    device = start_run(cfg, folder)
-    wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
-    cfg = name_classes(cfg, train_set)
-    if (folder / "pseudo").exists():
-        check_origin(cfg, weights, folder)
-    else:
-        write_json(folder / _ORIGIN, origin(cfg, weights))
-        find_pseudo_boxes(cfg, train_set, weights, folder / "pseudo", device)
-    pseudo_set = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
-    factors = draw_factors(cfg, train_set, build_reviewed(cfg, train_set))
-    train_detector(cfg, pseudo_set, folder, device, factors)
+    """Find pseudo boxes, train on them and measure; what an earlier start has done is not done again."""
+    with together():
+        device = start_run(cfg, folder)
+        wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
+        train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+        cfg = name_classes(cfg, train_set)
+        factors = draw_factors(cfg, train_set, build_reviewed(cfg, train_set))
+        found = (folder / "pseudo").exists()
+        if found:
+            check_origin(cfg, weights, folder)
+    if not found:
+        find_pseudo_boxes(cfg, train_set, weights, folder, device)
+    train_detector(cfg, folder, device, factors)
+    gather(None)  # the main process has written model_final.pt before another reads it
     metrics = test(cfg, folder, folder / "model_final.pt", "student")
-    print(
-        "{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}".format(
-            **metrics["pseudo_boxes"]
-        )
-    )
+    if is_main():
+        line = "{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}"
+        print(line.format(**metrics["pseudo_boxes"]))
 
 
 def student_cfg(cfg: CfgNode) -> CfgNode:
-    """The config by which the student is trained: SELF_TRAIN replaces what SOLVER says."""
+    """The config by which the student is trained: SELF_TRAIN replaces what SOLVER says.
+
+    Raises:
+        ConfigError: the processes cannot share the images of a step.
+    """
     options, changed = cfg.SELF_TRAIN, cfg.clone()
+    if options.IMAGES_PER_BATCH % world_size():
+        raise ConfigError(
+            f"SELF_TRAIN.IMAGES_PER_BATCH is {options.IMAGES_PER_BATCH}, expected a multiple of "
+            f"{world_size()}: so many processes share the images of a step"
+        )
     changed.defrost()
-    for key in ("MAX_ITER", "IMAGES_PER_BATCH", "BASE_LR"):
+    for key in ("MAX_ITER", "BASE_LR"):
         changed.SOLVER[key] = options[key]
+    changed.SOLVER.IMAGES_PER_BATCH = options.IMAGES_PER_BATCH // world_size()
     changed.SOLVER.ACCUMULATE, changed.SOLVER.SCHEDULE = 1, "cosine"
     changed.SOLVER.IMAGES_PER_STEP, changed.SOLVER.LR_SCALING = 0, "none"
     changed.SOLVER.GRADIENT_REDUCTION, changed.SOLVER.SCALE_MOMENTUM = "mean", False
@@ -139,27 +160,43 @@ def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
 def find_pseudo_boxes(
     cfg: CfgNode, train_set: AnnotatedImages, weights: Path, folder: Path, device: torch.device
 ) -> None:
-    """Write the pseudo boxes of the training split as a data set."""
-    checkpoint = load_checkpoint(weights)
-    check_class_names(cfg, checkpoint, weights)
-    model = build_model(cfg)
-    restore_model(model, checkpoint, weights)
-    loader, precision = build_test_loader(cfg, train_set), build_precision(cfg, device)
+    """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin."""
+    with together():
+        if is_main():
+            write_json(folder / _ORIGIN, origin(cfg, weights))
+        checkpoint = load_checkpoint(weights)
+        check_class_names(cfg, checkpoint, weights)
+        model = build_model(cfg)
+        restore_model(model, checkpoint, weights)
+        own = range(rank(), len(train_set), world_size())
+        loader, precision = build_test_loader(cfg, train_set, own), build_precision(cfg, device)
+        reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
     results = predict(model.to(device), loader, device=device, precision=precision)
     options = {"score_threshold": cfg.SELF_TRAIN.SCORE_THRESHOLD, "nms_threshold": cfg.SELF_TRAIN.NMS}
-    reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
-    found = [
-        pseudo_boxes(
+    bar = tqdm(results, total=len(own), desc="pseudo boxes", unit="image", disable=not is_main() or None)
+    boxes = {
+        index: pseudo_boxes(
             scores,
             train_set.labels(index),
             reviewed=reviewed.get(scores.image_id),
             hints=hints.get(scores.image_id),
             **options,
         )
-        for index, scores in enumerate(
-            tqdm(results, total=len(train_set), desc="pseudo boxes", unit="image", disable=None)
-        )
-    ]
+        for index, scores in zip(own, bar, strict=True)
+    }
+    for others in gather(boxes):
+        boxes |= others
+    with together():
+        if is_main():
+            write_pseudo_boxes(cfg, train_set, [boxes[i] for i in range(len(train_set))], folder / "pseudo")
+    count = sum(len(image.boxes) for image in boxes.values())
+    logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), weights)
+
+
+def write_pseudo_boxes(
+    cfg: CfgNode, train_set: AnnotatedImages, found: Sequence[Detections], folder: Path
+) -> None:
+    """Write the boxes of each image of the training split as a data set."""
     images = [(train_set.image_path(i), train_set.image_size(i)) for i in range(len(train_set))]
     write_pseudo_set(
         folder,
@@ -170,33 +207,35 @@ def find_pseudo_boxes(
         train_set.read_image,
         apply_orientation=cfg.DATASETS.FORMAT == "image_labels",  # the other formats box the stored pixels
     )
-    count = sum(len(image.boxes) for image in found)
-    logger.info("%d pseudo boxes in %d images, found by %s, in %s", count, len(found), weights, folder)
 
 
 def train_detector(
-    cfg: CfgNode,
-    dataset: AnnotatedImages,
-    folder: Path,
-    device: torch.device,
-    factors: np.ndarray | None = None,
+    cfg: CfgNode, folder: Path, device: torch.device, factors: np.ndarray | None = None
 ) -> None:
-    """Train from the newest checkpoint of the folder, or from the start.
+    """Train on the pseudo boxes of the folder, from its newest checkpoint or from the start.
 
     Args:
         factors: (N,), how often to draw each image; None: all equally often.
     """
-    model = build_faster_rcnn(cfg).to(device)
-    optimizer = build_optimizer(cfg, model)
-    precision = build_precision(cfg, device)
-    progress = resume_run(cfg, folder, model, optimizer, precision, fixed=_FIXED)
-    record_run(cfg, folder, device)
+    with together():
+        seed_everything(
+            cfg.SEED, cfg.DETERMINISTIC
+        )  # the same weights, whether boxes were found before or not
+        dataset = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
+        model = build_faster_rcnn(cfg).to(device)
+        optimizer = build_optimizer(cfg, model)
+        precision = build_precision(cfg, device)
+        progress = resume_run(cfg, folder, model, optimizer, precision, fixed=_FIXED)
+        position = progress.iteration * world_size()  # batches that all processes have made
+        batches = build_box_loader(cfg, dataset, start=position, factors=factors)
+        record_run(cfg, folder, device)
+    check_same_start(progress.iteration)
     with hint_at_resume(folder):
         train(
             model,
             lambda losses, batch: losses,  # in training the model returns its losses
             optimizer,
-            build_box_loader(cfg, dataset, start=progress.iteration, factors=factors),
+            batches,
             build_train_options(cfg),
             folder=folder,
             device=device,

@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> None:
         from detector.api.labeling import label
+        from detector.utils.distributed import is_main
 
         found = label(
             options.weights,
@@ -41,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             formats=options.format,
             model=options.model,
         )
+        if not is_main():
+            return
         doubtful = sum(box.doubtful for image in found for box in image.boxes)
         boxes = sum(len(image.boxes) for image in found)
         print(f"{boxes} boxes in {len(found)} images, {doubtful} of them doubtful: {options.output}")

@@ -74,18 +74,23 @@ def box_loader(
     seed: int,
     start: int = 0,
     workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
     repeats: np.ndarray | None = None,
 ) -> DataLoader:
     """Endless batches (:class:`BoxBatch`), the same for any number of `workers`.
 
     Args:
-        start, repeats: of :class:`SeededBatches`.
+        start, rank, world_size, repeats: of :class:`SeededBatches`.
         workers: processes that read images; 0: this process.
     """
+    batches = SeededBatches(
+        len(dataset), images_per_batch, seed, start, rank=rank, world_size=world_size, repeats=repeats
+    )
     return WorkerLoader(
         dataset,
         workers=workers,
-        batch_sampler=SeededBatches(len(dataset), images_per_batch, seed, start, repeats=repeats),
+        batch_sampler=batches,
         collate_fn=collate_boxes,
         pin_memory=torch.cuda.is_available(),
     )

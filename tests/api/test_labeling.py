@@ -1,10 +1,12 @@
 """detector.label: boxes for tagged images; and the import of corrected boxes."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from distributed_cases import run_processes
 from PIL import Image
 from random_run import CLASSES, make_run
 
@@ -31,6 +33,17 @@ def table(tmp_path: Path) -> Path:
         f"file,labels,unknown\na.png,{CLASSES[0]};{CLASSES[2]},\nb.png,,\nc.png,{CLASSES[1]},{CLASSES[0]}\n"
     )
     return path
+
+
+def test_processes_share_the_images(run_folder: Path, table: Path, tmp_path: Path) -> None:
+    alone = detector.label(run_folder, table, output=tmp_path / "alone", formats=FORMATS)
+    label = partial(detector.label, output=tmp_path / "several", formats=FORMATS)
+    assert run_processes(label, 2, run_folder, table) == [alone, alone]
+    files = [path.relative_to(tmp_path / "alone") for path in (tmp_path / "alone").rglob("*.*")]
+    assert len(files) > len(FORMATS)
+    assert all(
+        (tmp_path / "several" / x).read_bytes() == (tmp_path / "alone" / x).read_bytes() for x in files
+    )
 
 
 def test_only_tagged_classes_get_boxes_and_each_does(run_folder: Path, table: Path) -> None:

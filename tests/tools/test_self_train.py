@@ -105,11 +105,11 @@ def test_weights_that_do_not_fit(load_tool, keys, tmp_path, capsys):
     assert "which does not fit: weights hold no 0.0.weight" in capsys.readouterr().err
 
 
-def test_several_processes_are_refused(load_tool, keys, monkeypatch, capsys):
+def test_processes_must_share_the_images_of_a_step(load_tool, keys, monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert load_tool("self_train").main(keys) == 2
-    assert "error: self-training runs in one process, found 2" in capsys.readouterr().err
+    assert "SELF_TRAIN.IMAGES_PER_BATCH is 1, expected a multiple of 2" in capsys.readouterr().err
 
 
 def test_without_a_weak_detector(load_tool, keys, tmp_path, capsys):
