@@ -119,10 +119,10 @@ def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Ten
     return worst
 
 
-def farthest_detection(
+def detection_differences(
     found: Detections, others: Detections, *, side: float, floor: float, most: int
-) -> float:
-    """How far a detection is at most from the nearest of the same label in `others`, in score and box.
+) -> Tensor:
+    """How far each detection (D,) is from the nearest of the same label in `others`, in score and box.
 
     Args:
         side: of the image in pixels; boxes count as shares of it.
@@ -130,9 +130,9 @@ def farthest_detection(
             detections, may be missing.
     """
     if not len(found):
-        return 0.0
+        return torch.zeros(0)
     floor = float(found.scores[-1]) if len(found) == most else floor
     moved = (found.boxes[:, None] - others.boxes).abs().amax(dim=2) / side  # (D, E)
     far = torch.maximum(moved, (found.scores[:, None] - others.scores).abs())
     far = far.where(found.labels[:, None] == others.labels, torch.inf)
-    return float(torch.cat([far, found.scores[:, None] - floor], dim=1).amin(dim=1).max())
+    return torch.cat([far, found.scores[:, None] - floor], dim=1).amin(dim=1)
