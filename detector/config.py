@@ -391,6 +391,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.BACKBONE", "resnet50",
             "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision.",
             choices=("timm", "resnet50", "mobilenet_v3"), may_change=True),
+        Key("SELF_TRAIN.CHANNELS", 256,
+            "Channels of the feature pyramid; half as many take a third of the time. torchvision's backbones "
+            "have 256.", over=0, may_change=True),
         Key("SELF_TRAIN.WEIGHTS", "",
             "File of torchvision's ImageNet weights for these two; empty: random weights.", may_change=True),
         Key("SELF_TRAIN.SIZES", (480, 576, 864, 688),
@@ -638,6 +641,10 @@ def _check_backbone(cfg: CfgNode) -> None:
     _require(fits, "MODEL.BACKBONE.LAST_RELU", backbone.LAST_RELU, f"True, {because}")
     if backbone.NAME == "timm":
         _require(name != "", key, name, f"the name of a timm network, {because}")
+    student = cfg.SELF_TRAIN
+    because = f"because SELF_TRAIN.BACKBONE is {student.BACKBONE!r}"
+    fits = student.BACKBONE == "timm" or student.CHANNELS == 256
+    _require(fits, "SELF_TRAIN.CHANNELS", student.CHANNELS, f"256, {because}")
 
 
 def _check_branches(cfg: CfgNode) -> None:

@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 _ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
 _PSEUDO_KEYS = ("SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS")
-_FIXED = (*_PSEUDO_KEYS, "SELF_TRAIN.BACKBONE", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE")  # when resuming
+_FIXED = (*_PSEUDO_KEYS, *(f"SELF_TRAIN.{key}" for key in ("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE")))
 
 
 def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
