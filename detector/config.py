@@ -214,9 +214,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("MODEL.STREAM_WEIGHTS", (1.0, 1.0, 1.0), "Loss weight of each refinement stream."),
         Key("MODEL.HEAD_STD", 0.01,
             "Standard deviation of the initial weights of the head; with a random backbone 0.1 learns "
-            "sooner."),
+            "faster."),
         Key("MODEL.IMAGE_HEAD", False,
-            "Classify the whole image, too; with a random backbone this learns sooner."),
+            "Classify the whole image, too; with a random backbone this learns faster."),
         Key("MODEL.MIL_REDUCTION", "mean",
             "Reduction of the MIL loss over the classes; the WSDDN paper uses sum.", choices=("mean", "sum")),
         Key("MODEL.MIL_BACKGROUND", False,
