@@ -99,7 +99,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
     train_detector(cfg, folder, device, factors)
     gather(None)  # the main process has written model_final.pt before another reads it
     metrics = test(cfg, folder, folder / "model_final.pt", "student")
-    if is_main():
+    if is_main() and "pseudo_boxes" in metrics:
         line = "{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}"
         print(line.format(**metrics["pseudo_boxes"]))
 
