@@ -387,6 +387,11 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.SCORE_THRESHOLD", 0.5,
             "Besides the best box of each label, boxes with a higher score than this are pseudo labels; 1: "
             "only the best box.", most=1, may_change=True),
+        Key("SELF_TRAIN.RELATIVE_SCORES", False,
+            "The threshold is a share of the best score of the class in the image.", may_change=True),
+        Key("SELF_TRAIN.DROP_INSIDE", 0.0,
+            "A box of which at least this share lies in a larger one of its class is dropped; 0: none.",
+            most=1, may_change=True),
         Key("SELF_TRAIN.NMS", 0.3, "IoU threshold of the NMS among these boxes.", most=1, may_change=True),
         Key("SELF_TRAIN.BACKBONE", "resnet50",
             "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision.",

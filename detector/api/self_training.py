@@ -131,11 +131,12 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
 
 def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
     """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
-    data = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
+    more = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
+    more |= {f"SELF_TRAIN.{key}": cfg.SELF_TRAIN[key] for key in ("RELATIVE_SCORES", "DROP_INSIDE")}
     return {
         "weights": file_digest(weights),
         **{key: cfg.SELF_TRAIN[key.partition(".")[2]] for key in _PSEUDO_KEYS},
-        **{key: value for key, value in data.items() if value},
+        **{key: value for key, value in more.items() if value},
     }
 
 
@@ -172,7 +173,9 @@ def find_pseudo_boxes(
         loader, precision = build_test_loader(cfg, train_set, own), build_precision(cfg, device)
         reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
     results = predict(model.to(device), loader, device=device, precision=precision)
-    options = {"score_threshold": cfg.SELF_TRAIN.SCORE_THRESHOLD, "nms_threshold": cfg.SELF_TRAIN.NMS}
+    keys = cfg.SELF_TRAIN
+    options = {"score_threshold": keys.SCORE_THRESHOLD, "relative": keys.RELATIVE_SCORES}
+    options |= {"nms_threshold": keys.NMS, "drop_inside": keys.DROP_INSIDE}
     bar = tqdm(results, total=len(own), desc="pseudo boxes", unit="image", disable=not is_main() or None)
     boxes = {
         index: pseudo_boxes(
