@@ -215,6 +215,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
         len(cfg.DATASETS.CLASSES),
         sizes=options.SIZES,
         max_size=options.MAX_SIZE,
+        test_proposals=options.TEST_PROPOSALS,
         mean=mean,
         std=std,
         max_detections=cfg.TEST.MAX_DETECTIONS,

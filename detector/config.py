@@ -399,6 +399,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.CHANNELS", 256,
             "Channels of the feature pyramid; half as many take a third of the time. torchvision's backbones "
             "have 256.", over=0, may_change=True),
+        Key("SELF_TRAIN.TEST_PROPOSALS", 1000,
+            "Proposals of an image that the network classifies in testing; fewer are faster.", over=0,
+            may_change=True),
         Key("SELF_TRAIN.WEIGHTS", "",
             "File of torchvision's ImageNet weights for these two; empty: random weights.", may_change=True),
         Key("SELF_TRAIN.SIZES", (480, 576, 864, 688),
