@@ -73,7 +73,7 @@ def predict_by_part(predictor: Predictor, path: Path, clock: Clock) -> int:
     model, passes = predictor.model, []
     for sample in views.samples:
         batch = clock("read", lambda sample=sample: collate([sample]).to(predictor.device))
-        features = clock("backbone", partial(model.backbone, batch.images))
+        features = clock("backbone", partial(model.features, batch.images))
         passes.append(clock("head", partial(score, model, features, batch)))
     boxes = views.proposals[:, None].expand(-1, len(predictor.class_names), 4)
     scores = Scores(views.image_id, boxes, torch.stack(passes).mean(dim=0))

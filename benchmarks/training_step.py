@@ -209,7 +209,7 @@ class Step:
         batch = self.batch.to(self.device)
         model = self.model
         for name, call in (
-            ("backbone", lambda: model.backbone(batch.images)),
+            ("backbone", lambda: model.features(batch.images)),
             ("head", lambda: model.box_features.layers(self._pooled())),
         ):
             with FlopCounterMode(display=False) as counter:

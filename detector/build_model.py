@@ -192,7 +192,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
     mean, std = cfg.INPUT.MEAN, cfg.INPUT.STD
     if backbone == "timm":
         try:
-            pyramid: nn.Module = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME)
+            pyramid: nn.Module = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME, options.CHANNELS)
         except ImportError:
             raise MissingPackage(
                 "SELF_TRAIN.BACKBONE is 'timm', which is not installed: pip install timm"
@@ -215,6 +215,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
         len(cfg.DATASETS.CLASSES),
         sizes=options.SIZES,
         max_size=options.MAX_SIZE,
+        test_proposals=options.TEST_PROPOSALS,
         mean=mean,
         std=std,
         max_detections=cfg.TEST.MAX_DETECTIONS,

@@ -214,9 +214,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("MODEL.STREAM_WEIGHTS", (1.0, 1.0, 1.0), "Loss weight of each refinement stream."),
         Key("MODEL.HEAD_STD", 0.01,
             "Standard deviation of the initial weights of the head; with a random backbone 0.1 learns "
-            "sooner."),
+            "faster."),
         Key("MODEL.IMAGE_HEAD", False,
-            "Classify the whole image, too; with a random backbone this learns sooner."),
+            "Classify the whole image, too; with a random backbone this learns faster."),
         Key("MODEL.MIL_REDUCTION", "mean",
             "Reduction of the MIL loss over the classes; the WSDDN paper uses sum.", choices=("mean", "sum")),
         Key("MODEL.MIL_BACKGROUND", False,
@@ -387,10 +387,21 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.SCORE_THRESHOLD", 0.5,
             "Besides the best box of each label, boxes with a higher score than this are pseudo labels; 1: "
             "only the best box.", most=1, may_change=True),
+        Key("SELF_TRAIN.RELATIVE_SCORES", False,
+            "The threshold is a share of the best score of the class in the image.", may_change=True),
+        Key("SELF_TRAIN.DROP_INSIDE", 0.0,
+            "A box of which at least this share lies in a larger one of its class is dropped; 0: none.",
+            most=1, may_change=True),
         Key("SELF_TRAIN.NMS", 0.3, "IoU threshold of the NMS among these boxes.", most=1, may_change=True),
         Key("SELF_TRAIN.BACKBONE", "resnet50",
             "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision.",
             choices=("timm", "resnet50", "mobilenet_v3"), may_change=True),
+        Key("SELF_TRAIN.CHANNELS", 256,
+            "Channels of the feature pyramid; half as many take a third of the time. torchvision's backbones "
+            "have 256.", over=0, may_change=True),
+        Key("SELF_TRAIN.TEST_PROPOSALS", 1000,
+            "Proposals of an image that the network classifies in testing; fewer are faster.", over=0,
+            may_change=True),
         Key("SELF_TRAIN.WEIGHTS", "",
             "File of torchvision's ImageNet weights for these two; empty: random weights.", may_change=True),
         Key("SELF_TRAIN.SIZES", (480, 576, 864, 688),
@@ -638,6 +649,10 @@ def _check_backbone(cfg: CfgNode) -> None:
     _require(fits, "MODEL.BACKBONE.LAST_RELU", backbone.LAST_RELU, f"True, {because}")
     if backbone.NAME == "timm":
         _require(name != "", key, name, f"the name of a timm network, {because}")
+    student = cfg.SELF_TRAIN
+    because = f"because SELF_TRAIN.BACKBONE is {student.BACKBONE!r}"
+    fits = student.BACKBONE == "timm" or student.CHANNELS == 256
+    _require(fits, "SELF_TRAIN.CHANNELS", student.CHANNELS, f"256, {because}")
 
 
 def _check_branches(cfg: CfgNode) -> None:

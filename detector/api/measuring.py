@@ -80,8 +80,8 @@ def describe_test(cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping
 def describe_student(cfg: CfgNode, folder: Path, train_set: AnnotatedImages) -> dict[str, Any]:
     """What metrics.json records of self-training, and how good its pseudo boxes are if `folder` has them."""
     about = {"method": f"{cfg.MODEL.METHOD} + self-training", "backbone": cfg.SELF_TRAIN.BACKBONE}
-    if not (folder / "pseudo").is_dir():
+    truth = annotations(train_set)
+    if not truth or not (folder / "pseudo").is_dir():
         return about
-    pseudo_set = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, train_set.class_names)
-    pseudo, truth = annotations(pseudo_set), annotations(train_set)
+    pseudo = annotations(VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, train_set.class_names))
     return about | {"pseudo_boxes": agreement([pseudo[i] for i in truth], list(truth.values()))}

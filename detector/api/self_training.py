@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 _ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
 _PSEUDO_KEYS = ("SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS")
-_FIXED = (*_PSEUDO_KEYS, "SELF_TRAIN.BACKBONE", "SELF_TRAIN.SIZES", "SELF_TRAIN.MAX_SIZE")  # when resuming
+_FIXED = (*_PSEUDO_KEYS, *(f"SELF_TRAIN.{key}" for key in ("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE")))
 
 
 def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
@@ -99,7 +99,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
     train_detector(cfg, folder, device, factors)
     gather(None)  # the main process has written model_final.pt before another reads it
     metrics = test(cfg, folder, folder / "model_final.pt", "student")
-    if is_main():
+    if is_main() and "pseudo_boxes" in metrics:
         line = "{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}"
         print(line.format(**metrics["pseudo_boxes"]))
 
@@ -131,11 +131,12 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
 
 def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
     """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
-    data = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
+    more = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
+    more |= {f"SELF_TRAIN.{key}": cfg.SELF_TRAIN[key] for key in ("RELATIVE_SCORES", "DROP_INSIDE")}
     return {
         "weights": file_digest(weights),
         **{key: cfg.SELF_TRAIN[key.partition(".")[2]] for key in _PSEUDO_KEYS},
-        **{key: value for key, value in data.items() if value},
+        **{key: value for key, value in more.items() if value},
     }
 
 
@@ -172,7 +173,9 @@ def find_pseudo_boxes(
         loader, precision = build_test_loader(cfg, train_set, own), build_precision(cfg, device)
         reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
     results = predict(model.to(device), loader, device=device, precision=precision)
-    options = {"score_threshold": cfg.SELF_TRAIN.SCORE_THRESHOLD, "nms_threshold": cfg.SELF_TRAIN.NMS}
+    keys = cfg.SELF_TRAIN
+    options = {"score_threshold": keys.SCORE_THRESHOLD, "relative": keys.RELATIVE_SCORES}
+    options |= {"nms_threshold": keys.NMS, "drop_inside": keys.DROP_INSIDE}
     bar = tqdm(results, total=len(own), desc="pseudo boxes", unit="image", disable=not is_main() or None)
     boxes = {
         index: pseudo_boxes(

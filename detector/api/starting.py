@@ -100,10 +100,16 @@ def _config(folder: Path, num_images: int, gpu: bool) -> tuple[list[str], str]:
         f"  MAX_COUNT: {_CPU_BOXES}",
         "INPUT:",
         *(f"  {key}: [{_CPU_SIZE}]" for key in ("TRAIN_SIZES", "TEST_SIZES")),
+        "SELF_TRAIN:",
+        f"  MAX_ITER: {steps}",
+        "  IMAGES_PER_BATCH: 4",
+        f"  SIZES: [{_CPU_SIZE * 3 // 4}]",
+        f"  MAX_SIZE: {_CPU_SIZE}",
+        "  CHANNELS: 128",
     ]
     reason = (
         f"there is no GPU, so {steps} steps at {_CPU_SIZE} pixels with {_CPU_BOXES} proposals of an image; "
-        "on a GPU leave out SOLVER, PROPOSALS and INPUT"
+        "on a GPU leave out SOLVER, PROPOSALS, INPUT and SELF_TRAIN"
     )
     return [*lines, *smaller], reason
 

@@ -156,8 +156,14 @@ def write_figures(
     outputs.write("detections.npz", encode_detections(detections))
     options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
     pictures = write_pictures(outputs, test_set, detections, **options)
-    print(f"AP in percent on {name_images(test_set)}, CorLoc on {name_images(train_set)}")
-    print(f"image AP, of labels without boxes, on {test_set.name}\n\n{metrics_table(metrics)}\n")
+    if annotations(test_set) or annotations(train_set):
+        print(f"AP in percent on {name_images(test_set)}, CorLoc on {name_images(train_set)}")
+        print(f"image AP, of labels without boxes, on {test_set.name}\n")
+    else:
+        print(
+            f"image AP in percent on {test_set.name}: without ground-truth boxes only labels can be tested\n"
+        )
+    print(f"{metrics_table(metrics)}\n")
     print(f"figures   {path}")
     if pictures:
         print(f"pictures  {pictures[-1]}")

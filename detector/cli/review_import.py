@@ -9,7 +9,7 @@ VOC or YOLO. Boxes count as true where the file says that they were reviewed (do
 from collections.abc import Sequence
 from pathlib import Path
 
-from detector.utils.command_line import command_parser, run_command
+from detector.utils.command_line import command_parser, next_step, run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         boxes = sum(len(image.boxes) for image in found)
         print(f"{boxes} ground-truth boxes in {len(found)} images: {options.output}")
-        print("next: test with them, as a data set of the format coco (docs/data_sets.md)")
+        learn = ("DATASETS.BOXED", options.output, "SOLVER.BOXED_SHARE", 0.5)
+        next_step("detector", "train", "CONFIG", *learn, "OUTPUT_DIR", "runs/second")
 
     return run_command(run)

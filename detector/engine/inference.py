@@ -34,8 +34,7 @@ def predict(
         model: called in eval mode with `Batch.inputs`; its outputs have `scores()` (R, C) and
             `deltas` (R, C, 4), (R, 1, 4) or None.
         precision: what the model computes in; None: float32.
-        keep_on_device: leave the scores on `device`, so that what comes next is done there, and is not waited
-            for here.
+        keep_on_device: leave the scores on `device`, which avoids a host synchronization.
 
     Yields:
         the scores of one image, on the CPU unless kept on `device`. An image without proposals has none:
@@ -115,9 +114,9 @@ def _score(
     scores, deltas = outputs.scores().split(rows), outputs.deltas
     if deltas is None:
         return [(of_pass, None) for of_pass in scores]
-    mirror = deltas.new_tensor([-1, 1, 1, 1])
+    flip = deltas.new_tensor([-1, 1, 1, 1])
     moves = [
-        of_pass * mirror if sample.flipped else of_pass
+        of_pass * flip if sample.flipped else of_pass
         for of_pass, sample in zip(deltas.split(rows), samples, strict=True)
     ]
     return list(zip(scores, moves, strict=True))

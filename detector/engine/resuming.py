@@ -104,7 +104,7 @@ def check_batches(progress: Progress, accumulate: int) -> None:
     """Refuse to continue with another number of batches a step, which would make the run another one.
 
     Another number of processes may continue where the product with `accumulate` is the same; results are then
-    equal to rounding, not to the bit, and a warning says so.
+    equal up to rounding, not bitwise, and a warning is logged.
 
     Raises:
         ValueError: names what would fit.

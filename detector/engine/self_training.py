@@ -2,12 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from detector.modeling.postprocess import postprocess
-from detector.structures import Annotation, Detections, Hints, ReviewedBoxes, Scores, box_iou
+from detector.structures import (
+    Annotation,
+    Detections,
+    Hints,
+    ReviewedBoxes,
+    Scores,
+    box_area,
+    box_intersection,
+    box_iou,
+)
 
 
 def pseudo_boxes(
@@ -15,7 +25,9 @@ def pseudo_boxes(
     labels: Tensor,
     *,
     score_threshold: float,
+    relative: bool = False,
     nms_threshold: float = 0.3,
+    drop_inside: float = 0.0,
     reviewed: ReviewedBoxes | None = None,
     hints: Hints | None = None,
 ) -> Detections:
@@ -31,12 +43,16 @@ def pseudo_boxes(
         scores: of every proposal of the image.
         labels: (C,) 1 where the image shows the class, else 0: no other class gets a box.
         score_threshold: beside the best box of a class, those that score more than this are taken; 1: none.
+        relative: the threshold is a share of the best score of the class in the image.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
+        drop_inside: of the boxes taken, one of which at least this share lies in a larger one of its class
+            goes, whatever its score; 0: none goes.
     """
     if reviewed is not None and reviewed.complete:
         return _as_detections(scores.image_id, reviewed)
     if hints is not None and reviewed is None:
-        return _hinted_boxes(scores, labels, hints, score_threshold, nms_threshold)
+        others = {"score_threshold": score_threshold, "relative": relative, "nms_threshold": nms_threshold}
+        return _hinted_boxes(scores, labels, hints, **others, drop_inside=drop_inside)
     shown = replace(scores, scores=torch.where(labels > 0, scores.scores, -1.0))
     found = postprocess(
         shown, score_threshold=-0.5, nms_threshold=nms_threshold, max_detections=shown.scores.numel()
@@ -44,22 +60,33 @@ def pseudo_boxes(
     first = torch.zeros(len(found.labels), dtype=torch.bool)
     for label in found.labels.unique():
         first[(found.labels == label).nonzero()[0]] = True  # best first
-    keep = first | (found.scores > score_threshold)
+    best = found.scores.new_zeros(len(labels)).index_put((found.labels[first],), found.scores[first])  # (C,)
+    above = found.scores > score_threshold * (best[found.labels] if relative else 1)
+    keep = first | above
     if reviewed is None:
-        return found[keep]
+        return _without_parts(found[keep], drop_inside)
     same = found.labels[:, None] == reviewed.labels  # (D, G)
     suppressed = (same & (box_iou(found.boxes, reviewed.boxes) > nms_threshold)).any(dim=1)
-    keep = torch.where(same.any(dim=1), (found.scores > score_threshold) & ~suppressed, keep)
-    return _joined(_as_detections(scores.image_id, reviewed), found[keep])
+    keep = torch.where(same.any(dim=1), above & ~suppressed, keep)
+    return _joined(_as_detections(scores.image_id, reviewed), _without_parts(found[keep], drop_inside))
 
 
-def _hinted_boxes(
-    scores: Scores, labels: Tensor, hints: Hints, score_threshold: float, nms_threshold: float
-) -> Detections:
+def inside_larger(found: Detections, share: float) -> Tensor:
+    """(D, D) whether of box i at least `share` lies in box j, which is larger and of the same class."""
+    area = box_area(found.boxes)
+    inside = box_intersection(found.boxes, found.boxes) >= share * area[:, None]
+    return inside & (area[:, None] < area) & (found.labels[:, None] == found.labels)
+
+
+def _without_parts(found: Detections, share: float) -> Detections:
+    return found[~inside_larger(found, share).any(dim=1)] if share else found
+
+
+def _hinted_boxes(scores: Scores, labels: Tensor, hints: Hints, **options: Any) -> Detections:
     """The arguments of :func:`pseudo_boxes`, of an image without reviewed boxes."""
     pointed = torch.zeros_like(labels, dtype=torch.bool).index_fill(0, hints.labels, True)  # (C,)
     others = ((labels > 0) | (hints.counts > 0)) & ~pointed
-    found = pseudo_boxes(scores, others, score_threshold=score_threshold, nms_threshold=nms_threshold)
+    found = pseudo_boxes(scores, others, **options)
     rank = (found.labels[:, None] == found.labels).tril(diagonal=-1).sum(dim=1)  # in the class
     most = hints.counts[found.labels]
     boxes = scores.boxes[:, hints.labels]  # (R, P, 4)

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from detector.structures import Detections, Scores, box_area, box_intersection, box_iou
+from detector.engine.self_training import inside_larger
+from detector.structures import Detections, Scores, box_iou
 
 RULES = ("box-in-box", "entropy", "disagreement", "random")
 
@@ -19,10 +20,7 @@ def box_in_box(found: Detections, *, cover: float = 0.8) -> int:
     Args:
         cover: the least share of the smaller box that lies in the larger one.
     """
-    area = box_area(found.boxes)
-    covered = box_intersection(found.boxes, found.boxes) >= cover * area[:, None]  # (D, D): row in column
-    smaller = area[:, None] < area
-    return int((covered & smaller & (found.labels[:, None] == found.labels)).sum())
+    return int(inside_larger(found, cover).sum())
 
 
 def entropy(scores: Scores, labels: Tensor) -> float:

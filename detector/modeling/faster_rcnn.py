@@ -53,6 +53,7 @@ def faster_rcnn(
     max_size: int,
     mean: Sequence[float],
     std: Sequence[float],
+    test_proposals: int = 1000,
     score_threshold: float = 1e-3,
     max_detections: int = 100,
 ) -> FasterRCNN:
@@ -66,6 +67,7 @@ def faster_rcnn(
         sizes: of the shortest side in pixels; training draws one for each image, testing uses the last.
         max_size: maximum length of the longer side.
         mean, std: of red, green and blue in [0, 1].
+        test_proposals: most proposals of an image that are classified in testing.
     """
     sides: Sequence[tuple[int, ...]]  # of the anchors of each map, in pixels of the resized image
     sides = ((32,), (64,), (128,), (256,), (512,))
@@ -80,7 +82,7 @@ def faster_rcnn(
         batch_size_per_image=256,
         positive_fraction=0.5,
         pre_nms_top_n={"training": 2000, "testing": 1000},
-        post_nms_top_n={"training": 2000, "testing": 1000},
+        post_nms_top_n={"training": 2000, "testing": test_proposals},
         nms_thresh=0.7,
     )
     model = FasterRCNN(

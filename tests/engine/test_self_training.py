@@ -29,6 +29,29 @@ def test_the_best_of_each_label_and_those_above_the_threshold(threshold, expecte
     assert found.scores.tolist() == sorted(found.scores.tolist(), reverse=True)
 
 
+def test_the_threshold_may_be_a_share_of_the_best_score_of_the_class():
+    given = scores([0.4, 0.1], [0.1, 0.8], [0.3, 0.1], [0.1, 0.5])
+    options = {"score_threshold": 0.6, "nms_threshold": 1.0}
+    assert len(pseudo_boxes(given, torch.ones(2), **options)) == 2
+    found = pseudo_boxes(given, torch.ones(2), relative=True, **options)
+    assert {label: found.scores[found.labels == label].tolist() for label in (0, 1)} == {
+        0: pytest.approx([0.4, 0.3]),
+        1: pytest.approx([0.8, 0.5]),
+    }
+
+
+def test_a_box_in_a_larger_one_of_its_class_is_dropped():
+    whole, part, other = [0, 0, 100, 100], [0, 0, 30, 30], [90, 90, 130, 130]
+    boxes = torch.tensor([whole, part, other], dtype=torch.float32)[:, None].expand(-1, 2, 4)
+    given = Scores("a", boxes, torch.tensor([[0.7, 0.1], [0.9, 0.8], [0.6, 0.1]]))
+    found = pseudo_boxes(given, torch.ones(2), score_threshold=0.5, drop_inside=0.85)
+    kept = {
+        (label, tuple(box)) for label, box in zip(found.labels.tolist(), found.boxes.tolist(), strict=True)
+    }
+    assert kept == {(0, tuple(whole)), (0, tuple(other)), (1, tuple(part))}
+    assert len(pseudo_boxes(given, torch.ones(2), score_threshold=0.5)) == 4
+
+
 def test_a_label_gets_a_box_even_where_all_scores_are_zero():
     found = pseudo_boxes(scores(*[[0.0, 0.0]] * 4), torch.tensor([0.0, 1.0]), score_threshold=0.5)
     assert (found.labels.tolist(), found.boxes.tolist()) == ([1], [BOXES[0].tolist()])

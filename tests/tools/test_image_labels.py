@@ -106,7 +106,7 @@ def test_without_a_single_box(commands, mine, tmp_path, capsys, load_tool):
     assert metrics["mAP50"] is metrics["CorLoc"] is None
     assert 0 < metrics["image_mAP"] <= 100
     told = capsys.readouterr().out
-    assert "AP in percent on no image of mine_val, as none has boxes" in told
+    assert "image AP in percent on mine_val: without ground-truth boxes" in told
     assert "AP50" not in told
     assert load_tool("report").main([str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()

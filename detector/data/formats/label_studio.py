@@ -1,7 +1,7 @@
 """Label Studio's JSON: a list of tasks. Boxes of a detector are predictions, those of a person annotations.
 
-https://labelstud.io/guide/predictions describes it. Boxes are percentages of the image; flags of a box stand
-in the text that the tool shows beside its region.
+https://labelstud.io/guide/predictions describes it. Boxes are percentages of the image; flags of a box are
+the text that the tool shows with the region.
 """
 
 import json

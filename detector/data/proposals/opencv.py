@@ -36,7 +36,7 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
 
     Raises:
         ValueError: another type, shape or mode.
-        ImportError: OpenCV without ximgproc; says how to mend it.
+        ImportError: OpenCV without ximgproc; names the package to install.
     """
     require_ximgproc()
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
@@ -68,7 +68,7 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
 
 
 def require_ximgproc() -> None:
-    """ImportError that says how to mend the installation when OpenCV lacks selective search."""
+    """ImportError that names the package to install when OpenCV lacks selective search."""
     if hasattr(cv2, "ximgproc") and hasattr(cv2.ximgproc, "segmentation"):
         return
     found = " ".join(name for name in OPENCV_PACKAGES if is_installed(name))

@@ -38,12 +38,12 @@ class Sprite:
 def render(rng: np.random.Generator, parts: list[Part], side: float) -> Sprite:
     """Draws the parts, flipped, squeezed and turned at random; the longest side has `side` pixels."""
     angle = rng.normal(0, 0.12)
-    mirror = rng.choice([-1.0, 1.0])
+    flip = rng.choice([-1.0, 1.0])
     squeeze = np.exp(rng.uniform(-0.18, 0.18))
     warp = np.array(
         [
-            [mirror * squeeze * np.cos(angle), np.sin(angle)],
-            [-mirror * squeeze * np.sin(angle), np.cos(angle)],
+            [flip * squeeze * np.cos(angle), np.sin(angle)],
+            [-flip * squeeze * np.sin(angle), np.cos(angle)],
         ]
     )
     outlines = [points @ warp for points, _ in parts]

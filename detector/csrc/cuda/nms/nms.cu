@@ -46,7 +46,7 @@ struct Division {
   }
 };
 
-// What a call needs beside its answer; what it does not need is null.
+// Temporary memory of a call; parts that it does not use are null.
 template <typename A>
 struct Memory {
   Order<A> order;
