@@ -73,7 +73,7 @@ format: $(SETUP_DEV)  ## format the sources and fix lint errors
 docs: $(SETUP_DEV)  ## build the site in build/site; warnings are errors
 	$(WITHIN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
-wheel: $(SETUP)  ## build one wheel for every Python >= 3.10 and torch >= 2.11 in dist
+wheel: $(SETUP)  ## build a wheel in dist for every Python >= 3.10 and torch >= 2.11; with CUDA kernels, for torches with that CUDA
 	rm -rf build/lib.* build/bdist.* dist/*.whl
 	$(RUN) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 

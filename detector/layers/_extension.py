@@ -129,7 +129,9 @@ def load_extension() -> ModuleType:
         return importlib.import_module("detector._C")
     except ImportError as error:
         raise ImportError(
-            f"detector._C, the compiled extension, could not be loaded ({error}). Build it with `pip install"
+            "detector._C, the compiled extension, could not be loaded with torch"
+            f" {torch.__version__} ({error}). It needs torch 2.11 or newer and, if it has CUDA kernels,"
+            " a torch for the same major version of CUDA. Build it for this torch with `pip install"
             " --no-build-isolation -e .` in the checkout, or set DETECTOR_JIT=1 to compile it at import."
         ) from error
 

@@ -38,7 +38,10 @@ def test_module_and_library_share_the_op(op: str) -> None:
 def test_missing_build_reports_how_to_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(detector, "_C")
     monkeypatch.setitem(sys.modules, "detector._C", None)
-    with pytest.raises(ImportError, match=r"pip install --no-build-isolation -e \..*DETECTOR_JIT=1"):
+    found = rf"with torch {re.escape(torch.__version__)} .*needs torch 2\.11"
+    with pytest.raises(
+        ImportError, match=rf"{found}.*pip install --no-build-isolation -e \..*DETECTOR_JIT=1"
+    ):
         _extension.load_extension.__wrapped__()
 
 
