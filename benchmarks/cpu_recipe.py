@@ -16,6 +16,7 @@ VARIANTS = {
     "init": INIT,
     "boxes_250": (*INIT, "PROPOSALS.MAX_COUNT", "250"),
     "boxes_1500": (*INIT, "PROPOSALS.MAX_COUNT", "1500"),
+    "steps_150": (*INIT, "SOLVER.MAX_ITER", "150"),
     "steps_600": (*INIT, "SOLVER.MAX_ITER", "600"),
     "context": (*INIT, *CONTEXT),
     "mist": (*INIT, *MIST),  # as configs/photos_mist_lite0.yaml

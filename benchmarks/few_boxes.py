@@ -18,6 +18,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -61,16 +62,18 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def prepare(data_set: str) -> None:
+def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
     """Write the points and counts, and the lists of suggested images of each seed that has a detector."""
     config, keys = DATA[data_set]
+    keys = (*keys, *overrides)
+    rules = [rule for rule in RULES if any(f"suggested_{rule}_" in name for name in names)]
     cfg, folder = load_cfg(ROOT / config, keys), ROOT / f"runs/few_boxes_{data_set}"
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     folder.mkdir(parents=True, exist_ok=True)
     write_hints(dataset, folder)
     for weights in sorted(ROOT.glob(f"runs/methods_few_boxes_{data_set}/tags_[0-9]/model_final.pt")):
         run, seed = weights.parent, weights.parent.name.removeprefix("tags_")
-        for rule in RULES:
+        for rule in rules:
             output, most = folder / f"{rule}_{seed}", max(SUGGESTED) * len(dataset) // 100
             if not (output / "images.txt").exists():
                 command = [sys.executable, "-m", "detector", "suggest", config, "-n", str(most), "--by", rule]

@@ -30,7 +30,7 @@ def compare(
     config: str,
     variants: Variants | None = None,
     students: Students | None = None,
-    prepare: Callable[[], None] | None = None,
+    prepare: Callable[[Sequence[str], Sequence[str]], None] | None = None,
 ) -> None:
     """Run each variant with each seed, as set on the command line; print and save the table.
 
@@ -39,7 +39,7 @@ def compare(
         config: config file of all runs.
         variants: default: WSDDN, OICR and PCL.
         students: self-training runs, each with its teacher's run of the same seed.
-        prepare: called before the first run.
+        prepare: called with the names of the runs and the config overrides, before the first run.
     """
     variants, students = variants or methods("wsddn", "oicr", "pcl"), students or {}
     all_names = [*variants, *students]
@@ -52,9 +52,9 @@ def compare(
     parser.add_argument("--resume", action="store_true", help="continue runs that were stopped")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="config overrides")
     options = parser.parse_intermixed_args()
-    if prepare is not None:
-        prepare()
     names = options.only or all_names
+    if prepare is not None:
+        prepare(names, options.overrides)
     folder = f"runs/methods_{name}"
 
     def one_run(run_name: str, seed: int) -> dict:

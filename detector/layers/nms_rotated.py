@@ -13,7 +13,7 @@ _C = load_extension()
 def nms_rotated(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """Greedy non-maximum suppression of rotated boxes, as detectron2's `nms_rotated`.
 
-    As :func:`detector.layers.nms`, but the IoU is that of two rotated rectangles (a box is suppressed if
+    As ``nms``, but the IoU is that of two rotated rectangles (a box is suppressed if
     it is strictly greater than the threshold, as in detectron2 on a GPU). A box of zero or negative
     width or height suppresses no other box and is kept. The result is the same on both devices unless an IoU
     is within rounding of the threshold. Not differentiable. The size of the result depends on the values. On

@@ -22,7 +22,7 @@ def roi_align_rotated(
 ) -> Tensor:
     """Average bilinear samples of each rotated box in a grid of bins, as detectron2's `ROIAlignRotated`.
 
-    As :func:`detector.layers.roi_align` with `aligned=True`, but rows and columns of bins lie along the sides
+    As ``roi_align`` with `aligned=True`, but rows and columns of bins lie along the sides
     of the box. Source: Ma et al., "Arbitrary-Oriented Scene Text Detection via Rotation Proposals",
     https://arxiv.org/abs/1703.01086.
 

@@ -1,0 +1,27 @@
+"""Which pseudo boxes self-training learns from, on photographs with the recipe for a machine without a GPU.
+
+python benchmarks/pseudo_boxes.py [--seeds 3] [--jobs 1] [--resume] [--only NAME] [KEY VALUE ...]
+
+"absolute": boxes that score more than 0.5. "relative": boxes that score more than 0.7 of the best of their
+class in the image, without those of which 85 % lie in a larger one.
+"""
+
+from cpu_recipe import INIT, MIST
+from methods import compare
+
+STUDENT = ("SELF_TRAIN.MAX_ITER", "300", "SELF_TRAIN.IMAGES_PER_BATCH", "4", "SELF_TRAIN.CHANNELS", "128")
+STUDENT = (*STUDENT, "SELF_TRAIN.SIZES", "(240,)", "SELF_TRAIN.MAX_SIZE", "320")
+RULES = {
+    "absolute": ("SELF_TRAIN.SCORE_THRESHOLD", "0.5", "SELF_TRAIN.RELATIVE_SCORES", "False"),
+    "relative": ("SELF_TRAIN.SCORE_THRESHOLD", "0.7", "SELF_TRAIN.RELATIVE_SCORES", "True"),
+}
+INSIDE = {"absolute": "0", "relative": "0.85"}
+STUDENTS = {
+    f"{teacher}_{rule}": (teacher, (*STUDENT, *keys, "SELF_TRAIN.DROP_INSIDE", INSIDE[rule]))
+    for teacher in ("pcl", "mist")
+    for rule, keys in RULES.items()
+}
+
+if __name__ == "__main__":
+    teachers = {"pcl": INIT, "mist": (*INIT, *MIST)}
+    compare("pseudo_boxes_photos", "configs/photos_pcl_lite0.yaml", teachers, STUDENTS)
