@@ -10,6 +10,7 @@ and exits with 1 if something fails.
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -53,8 +54,9 @@ def attempt(wheel: Path, extra: str, python: str, torch: str, command: list[str]
     """Run a command in a new environment with the wheel. Return "ok" or the last line of the error."""
     packages = [f"--with=torch=={torch}", f"--with=detector-wsod{extra} @ file://{wheel.resolve()}"]
     uv = ["uv", "run", "--quiet", "--no-project", "--isolated", f"--python={python}", *packages, *command]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # no checkout
     with tempfile.TemporaryDirectory() as folder:
-        result = subprocess.run(uv, cwd=folder, capture_output=True, text=True)
+        result = subprocess.run(uv, cwd=folder, env=environ, capture_output=True, text=True)
     return "ok" if result.returncode == 0 else (result.stderr.strip() or "no message").splitlines()[-1]
 
 
