@@ -1,0 +1,99 @@
+"""Where the points between tags and boxes go: students of pseudo boxes that are corrected step by step.
+
+    python benchmarks/oracle_ladder.py photos --only tags --only pseudo [--seeds 3] [--jobs 1]
+    python benchmarks/oracle_ladder.py photos --resume [--seeds 3] [--jobs 1] [KEY VALUE ...]
+
+The first argument is a data set of benchmarks/few_boxes.py. The first command makes the weak detectors, "tags",
+and their students, "pseudo"; the second reads the pseudo boxes and trains a student on each correction of them:
+
+* "localized": each pseudo box becomes the ground-truth box of its class that it overlaps most, or goes if it
+  overlaps none. What is then left to gain is missed objects.
+* "complete": objects of which no pseudo box has an IoU of 0.5 are added. What is then left is wrong boxes.
+* "proposals": the best proposal of each object, which is what a perfect weak detector would find.
+* "truth": the ground-truth boxes.
+"""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from few_boxes import DATA
+from methods import ROOT, compare
+from torch import Tensor
+
+from detector.build_data import build_dataset
+from detector.config import load_cfg
+from detector.data.proposals.file import load_proposals
+from detector.data.pseudo_set import write_pseudo_set
+from detector.data.voc import VOCDataset
+from detector.structures import Annotation, Detections, box_iou
+
+RUNGS = ("localized", "complete", "proposals", "truth")
+
+
+def corrected(rung: str, found: Annotation, truth: Annotation, proposals: Tensor) -> Detections:
+    """The boxes of an image from which the student of the rung learns."""
+    boxes, labels = truth.boxes, truth.labels
+    overlap = torch.where(found.labels[:, None] == labels, box_iou(found.boxes, boxes), 0.0)  # (D, G)
+    if rung == "localized":
+        kept = overlap.amax(dim=1) > 0 if len(labels) else overlap.any(dim=1)
+        nearest = overlap[kept].argmax(dim=1).unique() if kept.any() else kept.nonzero()[:, 0]
+        boxes, labels = boxes[nearest], labels[nearest]
+    elif rung == "complete":
+        missed = ~(overlap >= 0.5).any(dim=0)
+        boxes, labels = torch.cat([found.boxes, boxes[missed]]), torch.cat([found.labels, labels[missed]])
+    elif rung == "proposals" and len(labels):
+        boxes = proposals[box_iou(boxes, proposals).argmax(dim=1)]
+    return Detections(found.image_id, boxes, torch.ones(len(boxes)), labels)
+
+
+def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
+    """Write a data set for each rung and seed whose pseudo boxes exist; its other splits stay."""
+    config, keys = DATA[data_set]
+    cfg = load_cfg(ROOT / config, (*keys, *overrides))
+    dataset, proposals = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT), load_proposals(cfg.DATASETS.PROPOSALS)
+    images = [(dataset.image_path(i), dataset.image_size(i)) for i in range(len(dataset))]
+    for pseudo in sorted(ROOT.glob(f"runs/methods_oracle_ladder_{data_set}/pseudo_[0-9]/self_train/pseudo")):
+        found = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
+        for rung in RUNGS:
+            folder = ROOT / f"runs/oracle_ladder_{data_set}/{rung}_{pseudo.parent.parent.name[-1]}"
+            if folder.exists() or rung not in names:
+                continue
+            boxes = []
+            for index, image_id in enumerate(dataset.image_ids):
+                truth, seen = dataset.annotation(index), found.annotation(index)
+                assert truth is not None and seen is not None
+                boxes.append(corrected(rung, seen, truth, proposals[image_id]))
+            write_pseudo_set(
+                folder,
+                cfg.DATASETS.TRAIN_SPLIT,
+                dataset.class_names,
+                images,
+                boxes,
+                dataset.read_image,
+                apply_orientation=False,
+            )
+            link_split(Path(cfg.DATASETS.ROOT), folder, cfg.DATASETS.TEST_SPLIT)
+
+
+def link_split(root: Path, folder: Path, split: str) -> None:
+    """Make another split of the data set `root` one of `folder`, too."""
+    names = root / f"ImageSets/Main/{split}.txt"
+    (folder / f"ImageSets/Main/{split}.txt").symlink_to(names.resolve())
+    for image_id in names.read_text().split():
+        (folder / f"Annotations/{image_id}.xml").symlink_to((root / f"Annotations/{image_id}.xml").resolve())
+        image = next((root / "JPEGImages").glob(f"{image_id}.*"))
+        (folder / f"JPEGImages/{image.name}").symlink_to(image.resolve())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in DATA:
+        sys.exit(f"name a data set first: {', '.join(DATA)}")
+    config, keys = DATA[data_set := sys.argv.pop(1)]
+    truth = "DATASETS.BOXED_SHARE", "1"
+    roots = {rung: f"runs/oracle_ladder_{data_set}/{rung}_{{seed}}" for rung in RUNGS}
+    students = {rung: ("tags", ("DATASETS.ROOT", roots[rung], *truth)) for rung in RUNGS}
+    name = f"oracle_ladder_{data_set}"
+    compare(name, config, {"tags": keys}, {"pseudo": ("tags", ()), **students}, partial(prepare, data_set))
