@@ -3,8 +3,9 @@
     python benchmarks/oracle_ladder.py photos --only tags --only pseudo [--seeds 3] [--jobs 1]
     python benchmarks/oracle_ladder.py photos --resume [--seeds 3] [--jobs 1] [KEY VALUE ...]
 
-The first argument is a data set of benchmarks/few_boxes.py. The first command makes the weak detectors, "tags",
-and their students, "pseudo"; the second reads the pseudo boxes and trains a student on each correction of them:
+The first argument is a data set of benchmarks/few_boxes.py. The first command makes the weak detectors,
+"tags", and their students, "pseudo"; the second reads the pseudo boxes and trains a student on each
+correction of them:
 
 * "localized": each pseudo box becomes the ground-truth box of its class that it overlaps most, or goes if it
   overlaps none. What is then left to gain is missed objects.
@@ -64,7 +65,8 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
             boxes = []
             for index, image_id in enumerate(dataset.image_ids):
                 truth, seen = dataset.annotation(index), found.annotation(index)
-                assert truth is not None and seen is not None
+                assert truth is not None
+                assert seen is not None
                 boxes.append(corrected(rung, seen, truth, proposals[image_id]))
             write_pseudo_set(
                 folder,

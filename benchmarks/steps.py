@@ -1,4 +1,4 @@
-"""How long to train on tags: the weak detector with 150 to 2,000 steps, which is full supervision's schedule too.
+"""How long to train on tags: the weak detector with 150 to 2,000 steps, and with full supervision.
 
     python benchmarks/steps.py photos [--seeds 3] [--jobs 1] [--resume] [--only NAME] [KEY VALUE ...]
 
