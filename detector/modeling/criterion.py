@@ -12,6 +12,7 @@ from detector.modeling.head import HeadOutputs
 from detector.modeling.per_image import sum_per_image
 from detector.modeling.refinement import Refinement
 from detector.modeling.regression import RegressionLoss, StreamRegressionLoss
+from detector.modeling.reviewed import only_at_objects
 from detector.structures import Batch
 
 
@@ -91,7 +92,8 @@ class Criterion:
         return losses
 
     def _mil_loss(self, outputs: HeadOutputs, batch: Batch) -> Tensor:
-        mil, labels, unknown = outputs.mil, batch.labels, batch.unknown
+        mil = only_at_objects(outputs.mil, batch)
+        labels, unknown = batch.labels, batch.unknown
         if outputs.mil_background is not None:  # a class that is absent from all images
             mil = torch.cat([outputs.mil_background, mil], dim=1)
             labels = torch.cat([torch.zeros_like(labels[:, :1]), labels], dim=1)

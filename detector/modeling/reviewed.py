@@ -1,4 +1,6 @@
-"""Labels of the proposals of reviewed images: from the boxes of a person instead of pseudo labels."""
+"""What reviewed images teach: labels and places of objects from the boxes of a person."""
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -17,12 +19,8 @@ def with_reviewed(found: ProposalClusters, batch: Batch, member_iou: float) -> P
     if not batch.reviewed:
         return found
     fields = [field.clone() for field in found]
-    images = zip(batch.rois[:, 1:].split(batch.counts.tolist()), batch.reviewed, strict=True)
-    start = 0
-    for boxes, reviewed in images:
-        rows = slice(start, start + len(boxes))
-        start += len(boxes)
-        if reviewed is not None and len(boxes) > 0:
+    for rows, boxes, reviewed in _reviewed_images(batch):
+        if len(boxes) > 0:
             for field, values in zip(fields, _labels(boxes, reviewed, member_iou), strict=True):
                 field[..., rows] = values.to(field.dtype)
     return ProposalClusters(*fields)
@@ -50,3 +48,30 @@ def _labels(boxes: Tensor, reviewed: ReviewedBoxes, member_iou: float) -> Propos
         torch.where(member, centers[nearest], -1),
         nobody.index_copy(0, centers, centers),
     )
+
+
+def only_at_objects(mil: Tensor, batch: Batch, member_iou: float = 0.5) -> Tensor:
+    """MIL scores (sum R, C), 0 where a proposal of a fully reviewed image is not at an object of the class.
+
+    The score of such an image is then the sum over the proposals whose IoU with a box of the class is at
+    least `member_iou`, which the MIL loss raises over all others: MIL learns where objects are, and finds
+    better seeds in the other images.
+    """
+    if not batch.reviewed:
+        return mil
+    at_objects = torch.ones_like(mil)
+    for rows, boxes, reviewed in _reviewed_images(batch):
+        if reviewed.complete:
+            member = (box_iou(boxes, reviewed.boxes) >= member_iou).to(mil.dtype)  # (R, G)
+            objects = torch.zeros_like(mil[rows]).index_add(1, reviewed.labels, member)  # (R, C)
+            at_objects[rows] = objects.clamp(max=1)
+    return mil * at_objects
+
+
+def _reviewed_images(batch: Batch) -> Iterator[tuple[slice, Tensor, ReviewedBoxes]]:
+    """The rows of the proposals of each reviewed image, their boxes (R, 4), and what a person drew."""
+    start = 0
+    for boxes, reviewed in zip(batch.rois[:, 1:].split(batch.counts.tolist()), batch.reviewed, strict=True):
+        if reviewed is not None:
+            yield slice(start, start + len(boxes)), boxes, reviewed
+        start += len(boxes)

@@ -8,6 +8,7 @@ import torch
 from detector.layers.proposal_clusters import ProposalClusters
 from detector.modeling.refinement import Refinement, Seeds, cluster_loss
 from detector.modeling.regression import center_boxes
+from detector.modeling.reviewed import only_at_objects
 from detector.structures import Batch, ReviewedBoxes, boxes_to_rois
 
 # Proposals of one image: an object, one near it, one far away, and another object.
@@ -94,6 +95,15 @@ def test_a_loss_falls_towards_the_reviewed_labels(rule: Refinement) -> None:
     logits = torch.zeros(1, 4, 4, requires_grad=True)
     rule(logits.softmax(dim=2), SCORES[:1, :4], batch).sum().backward()
     assert torch.equal((-logits.grad[0]).argmax(dim=1), right)
+
+
+def test_of_a_fully_reviewed_image_mil_counts_the_proposals_at_objects() -> None:
+    mil = torch.rand(12, 3, generator=torch.Generator().manual_seed(1))
+    objects = [[0, 0, 10, 11], [0, 0, 10, 10], [20, 0, 40, 20]], [2, 2, 0]
+    found = only_at_objects(mil, batch_of(None, some(*objects, True), some(*objects, False)))
+    at_objects = torch.tensor([[0.0, 0, 1], [0, 0, 1], [0, 0, 0], [1, 0, 0]])  # of two boxes of a class once
+    torch.testing.assert_close(found, torch.cat([mil[:4], mil[4:8] * at_objects, mil[8:]]))
+    assert torch.equal(only_at_objects(mil[:4], batch_of(None)), mil[:4])
 
 
 def test_a_batch_moves_with_its_reviews() -> None:
