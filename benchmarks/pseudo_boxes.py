@@ -2,24 +2,41 @@
 
 python benchmarks/pseudo_boxes.py [--seeds 3] [--jobs 1] [--resume] [--only NAME] [KEY VALUE ...]
 
-"absolute": boxes that score more than 0.5. "relative": boxes that score more than 0.7 of the best of their
-class in the image, without those of which 85 % lie in a larger one.
+* "absolute": boxes that score more than 0.5. "relative": boxes that score more than 0.7 of the best of their
+  class in the image, without those of which 85 % lie in a larger one.
+* "relative_rounds": the student of "relative" finds the boxes, by the same rule, of a second student.
+* "relative_150", "relative_600": half and twice the steps of the student.
 """
+
+from collections.abc import Sequence
 
 from cpu_recipe import INIT, MIST
 from methods import compare
 
-STUDENT = ("SELF_TRAIN.MAX_ITER", "300", "SELF_TRAIN.IMAGES_PER_BATCH", "4", "SELF_TRAIN.CHANNELS", "128")
+STUDENT: Sequence[str] = (
+    "SELF_TRAIN.MAX_ITER",
+    "300",
+    "SELF_TRAIN.IMAGES_PER_BATCH",
+    "4",
+    "SELF_TRAIN.CHANNELS",
+    "128",
+)
 STUDENT = (*STUDENT, "SELF_TRAIN.SIZES", "(240,)", "SELF_TRAIN.MAX_SIZE", "320")
 RULES = {
     "absolute": ("SELF_TRAIN.SCORE_THRESHOLD", "0.5", "SELF_TRAIN.RELATIVE_SCORES", "False"),
     "relative": ("SELF_TRAIN.SCORE_THRESHOLD", "0.7", "SELF_TRAIN.RELATIVE_SCORES", "True"),
 }
 INSIDE = {"absolute": "0", "relative": "0.85"}
-STUDENTS = {
+STUDENTS: dict[str, tuple[str, Sequence[str]]] = {
     f"{teacher}_{rule}": (teacher, (*STUDENT, *keys, "SELF_TRAIN.DROP_INSIDE", INSIDE[rule]))
     for teacher in ("pcl", "mist")
     for rule, keys in RULES.items()
+}
+MORE = {"rounds": ("ROUNDS", "2"), "150": ("MAX_ITER", "150"), "600": ("MAX_ITER", "600")}
+STUDENTS |= {
+    f"{teacher}_relative_{name}": (teacher, (*STUDENTS[f"{teacher}_relative"][1], f"SELF_TRAIN.{key}", value))
+    for teacher in ("pcl", "mist")
+    for name, (key, value) in MORE.items()
 }
 
 if __name__ == "__main__":

@@ -12,15 +12,17 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 from yacs.config import CfgNode
 
-from detector.build_data import build_watched
+from detector.build_data import build_hints, build_reviewed, build_watched
 from detector.build_model import build_refinement
 from detector.data.annotated import AnnotatedImages
 from detector.engine.precision import Precision
 from detector.engine.schedule import lr_factor, parameter_groups
+from detector.engine.self_training import pseudo_boxes
 from detector.engine.snapshots import Snapshots
 from detector.engine.train import TrainOptions
 from detector.evaluation.coco import require_pycocotools
 from detector.evaluation.samples import choose_samples
+from detector.structures import Detections, Scores
 from detector.utils.distributed import world_size
 from detector.utils.errors import ConfigError
 
@@ -124,6 +126,25 @@ def build_train_options(cfg: CfgNode) -> TrainOptions:
         checkpoint_period=solver.CHECKPOINT_PERIOD,
         keep_checkpoints=solver.KEEP_CHECKPOINTS,
     )
+
+
+def build_pseudo_boxes(cfg: CfgNode, dataset: AnnotatedImages) -> Callable[[int, Scores], Detections]:
+    """From an image of the training split, by its index, and its scores to the boxes to learn from."""
+    keys, reviewed, hints = cfg.SELF_TRAIN, build_reviewed(cfg, dataset), build_hints(cfg, dataset)
+
+    def choose(index: int, scores: Scores) -> Detections:
+        return pseudo_boxes(
+            scores,
+            dataset.labels(index),
+            score_threshold=keys.SCORE_THRESHOLD,
+            relative=keys.RELATIVE_SCORES,
+            nms_threshold=keys.NMS,
+            drop_inside=keys.DROP_INSIDE,
+            reviewed=reviewed.get(dataset.image_ids[index]),
+            hints=hints.get(dataset.image_ids[index]),
+        )
+
+    return choose
 
 
 def build_snapshots(cfg: CfgNode, dataset: AnnotatedImages) -> Snapshots | None:

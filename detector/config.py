@@ -384,6 +384,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
     ),
     # A Faster R-CNN learns the boxes that the detector finds in the training split.
     "Self-training (tools/self_train.py); all else as SOLVER, with a cosine schedule": (
+        Key("SELF_TRAIN.ROUNDS", 1,
+            "After the first round the student finds the boxes from which the next student learns.",
+            over=0, may_change=True),
         Key("SELF_TRAIN.SCORE_THRESHOLD", 0.5,
             "Besides the best box of each label, boxes with a higher score than this are pseudo labels; 1: "
             "only the best box.", most=1, may_change=True),

@@ -123,7 +123,6 @@ def tagged_boxes(
         score_threshold: all boxes that score more than this are taken, up to non-maximum suppression.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
     """
-    scores = Scores(scores.image_id, scores.boxes.cpu(), scores.scores.cpu())
     found = pseudo_boxes(
         scores, labels | unknown, score_threshold=score_threshold, nms_threshold=nms_threshold
     )

@@ -78,10 +78,13 @@ def describe_test(cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping
 
 
 def describe_student(cfg: CfgNode, folder: Path, train_set: AnnotatedImages) -> dict[str, Any]:
-    """What metrics.json records of self-training, and how good its pseudo boxes are if `folder` has them."""
+    """What metrics.json records of self-training, and how good the pseudo boxes in `folder` are."""
     about = {"method": f"{cfg.MODEL.METHOD} + self-training", "backbone": cfg.SELF_TRAIN.BACKBONE}
     truth = annotations(train_set)
-    if not truth or not (folder / "pseudo").is_dir():
-        return about
-    pseudo = annotations(VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, train_set.class_names))
-    return about | {"pseudo_boxes": agreement([pseudo[i] for i in truth], list(truth.values()))}
+    rounds = [folder / f"round_{number}" for number in range(1, cfg.SELF_TRAIN.ROUNDS + 1)]
+    by_round = []
+    for path in (each / "pseudo" for each in (*rounds, folder)):
+        if truth and path.is_dir():
+            pseudo = annotations(VOCDataset(path, cfg.DATASETS.TRAIN_SPLIT, train_set.class_names))
+            by_round.append(agreement([pseudo[i] for i in truth], list(truth.values())))
+    return about | ({"pseudo_boxes": by_round[-1], "pseudo_boxes_by_round": by_round} if by_round else {})

@@ -1,17 +1,15 @@
 """Self-training: a Faster R-CNN learns from the boxes that a weak detector found in its training split."""
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 from yacs.config import CfgNode
 
+from detector.api.pseudo_boxes import check_origin, find_pseudo_boxes
 from detector.api.run_folder import (
-    check_class_names,
     check_same_start,
     hint_at_resume,
     record_run,
@@ -21,46 +19,31 @@ from detector.api.run_folder import (
 )
 from detector.api.testing import test
 from detector.build import build_optimizer, build_precision, build_train_options, wants_coco_metrics
-from detector.build_data import (
-    build_box_loader,
-    build_dataset,
-    build_hints,
-    build_reviewed,
-    build_test_loader,
-    draw_factors,
-    name_classes,
-)
-from detector.build_model import build_faster_rcnn, build_model
-from detector.config import load_cfg
-from detector.data.annotated import AnnotatedImages
-from detector.data.pseudo_set import write_pseudo_set
+from detector.build_data import build_box_loader, build_dataset, build_reviewed, draw_factors, name_classes
+from detector.build_model import build_faster_rcnn
+from detector.config import check_resumable, load_cfg
 from detector.data.voc import VOCDataset
-from detector.engine.checkpoint import load_checkpoint, restore_model
-from detector.engine.inference import predict
-from detector.engine.self_training import pseudo_boxes
+from detector.engine.resuming import list_checkpoints
 from detector.engine.train import train
-from detector.evaluation.report import write_json
-from detector.structures import Detections
 from detector.utils.distributed import (
     find_device,
     gather,
     is_main,
     process_group,
-    rank,
     restarts,
     together,
     world_size,
 )
 from detector.utils.errors import ConfigError, UserError
-from detector.utils.files import file_digest, read_json
+from detector.utils.files import reading
 from detector.utils.folder_lock import folder_lock
 from detector.utils.reproducibility import seed_everything
 
-logger = logging.getLogger(__name__)
-
-_ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
-_PSEUDO_KEYS = ("SELF_TRAIN.SCORE_THRESHOLD", "SELF_TRAIN.NMS")
-_FIXED = (*_PSEUDO_KEYS, *(f"SELF_TRAIN.{key}" for key in ("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE")))
+# Keys that a resumed run may not change, beside those that no run may.
+_FIXED = tuple(
+    f"SELF_TRAIN.{key}"
+    for key in ("SCORE_THRESHOLD", "NMS", "BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE", "ROUNDS")
+)
 
 
 def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
@@ -73,9 +56,10 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
         with together():
             resume = resume or restarts() > 0
             refuse_earlier_run(folder, resume)
-            if not resume and (folder / "pseudo").exists():
+            found = [*folder.glob("pseudo"), *folder.glob("round_*/pseudo")]
+            if found and not resume:
                 raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
-            if not (folder / "pseudo").exists() and not path.is_file():
+            if not found and not path.is_file():
                 raise FileNotFoundError(
                     f"checkpoint {path} does not exist; train first, or name another file"
                 )
@@ -84,24 +68,58 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
 
 
 def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
-    """Find pseudo boxes, train on them and measure; what an earlier start has done is not done again."""
+    """Make all rounds and measure the last student; what an earlier start has done is not done again."""
     with together():
         device = start_run(cfg, folder)
         wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
         train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
         cfg = name_classes(cfg, train_set)
         factors = draw_factors(cfg, train_set, build_reviewed(cfg, train_set))
-        found = (folder / "pseudo").exists()
-        if found:
-            check_origin(cfg, weights, folder)
-    if not found:
-        find_pseudo_boxes(cfg, train_set, weights, folder, device)
-    train_detector(cfg, folder, device, factors)
-    gather(None)  # the main process has written model_final.pt before another reads it
+        rounds = list(each_round(cfg, folder, weights))
+        for each in rounds:
+            check_round(*each)
+    for round_cfg, round_folder, teacher in rounds:
+        if round_folder != folder and (round_folder / "model_final.pt").exists():
+            continue
+        if not (round_folder / "pseudo").exists():
+            find_pseudo_boxes(round_cfg, train_set, teacher, round_folder, device)
+        train_detector(round_cfg, round_folder, device, factors)
+        gather(None)  # the main process has written model_final.pt before another reads it
     metrics = test(cfg, folder, folder / "model_final.pt", "student")
-    if is_main() and "pseudo_boxes" in metrics:
-        line = "{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}"
-        print(line.format(**metrics["pseudo_boxes"]))
+    if is_main():
+        for number, figures in enumerate(metrics.get("pseudo_boxes_by_round", []), start=1):
+            line = "round {}: {count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}"
+            print(line.format(number, **figures))
+
+
+def each_round(cfg: CfgNode, folder: Path, weights: Path) -> Iterator[tuple[CfgNode, Path, Path]]:
+    """The config of each round, its folder, and the weights of the detector that finds its boxes.
+
+    The last round writes to `folder`, the ones before it to round_1, round_2, ... in it. The config of a
+    round is that of a self-training that ends with it.
+    """
+    for number in range(1, cfg.SELF_TRAIN.ROUNDS + 1):
+        round_cfg = cfg.clone()
+        round_cfg.defrost()
+        round_cfg.SELF_TRAIN.ROUNDS = number
+        round_cfg.freeze()
+        round_folder = folder if number == cfg.SELF_TRAIN.ROUNDS else folder / f"round_{number}"
+        yield round_cfg, round_folder, weights
+        weights = round_folder / "model_final.pt"
+
+
+def check_round(cfg: CfgNode, folder: Path, weights: Path) -> None:
+    """Refuse to continue a round that was begun with another config or other weights; see each_round.
+
+    Raises:
+        UserError: names what differs.
+    """
+    if (folder / "pseudo").exists():
+        check_origin(cfg, weights, folder)
+    config = folder / "config.yaml"
+    if config.exists() and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
+        with reading(config, "config"):
+            check_resumable(config.read_text(), cfg, _FIXED)
 
 
 def student_cfg(cfg: CfgNode) -> CfgNode:
@@ -127,89 +145,6 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
     changed.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the pyramid, which is new, belongs to the backbone
     changed.freeze()
     return changed
-
-
-def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
-    """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
-    more = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
-    more |= {f"SELF_TRAIN.{key}": cfg.SELF_TRAIN[key] for key in ("RELATIVE_SCORES", "DROP_INSIDE")}
-    return {
-        "weights": file_digest(weights),
-        **{key: cfg.SELF_TRAIN[key.partition(".")[2]] for key in _PSEUDO_KEYS},
-        **{key: value for key, value in more.items() if value},
-    }
-
-
-def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
-    """Refuse to continue with pseudo boxes that were made with other weights or keys.
-
-    Raises:
-        UserError: names what differs.
-    """
-    if not weights.exists() or not (folder / _ORIGIN).exists():  # the boxes are there; weights may be gone
-        return
-    before, now = read_json(folder / _ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
-    before = before if isinstance(before, dict) else {}
-    differing = [key for key in {**now, **before} if before.get(key) != now.get(key)]
-    if differing:
-        raise UserError(
-            f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "
-            f"(weights: {weights}): give those again, or remove {folder} to start over"
-        )
-
-
-def find_pseudo_boxes(
-    cfg: CfgNode, train_set: AnnotatedImages, weights: Path, folder: Path, device: torch.device
-) -> None:
-    """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin."""
-    with together():
-        if is_main():
-            write_json(folder / _ORIGIN, origin(cfg, weights))
-        checkpoint = load_checkpoint(weights)
-        check_class_names(cfg, checkpoint, weights)
-        model = build_model(cfg)
-        restore_model(model, checkpoint, weights)
-        own = range(rank(), len(train_set), world_size())
-        loader, precision = build_test_loader(cfg, train_set, own), build_precision(cfg, device)
-        reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
-    results = predict(model.to(device), loader, device=device, precision=precision)
-    keys = cfg.SELF_TRAIN
-    options = {"score_threshold": keys.SCORE_THRESHOLD, "relative": keys.RELATIVE_SCORES}
-    options |= {"nms_threshold": keys.NMS, "drop_inside": keys.DROP_INSIDE}
-    bar = tqdm(results, total=len(own), desc="pseudo boxes", unit="image", disable=not is_main() or None)
-    boxes = {
-        index: pseudo_boxes(
-            scores,
-            train_set.labels(index),
-            reviewed=reviewed.get(scores.image_id),
-            hints=hints.get(scores.image_id),
-            **options,
-        )
-        for index, scores in zip(own, bar, strict=True)
-    }
-    for others in gather(boxes):
-        boxes |= others
-    with together():
-        if is_main():
-            write_pseudo_boxes(cfg, train_set, [boxes[i] for i in range(len(train_set))], folder / "pseudo")
-    count = sum(len(image.boxes) for image in boxes.values())
-    logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), weights)
-
-
-def write_pseudo_boxes(
-    cfg: CfgNode, train_set: AnnotatedImages, found: Sequence[Detections], folder: Path
-) -> None:
-    """Write the boxes of each image of the training split as a data set."""
-    images = [(train_set.image_path(i), train_set.image_size(i)) for i in range(len(train_set))]
-    write_pseudo_set(
-        folder,
-        cfg.DATASETS.TRAIN_SPLIT,
-        train_set.class_names,
-        images,
-        found,
-        train_set.read_image,
-        apply_orientation=cfg.DATASETS.FORMAT == "image_labels",  # the other formats box the stored pixels
-    )
 
 
 def train_detector(

@@ -40,8 +40,8 @@ def pseudo_boxes(
     class and no other. Of a class with a count, no more boxes are taken.
 
     Args:
-        scores: of every proposal of the image.
-        labels: (C,) 1 where the image shows the class, else 0: no other class gets a box.
+        scores: of every proposal of the image, on any device. Boxes of less than a pixel are not taken.
+        labels: (C,) on the CPU, 1 where the image shows the class, else 0: no other class gets a box.
         score_threshold: beside the best box of a class, those that score more than this are taken; 1: none.
         relative: the threshold is a share of the best score of the class in the image.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
@@ -50,6 +50,9 @@ def pseudo_boxes(
     """
     if reviewed is not None and reviewed.complete:
         return _as_detections(scores.image_id, reviewed)
+    boxes, values = scores.boxes.cpu(), scores.scores.cpu()
+    sides = boxes[..., 2:] - boxes[..., :2]  # (R, C, 2); a regressed box may have been clipped to nothing
+    scores = Scores(scores.image_id, boxes, values.where(sides.amin(dim=2) >= 1, -1.0))
     if hints is not None and reviewed is None:
         others = {"score_threshold": score_threshold, "relative": relative, "nms_threshold": nms_threshold}
         return _hinted_boxes(scores, labels, hints, **others, drop_inside=drop_inside)

@@ -1,6 +1,7 @@
 """tools/self_train.py: from a weak detector to one that was trained on its boxes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,37 @@ def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(load_tool, ke
     assert self_train([*keys, "--resume"]) == 0
     resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     assert all(resumed[name].equal(value) for name, value in whole.items())
+
+
+def test_the_student_of_a_round_finds_the_boxes_of_the_next(load_tool, keys, tmp_path, capsys):
+    keys = [*keys, "SELF_TRAIN.ROUNDS", "2"]
+    assert load_tool("train_net").main(keys) == 0
+    self_train, folder = load_tool("self_train").main, tmp_path / "run" / "self_train"
+    assert self_train(keys) == 0
+    assert "round 2: " in capsys.readouterr().out
+    rounds = json.loads((folder / "metrics.json").read_text())["pseudo_boxes_by_round"]
+    assert len(rounds) == 2
+    first, second = (
+        VOCDataset(each / "pseudo", "trainval", CLASSES) for each in (folder / "round_1", folder)
+    )
+    for i in range(8):
+        assert torch.equal(first.labels(i), second.labels(i))  # a box of each tagged class, and of no other
+    assert any(not torch.equal(first.annotation(i).boxes, second.annotation(i).boxes) for i in range(8))
+    whole, first_student = (
+        torch.load(each / "model_final.pt", weights_only=True)["model"]
+        for each in (folder, folder / "round_1")
+    )
+
+    assert self_train([*keys[:-1], "3", "--resume"]) == 2  # a run of two rounds that is complete
+    assert "SELF_TRAIN.ROUNDS" in capsys.readouterr().err
+    for path in (folder / "pseudo", folder / "checkpoints"):  # as if stopped before the second round
+        shutil.rmtree(path)
+    for file in ("model_final.pt", "metrics.json", "pseudo_origin.json"):
+        (folder / file).unlink()
+    assert self_train([*keys, "--resume"]) == 0
+    resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
+    assert all(resumed[name].equal(value) for name, value in whole.items())
+    assert any(not first_student[name].equal(value) for name, value in whole.items())
 
 
 def test_points_choose_the_boxes(load_tool, keys, overrides, tmp_path):

@@ -1,0 +1,97 @@
+"""The pseudo boxes of self-training: what a detector finds in its training split, written as a data set."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from yacs.config import CfgNode
+
+from detector.api.run_folder import check_class_names, restore_network
+from detector.api.testing import predict_all
+from detector.build import build_precision, build_pseudo_boxes
+from detector.data.annotated import AnnotatedImages
+from detector.data.pseudo_set import write_pseudo_set
+from detector.engine.checkpoint import load_checkpoint
+from detector.evaluation.report import write_json
+from detector.structures import Detections
+from detector.utils.distributed import gather, is_main, rank, together, world_size
+from detector.utils.errors import UserError
+from detector.utils.files import file_digest, read_json
+
+logger = logging.getLogger(__name__)
+
+_ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
+
+
+def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
+    """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
+    keys = cfg.SELF_TRAIN
+    more = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
+    more |= {f"SELF_TRAIN.{key}": keys[key] for key in ("RELATIVE_SCORES", "DROP_INSIDE")}
+    more |= {"SELF_TRAIN.ROUNDS": keys.ROUNDS if keys.ROUNDS > 1 else 0}
+    return {
+        "weights": file_digest(weights) if weights.exists() else "",
+        **{f"SELF_TRAIN.{key}": keys[key] for key in ("SCORE_THRESHOLD", "NMS")},
+        **{key: value for key, value in more.items() if value},
+    }
+
+
+def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
+    """Refuse to continue with pseudo boxes that were made with other weights or keys.
+
+    Raises:
+        UserError: names what differs.
+    """
+    if not (folder / _ORIGIN).exists():
+        return
+    before, now = read_json(folder / _ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
+    before = before if isinstance(before, dict) else {}
+    differing = [key for key in {**now, **before} if before.get(key) != now.get(key)]
+    if not weights.exists() and "weights" in differing:  # nobody needs them where their boxes are
+        differing.remove("weights")
+    if differing:
+        raise UserError(
+            f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "
+            f"(weights: {weights}): give those again, or remove {folder} to start over"
+        )
+
+
+def find_pseudo_boxes(
+    cfg: CfgNode, train_set: AnnotatedImages, weights: Path, folder: Path, device: torch.device
+) -> None:
+    """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin."""
+    with together():
+        if is_main():
+            folder.mkdir(exist_ok=True)
+            write_json(folder / _ORIGIN, origin(cfg, weights))
+        checkpoint = load_checkpoint(weights)
+        check_class_names(cfg, checkpoint, weights)
+        model = restore_network(cfg, checkpoint, weights).to(device)
+        own = range(rank(), len(train_set), world_size())
+        choose = build_pseudo_boxes(cfg, train_set)
+        results = predict_all(cfg, model, train_set, own, build_precision(cfg, device))
+    boxes = {index: choose(index, scores) for index, scores in zip(own, results, strict=True)}
+    for others in gather(boxes):
+        boxes |= others
+    with together():
+        if is_main():
+            write_pseudo_boxes(cfg, train_set, [boxes[i] for i in range(len(train_set))], folder / "pseudo")
+    count = sum(len(image.boxes) for image in boxes.values())
+    logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), weights)
+
+
+def write_pseudo_boxes(
+    cfg: CfgNode, train_set: AnnotatedImages, found: Sequence[Detections], folder: Path
+) -> None:
+    """Write the boxes of each image of the training split as a data set."""
+    images = [(train_set.image_path(i), train_set.image_size(i)) for i in range(len(train_set))]
+    write_pseudo_set(
+        folder,
+        cfg.DATASETS.TRAIN_SPLIT,
+        train_set.class_names,
+        images,
+        found,
+        train_set.read_image,
+        apply_orientation=cfg.DATASETS.FORMAT == "image_labels",  # the other formats box the stored pixels
+    )
