@@ -15,7 +15,11 @@ from matplotlib.axes import Axes
 REPOSITORY = Path(__file__).parents[2]
 OUTPUT = REPOSITORY / "docs/images/few_boxes.svg"
 TITLES = {"photos": "Photographs", "toybox": "Toybox", "doom": "Doom", "pcb": "Circuit boards"}
-LINES = {"tags": "tags of all images, boxes of some", "boxes": "the boxed images alone"}
+LINES = {
+    "tags": "tags of all images, boxes of some",
+    "student_tags": "the Faster R-CNN that learns from it",
+    "boxes": "the boxed images alone",
+}
 SHARES = (0, 1, 5, 10, 25, 50, 100)  # percent, at equal distances on the axis
 
 
@@ -25,21 +29,19 @@ def main() -> None:
     )  # reproducible, and text as text
     paths = {name: REPOSITORY / f"benchmarks/results/methods_few_boxes_{name}.json" for name in TITLES}
     found = {name: json.loads(path.read_text())["methods"] for name, path in paths.items() if path.exists()}
-    figure, charts = pyplot.subplots(
-        1, len(found), figsize=(4.5 * len(found), 3.6), squeeze=False, layout="constrained"
-    )
-    for chart, (name, methods) in zip(charts[0], found.items(), strict=True):
+    figure, charts = pyplot.subplots(2, 2, figsize=(9, 6.8), layout="constrained")
+    for chart, (name, methods) in zip(charts.flat, found.items(), strict=True):
         draw(chart, methods)
-        chart.set(title=TITLES[name], xlabel="% of the training images with boxes")
-    charts[0, 0].set_ylabel("AP50 on the test split")
+        chart.set(title=TITLES[name], xlabel="% of the training images with boxes", ylim=(0, 100))
+        chart.set_ylabel("AP50 on the test split")
     charts[0, 0].legend(loc="lower right")
     figure.savefig(OUTPUT, metadata={"Date": None})
     print(OUTPUT)
 
 
 def draw(chart: Axes, methods: Mapping[str, Sequence[dict]]) -> None:
-    """One line for each of LINES, the mean over seeds with lowest and highest, and full supervision."""
-    for kind, label in LINES.items():
+    """One line for each of LINES that was measured: the mean over seeds, with lowest and highest."""
+    for number, (kind, label) in enumerate(LINES.items()):
         points = []
         for name, runs in methods.items():
             match = re.fullmatch(rf"{kind}(?:_(\d+))?", name)
@@ -49,10 +51,10 @@ def draw(chart: Axes, methods: Mapping[str, Sequence[dict]]) -> None:
                 points.append(
                     (SHARES.index(int(match[1] or 0)), mean, mean - min(values), max(values) - mean)
                 )
-        places, means, below, above = zip(*sorted(points), strict=True)
-        chart.errorbar(places, means, (below, above), marker="o", markersize=4, capsize=3, label=label)
-    full = [run["mAP50"] for run in methods["tags_100"]]
-    chart.axhline(sum(full) / len(full), color="gray", linestyle="--", label="all images with boxes")
+        if points:
+            places, means, below, above = zip(*sorted(points), strict=True)
+            style = {"color": f"C{number}", "marker": "o", "markersize": 4, "capsize": 3}
+            chart.errorbar(places, means, (below, above), label=label, **style)
     chart.set_xticks(range(len(SHARES)), map(str, SHARES))
     chart.grid(alpha=0.3)
 
