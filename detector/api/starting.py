@@ -14,8 +14,8 @@ from detector.data.tagged_pictures import TRAIN, VAL, find_tags, split_pictures
 from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
 
-_RECIPE = "own_pcl_lite0"
-_STEPS_PER_IMAGE = 4  # as of photos_pcl_lite0: 1,500 steps for 385 photographs
+_RECIPE = "own_mist_lite0"
+_STEPS_PER_IMAGE = 4  # as of photos_mist_lite0: 1,500 steps for 385 photographs
 _GPU_STEPS = (500, 20_000)  # least and most
 _CPU_STEPS, _CPU_SIZE, _CPU_BOXES = 300, 320, 500
 _SMALL_OBJECT = 32  # pixels: two cells of the backbone's features

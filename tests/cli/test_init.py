@@ -44,7 +44,7 @@ def test_on_a_gpu_the_sizes_of_the_recipe_stay(pictures, monkeypatch):
     assert main(["init", "my pictures", "--output", "odd: name.yaml"]) == 0
     cfg = load_cfg("odd: name.yaml")
     assert (cfg.DATASETS.ROOT, cfg.SOLVER.MAX_ITER) == ("odd: name", 500)
-    assert cfg.INPUT == load_cfg("own_pcl_lite0").INPUT
+    assert cfg.INPUT == load_cfg("own_mist_lite0").INPUT
 
 
 @pytest.mark.parametrize(("width", "small"), [(64, False), (8, True)])
