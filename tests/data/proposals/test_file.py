@@ -168,7 +168,7 @@ def test_check_passes_a_data_set_that_is_a_part(path):
 
 def test_check_names_a_missing_image_and_the_tool(path):
     with pytest.raises(
-        ValueError, match=r"no proposals for 1 of 2 images, the first is 'z'; .*make_proposals\.py"
+        ValueError, match=r"no proposals for 1 of 2 images, the first is 'z'; .*detector propose"
     ):
         load_proposals(path).check(Images({"a": (4, 6), "z": (4, 6)}))
 
@@ -270,7 +270,7 @@ def test_a_truncated_file(path):
 
 
 def test_no_file_says_how_to_make_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no proposals at .*none\.npz.*make_proposals\.py"):
+    with pytest.raises(FileNotFoundError, match=r"no proposals at .*none\.npz.*detector propose"):
         load_proposals(tmp_path / "none.npz")
 
 
