@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from detector.api.self_training import student_cfg, train_detector
+from detector.api.self_training import student_cfg
+from detector.api.student_training import train_detector
 from detector.config import load_cfg
 
 ROOT = Path(__file__).parents[2]
