@@ -5,6 +5,7 @@ python benchmarks/pseudo_boxes.py [--seeds 3] [--jobs 1] [--resume] [--only NAME
 * "absolute": boxes that score more than 0.5. "relative": boxes that score more than 0.7 of the best of their
   class in the image, without those of which 85 % lie in a larger one.
 * "relative_rounds": the student of "relative" finds the boxes, by the same rule, of a second student.
+* "relative_teacher": the student of "relative" goes on for 300 steps on what its moving average finds.
 * "relative_150", "relative_600": half and twice the steps of the student.
 """
 
@@ -32,7 +33,8 @@ STUDENTS: dict[str, tuple[str, Sequence[str]]] = {
     for teacher in ("pcl", "mist")
     for rule, keys in RULES.items()
 }
-MORE = {"rounds": ("ROUNDS", "2"), "150": ("MAX_ITER", "150"), "600": ("MAX_ITER", "600")}
+MORE = {"rounds": ("ROUNDS", "2"), "teacher": ("TEACHER_STEPS", "300")}
+MORE |= {"150": ("MAX_ITER", "150"), "600": ("MAX_ITER", "600")}
 STUDENTS |= {
     f"{teacher}_relative_{name}": (teacher, (*STUDENTS[f"{teacher}_relative"][1], f"SELF_TRAIN.{key}", value))
     for teacher in ("pcl", "mist")

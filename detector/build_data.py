@@ -10,7 +10,7 @@ from yacs.config import CfgNode
 
 from detector.data.annotated import AnnotatedImages
 from detector.data.batch_order import repeat_factors
-from detector.data.box_loader import BoxDataset, box_loader
+from detector.data.box_loader import BoxDataset, IndexedImages, box_loader
 from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
 from detector.data.hints import read_hints
@@ -192,15 +192,19 @@ def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]
 
 
 def build_box_loader(
-    cfg: CfgNode, dataset: AnnotatedImages, *, start: int = 0, factors: np.ndarray | None = None
+    cfg: CfgNode,
+    dataset: BoxDataset | IndexedImages,
+    *,
+    start: int = 0,
+    factors: np.ndarray | None = None,
 ) -> DataLoader:
-    """Endless batches of images with boxes; the first is the one after `start` batches of all processes.
+    """Endless batches of images; the first is the one after `start` batches of all processes.
 
     Args:
         factors: (N,), how often to draw each image; None: all equally often.
     """
     return box_loader(
-        BoxDataset(dataset, flip=cfg.INPUT.FLIP),
+        dataset,
         images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
         seed=cfg.SEED,
         start=start,

@@ -387,6 +387,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.ROUNDS", 1,
             "After the first round the student finds the boxes from which the next student learns.",
             over=0, may_change=True),
+        Key("SELF_TRAIN.TEACHER_STEPS", 0,
+            "After the last round, steps in which the moving average of the student finds the boxes that the "
+            "student learns from; the average is the result. 0: none.", may_change=True),
         Key("SELF_TRAIN.SCORE_THRESHOLD", 0.5,
             "Besides the best box of each label, boxes with a higher score than this are pseudo labels; 1: "
             "only the best box.", most=1, may_change=True),

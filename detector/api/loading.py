@@ -117,7 +117,7 @@ def find_checkpoint(path: str | Path, model: Model = "auto") -> Path:
             )
     if file.suffix.lower() in (".yaml", ".yml"):
         raise UserError(
-            f"{file} is a config, which holds no weights: pass the run folder that tools/train_net.py wrote "
+            f"{file} is a config, which holds no weights: pass the run folder that `detector train` wrote "
             "(its OUTPUT_DIR), or a checkpoint, a .pt file"
         )
     return file

@@ -28,7 +28,7 @@ def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
     """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
     keys = cfg.SELF_TRAIN
     more = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
-    more |= {f"SELF_TRAIN.{key}": keys[key] for key in ("RELATIVE_SCORES", "DROP_INSIDE")}
+    more |= {f"SELF_TRAIN.{key}": keys[key] for key in ("RELATIVE_SCORES", "DROP_INSIDE", "TEACHER_STEPS")}
     more |= {"SELF_TRAIN.ROUNDS": keys.ROUNDS if keys.ROUNDS > 1 else 0}
     return {
         "weights": file_digest(weights) if weights.exists() else "",

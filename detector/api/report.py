@@ -40,11 +40,11 @@ from detector.utils.files import read_json, reading
 from detector.utils.outputs import OutputFolder
 
 _KEY = "report"
-_REMEDY = "run tools/test_net.py again"
+_REMEDY = "run `detector test` again"
 
 
 def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Model = "auto") -> None:
-    """Write the report of a run that tools/test_net.py has tested, and print where it is.
+    """Write the report of a run that `detector test` has measured, and print where it is.
 
     Args:
         folder: the run folder; if it holds a student of self-training, the page is about that.
@@ -85,12 +85,10 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
 
 
 def read_results(folder: Path) -> tuple[dict, list[Detections]]:
-    """The metrics and the detections on the test split that tools/test_net.py wrote to a run folder."""
+    """The metrics and the detections on the test split that `detector test` wrote to a run folder."""
     if not (folder / "metrics.json").is_file():
         config = folder / "config.yaml"
-        raise FileNotFoundError(
-            f"{folder} has no test results: run tools/test_net.py --config-file {config} first"
-        )
+        raise FileNotFoundError(f"{folder} has no test results: run `detector test {config}` first")
     path = folder / "metrics.json"
     metrics = read_json(path)
     with reading(path, "metrics"):
@@ -132,7 +130,7 @@ def results_sections(
     if found.keys() != set(test_set.image_ids):
         raise UserError(
             f"detections.npz has {len(found)} images, which are not those of {test_set.name}: "
-            "run tools/test_net.py again with the same DATASETS"
+            "run `detector test` again with the same DATASETS"
         )
     annotations = map(test_set.annotation, range(len(test_set)))
     truth = {index: annotation for index, annotation in enumerate(annotations) if annotation is not None}
@@ -144,10 +142,10 @@ def results_sections(
     if list(metrics["per_class"]) != list(names):
         raise UserError(
             f"metrics.json has the classes {', '.join(metrics['per_class'])}, the data set has "
-            f"{', '.join(names)}: run tools/test_net.py again with the same DATASETS"
+            f"{', '.join(names)}: run `detector test` again with the same DATASETS"
         )
     if any((image.labels >= len(names)).any() for image in detections):
-        raise UserError(f"detections.npz has a label above {len(names) - 1}: run tools/test_net.py again")
+        raise UserError(f"detections.npz has a label above {len(names) - 1}: run `detector test` again")
     boxed, annotated = list(truth), list(truth.values())
     ordered = [found[annotation.image_id] for annotation in annotated]
     judged = judge(ordered, annotated, len(names))

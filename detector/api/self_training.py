@@ -4,27 +4,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-import torch
 from yacs.config import CfgNode
 
 from detector.api.pseudo_boxes import check_origin, find_pseudo_boxes
-from detector.api.run_folder import (
-    check_same_start,
-    hint_at_resume,
-    record_run,
-    refuse_earlier_run,
-    resume_run,
-    start_run,
-)
+from detector.api.run_folder import refuse_earlier_run, start_run
+from detector.api.student_training import FIXED, train_detector, train_with_teacher
 from detector.api.testing import test
-from detector.build import build_optimizer, build_precision, build_train_options, wants_coco_metrics
-from detector.build_data import build_box_loader, build_dataset, build_reviewed, draw_factors, name_classes
-from detector.build_model import build_faster_rcnn
+from detector.build import wants_coco_metrics
+from detector.build_data import build_dataset, build_reviewed, draw_factors, name_classes
 from detector.config import check_resumable, load_cfg
-from detector.data.voc import VOCDataset
 from detector.engine.resuming import list_checkpoints
-from detector.engine.train import train
 from detector.utils.distributed import (
     find_device,
     gather,
@@ -37,13 +26,6 @@ from detector.utils.distributed import (
 from detector.utils.errors import ConfigError, UserError
 from detector.utils.files import reading
 from detector.utils.folder_lock import folder_lock
-from detector.utils.reproducibility import seed_everything
-
-# Keys that a resumed run may not change, beside those that no run may.
-_FIXED = tuple(
-    f"SELF_TRAIN.{key}"
-    for key in ("SCORE_THRESHOLD", "NMS", "BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE", "ROUNDS")
-)
 
 
 def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
@@ -81,9 +63,12 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
     for round_cfg, round_folder, teacher in rounds:
         if round_folder != folder and (round_folder / "model_final.pt").exists():
             continue
-        if not (round_folder / "pseudo").exists():
-            find_pseudo_boxes(round_cfg, train_set, teacher, round_folder, device)
-        train_detector(round_cfg, round_folder, device, factors)
+        if round_cfg.SELF_TRAIN.TEACHER_STEPS:
+            train_with_teacher(round_cfg, round_folder, device, train_set, teacher, factors)
+        else:
+            if not (round_folder / "pseudo").exists():
+                find_pseudo_boxes(round_cfg, train_set, teacher, round_folder, device)
+            train_detector(round_cfg, round_folder, device, factors)
         gather(None)  # the main process has written model_final.pt before another reads it
     metrics = test(cfg, folder, folder / "model_final.pt", "student")
     if is_main():
@@ -95,17 +80,25 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
 def each_round(cfg: CfgNode, folder: Path, weights: Path) -> Iterator[tuple[CfgNode, Path, Path]]:
     """The config of each round, its folder, and the weights of the detector that finds its boxes.
 
-    The last round writes to `folder`, the ones before it to round_1, round_2, ... in it. The config of a
-    round is that of a self-training that ends with it.
+    The last one writes to `folder`, the ones before it to round_1, round_2, ... in it. The config of a round
+    is that of a self-training that ends with it. SELF_TRAIN.TEACHER_STEPS follow the rounds as one more,
+    which goes on from the weights of the last student.
     """
-    for number in range(1, cfg.SELF_TRAIN.ROUNDS + 1):
+    count, steps = cfg.SELF_TRAIN.ROUNDS, cfg.SELF_TRAIN.TEACHER_STEPS
+    for number in range(1, count + 1):
         round_cfg = cfg.clone()
         round_cfg.defrost()
-        round_cfg.SELF_TRAIN.ROUNDS = number
+        round_cfg.SELF_TRAIN.ROUNDS, round_cfg.SELF_TRAIN.TEACHER_STEPS = number, 0
         round_cfg.freeze()
-        round_folder = folder if number == cfg.SELF_TRAIN.ROUNDS else folder / f"round_{number}"
+        round_folder = folder if number == count and not steps else folder / f"round_{number}"
         yield round_cfg, round_folder, weights
         weights = round_folder / "model_final.pt"
+    if steps:
+        teacher_cfg = cfg.clone()
+        teacher_cfg.defrost()
+        teacher_cfg.SOLVER.MAX_ITER = steps
+        teacher_cfg.freeze()
+        yield teacher_cfg, folder, weights
 
 
 def check_round(cfg: CfgNode, folder: Path, weights: Path) -> None:
@@ -119,7 +112,7 @@ def check_round(cfg: CfgNode, folder: Path, weights: Path) -> None:
     config = folder / "config.yaml"
     if config.exists() and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
         with reading(config, "config"):
-            check_resumable(config.read_text(), cfg, _FIXED)
+            check_resumable(config.read_text(), cfg, FIXED)
 
 
 def student_cfg(cfg: CfgNode) -> CfgNode:
@@ -145,40 +138,3 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
     changed.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the pyramid, which is new, belongs to the backbone
     changed.freeze()
     return changed
-
-
-def train_detector(
-    cfg: CfgNode, folder: Path, device: torch.device, factors: np.ndarray | None = None
-) -> None:
-    """Train on the pseudo boxes of the folder, from its newest checkpoint or from the start.
-
-    Args:
-        factors: (N,), how often to draw each image; None: all equally often.
-    """
-    with together():
-        seed_everything(
-            cfg.SEED, cfg.DETERMINISTIC
-        )  # the same weights, whether boxes were found before or not
-        dataset = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
-        model = build_faster_rcnn(cfg).to(device)
-        optimizer = build_optimizer(cfg, model)
-        precision = build_precision(cfg, device)
-        progress = resume_run(cfg, folder, model, optimizer, precision, fixed=_FIXED)
-        position = progress.iteration * world_size()  # batches that all processes have made
-        batches = build_box_loader(cfg, dataset, start=position, factors=factors)
-        record_run(cfg, folder, device)
-    check_same_start(progress.iteration)
-    with hint_at_resume(folder):
-        train(
-            model,
-            lambda losses, batch: losses,  # in training the model returns its losses
-            optimizer,
-            batches,
-            build_train_options(cfg),
-            folder=folder,
-            device=device,
-            precision=precision,
-            config=cfg.dump(),
-            start=progress.iteration,
-            train_seconds=progress.train_seconds,
-        )

@@ -1,4 +1,4 @@
-"""`detector.evaluate`, and what tools/test_net.py does."""
+"""`detector.evaluate`, and the command `detector test`."""
 
 import logging
 import warnings
@@ -81,7 +81,7 @@ def run(
     weights: str | Path | None = None,
     model: Model = "auto",
 ) -> dict[str, Any]:
-    """What tools/test_net.py does; see :func:`evaluate`."""
+    """The command `detector test`; see :func:`evaluate`."""
     file = find_config(config_file if weights else choose_run(config_file, model))
     cfg = load_cfg(file, overrides)
     folder = find_run_folder(file, cfg)

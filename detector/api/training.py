@@ -1,4 +1,4 @@
-"""`detector.train`, and what tools/train_net.py does."""
+"""`detector.train`, and the command `detector train`."""
 
 import logging
 import warnings
@@ -61,7 +61,7 @@ def train(config: str | Path, overrides: Mapping[str, object] | None = None, *, 
 
 
 def run(config_file: str | Path, overrides: Sequence[object] = (), resume: bool = False) -> Path:
-    """What tools/train_net.py does; see :func:`train`."""
+    """The command `detector train`; see :func:`train`."""
     cfg = load_cfg(config_file, overrides)
     folder = Path(cfg.OUTPUT_DIR)
     with (

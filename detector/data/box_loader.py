@@ -21,7 +21,9 @@ class BoxBatch:
     """Images of any sizes with their boxes, as torchvision's detectors take them."""
 
     images: list[Tensor]  # (3, H, W) float32 in [0, 1], each
-    targets: list[dict[str, Tensor]]  # boxes (G, 4) float32 xyxy, labels (G,) int64; 0 is background
+    targets: list[
+        dict[str, Tensor]
+    ]  # boxes (G, 4) float32 xyxy, labels (G,) int64, 0 is background; or index
     image_ids: tuple[str, ...]
 
     @property
@@ -62,13 +64,28 @@ class BoxDataset(Dataset):
         return image, {"boxes": boxes, "labels": annotation.labels + 1}, annotation.image_id
 
 
+class IndexedImages(Dataset):
+    """`dataset[index, draw]` is image `index` without its boxes: the target is its `index` () alone."""
+
+    def __init__(self, source: ImageDataset):
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source.image_ids)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, dict[str, Tensor], str]:
+        index = key[0]
+        image = self.source.read_image(index).float() / 255  # (3, H, W)
+        return image, {"index": torch.tensor(index)}, self.source.image_ids[index]
+
+
 def collate_boxes(samples: Sequence[tuple[Tensor, dict[str, Tensor], str]]) -> BoxBatch:
     images, targets, image_ids = zip(*samples, strict=True)
     return BoxBatch(list(images), list(targets), image_ids)
 
 
 def box_loader(
-    dataset: BoxDataset,
+    dataset: BoxDataset | IndexedImages,
     *,
     images_per_batch: int,
     seed: int,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.amp import GradScaler
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
@@ -60,6 +59,7 @@ def train(
     config: str = "",
     start: int = 0,
     train_seconds: float = 0.0,
+    final: nn.Module | None = None,
 ) -> float:
     """Train from step `start` to the last one; returns the seconds that all steps took, earlier ones too.
 
@@ -79,6 +79,7 @@ def train(
         snapshots: what is recorded periodically; None: nothing.
         config: text that the checkpoints carry.
         start: steps already done, which took `train_seconds`.
+        final: the part of the model whose weights model_final.pt gets; None: all of it.
 
     Raises:
         NonFiniteLoss: a loss, a score or the gradient is NaN or infinite, in any process; names the step and
@@ -116,7 +117,7 @@ def train(
             except (UserError, OSError) as error:
                 logger.error("error: no checkpoint of step %d: %s", step.done, error)
         raise
-    return saver.save_final(max(start, options.max_iter))
+    return saver.save_final(model if final is None else final, max(start, options.max_iter))
 
 
 @dataclass
@@ -136,29 +137,27 @@ class _Saver:
     def save_checkpoint(self, iteration: int) -> None:
         """All that a resumption after step `iteration` needs; the oldest checkpoints are removed."""
         path = checkpoint_path(self.folder, iteration)
-        self._save(path, iteration, optimizer=self.optimizer, scaler=self.precision.scaler)
+        self._save(path, self.model, iteration, self.optimizer)
         self.saved = iteration
         if is_main():
             remove_old_checkpoints(self.folder, iteration, self.options.keep_checkpoints)
 
-    def save_final(self, iteration: int) -> float:
+    def save_final(self, model: nn.Module, iteration: int) -> float:
         """The weights alone; returns the seconds that all steps took, which are with them."""
-        return self._save(self.folder / "model_final.pt", iteration, optimizer=None, scaler=None)
+        return self._save(self.folder / "model_final.pt", model, iteration, optimizer=None)
 
-    def _save(
-        self, path: Path, iteration: int, *, optimizer: Optimizer | None, scaler: GradScaler | None
-    ) -> float:
+    def _save(self, path: Path, model: nn.Module, iteration: int, optimizer: Optimizer | None) -> float:
         seconds = self.earlier_seconds + time.perf_counter() - self.began
         if is_main():
             save_checkpoint(
                 path,
-                self.model,
+                model,
                 optimizer,
                 iteration=iteration,
                 train_seconds=seconds,
                 batches_per_step=self.options.accumulate * world_size(),
                 config=self.config,
-                scaler=scaler,
+                scaler=self.precision.scaler if optimizer else None,
             )
         return seconds
 

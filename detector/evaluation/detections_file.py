@@ -57,7 +57,7 @@ def load_detections(path: Path) -> list[Detections]:
         DataError: the file is damaged or of another kind.
     """
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: run tools/test_net.py first")
+        raise FileNotFoundError(f"{path} does not exist: run `detector test` first")
     with open_npz(path, "file of detections") as file:
         arrays = pick(file, _FIELDS)
     ids, counts = arrays["image_ids"].tolist(), arrays["counts"]
@@ -66,6 +66,6 @@ def load_detections(path: Path) -> list[Detections]:
     fits = ((counts >= 0) & (counts <= rows)).all() and counts.sum() == rows and len(ids) == len(counts)
     if not fits or any(len(arrays[name]) != rows for name in _COLUMNS) or arrays["boxes"].shape[1:] != (4,):
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise DataError(f"{path} does not hold detections that tools/test_net.py wrote: found {shapes}")
+        raise DataError(f"{path} does not hold detections that `detector test` wrote: found {shapes}")
     columns = [torch.from_numpy(arrays[name]).split(counts.tolist()) for name in _COLUMNS]
     return [Detections(*row) for row in zip(ids, *columns, strict=True)]

@@ -7,20 +7,20 @@ from detector.utils.errors import DataError
 from detector.utils.files import reading
 
 
-def parse_xml(path: Path, root: str, kind: str = "annotation") -> Element:
+def parse_xml(path: Path, root: str) -> Element:
     """The root element of a file.
 
     Raises:
         OSError, DataError: the file cannot be read, is not valid XML, has another root than `root`, or
             declares a document type, whose entities could name other files or expand to gigabytes.
     """
-    with reading(path, kind):
+    with reading(path, "annotation"):
         try:
             element = parse(path, XMLParser(target=_NoDocumentType())).getroot()
         except ParseError as error:
-            raise DataError(f"{kind} {path} is not valid XML: {error}") from None
+            raise DataError(f"annotation {path} is not valid XML: {error}") from None
     if element.tag != root:  # otherwise any XML would be an image without objects
-        raise DataError(f"{kind} {path} has the root <{element.tag}>, expected <{root}>")
+        raise DataError(f"annotation {path} has the root <{element.tag}>, expected <{root}>")
     return element
 
 

@@ -319,7 +319,7 @@ MISTAKES = {
     "a report before the test": (
         ("report", "run"),
         ERROR,
-        ("metrics.json|test_net.py",),
+        ("metrics.json|detector test",),
         {"prepare": lambda folder: (folder / "run/metrics.json").unlink()},
     ),
     "proposals that exist": (

@@ -57,6 +57,12 @@ def test_a_label_gets_a_box_even_where_all_scores_are_zero():
     assert (found.labels.tolist(), found.boxes.tolist()) == ([1], [BOXES[0].tolist()])
 
 
+def test_a_box_that_was_clipped_to_nothing_is_not_taken():
+    boxes = torch.tensor([[5.0, 0, 5, 20], [0, 0, 9, 9]])[:, None]
+    found = pseudo_boxes(Scores("a", boxes, torch.tensor([[0.9], [0.1]])), torch.ones(1), score_threshold=0.5)
+    assert found.boxes.tolist() == [[0, 0, 9, 9]]
+
+
 def test_no_label_or_no_proposal_gives_no_box():
     assert len(pseudo_boxes(scores(*[[0.9]] * 4), torch.zeros(1), score_threshold=0.5).boxes) == 0
     nothing = Scores("a", torch.zeros(0, 1, 4), torch.zeros(0, 1))

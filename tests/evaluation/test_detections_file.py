@@ -26,7 +26,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path, images):
 
 def test_a_file_that_is_missing_or_another(tmp_path):
     path = tmp_path / "d.npz"
-    with pytest.raises(FileNotFoundError, match=r"run tools/test_net\.py first"):
+    with pytest.raises(FileNotFoundError, match=r"run `detector test` first"):
         load_detections(path)
     for content in (b"", b"PK\3\4", b"text"):
         path.write_bytes(content)

@@ -127,13 +127,13 @@ def test_what_is_missing_or_damaged_is_named(report, run_folder, tmp_path, capsy
     assert "cannot write" in error(run_folder, "--output", tmp_path / "nowhere" / "page.html")
     saved = load_detections(run_folder / "detections.npz")
     save_detections(run_folder / "detections.npz", saved[:-1])
-    assert "run tools/test_net.py again" in error(run_folder)
+    assert "run `detector test` again" in error(run_folder)
     (run_folder / "detections.npz").write_bytes(b"PK\3\4 not one")
     assert "detections.npz is damaged" in error(run_folder)
     (run_folder / "detections.npz").unlink()
-    assert "run tools/test_net.py first" in error(run_folder)
+    assert "run `detector test` first" in error(run_folder)
     (run_folder / "metrics.json").unlink()
-    assert "has no test results: run tools/test_net.py --config-file" in error(run_folder)
+    assert "has no test results: run `detector test" in error(run_folder)
     assert not (run_folder / "report.html").exists()
 
 

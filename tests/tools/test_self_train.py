@@ -87,6 +87,28 @@ def test_the_student_of_a_round_finds_the_boxes_of_the_next(load_tool, keys, tmp
     assert any(not first_student[name].equal(value) for name, value in whole.items())
 
 
+def test_the_average_teaches_and_is_what_is_kept(load_tool, keys, tmp_path, capsys):
+    assert load_tool("train_net").main(keys) == 0
+    self_train, folder = load_tool("self_train").main, tmp_path / "run" / "self_train"
+    keys = [*keys, "SELF_TRAIN.TEACHER_STEPS", "4"]
+    assert self_train(keys) == 0
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["iteration"] == 4
+    assert len(metrics["pseudo_boxes_by_round"]) == 1
+    whole = torch.load(folder / "model_final.pt", weights_only=True)["model"]
+    last = torch.load(folder / "checkpoints" / "000004.pt", weights_only=True)["model"]
+    assert all(last[f"average.module.{name}"].equal(value) for name, value in whole.items())
+    assert any(not last[f"student.{name}"].equal(value) for name, value in whole.items())
+
+    assert self_train([*keys, "SELF_TRAIN.TEACHER_STEPS", "0", "--resume"]) == 2
+    assert "SELF_TRAIN.TEACHER_STEPS" in capsys.readouterr().err
+    (folder / "checkpoints" / "000004.pt").unlink()
+    (folder / "model_final.pt").unlink()
+    assert self_train([*keys, "--resume"]) == 0
+    resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
+    assert all(resumed[name].equal(value) for name, value in whole.items())
+
+
 def test_points_choose_the_boxes(load_tool, keys, overrides, tmp_path):
     root = overrides[overrides.index("DATASETS.ROOT") + 1]
     source, points = VOCDataset(root, "trainval", CLASSES), {}

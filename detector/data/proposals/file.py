@@ -30,7 +30,7 @@ from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
 from detector.utils.npz import open_npz, pick
 
-REMEDY = "make the file again with tools/make_proposals.py"
+REMEDY = "make the file again with `detector propose`"
 _FIELDS = {"image_ids": ("U", 1), "counts": ("i", 1), "sizes": ("i", 2)}
 _BOXES, _CHECKSUMS = {"boxes": ("f", 2)}, {"checksums": ("u", 1)}  # the checksums may be missing
 FIELDS = _FIELDS | _BOXES
@@ -210,7 +210,7 @@ def load_proposals(path: str | Path) -> Proposals:
     """
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"no proposals at {path}: make them with tools/make_proposals.py")
+        raise FileNotFoundError(f"no proposals at {path}: make them with `detector propose`")
     try:
         with open_npz(path, "proposals file") as file:
             assert file.zip is not None  # it is open

@@ -1,6 +1,6 @@
 """OpenCV's selective search, of its contrib module ximgproc, with which earlier results were made.
 
-`python -m detector.data.proposals.opencv` says whether it is installed, and if not, how to install it.
+`python -m detector.data.proposals.opencv` reports whether it is installed and, if not, how to install it.
 """
 
 import importlib.metadata
@@ -25,8 +25,8 @@ OPENCV_PACKAGES = (
 def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int = 300) -> np.ndarray:
     """Proposals (R, 4) float32, half-open xyxy in pixels of `image`, largest first, no two the same.
 
-    The same image gives the same boxes, whatever was searched before and however OpenCV's random numbers are
-    seeded: it draws some, for an order that is not kept. An image of even color gives one box.
+    The boxes of an image do not depend on earlier searches or on the state of OpenCV's random numbers, which
+    only decide an order that is not kept. An image of uniform color gives one box.
 
     Args:
         image: (H, W, 3) uint8 RGB.
@@ -58,7 +58,7 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
         search.switchToSelectiveSearchQuality()
     x, y, w, h = np.asarray(search.process()).T  # (R,) each, in pixels of the copy
     corners = np.stack([x, y, x + w, y + h], axis=1)  # (R, 4)
-    # OpenCV's order hangs on the C library's rand(), so on whatever ran before: it is not kept.
+    # OpenCV sorts by random numbers of the C library, which depend on earlier calls: sort by area instead.
     corners = np.unique(corners, axis=0)
     areas = (corners[:, 2:] - corners[:, :2]).prod(axis=1)
     corners = corners[np.argsort(-areas, kind="stable")]
@@ -75,7 +75,7 @@ def require_ximgproc() -> None:
     raise MissingPackage(
         f"OpenCV {cv2.__version__} here has no cv2.ximgproc.segmentation, which selective search needs.\n"
         f"OpenCV's packages overwrite each other's files; installed: {found or 'none that pip knows'}.\n"
-        f"Mend it with:\n"
+        f"To repair it:\n"
         f"  pip uninstall -y {found or ' '.join(OPENCV_PACKAGES)}\n"
         f"  pip install {OPENCV_PACKAGES[-1]}"
     )

@@ -31,8 +31,6 @@ from detector.utils.errors import DataError, UserError
 from detector.utils.folder_lock import file_lock
 
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
-
-
 Mode = Literal["quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid"]
 
 

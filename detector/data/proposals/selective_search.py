@@ -17,14 +17,13 @@ def search_image(
 ) -> np.ndarray:
     """Proposals (R, 4) float32 of an image, half-open xyxy in its pixels, best first, no two the same.
 
-    The same image gives the same boxes on every machine. An image of even color gives one box.
+    The same image gives the same boxes on every machine. An image of uniform color gives one box.
 
     Args:
         image: (H, W, 3) uint8 RGB.
         mode: "quality" makes 16 segmentations, "fast" 6, with a third of the time and of the boxes.
         longest_side: larger images are searched on a copy reduced to so many pixels. Time and number of boxes
             grow with the pixels, the share of objects found hardly does.
-
         min_region: size of the smallest region of the initial segmentation in pixels of the copy.
 
     Raises:

@@ -118,14 +118,14 @@ def test_damaged_boxes_are_an_error_of_their_image_alone(tmp_path):
     flip(path, find(path, boxes) + 16 * 10_000 + 8)  # the lowest bit of a coordinate of the second image
     proposals = load_proposals(path)
     assert len(proposals["a"]) == 10_000
-    with pytest.raises(DataError, match=r"many\.npz: the boxes of image 'b' .*checksum.*make_proposals"):
+    with pytest.raises(DataError, match=r"many\.npz: the boxes of image 'b' .*checksum.*detector propose"):
         proposals["b"]
 
 
 @pytest.mark.parametrize("array", [np.array([2, 0, 1]), np.array(SIZES), np.array(IDS)])
 def test_damage_to_the_small_arrays_is_an_error_on_load(path, array):
     flip(path, find(path, array), 2)
-    with pytest.raises(DataError, match=r"proposals\.npz is damaged.*make_proposals"):
+    with pytest.raises(DataError, match=r"proposals\.npz is damaged.*detector propose"):
         load_proposals(path)
 
 
@@ -168,14 +168,14 @@ def test_check_passes_a_data_set_that_is_a_part(path):
 
 def test_check_names_a_missing_image_and_the_tool(path):
     with pytest.raises(
-        ValueError, match=r"no proposals for 1 of 2 images, the first is 'z'; .*make_proposals\.py"
+        ValueError, match=r"no proposals for 1 of 2 images, the first is 'z'; .*detector propose"
     ):
         load_proposals(path).check(Images({"a": (4, 6), "z": (4, 6)}))
 
 
 def test_check_names_an_image_of_another_size(path):
     with pytest.raises(
-        ValueError, match=r"'a' of \(height, width\) \(4, 6\), but it is \(6, 4\); .*make_proposals"
+        ValueError, match=r"'a' of \(height, width\) \(4, 6\), but it is \(6, 4\); .*detector propose"
     ):
         load_proposals(path).check(Images({"ç": (9, 8), "a": (6, 4)}))
 
@@ -224,7 +224,7 @@ def test_a_bad_box_is_named_with_its_image(path, box, why):
         ({"boxes": np.zeros(12, np.float32)}, r"boxes must have 2 dimensions.*float32 \(12,\)"),
         ({"counts": np.array([2.0, 0.0, 1.0])}, "counts must have 1 dimensions of kind 'i', not float64"),
         ({"image_ids": np.array(["a", "b", "a"])}, "the image 'a' is there more than once"),
-        ({"sizes": None}, "no array sizes; it has image_ids.*make_proposals"),
+        ({"sizes": None}, "no array sizes; it has image_ids.*detector propose"),
         (
             {"image_ids": np.array(["a", "b", "c"], object)},
             "Object arrays cannot be loaded when allow_pickle=False",
@@ -253,7 +253,7 @@ def test_a_pickle_is_not_run(tmp_path):
 def test_a_file_of_another_kind(tmp_path, content):
     path = tmp_path / "proposals.npz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"proposals\.npz is damaged or of another format.*make_proposals"):
+    with pytest.raises(ValueError, match=r"proposals\.npz is damaged or of another format.*detector propose"):
         load_proposals(path)
 
 
@@ -270,7 +270,7 @@ def test_a_truncated_file(path):
 
 
 def test_no_file_says_how_to_make_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no proposals at .*none\.npz.*make_proposals\.py"):
+    with pytest.raises(FileNotFoundError, match=r"no proposals at .*none\.npz.*detector propose"):
         load_proposals(tmp_path / "none.npz")
 
 

@@ -4,21 +4,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detector.data.proposals import opencv, selective_search
 from detector.data.proposals.selective_search import search_image
 from detector.structures import box_iou
+from detector.utils.errors import DataError
+
+searches = pytest.mark.parametrize("search", [selective_search.search_image, opencv.search_image])
 
 
 def noisy(height, width, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
+@searches
 @pytest.mark.parametrize("mode", ["fast", "quality"])
 @pytest.mark.parametrize(("height", "width"), [(120, 160), (500, 300)])
-def test_it_boxes_an_object_in_pixels_of_the_original(mode, height, width):
+def test_it_boxes_an_object_in_pixels_of_the_original(search, mode, height, width):
     image = np.full((height, width, 3), (40, 120, 60), np.uint8)
     y1, y2, x1, x2 = height // 4, height // 2, width // 5, width // 2
     image[y1:y2, x1:x2] = (220, 40, 40)
-    boxes = torch.from_numpy(search_image(image, mode=mode, longest_side=200))
+    boxes = torch.from_numpy(search(image, mode=mode, longest_side=200))
     assert boxes.dtype == torch.float32
     truth = torch.tensor([[x1, y1, x2, y2]], dtype=torch.float32)
     whole = torch.tensor([[0, 0, width, height]], dtype=torch.float32)
@@ -26,10 +31,11 @@ def test_it_boxes_an_object_in_pixels_of_the_original(mode, height, width):
     assert whole.tolist()[0] in boxes.tolist()
 
 
+@searches
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 100), st.integers(0, 99))
-def test_boxes_lie_in_the_image_and_differ(height, width, longest_side, seed):
-    boxes = search_image(noisy(height, width, seed), mode="fast", longest_side=longest_side)
+def test_boxes_lie_in_the_image_and_differ(search, height, width, longest_side, seed):
+    boxes = search(noisy(height, width, seed), mode="fast", longest_side=longest_side)
     assert len(boxes) >= 1
     x1, y1, x2, y2 = boxes.T
     assert (x1 >= 0).all()
@@ -41,16 +47,19 @@ def test_boxes_lie_in_the_image_and_differ(height, width, longest_side, seed):
     assert len(np.unique(boxes, axis=0)) == len(boxes)
 
 
-def test_red_and_blue_are_not_swapped():
+@searches
+def test_red_and_blue_are_not_swapped(search):
     """In gray the two halves are one; their colors are equally bright only as RGB."""
     image = noisy(6, 8).repeat(10, axis=0).repeat(10, axis=1)
-    assert not np.array_equal(search_image(image), search_image(image[..., ::-1].copy()))
+    assert not np.array_equal(search(image), search(image[..., ::-1].copy()))
 
 
-def test_an_even_image_gives_one_box():
-    np.testing.assert_array_equal(search_image(np.full((30, 50, 3), 7, np.uint8)), [[0, 0, 50, 30]])
+@searches
+def test_a_uniform_image_gives_one_box(search):
+    np.testing.assert_array_equal(search(np.full((30, 50, 3), 7, np.uint8)), [[0, 0, 50, 30]])
 
 
+@searches
 @pytest.mark.parametrize(
     ("image", "keywords", "message"),
     [
@@ -62,6 +71,11 @@ def test_an_even_image_gives_one_box():
         (noisy(4, 4), {"longest_side": 0}, "longest_side"),
     ],
 )
-def test_bad_input(image, keywords, message):
-    with pytest.raises(ValueError, match=message):
-        search_image(image, **keywords)
+def test_bad_input(search, image, keywords, message):
+    with pytest.raises(DataError, match=message):
+        search(image, **keywords)
+
+
+def test_a_negative_region():
+    with pytest.raises(DataError, match="min_region"):
+        search_image(noisy(4, 4), min_region=-1)

@@ -1,0 +1,111 @@
+"""How a student is trained: on the pseudo boxes of a folder, or on what the average of its weights finds."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from yacs.config import CfgNode
+
+from detector.api.run_folder import check_same_start, hint_at_resume, record_run, resume_run
+from detector.build import build_optimizer, build_precision, build_pseudo_boxes, build_train_options
+from detector.build_data import build_box_loader
+from detector.build_model import build_faster_rcnn
+from detector.data.annotated import AnnotatedImages
+from detector.data.box_loader import BoxDataset, IndexedImages
+from detector.data.voc import VOCDataset
+from detector.engine.checkpoint import load_checkpoint, restore_model
+from detector.engine.teacher import TeacherStudent, teacher_decay
+from detector.engine.train import train
+from detector.modeling.faster_rcnn import FasterRCNN
+from detector.utils.distributed import together, world_size
+from detector.utils.reproducibility import seed_everything
+
+# Keys that a resumed run may not change, beside those that no run may.
+FIXED = tuple(
+    f"SELF_TRAIN.{key}"
+    for key in (
+        *("SCORE_THRESHOLD", "RELATIVE_SCORES", "DROP_INSIDE", "NMS", "ROUNDS", "TEACHER_STEPS"),
+        *("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE"),
+    )
+)
+
+
+def train_detector(
+    cfg: CfgNode, folder: Path, device: torch.device, factors: np.ndarray | None = None
+) -> None:
+    """Train on the pseudo boxes of the folder, from its newest checkpoint or from the start.
+
+    Args:
+        factors: (N,), how often to draw each image; None: all equally often.
+    """
+    with together():
+        # The same weights, whether boxes were found before or not.
+        seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+        source = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
+        model = build_faster_rcnn(cfg).to(device)
+    _train(cfg, folder, device, model, BoxDataset(source, flip=cfg.INPUT.FLIP), factors)
+
+
+def train_with_teacher(
+    cfg: CfgNode,
+    folder: Path,
+    device: torch.device,
+    train_set: AnnotatedImages,
+    weights: Path,
+    factors: np.ndarray | None = None,
+) -> None:
+    """Train on from the weights of a student, on what the average of its weights finds in each image.
+
+    Args:
+        train_set: the training split, of which no box is read.
+        factors: as of :func:`train_detector`.
+    """
+    with together():
+        seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+        student = build_faster_rcnn(cfg, pretrained=False)
+        restore_model(student, load_checkpoint(weights), weights)
+        model = TeacherStudent(
+            student.to(device),
+            decay=teacher_decay(cfg.SOLVER.MAX_ITER),
+            choose=build_pseudo_boxes(cfg, train_set),
+            flip=cfg.INPUT.FLIP,
+        )
+    _train(cfg, folder, device, model, IndexedImages(train_set), factors)
+
+
+def _train(
+    cfg: CfgNode,
+    folder: Path,
+    device: torch.device,
+    model: FasterRCNN | TeacherStudent,
+    images: BoxDataset | IndexedImages,
+    factors: np.ndarray | None,
+) -> None:
+    final = None
+    with together():
+        if isinstance(model, TeacherStudent):
+            optimizer, final = build_optimizer(cfg, model.student), model.teacher
+            optimizer.register_step_post_hook(model.update)
+        else:
+            optimizer = build_optimizer(cfg, model)
+        precision = build_precision(cfg, device)
+        progress = resume_run(cfg, folder, model, optimizer, precision, fixed=FIXED)
+        position = progress.iteration * world_size()  # batches that all processes have made
+        batches = build_box_loader(cfg, images, start=position, factors=factors)
+        record_run(cfg, folder, device)
+    check_same_start(progress.iteration)
+    with hint_at_resume(folder):
+        train(
+            model,
+            lambda losses, batch: losses,  # in training the model returns its losses
+            optimizer,
+            batches,
+            build_train_options(cfg),
+            folder=folder,
+            device=device,
+            precision=precision,
+            config=cfg.dump(),
+            start=progress.iteration,
+            train_seconds=progress.train_seconds,
+            final=final,
+        )
