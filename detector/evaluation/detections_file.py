@@ -14,7 +14,6 @@ import torch
 
 from detector.structures import Detections
 from detector.utils.errors import DataError
-from detector.utils.files import atomic_write
 from detector.utils.npz import open_npz, pick
 
 _COLUMNS = ("boxes", "scores", "labels")
@@ -27,14 +26,8 @@ _FIELDS = {  # kind of dtype, dimensions
 }
 
 
-def save_detections(path: Path, detections: Sequence[Detections]) -> None:
-    """Write the detections of all images, in their order, atomically."""
-    with atomic_write(path) as file:
-        file.write(encode_detections(detections))
-
-
 def encode_detections(detections: Sequence[Detections]) -> bytes:
-    """The content of the file that :func:`save_detections` writes."""
+    """The content of a file with the detections of all images, in their order."""
     none = Detections("", torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
     images = [*detections, none]  # gives shapes and dtypes if there are no images
     buffer = BytesIO()
@@ -50,7 +43,7 @@ def encode_detections(detections: Sequence[Detections]) -> bytes:
 
 
 def load_detections(path: Path) -> list[Detections]:
-    """Read the file that :func:`save_detections` wrote.
+    """Read a file of :func:`encode_detections`.
 
     Raises:
         FileNotFoundError: the file does not exist.

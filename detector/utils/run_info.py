@@ -22,7 +22,7 @@ def run_info(device: torch.device, seed: int) -> dict:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": git_commit(Path(__file__)),
         "python": platform.python_version(),
-        "packages": {"torch": torch.__version__, **{package: _version(package) for package in PACKAGES}},
+        "packages": {"torch": torch.__version__, **{name: package_version(name) for name in PACKAGES}},
         "device": str(device),
         "device_name": name,
         "cpus": os.cpu_count(),
@@ -48,7 +48,8 @@ def git_commit(file: Path) -> str | None:
     return done.stdout.strip()
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """The version of an installed distribution, or None."""
     try:
         return version(package)
     except PackageNotFoundError:

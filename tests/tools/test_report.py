@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from detector.data.toybox import CLASSES
-from detector.evaluation.detections_file import load_detections, save_detections
+from detector.evaluation.detections_file import encode_detections, load_detections
 from detector.structures import Detections
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
@@ -107,7 +107,7 @@ def test_the_page_holds_all_that_it_shows(report, run_folder, tmp_path, capsys):
 def test_nothing_detected_and_no_snapshots(report, run_folder):
     ids = [image.image_id for image in load_detections(run_folder / "detections.npz")]
     none = [Detections(each, torch.zeros(0, 4), torch.zeros(0), torch.zeros(0).long()) for each in ids]
-    save_detections(run_folder / "detections.npz", none)
+    (run_folder / "detections.npz").write_bytes(encode_detections(none))
     shutil.rmtree(run_folder / "snapshots")
     for path in run_folder.glob("events.*"):
         path.unlink()
@@ -126,7 +126,7 @@ def test_what_is_missing_or_damaged_is_named(report, run_folder, tmp_path, capsy
     assert "is not a run folder" in error(tmp_path)
     assert "cannot write" in error(run_folder, "--output", tmp_path / "nowhere" / "page.html")
     saved = load_detections(run_folder / "detections.npz")
-    save_detections(run_folder / "detections.npz", saved[:-1])
+    (run_folder / "detections.npz").write_bytes(encode_detections(saved[:-1]))
     assert "run `detector test` again" in error(run_folder)
     (run_folder / "detections.npz").write_bytes(b"PK\3\4 not one")
     assert "detections.npz is damaged" in error(run_folder)

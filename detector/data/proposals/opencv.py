@@ -3,7 +3,6 @@
 `python -m detector.data.proposals.opencv` reports whether it is installed and, if not, how to install it.
 """
 
-import importlib.metadata
 import sys
 from typing import Literal
 
@@ -11,6 +10,7 @@ import cv2
 import numpy as np
 
 from detector.utils.errors import DataError, MissingPackage
+from detector.utils.run_info import package_version
 
 Mode = Literal["fast", "quality"]
 
@@ -71,7 +71,7 @@ def require_ximgproc() -> None:
     """ImportError that names the package to install when OpenCV lacks selective search."""
     if hasattr(cv2, "ximgproc") and hasattr(cv2.ximgproc, "segmentation"):
         return
-    found = " ".join(name for name in OPENCV_PACKAGES if is_installed(name))
+    found = " ".join(name for name in OPENCV_PACKAGES if package_version(name))
     raise MissingPackage(
         f"OpenCV {cv2.__version__} here has no cv2.ximgproc.segmentation, which selective search needs.\n"
         f"OpenCV's packages overwrite each other's files; installed: {found or 'none that pip knows'}.\n"
@@ -79,14 +79,6 @@ def require_ximgproc() -> None:
         f"  pip uninstall -y {found or ' '.join(OPENCV_PACKAGES)}\n"
         f"  pip install {OPENCV_PACKAGES[-1]}"
     )
-
-
-def is_installed(distribution: str) -> bool:
-    try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

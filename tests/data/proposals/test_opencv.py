@@ -1,5 +1,3 @@
-import importlib.metadata
-
 import cv2
 import numpy as np
 import pytest
@@ -29,13 +27,9 @@ def test_an_opencv_without_ximgproc_is_named_with_the_remedy(monkeypatch):
     class Bare:
         __version__ = "4.0"
 
-    def version(name):
-        if name in ("opencv-python", "opencv-contrib-python-headless"):
-            return "4.0"
-        raise importlib.metadata.PackageNotFoundError(name)
-
+    installed = {"opencv-python": "4.0", "opencv-contrib-python-headless": "4.0"}
     monkeypatch.setattr(opencv, "cv2", Bare)
-    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(opencv, "package_version", installed.get)
     with pytest.raises(ImportError) as error:
         search_image(noisy(4, 4))
     assert "pip uninstall -y opencv-python opencv-contrib-python-headless\n" in str(error.value)
