@@ -106,7 +106,7 @@ def test_a_page_on_the_disk_searches_without_a_network(site: Path) -> None:
         page.on("request", lambda request: requests.append(request.url))
         page.goto((site / "index.html").as_uri())
         page.fill("[data-md-component=search-query]", "roi_align")
-        result = page.wait_for_selector(".md-search-result__link", state="attached", timeout=60_000)
+        result = page.wait_for_selector(".md-search-result__link", state="attached", timeout=180_000)
         assert ".html" in result.get_attribute("href")
         browser.close()
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
