@@ -136,7 +136,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("DATASETS.TRAIN_SPLIT", "trainval", "Split to train on; CorLoc is measured on it, too."),
         Key("DATASETS.TEST_SPLIT", "test", "Split on which AP is measured.", may_change=True),
         Key("DATASETS.PROPOSALS", "datasets/VOC2007/proposals.npz",
-            "Proposals of both splits, a file of tools/make_proposals.py.", may_change=True),
+            "Proposals of both splits, a file of detector propose.", may_change=True),
         Key("DATASETS.BOXED", "",
             "Reviewed boxes of some training images: a file or folder that detector review-import reads, or "
             "a .txt list of image ids whose ground-truth boxes count as reviewed (docs/labeling.md); empty: "
@@ -156,7 +156,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("DATASETS.WORKERS", 2, "Processes that load images; 0: load in the main process.",
             may_change=True),
     ),
-    "Proposals: which to make (tools/make_proposals.py --config-file) and which to keep": (
+    "Proposals: which to make (detector propose) and which to keep": (
         Key("PROPOSALS.MODE", "quality",
             "Selective search, quality or fast, with opencv_ that of OpenCV; corners: boxes around many "
             "corners, for small defects of patterns; grid: boxes at regular positions.",
@@ -378,12 +378,12 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SOLVER.KEEP_CHECKPOINTS", 2, "Number of the newest checkpoints to keep.",
             over=0, may_change=True),
     ),
-    "Several processes (torchrun --nproc_per_node N tools/train_net.py ...)": (
+    "Several processes (torchrun --nproc_per_node N -m detector train ...)": (
         Key("DISTRIBUTED.TIMEOUT", 600.0, "Seconds that a process waits for the others before it gives up.",
             over=0, may_change=True),
     ),
     # A Faster R-CNN learns the boxes that the detector finds in the training split.
-    "Self-training (tools/self_train.py); all else as SOLVER, with a cosine schedule": (
+    "Self-training (detector self-train); all else as SOLVER, with a cosine schedule": (
         Key("SELF_TRAIN.ROUNDS", 1,
             "After the first round the student finds the boxes from which the next student learns.",
             over=0, may_change=True),

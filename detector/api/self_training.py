@@ -29,7 +29,7 @@ from detector.utils.folder_lock import folder_lock
 
 
 def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
-    """What tools/self_train.py does; under torchrun the processes share the images of each part of it."""
+    """What detector self-train does; under torchrun the processes share the images of each part of it."""
     cfg = student_cfg(load_cfg(config_file, overrides))
     folder = Path(cfg.OUTPUT_DIR) / "self_train"
     path = Path(weights) if weights else Path(cfg.OUTPUT_DIR) / "model_final.pt"

@@ -102,7 +102,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     except DataError as error:
         raise DamagedCheckpoint(str(error)) from error
     if not isinstance(state, dict) or not {"model", "iteration", "train_seconds"} <= state.keys():
-        raise UserError(f"{path} is not a checkpoint written by tools/train_net.py")
+        raise UserError(f"{path} is not a checkpoint written by detector train or self-train")
     version = state.get("version", __version__)
     if isinstance(version, str) and _numbers(version) > _numbers(__version__):
         raise UserError(f"{path} was written by detector {version}, this is {__version__}: install that one")

@@ -19,7 +19,7 @@ from detector.modeling.faster_rcnn import FasterRCNN
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
 from detector.utils.errors import UserError
 
-SCORE_THRESHOLD = 0.3  # the default of detector.load and tools/predict.py
+SCORE_THRESHOLD = 0.3  # the default of detector.load and detector predict
 
 
 class Predictor:

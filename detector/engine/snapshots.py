@@ -17,7 +17,7 @@ from detector.structures import Views
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Takes a snapshot every `period` steps: a file for tools/report.py and pictures for TensorBoard.
+    """Takes a snapshot every `period` steps: a file for the report and pictures for TensorBoard.
 
     It draws no random numbers and leaves the model as it was: a run has the same weights with and without.
     """
