@@ -1,7 +1,8 @@
-"""`detector train --to detector`: everything from tagged pictures to a detector that needs no proposals."""
+"""`detector train --to weak` and `--to detector`: everything from tagged pictures to a tested detector."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from yacs.config import CfgNode
 
@@ -19,13 +20,18 @@ from detector.utils.errors import UserError
 from detector.utils.files import reading
 
 
-def run_pipeline(config_file: str | Path, overrides: Sequence[str] = ()) -> Path:
+def run_pipeline(
+    config_file: str | Path, overrides: Sequence[str] = (), to: Literal["weak", "detector"] = "detector"
+) -> Path:
     """Make proposals, train, test, self-train and write the report; prints one line for each stage.
 
     What an earlier call has finished is not done again, and what it began is continued.
 
+    Args:
+        to: "weak" ends with the test of the weak detector.
+
     Returns:
-        the run folder, which stands for the Faster R-CNN of self-training.
+        the run folder, which stands for the Faster R-CNN of self-training where that was trained.
 
     Raises:
         UserError, OSError: of any stage; or the run folder holds a detector of another config.
@@ -46,6 +52,8 @@ def run_pipeline(config_file: str | Path, overrides: Sequence[str] = ()) -> Path
         ("self-train", student / "metrics.json", lambda: self_train(config, overrides, None, resume=True)),
         ("report", student / "report.html", lambda: report(folder, [], None)),
     ]
+    if to == "weak":
+        stages = stages[:3]
     for number, (name, result, run) in enumerate(stages, start=1):
         done = result.exists()
         print(

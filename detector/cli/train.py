@@ -6,8 +6,8 @@
 
 Writes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed), log.txt,
 events for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt
-(docs/distributed.md). With --to detector it makes the proposals before, and afterwards tests,
-self-trains and writes the report; the same command continues what was interrupted.
+(docs/distributed.md). With --to weak it makes the proposals before and tests afterwards, with
+--to detector it also self-trains and writes the report; repeated, it continues from where it was.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,19 @@ from detector.utils.command_line import config_parser, next_step, parse_config, 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = config_parser("detector train", __doc__)
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
-    what = "propose, train, test, self-train and report in one go"
-    parser.add_argument("--to", choices=("detector",), metavar="detector", help=what)
+    what = "weak or detector, as above"
+    parser.add_argument("--to", choices=("weak", "detector"), metavar="STAGE", help=what)
     options = parse_config(parser, arguments)
 
     def run() -> None:
         if options.to:
             from detector.api.pipeline import run_pipeline
 
-            folder = run_pipeline(options.config_file, options.overrides)
-            next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")
+            folder = run_pipeline(options.config_file, options.overrides, options.to)
+            if options.to == "weak":
+                next_step("detector", "self-train", options.config_file, *options.overrides)
+            else:
+                next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")
             return
 
         from detector.api.training import run as train
