@@ -6,7 +6,8 @@
 
 #include <vector>
 
-#include "kernels.h"
+#include "pixels.h"
+#include "planes.h"
 
 namespace detector::depthwise_conv2d {
 namespace {
