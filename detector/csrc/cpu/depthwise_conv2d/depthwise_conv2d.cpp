@@ -6,8 +6,7 @@
 
 #include <vector>
 
-#include "pixels.h"
-#include "planes.h"
+#include "kernels.h"
 
 namespace detector::depthwise_conv2d {
 namespace {

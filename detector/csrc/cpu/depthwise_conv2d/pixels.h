@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "../../depthwise_conv2d.h"
 #include "../multiversion.h"
 #include "../parallel.h"
+#include "kernels.h"
 
 namespace detector::depthwise_conv2d {
 

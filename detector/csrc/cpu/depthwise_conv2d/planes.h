@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "../../depthwise_conv2d.h"
 #include "../parallel.h"
+#include "kernels.h"
 #include "plane_sums.h"
 
 namespace detector::depthwise_conv2d {
@@ -84,13 +84,37 @@ struct Taps {
   }
 };
 
+// square: the kernel size where the taps are those of a square kernel of stride and dilation 1 in order, else
+// 0
 template <typename A, typename T>
-void sum_taps_of_plane(const A* source, int64_t source_row, const Taps<A>& taps, A start, int64_t rows,
-                       int64_t columns, T* out, int64_t out_row) {
+void sum_taps_of_plane(const A* source, int64_t source_row, const Taps<A>& taps, int64_t square, A start,
+                       int64_t rows, int64_t columns, T* out, int64_t out_row) {
   const PlaneSum<A> sum{
       source, source_row, taps.offsets.data(), taps.weights.data(), int64_t(taps.weights.size()), start,
       rows,   columns};
+  if constexpr (std::is_same_v<T, float>) {  // for every type they would take minutes to compile
+    const bool wide = columns >= 2 * Lanes<A>::count;
+    if (wide && square == 5 && has_avx512()) {
+      return sum_square_wide<5>(sum, out, out_row);
+    }
+    if (wide && square == 7 && has_avx512()) {
+      return sum_square_wide<7>(sum, out, out_row);
+    }
+    switch (square) {
+      case 3:
+        return sum_square<3, 1>(sum, out, out_row);
+      case 5:
+        return wide ? sum_square<5, 2>(sum, out, out_row) : sum_square<5, 1>(sum, out, out_row);
+      case 7:
+        return wide ? sum_square<7, 2>(sum, out, out_row) : sum_square<7, 1>(sum, out, out_row);
+    }
+  }
   sum_plane(sum, out, out_row);
+}
+
+inline int64_t square_of(const Problem& p) {
+  const bool plain = p.stride_h == 1 && p.stride_w == 1 && p.dilation_h == 1 && p.dilation_w == 1;
+  return plain && p.kernel_h == p.kernel_w ? p.kernel_h : 0;
 }
 
 inline int64_t reach(int64_t kernel, int64_t dilation) { return (kernel - 1) * dilation + 1; }
@@ -125,8 +149,9 @@ void forward_planes(const Problem& p, const T* input, const T* weight, const T* 
       const int64_t k = plane % p.out_channels();
       in.padded.fill(input + plane / p.multiplier * p.height * p.width, p.height, p.width);
       in.taps.read_weights(weight + k * p.taps());
-      sum_taps_of_plane(in.padded.plane(0), p.stride_h * in.padded.row, in.taps, bias ? A(bias[k]) : A(0),
-                        p.out_height, p.out_width, output + plane * p.out_height * p.out_width, p.out_width);
+      sum_taps_of_plane(in.padded.plane(0), p.stride_h * in.padded.row, in.taps, square_of(p),
+                        bias ? A(bias[k]) : A(0), p.out_height, p.out_width,
+                        output + plane * p.out_height * p.out_width, p.out_width);
     }
   });
 }
@@ -177,13 +202,14 @@ struct GradInputPlanes {
       met.read_weights(weight);
     }
     if (phases.empty()) {
-      sum_taps_of_plane(padded.plane(0) + p.pad_h * padded.row + p.pad_w, padded.row, taps[0], A(0), p.height,
-                        p.width, result, p.width);
+      const int64_t square = p.multiplier == 1 ? square_of(p) : 0;
+      sum_taps_of_plane(padded.plane(0) + p.pad_h * padded.row + p.pad_w, padded.row, taps[0], square, A(0),
+                        p.height, p.width, result, p.width);
       return;
     }
     for (int64_t a = 0; a < p.stride_h; ++a) {
       for (int64_t b = 0; b < p.stride_w; ++b) {
-        sum_taps_of_plane(padded.plane(0), padded.row, taps[a * p.stride_w + b], A(0), rows, columns,
+        sum_taps_of_plane(padded.plane(0), padded.row, taps[a * p.stride_w + b], 0, A(0), rows, columns,
                           &phases[b * rows * columns], columns);
       }
       for (int64_t t = 0; t < rows; ++t) {
@@ -235,7 +261,13 @@ void dot_all_taps(const A* grad, int64_t grad_row, const A* source, int64_t sour
                   const std::vector<int64_t>& offsets, int64_t rows, int64_t columns, A* sums) {
   int64_t t = 0;
   const int64_t taps = offsets.size();
+  const bool wide = std::is_same_v<A, float> && columns > Lanes<A>::count && has_avx512();
   const auto dot = [&](auto count) {
+    if constexpr (std::is_same_v<A, float>) {
+      for (; wide && t + count <= taps; t += count) {
+        dot_planes_wide<count>(grad, grad_row, source, source_row, &offsets[t], rows, columns, sums + t);
+      }
+    }
     for (; t + count <= taps; t += count) {
       dot_planes<count>(grad, grad_row, source, source_row, &offsets[t], rows, columns, sums + t);
     }
@@ -254,7 +286,7 @@ void grad_weight_planes(const Problem& p, const T* input, const T* grad, T* resu
   std::vector<A> partial(std::max<int64_t>(p.batch, 1) * weights);
   parallel_for(p.batch * p.out_channels(), planes_of_grain(p), [&](int64_t first, int64_t last) {
     PaddedInput<A> in(p);
-    PaddedPlane<A> grads(p.out_height, round_up(p.out_width, Lanes<A>::count), 0, 0, 1);
+    PaddedPlane<A> grads(p.out_height, round_up(p.out_width, Lanes<A, kWide>::count), 0, 0, 1);
     for (int64_t plane = first; plane < last; ++plane) {
       in.padded.fill(input + plane / p.multiplier * p.height * p.width, p.height, p.width);
       grads.fill(grad + plane * p.out_height * p.out_width, p.out_height, p.out_width);

@@ -1,5 +1,5 @@
 // Eight floats or four doubles at a time: GCC's vector type, which every target has an instruction or two
-// for.
+// for. Twice as many where a function is compiled for AVX-512 alone.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace detector::depthwise_conv2d {
 
-template <typename A>
+constexpr int kNarrow = 32, kWide = 64;  // bytes of a vector
+
+template <typename A, int kBytes = kNarrow>
 struct Lanes {
-  static constexpr int bytes = 32;
   using Integer = std::conditional_t<sizeof(A) == 4, int32_t, int64_t>;
-  typedef A Vector __attribute__((vector_size(bytes)));
-  typedef Integer Mask __attribute__((vector_size(bytes)));
-  static constexpr int count = bytes / sizeof(A);
+  typedef A Vector __attribute__((vector_size(kBytes)));
+  typedef Integer Mask __attribute__((vector_size(kBytes)));
+  static constexpr int count = kBytes / sizeof(A);
 };
 
 // By reference: vectors as arguments would be passed differently on each target.
