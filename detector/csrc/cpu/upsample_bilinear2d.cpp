@@ -63,6 +63,27 @@ struct Windows {
   const A* weights_of(int i) const { return weights.data() + start[i]; }
 };
 
+// Windows as layers: layer k has the k-th output of every line. Where a line has fewer, it is output
+// axis.out, which reads as 0.
+template <typename A>
+struct Layers {
+  int count;
+  std::vector<int> output;
+  std::vector<A> weight;
+
+  Layers(const Axis<A>& axis, const Windows<A>& windows)
+      : count(*std::max_element(windows.count.begin(), windows.count.end())),
+        output(size_t(count) * axis.in, axis.out),
+        weight(size_t(count) * axis.in, A(0)) {
+    for (int i = 0; i < axis.in; ++i) {
+      for (int k = 0; k < windows.count[i]; ++k) {
+        output[size_t(k) * axis.in + i] = windows.first[i] + k;
+        weight[size_t(k) * axis.in + i] = windows.weights_of(i)[k];
+      }
+    }
+  }
+};
+
 template <typename T, typename A>
 DETECTOR_MULTIVERSION void resize_numbers(const T* __restrict input, const int* __restrict lower,
                                           const int* __restrict upper, const A* __restrict weight,
@@ -142,36 +163,58 @@ void forward_pixels(const T* input, const Rows& in, const Rows& out, const Taps<
   }
 }
 
-// sum += weight * line
-template <typename T, typename A>
-DETECTOR_MULTIVERSION void add_line(const T* __restrict line, A weight, int64_t length, A* __restrict sum) {
+// sum += the sum of kLines lines, `step` apart, each with its weight
+template <int kLines, typename T, typename A>
+__attribute__((always_inline)) inline void add_some(const T* __restrict lines, int64_t step,
+                                                    const A* __restrict weights, int64_t length,
+                                                    A* __restrict sum) {
   for (int64_t i = 0; i < length; ++i) {
-    sum[i] += weight * A(line[i]);
+    A total = sum[i];
+    for (int k = 0; k < kLines; ++k) {
+      total += weights[k] * A(lines[k * step + i]);
+    }
+    sum[i] = total;
   }
+}
+
+// The same for any number of lines, four in one pass.
+template <typename T, typename A>
+__attribute__((always_inline)) inline void add_window(const T* lines, int64_t step, const A* weights,
+                                                      int count, int64_t length, A* sum) {
+  for (; count >= 4; count -= 4, lines += 4 * step, weights += 4) {
+    add_some<4>(lines, step, weights, length, sum);
+  }
+  switch (count) {
+    case 3:
+      return add_some<3>(lines, step, weights, length, sum);
+    case 2:
+      return add_some<2>(lines, step, weights, length, sum);
+    case 1:
+      return add_some<1>(lines, step, weights, length, sum);
+  }
+}
+
+template <typename T, typename A>
+DETECTOR_MULTIVERSION void add_rows(const T* grad, int64_t step, const A* weights, int count, int64_t length,
+                                    A* row) {
+  add_window(grad, step, weights, count, length, row);
 }
 
 template <typename A>
 DETECTOR_MULTIVERSION void add_pixels(const A* row, const Windows<A>& windows, int64_t width,
                                       int64_t channels, A* sum) {
   for (int64_t j = 0; j < width; ++j) {
-    for (int k = 0; k < windows.count[j]; ++k) {
-      const A weight = windows.weights_of(j)[k];
-      const A* __restrict pixel = row + (windows.first[j] + k) * channels;
-      A* __restrict to = sum + j * channels;
-      for (int64_t c = 0; c < channels; ++c) {
-        to[c] += weight * pixel[c];
-      }
-    }
+    add_window(row + windows.first[j] * channels, channels, windows.weights_of(j), windows.count[j], channels,
+               sum + j * channels);
   }
 }
 
+// sum[j] += weight[j] * row[output[j]]
 template <typename A>
-DETECTOR_MULTIVERSION void add_numbers(const A* row, const Windows<A>& windows, int64_t width, A* sum) {
+DETECTOR_MULTIVERSION void add_numbers(const A* __restrict row, const int* __restrict output,
+                                       const A* __restrict weight, int64_t width, A* __restrict sum) {
   for (int64_t j = 0; j < width; ++j) {
-    const A *weights = windows.weights_of(j), *numbers = row + windows.first[j];
-    for (int k = 0; k < windows.count[j]; ++k) {
-      sum[j] += weights[k] * numbers[k];
-    }
+    sum[j] += weight[j] * row[output[j]];
   }
 }
 
@@ -179,21 +222,23 @@ DETECTOR_MULTIVERSION void add_numbers(const A* row, const Windows<A>& windows, 
 // as they are, then the sums of its pixels.
 template <typename T, typename A>
 void backward_rows(const T* grad, const Rows& in, const Rows& out, const Windows<A>& vertical,
-                   const Windows<A>& horizontal, int64_t first, int64_t last, T* grad_input) {
-  std::vector<A> row(out.length()), sum(in.length());
+                   const Windows<A>& horizontal, const Layers<A>& layers, int64_t first, int64_t last,
+                   T* grad_input) {
+  std::vector<A> row(out.length() + 1), sum(in.length());  // the number after the row is 0, for the layers
   for (int64_t r = first; r < last; ++r) {
     const int64_t plane = r / in.height;
     const int i = static_cast<int>(r % in.height);
     std::fill(row.begin(), row.end(), A(0));
-    for (int k = 0; k < vertical.count[i]; ++k) {
-      add_line(grad + (plane * out.height + vertical.first[i] + k) * out.length(), vertical.weights_of(i)[k],
-               out.length(), row.data());
-    }
+    add_rows(grad + (plane * out.height + vertical.first[i]) * out.length(), out.length(),
+             vertical.weights_of(i), vertical.count[i], out.length(), row.data());
     std::fill(sum.begin(), sum.end(), A(0));
     if (in.channels > 1) {
       add_pixels(row.data(), horizontal, in.width, in.channels, sum.data());
     } else {
-      add_numbers(row.data(), horizontal, in.width, sum.data());
+      for (int k = 0; k < layers.count; ++k) {
+        add_numbers(row.data(), layers.output.data() + k * in.width, layers.weight.data() + k * in.width,
+                    in.width, sum.data());
+      }
     }
     std::copy(sum.begin(), sum.end(), grad_input + r * in.length());
   }
@@ -241,12 +286,14 @@ Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t m
     if (grad_input.numel() == 0) {
       return;
     }
-    const Windows<A> vertical(sizes.vertical<A>()), horizontal(sizes.horizontal<A>());
+    const Axis<A> axis = sizes.horizontal<A>();
+    const Windows<A> vertical(sizes.vertical<A>()), horizontal(axis);
+    const Layers<A> layers(axis, horizontal);
     const Rows out = rows_of(grad), in{out.planes, height, width, out.channels};
     const auto* from = static_cast<const T*>(grad.const_data_ptr());
     auto* to = static_cast<T*>(grad_input.mutable_data_ptr());
     parallel_for(in.planes * in.height, rows_of_grain(in), [&](int64_t first, int64_t last) {
-      backward_rows(from, in, out, vertical, horizontal, first, last, to);
+      backward_rows(from, in, out, vertical, horizontal, layers, first, last, to);
     });
   });
   return grad_input;
