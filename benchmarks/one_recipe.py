@@ -1,17 +1,22 @@
-"""Where the points between tags and boxes go: students of pseudo boxes that are corrected step by step.
+"""Tags alone beside full supervision, one recipe for all data sets, and where the points between them go.
 
-    python benchmarks/oracle_ladder.py photos --only tags --only pseudo [--seeds 3] [--jobs 1]
-    python benchmarks/oracle_ladder.py photos --resume [--seeds 3] [--jobs 1] [KEY VALUE ...]
+    python benchmarks/one_recipe.py photos --only tags --only full --only student --only truth [--jobs 1]
+    python benchmarks/one_recipe.py photos --resume [--seeds 3] [--jobs 1] [KEY VALUE ...]
 
-The first argument is a data set of benchmarks/few_boxes.py. The first command makes the weak detectors,
-"tags", and their students, "pseudo"; the second reads the pseudo boxes and trains a student on each
-correction of them:
+The first argument is a data set of benchmarks/few_boxes.py. "tags" is the weak detector, "full" the same
+network and schedule with the ground-truth boxes of all images. All others are Faster R-CNNs:
 
-* "localized": each pseudo box becomes the ground-truth box of its class that it overlaps most, or goes if it
-  overlaps none. What is then left to gain is missed objects.
-* "complete": objects of which no pseudo box has an IoU of 0.5 are added. What is then left is wrong boxes.
-* "proposals": the best proposal of each object, which is what a perfect weak detector would find.
-* "truth": the ground-truth boxes.
+* "student" learns from the boxes that "tags" finds. "rounds": a second student learns from the boxes of the
+  first. "teacher": the student goes on for 300 steps on what its moving average finds. "both": rounds, then
+  teacher.
+* "truth" learns from the ground-truth boxes.
+* "localized": from the boxes of "student", each of which becomes the ground-truth box of its class that it
+  overlaps most, or goes if it overlaps none. What is then left to gain is missed objects.
+* "complete": from the boxes of "student" and the objects of which none has an IoU of 0.5. What is left is
+  wrong boxes.
+* "proposals": from the best proposal of each object, which is what a perfect weak detector would find.
+
+The first command makes the boxes that the last three correct; the second makes all that is missing.
 """
 
 import sys
@@ -20,8 +25,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from cpu_recipe import MIST
 from few_boxes import DATA
 from methods import ROOT, compare
+from steps import FULL
 from torch import Tensor
 
 from detector.build_data import build_dataset
@@ -31,7 +38,11 @@ from detector.data.pseudo_set import write_pseudo_set
 from detector.data.voc import VOCDataset
 from detector.structures import Annotation, Detections, box_iou
 
-RUNGS = ("localized", "complete", "proposals", "truth")
+RUNGS = ("localized", "complete", "proposals")
+# As configs/own_mist_lite0.yaml.
+STUDENT = ("SELF_TRAIN.SCORE_THRESHOLD", "0.7", "SELF_TRAIN.RELATIVE_SCORES", "True")
+STUDENT = (*STUDENT, "SELF_TRAIN.DROP_INSIDE", "0.85")
+ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
 
 
 def corrected(rung: str, found: Annotation, truth: Annotation, proposals: Tensor) -> Detections:
@@ -56,10 +67,10 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
     cfg = load_cfg(ROOT / config, (*keys, *overrides))
     dataset, proposals = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT), load_proposals(cfg.DATASETS.PROPOSALS)
     images = [(dataset.image_path(i), dataset.image_size(i)) for i in range(len(dataset))]
-    for pseudo in sorted(ROOT.glob(f"runs/methods_oracle_ladder_{data_set}/pseudo_[0-9]/self_train/pseudo")):
+    for pseudo in sorted(ROOT.glob(f"runs/methods_one_recipe_{data_set}/student_[0-9]/self_train/pseudo")):
         found = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
         for rung in RUNGS:
-            folder = ROOT / f"runs/oracle_ladder_{data_set}/{rung}_{pseudo.parent.parent.name[-1]}"
+            folder = ROOT / f"runs/one_recipe_{data_set}/{rung}_{pseudo.parent.parent.name[-1]}"
             if folder.exists() or rung not in names:
                 continue
             boxes = []
@@ -94,8 +105,16 @@ if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in DATA:
         sys.exit(f"name a data set first: {', '.join(DATA)}")
     config, keys = DATA[data_set := sys.argv.pop(1)]
-    truth = "DATASETS.BOXED_SHARE", "1"
-    roots = {rung: f"runs/oracle_ladder_{data_set}/{rung}_{{seed}}" for rung in RUNGS}
-    students = {rung: ("tags", ("DATASETS.ROOT", roots[rung], *truth)) for rung in RUNGS}
-    name = f"oracle_ladder_{data_set}"
-    compare(name, config, {"tags": keys}, {"pseudo": ("tags", ()), **students}, partial(prepare, data_set))
+    name = f"one_recipe_{data_set}"
+    variants = {"tags": (*keys, *MIST), "full": (*keys, *MIST, *FULL)}
+    students = {
+        "student": ("tags", STUDENT),
+        "rounds": ("tags", (*STUDENT, *ROUNDS)),
+        "teacher": ("tags", (*STUDENT, *TEACHER)),
+        "both": ("tags", (*STUDENT, *ROUNDS, *TEACHER)),
+        "truth": ("tags", (*STUDENT, "DATASETS.BOXED_SHARE", "1")),
+    }
+    for rung in RUNGS:  # their boxes stand for the ground truth of a training split
+        root = f"runs/{name}/{rung}_{{seed}}"
+        students[rung] = "tags", (*STUDENT, "DATASETS.ROOT", root, "DATASETS.BOXED_SHARE", "1")
+    compare(name, config, variants, students, partial(prepare, data_set))
