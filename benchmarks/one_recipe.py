@@ -6,9 +6,10 @@
 The first argument is a data set of benchmarks/few_boxes.py. "tags" is the weak detector, "full" the same
 network and schedule with the ground-truth boxes of all images. All others are Faster R-CNNs:
 
-* "student" learns from the boxes that "tags" finds. "rounds": a second student learns from the boxes of the
-  first. "teacher": the student goes on for 300 steps on what its moving average finds. "both": rounds, then
-  teacher.
+* "student" learns from the boxes that "tags" finds. "voted": groups are not dropped. "parts": nor are boxes
+  moved by voting. "all": nor are parts dropped.
+* "rounds": a second student learns from the boxes of the first. "teacher": the student goes on for 300 steps
+  on what its moving average finds. "both": rounds, then teacher.
 * "truth" learns from the ground-truth boxes.
 * "localized": from the boxes of "student", each of which becomes the ground-truth box of its class that it
   overlaps most, or goes if it overlaps none. What is then left to gain is missed objects.
@@ -40,8 +41,17 @@ from detector.structures import Annotation, Detections, box_iou
 
 RUNGS = ("localized", "complete", "proposals")
 # As configs/own_mist_lite0.yaml.
-STUDENT = ("SELF_TRAIN.SCORE_THRESHOLD", "0.7", "SELF_TRAIN.RELATIVE_SCORES", "True")
-STUDENT = (*STUDENT, "SELF_TRAIN.DROP_INSIDE", "0.85")
+ALL = (
+    "SELF_TRAIN.SCORE_THRESHOLD",
+    "0.7",
+    "SELF_TRAIN.RELATIVE_SCORES",
+    "True",
+    "SELF_TRAIN.DROP_INSIDE",
+    "0",
+)
+PARTS = (*ALL, "SELF_TRAIN.DROP_INSIDE", "0.85")
+VOTED = (*PARTS, "SELF_TRAIN.VOTING_IOU", "0.3")
+STUDENT = (*VOTED, "SELF_TRAIN.DROP_GROUPS", "0.5")
 ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
 
 
@@ -109,6 +119,9 @@ if __name__ == "__main__":
     variants = {"tags": (*keys, *MIST), "full": (*keys, *MIST, *FULL)}
     students = {
         "student": ("tags", STUDENT),
+        "voted": ("tags", VOTED),
+        "parts": ("tags", PARTS),
+        "all": ("tags", ALL),
         "rounds": ("tags", (*STUDENT, *ROUNDS)),
         "teacher": ("tags", (*STUDENT, *TEACHER)),
         "both": ("tags", (*STUDENT, *ROUNDS, *TEACHER)),

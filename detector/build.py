@@ -140,6 +140,8 @@ def build_pseudo_boxes(cfg: CfgNode, dataset: AnnotatedImages) -> Callable[[int,
             relative=keys.RELATIVE_SCORES,
             nms_threshold=keys.NMS,
             drop_inside=keys.DROP_INSIDE,
+            drop_groups=keys.DROP_GROUPS,
+            voting_iou=keys.VOTING_IOU,
             reviewed=reviewed.get(dataset.image_ids[index]),
             hints=hints.get(dataset.image_ids[index]),
         )

@@ -22,18 +22,18 @@ from detector.utils.files import file_digest, read_json
 logger = logging.getLogger(__name__)
 
 _ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
+# Keys of SELF_TRAIN that choose the pseudo boxes.
+CHOOSING = ("SCORE_THRESHOLD", "RELATIVE_SCORES", "DROP_INSIDE", "DROP_GROUPS", "VOTING_IOU", "NMS")
 
 
 def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
     """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
-    keys = cfg.SELF_TRAIN
-    more = {f"DATASETS.{key}": cfg.DATASETS[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")}
-    more |= {f"SELF_TRAIN.{key}": keys[key] for key in ("RELATIVE_SCORES", "DROP_INSIDE", "TEACHER_STEPS")}
-    more |= {"SELF_TRAIN.ROUNDS": keys.ROUNDS if keys.ROUNDS > 1 else 0}
+    student, data = cfg.SELF_TRAIN, cfg.DATASETS
     return {
         "weights": file_digest(weights) if weights.exists() else "",
-        **{f"SELF_TRAIN.{key}": keys[key] for key in ("SCORE_THRESHOLD", "NMS")},
-        **{key: value for key, value in more.items() if value},
+        **{f"SELF_TRAIN.{key}": student[key] for key in (*CHOOSING, "TEACHER_STEPS")},
+        "SELF_TRAIN.ROUNDS": student.ROUNDS if student.ROUNDS > 1 else 0,
+        **{f"DATASETS.{key}": data[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")},
     }
 
 
@@ -47,7 +47,8 @@ def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
         return
     before, now = read_json(folder / _ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
     before = before if isinstance(before, dict) else {}
-    differing = [key for key in {**now, **before} if before.get(key) != now.get(key)]
+    # A key that an older version did not have was off.
+    differing = [key for key in {**now, **before} if (before.get(key) or 0) != (now.get(key) or 0)]
     if not weights.exists() and "weights" in differing:  # nobody needs them where their boxes are
         differing.remove("weights")
     if differing:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from yacs.config import CfgNode
 
+from detector.api.pseudo_boxes import CHOOSING
 from detector.api.run_folder import check_same_start, hint_at_resume, record_run, resume_run
 from detector.build import build_optimizer, build_precision, build_pseudo_boxes, build_train_options
 from detector.build_data import build_box_loader
@@ -23,10 +24,7 @@ from detector.utils.reproducibility import seed_everything
 # Keys that a resumed run may not change, beside those that no run may.
 FIXED = tuple(
     f"SELF_TRAIN.{key}"
-    for key in (
-        *("SCORE_THRESHOLD", "RELATIVE_SCORES", "DROP_INSIDE", "NMS", "ROUNDS", "TEACHER_STEPS"),
-        *("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE"),
-    )
+    for key in (*CHOOSING, "ROUNDS", "TEACHER_STEPS", "BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE")
 )
 
 

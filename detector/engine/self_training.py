@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from detector.modeling.postprocess import postprocess
+from detector.layers import nms
+from detector.modeling.postprocess import postprocess, vote_boxes
 from detector.structures import (
     Annotation,
     Detections,
@@ -19,6 +20,9 @@ from detector.structures import (
     box_iou,
 )
 
+# A part of a group lies in it to this share, and parts overlap by less than this IoU.
+_INSIDE, _DISJOINT = 0.85, 0.1
+
 
 def pseudo_boxes(
     scores: Scores,
@@ -28,6 +32,8 @@ def pseudo_boxes(
     relative: bool = False,
     nms_threshold: float = 0.3,
     drop_inside: float = 0.0,
+    drop_groups: float = 0.0,
+    voting_iou: float = 0.0,
     reviewed: ReviewedBoxes | None = None,
     hints: Hints | None = None,
 ) -> Detections:
@@ -47,6 +53,10 @@ def pseudo_boxes(
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
         drop_inside: of the boxes taken, one of which at least this share lies in a larger one of its class
             goes, whatever its score; 0: none goes.
+        drop_groups: before that, a box that smaller ones of its class fill to at least this share goes, if
+            there are two or more that do not overlap: it holds a group of objects, not one; 0: none goes.
+        voting_iou: of :func:`detector.modeling.postprocess.vote_boxes`, which moves the boxes that are left;
+            not those at points.
     """
     if reviewed is not None and reviewed.complete:
         return _as_detections(scores.image_id, reviewed)
@@ -54,8 +64,17 @@ def pseudo_boxes(
     sides = boxes[..., 2:] - boxes[..., :2]  # (R, C, 2); a regressed box may have been clipped to nothing
     scores = Scores(scores.image_id, boxes, values.where(sides.amin(dim=2) >= 1, -1.0))
     if hints is not None and reviewed is None:
-        others = {"score_threshold": score_threshold, "relative": relative, "nms_threshold": nms_threshold}
-        return _hinted_boxes(scores, labels, hints, **others, drop_inside=drop_inside)
+        return _hinted_boxes(
+            scores,
+            labels,
+            hints,
+            score_threshold=score_threshold,
+            relative=relative,
+            nms_threshold=nms_threshold,
+            drop_inside=drop_inside,
+            drop_groups=drop_groups,
+            voting_iou=voting_iou,
+        )
     shown = replace(scores, scores=torch.where(labels > 0, scores.scores, -1.0))
     found = postprocess(
         shown, score_threshold=-0.5, nms_threshold=nms_threshold, max_detections=shown.scores.numel()
@@ -66,12 +85,13 @@ def pseudo_boxes(
     best = found.scores.new_zeros(len(labels)).index_put((found.labels[first],), found.scores[first])  # (C,)
     above = found.scores > score_threshold * (best[found.labels] if relative else 1)
     keep = first | above
-    if reviewed is None:
-        return _without_parts(found[keep], drop_inside)
-    same = found.labels[:, None] == reviewed.labels  # (D, G)
-    suppressed = (same & (box_iou(found.boxes, reviewed.boxes) > nms_threshold)).any(dim=1)
-    keep = torch.where(same.any(dim=1), above & ~suppressed, keep)
-    return _joined(_as_detections(scores.image_id, reviewed), _without_parts(found[keep], drop_inside))
+    if reviewed is not None:
+        same = found.labels[:, None] == reviewed.labels  # (D, G)
+        suppressed = (same & (box_iou(found.boxes, reviewed.boxes) > nms_threshold)).any(dim=1)
+        keep = torch.where(same.any(dim=1), above & ~suppressed, keep)
+    found = _without_parts(_without_groups(found[keep], drop_groups), drop_inside)
+    found = vote_boxes(found, scores, voting_iou)
+    return found if reviewed is None else _joined(_as_detections(scores.image_id, reviewed), found)
 
 
 def inside_larger(found: Detections, share: float) -> Tensor:
@@ -83,6 +103,18 @@ def inside_larger(found: Detections, share: float) -> Tensor:
 
 def _without_parts(found: Detections, share: float) -> Detections:
     return found[~inside_larger(found, share).any(dim=1)] if share else found
+
+
+def _without_groups(found: Detections, share: float) -> Detections:
+    if not share:
+        return found
+    groups = torch.zeros(len(found), dtype=torch.bool)
+    for row, inside in enumerate(inside_larger(found, _INSIDE).T):
+        parts, whole = found[inside], found.boxes[row : row + 1]
+        parts = parts[nms(parts.boxes, parts.scores, _DISJOINT)]
+        filled = box_intersection(parts.boxes, whole).sum() / box_area(whole)
+        groups[row] = len(parts) > 1 and bool(filled >= share)
+    return found[~groups]
 
 
 def _hinted_boxes(scores: Scores, labels: Tensor, hints: Hints, **options: Any) -> Detections:

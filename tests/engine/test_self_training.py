@@ -52,6 +52,34 @@ def test_a_box_in_a_larger_one_of_its_class_is_dropped():
     assert len(pseudo_boxes(given, torch.ones(2), score_threshold=0.5)) == 4
 
 
+@pytest.mark.parametrize(("share", "left"), [(0.5, 2), (0.7, 1), (0.0, 1)])
+def test_a_box_that_disjoint_ones_of_its_class_fill_is_a_group(share, left):
+    whole, parts = [0, 0, 100, 100], [[0, 0, 100, 28], [0, 72, 100, 100], [0, 72, 90, 95]]  # 56 %
+    boxes = torch.tensor([whole, *parts], dtype=torch.float32)[:, None]
+    given = Scores("a", boxes, torch.tensor([[0.9], [0.8], [0.7], [0.6]]))
+    found = pseudo_boxes(given, torch.ones(1), score_threshold=0.5, drop_groups=share, drop_inside=0.85)
+    assert found.boxes.tolist() == (boxes[1:3, 0] if left == 2 else boxes[:1, 0]).tolist()
+
+
+def test_a_box_with_one_part_is_no_group():
+    boxes = torch.tensor([[0, 0, 100, 100], [0, 0, 90, 100], [0, 0, 80, 100]]).float()[:, None]
+    given = Scores("a", boxes, torch.tensor([[0.9], [0.8], [0.7]]))
+    found = pseudo_boxes(given, torch.ones(1), score_threshold=0.5, nms_threshold=1.0, drop_groups=0.5)
+    assert len(found) == 3
+
+
+def test_boxes_near_one_that_is_found_move_it():
+    boxes = torch.tensor([[0, 0, 10, 10], [0, 0, 10, 20], [0, 0, 10, 60], [2, 2, 2, 9]]).float()[:, None]
+    given = Scores(
+        "a", boxes.expand(-1, 2, 4), torch.tensor([[0.6, 0.0], [0.2, 0.0], [0.9, 0.0], [0.9, 0.0]])
+    )
+    found = pseudo_boxes(given, torch.ones(2), score_threshold=0.5, voting_iou=0.5)
+    of_first = [tuple(box) for box in found.boxes[found.labels == 0].tolist()]
+    assert of_first == [(0, 0, 10, 60), (0, 0, 10, pytest.approx(12.5))]
+    # Where all scores are zero, all near boxes count equally.
+    assert found.boxes[found.labels == 1].tolist() == [[0, 0, 10, 15]]
+
+
 def test_a_label_gets_a_box_even_where_all_scores_are_zero():
     found = pseudo_boxes(scores(*[[0.0, 0.0]] * 4), torch.tensor([0.0, 1.0]), score_threshold=0.5)
     assert (found.labels.tolist(), found.boxes.tolist()) == ([1], [BOXES[0].tolist()])
