@@ -41,17 +41,10 @@ from detector.structures import Annotation, Detections, box_iou
 
 RUNGS = ("localized", "complete", "proposals")
 # As configs/own_mist_lite0.yaml.
-ALL = (
-    "SELF_TRAIN.SCORE_THRESHOLD",
-    "0.7",
-    "SELF_TRAIN.RELATIVE_SCORES",
-    "True",
-    "SELF_TRAIN.DROP_INSIDE",
-    "0",
-)
+ALL = ("SELF_TRAIN.SCORE_THRESHOLD", "0.85", "SELF_TRAIN.RELATIVE_SCORES", "True")
 PARTS = (*ALL, "SELF_TRAIN.DROP_INSIDE", "0.85")
 VOTED = (*PARTS, "SELF_TRAIN.VOTING_IOU", "0.3")
-STUDENT = (*VOTED, "SELF_TRAIN.DROP_GROUPS", "0.5")
+STUDENT = (*VOTED, "SELF_TRAIN.DROP_GROUPS", "0.4")
 ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
 
 
@@ -121,7 +114,7 @@ if __name__ == "__main__":
         "student": ("tags", STUDENT),
         "voted": ("tags", VOTED),
         "parts": ("tags", PARTS),
-        "all": ("tags", ALL),
+        "all": ("tags", (*ALL, "SELF_TRAIN.DROP_INSIDE", "0")),
         "rounds": ("tags", (*STUDENT, *ROUNDS)),
         "teacher": ("tags", (*STUDENT, *TEACHER)),
         "both": ("tags", (*STUDENT, *ROUNDS, *TEACHER)),
