@@ -40,8 +40,9 @@ from detector.data.voc import VOCDataset
 from detector.structures import Annotation, Detections, box_iou
 
 RUNGS = ("localized", "complete", "proposals")
-# As configs/own_mist_lite0.yaml.
+# As configs/own_mist_lite0.yaml, also for data sets whose config file says something else.
 ALL = ("SELF_TRAIN.SCORE_THRESHOLD", "0.85", "SELF_TRAIN.RELATIVE_SCORES", "True")
+ALL = (*ALL, "SELF_TRAIN.VOTING_IOU", "0", "SELF_TRAIN.DROP_GROUPS", "0", "SELF_TRAIN.DROP_INSIDE", "0")
 PARTS = (*ALL, "SELF_TRAIN.DROP_INSIDE", "0.85")
 VOTED = (*PARTS, "SELF_TRAIN.VOTING_IOU", "0.3")
 STUDENT = (*VOTED, "SELF_TRAIN.DROP_GROUPS", "0.4")
@@ -114,7 +115,7 @@ if __name__ == "__main__":
         "student": ("tags", STUDENT),
         "voted": ("tags", VOTED),
         "parts": ("tags", PARTS),
-        "all": ("tags", (*ALL, "SELF_TRAIN.DROP_INSIDE", "0")),
+        "all": ("tags", ALL),
         "rounds": ("tags", (*STUDENT, *ROUNDS)),
         "teacher": ("tags", (*STUDENT, *TEACHER)),
         "both": ("tags", (*STUDENT, *ROUNDS, *TEACHER)),

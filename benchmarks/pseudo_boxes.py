@@ -4,6 +4,8 @@ python benchmarks/pseudo_boxes.py [--seeds 3] [--jobs 1] [--resume] [--only NAME
 
 * "absolute": boxes that score more than 0.5. "relative": boxes that score more than 0.7 of the best of their
   class in the image, without those of which 85 % lie in a larger one.
+* "moved": boxes that score more than 0.85 of the best; groups are dropped before parts, and each box moves to
+  the mean of the boxes around it, as in configs/photos_pcl_lite0.yaml.
 * "relative_rounds": the student of "relative" finds the boxes, by the same rule, of a second student.
 * "relative_teacher": the student of "relative" goes on for 300 steps on what its moving average finds.
 * "relative_150", "relative_600": half and twice the steps of the student.
@@ -23,11 +25,13 @@ STUDENT: Sequence[str] = (
     "128",
 )
 STUDENT = (*STUDENT, "SELF_TRAIN.SIZES", "(240,)", "SELF_TRAIN.MAX_SIZE", "320")
+UNMOVED = ("SELF_TRAIN.VOTING_IOU", "0", "SELF_TRAIN.DROP_GROUPS", "0")
 RULES = {
-    "absolute": ("SELF_TRAIN.SCORE_THRESHOLD", "0.5", "SELF_TRAIN.RELATIVE_SCORES", "False"),
-    "relative": ("SELF_TRAIN.SCORE_THRESHOLD", "0.7", "SELF_TRAIN.RELATIVE_SCORES", "True"),
+    "absolute": (*UNMOVED, "SELF_TRAIN.SCORE_THRESHOLD", "0.5", "SELF_TRAIN.RELATIVE_SCORES", "False"),
+    "relative": (*UNMOVED, "SELF_TRAIN.SCORE_THRESHOLD", "0.7"),
+    "moved": (),
 }
-INSIDE = {"absolute": "0", "relative": "0.85"}
+INSIDE = {"absolute": "0", "relative": "0.85", "moved": "0.85"}
 STUDENTS: dict[str, tuple[str, Sequence[str]]] = {
     f"{teacher}_{rule}": (teacher, (*STUDENT, *keys, "SELF_TRAIN.DROP_INSIDE", INSIDE[rule]))
     for teacher in ("pcl", "mist")

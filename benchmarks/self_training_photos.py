@@ -11,7 +11,16 @@ from methods import compare
 VARIANTS = {name: ABLATIONS[name] for name in ("pcl", "mist_context_cover_bounded")}
 # All boxes that score more than 0.5; benchmarks/pseudo_boxes.py compares with the rule of the config.
 ABSOLUTE = ("SELF_TRAIN.SCORE_THRESHOLD", "0.5", "SELF_TRAIN.RELATIVE_SCORES", "False")
-STUDENTS = {f"{name}_self": (name, (*ABSOLUTE, "SELF_TRAIN.DROP_INSIDE", "0")) for name in VARIANTS}
+ABSOLUTE = (
+    *ABSOLUTE,
+    "SELF_TRAIN.DROP_INSIDE",
+    "0",
+    "SELF_TRAIN.DROP_GROUPS",
+    "0",
+    "SELF_TRAIN.VOTING_IOU",
+    "0",
+)
+STUDENTS = {f"{name}_self": (name, ABSOLUTE) for name in VARIANTS}
 
 if __name__ == "__main__":
     compare("self_training_photos", "configs/photos_pcl_lite0.yaml", VARIANTS, STUDENTS)
