@@ -7,7 +7,7 @@ The first argument is a data set of benchmarks/few_boxes.py. "tags" is the weak 
 network and schedule with the ground-truth boxes of all images. All others are Faster R-CNNs:
 
 * "student" learns from the boxes that "tags" finds. "voted": groups are not dropped. "parts": nor are boxes
-  moved by voting. "all": nor are parts dropped.
+  moved by voting. "groups": groups are dropped, and boxes are not moved. "all": neither, and parts stay.
 * "rounds": a second student learns from the boxes of the first. "teacher": the student goes on for 300 steps
   on what its moving average finds. "both": rounds, then teacher.
 * "truth" learns from the ground-truth boxes.
@@ -45,7 +45,8 @@ ALL = ("SELF_TRAIN.SCORE_THRESHOLD", "0.85", "SELF_TRAIN.RELATIVE_SCORES", "True
 ALL = (*ALL, "SELF_TRAIN.VOTING_IOU", "0", "SELF_TRAIN.DROP_GROUPS", "0", "SELF_TRAIN.DROP_INSIDE", "0")
 PARTS = (*ALL, "SELF_TRAIN.DROP_INSIDE", "0.85")
 VOTED = (*PARTS, "SELF_TRAIN.VOTING_IOU", "0.3")
-STUDENT = (*VOTED, "SELF_TRAIN.DROP_GROUPS", "0.4")
+GROUPS = ("SELF_TRAIN.DROP_GROUPS", "0.4")
+STUDENT = (*VOTED, *GROUPS)
 ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
 
 
@@ -115,6 +116,7 @@ if __name__ == "__main__":
         "student": ("tags", STUDENT),
         "voted": ("tags", VOTED),
         "parts": ("tags", PARTS),
+        "groups": ("tags", (*PARTS, *GROUPS)),
         "all": ("tags", ALL),
         "rounds": ("tags", (*STUDENT, *ROUNDS)),
         "teacher": ("tags", (*STUDENT, *TEACHER)),
