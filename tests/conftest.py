@@ -1,6 +1,7 @@
 """What all tests share: the devices they run on."""
 
 import logging
+import signal
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ import torch
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)  # xdist already keeps every core busy
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a script starts what runs in its background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is tested
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
