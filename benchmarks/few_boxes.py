@@ -5,7 +5,7 @@
 The first argument is a data set of DATA. Its ground-truth boxes stand for those of a person.
 
 * "tags": no boxes. "tags_P": P % of the images are boxed, and half of the draws are of them. "tags_100" is
-  full supervision with the same network and schedule.
+  full supervision with the same network and schedule. "more_P": four of five draws are of boxed images.
 * "boxes_P": the same boxed images alone; all others, and their tags, are left out.
 * "points": a point in the center of each object of all images, and no boxes. "counts": how many objects of
   each class they show.
@@ -41,7 +41,7 @@ DATA = {
 PERCENT = (1, 5, 10, 25, 50, 100)
 
 
-RULES, SUGGESTED = ("box-in-box", "entropy"), (5, 10)
+RULES, SUGGESTED = ("box-in-box", "entropy"), (1, 5, 10)
 
 
 def variants(data_set: str) -> dict[str, tuple[str, ...]]:
@@ -51,6 +51,7 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
     for percent in PERCENT:
         share = *keys, "DATASETS.BOXED_SHARE", str(percent / 100), "SOLVER.BOXED_SHARE"
         found[f"tags_{percent}"] = *share, "0.5"
+        found[f"more_{percent}"] = *share, "0.8"
         if percent < 100:
             found[f"boxes_{percent}"] = *share, "1"
     for name in ("points", "counts"):

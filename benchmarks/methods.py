@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -10,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
+from queue import SimpleQueue
+
+import torch
 
 FIGURES = ("mAP50", "mAP50_11point", "CorLoc", "train_seconds")
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +49,7 @@ def compare(
     all_names = [*variants, *students]
     parser = argparse.ArgumentParser(description=f"{', '.join(all_names)}: {config}, over several seeds")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=1, help="number of parallel runs")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel runs, shared among all GPUs")
     parser.add_argument(
         "--only", action="append", choices=all_names, help="run only this variant; may be repeated"
     )
@@ -56,12 +60,19 @@ def compare(
     if prepare is not None:
         prepare(names, options.overrides)
     folder = f"runs/methods_{name}"
+    free_gpus: SimpleQueue[int] = SimpleQueue()  # one entry per parallel run
+    for job in range(options.jobs):
+        free_gpus.put(job % max(1, torch.cuda.device_count()))
 
     def one_run(run_name: str, seed: int) -> dict:
         teacher, keys = students.get(run_name, (None, ()))
         keys = [*variants[teacher or run_name], *keys, *options.overrides]
         weights = f"{folder}/{teacher}_{seed}/model_final.pt" if teacher else None
-        return run(f"{folder}/{run_name}_{seed}", config, keys, seed, weights, options.resume)
+        gpu = free_gpus.get()
+        try:
+            return run(f"{folder}/{run_name}_{seed}", config, keys, seed, weights, options.resume, gpu)
+        finally:
+            free_gpus.put(gpu)
 
     table_rows: dict[str, list[dict]] = {}
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -70,6 +81,9 @@ def compare(
             for (run_name, _), figures in zip(runs, pool.map(lambda r: one_run(*r), runs), strict=True):
                 table_rows.setdefault(run_name, []).append(figures)
     print(table(table_rows))
+    path = ROOT / f"benchmarks/results/methods_{name}.json"
+    # The variants of earlier calls stay; each run says with which overrides and at which commit it was made.
+    earlier = json.loads(path.read_text())["methods"] if path.exists() else {}
     any_run = json.loads(next((ROOT / folder / f"{names[0]}_0").rglob("run.json")).read_text())
     content = {
         "date": datetime.now(timezone.utc).date().isoformat(),
@@ -78,9 +92,8 @@ def compare(
         "machine": any_run["device_name"],
         "packages": any_run["packages"],
         "commit": any_run["commit"],
-        "methods": table_rows,
+        "methods": {**earlier, **table_rows},
     }
-    path = ROOT / f"benchmarks/results/methods_{name}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"written to {path.relative_to(ROOT)}")
@@ -93,12 +106,14 @@ def run(
     seed: int,
     teacher: str | None = None,
     resume: bool = False,
+    gpu: int = 0,
 ) -> dict:
     """Make one run and return its metrics. The tools raise an error if the folder already contains a run.
 
     Args:
         teacher: checkpoint of a weak detector, for self-training; None: train a weak detector.
         resume: continue a run that was stopped; one that has been measured is not made again.
+        gpu: index of the only GPU that the run sees, if there is one.
     """
     keys = [word.replace("{seed}", str(seed)) for word in overrides]
     keys += ["SEED", str(seed), "OUTPUT_DIR", output]
@@ -111,10 +126,13 @@ def run(
         tools = []
     for tool, *options in tools:
         command = [sys.executable, f"tools/{tool}", "--config-file", config, *options, *keys]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
     metrics = json.loads(measured.read_text())
+    made_by = json.loads((measured.parent / "run.json").read_text())
+    metrics |= {"commit": made_by["commit"], "machine": made_by["device_name"], "overrides": " ".join(keys)}
     print(f"{output}: mAP50 {metrics['mAP50']:.1f}, CorLoc {_number(metrics['CorLoc']):.1f}", flush=True)
     return metrics
 
