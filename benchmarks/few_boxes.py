@@ -5,7 +5,7 @@
 The first argument is a data set of DATA. Its ground-truth boxes stand for those of a person.
 
 * "tags": no boxes. "tags_P": P % of the images are boxed, and half of the draws are of them. "tags_100" is
-  full supervision with the same network and schedule. "more_P": four of five draws are of boxed images.
+  full supervision with the same network and schedule.
 * "boxes_P": the same boxed images alone; all others, and their tags, are left out.
 * "points": a point in the center of each object of all images, and no boxes. "counts": how many objects of
   each class they show.
@@ -19,7 +19,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from methods import ROOT, compare
@@ -51,7 +53,6 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
     for percent in PERCENT:
         share = *keys, "DATASETS.BOXED_SHARE", str(percent / 100), "SOLVER.BOXED_SHARE"
         found[f"tags_{percent}"] = *share, "0.5"
-        found[f"more_{percent}"] = *share, "0.8"
         if percent < 100:
             found[f"boxes_{percent}"] = *share, "1"
     for name in ("points", "counts"):
@@ -72,18 +73,22 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     folder.mkdir(parents=True, exist_ok=True)
     write_hints(dataset, folder)
-    for weights in sorted(ROOT.glob(f"runs/methods_few_boxes_{data_set}/tags_[0-9]/model_final.pt")):
-        run, seed = weights.parent, weights.parent.name.removeprefix("tags_")
-        for rule in rules:
-            output, most = folder / f"{rule}_{seed}", max(SUGGESTED) * len(dataset) // 100
-            if not (output / "images.txt").exists():
-                command = [sys.executable, "-m", "detector", "suggest", config, "-n", str(most), "--by", rule]
-                command += ["--output", str(output), "--format", "coco", *keys, "OUTPUT_DIR", str(run)]
-                subprocess.run(command, cwd=ROOT, check=True)
-            lines = (output / "images.txt").read_text().splitlines()
-            for percent in SUGGESTED:  # the best come first
-                best = lines[: max(1, percent * len(dataset) // 100)]
-                (folder / f"{rule}_{percent}_{seed}.txt").write_text("\n".join(best) + "\n")
+    trained = sorted(ROOT.glob(f"runs/methods_few_boxes_{data_set}/tags_[0-9]/model_final.pt"))
+
+    def suggest(run: Path, rule: str) -> None:
+        seed = run.name.removeprefix("tags_")
+        output, most = folder / f"{rule}_{seed}", max(SUGGESTED) * len(dataset) // 100
+        if not (output / "images.txt").exists():
+            command = [sys.executable, "-m", "detector", "suggest", config, "-n", str(most), "--by", rule]
+            command += ["--output", str(output), "--format", "coco", *keys, "OUTPUT_DIR", str(run)]
+            subprocess.run(command, cwd=ROOT, check=True)
+        lines = (output / "images.txt").read_text().splitlines()
+        for percent in SUGGESTED:  # the best come first
+            best = lines[: max(1, percent * len(dataset) // 100)]
+            (folder / f"{rule}_{percent}_{seed}.txt").write_text("\n".join(best) + "\n")
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda pair: suggest(pair[0].parent, pair[1]), product(trained, rules)))
 
 
 def write_hints(dataset: AnnotatedImages, folder: Path) -> None:
@@ -107,5 +112,5 @@ if __name__ == "__main__":
         sys.exit(f"name a data set first: {', '.join(DATA)}")
     data_set = sys.argv.pop(1)
     all_variants = variants(data_set)
-    students = {} if data_set == "toybox" else {f"student_{name}": (name, ()) for name in all_variants}
+    students = {} if data_set == "toybox" else {f"student_{name}": ((name,), ()) for name in all_variants}
     compare(f"few_boxes_{data_set}", DATA[data_set][0], all_variants, students, partial(prepare, data_set))

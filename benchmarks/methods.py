@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from itertools import cycle
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -20,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Name of a variant -> config overrides, KEY VALUE KEY VALUE ...; "{seed}" in a value is the seed of the run
 Variants = Mapping[str, Sequence[str]]
-# Name of a self-training run -> the variant that is its teacher, and config overrides.
-Students = Mapping[str, tuple[str, Sequence[str]]]
+# Name of a self-training run -> the variants that are its teachers, and config overrides beside the first's.
+Students = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 
 
 def methods(*names: str) -> Variants:
@@ -60,14 +61,15 @@ def compare(
     if prepare is not None:
         prepare(names, options.overrides)
     folder = f"runs/methods_{name}"
-    free_gpus: SimpleQueue[int] = SimpleQueue()  # one entry per parallel run
-    for job in range(options.jobs):
-        free_gpus.put(job % max(1, torch.cuda.device_count()))
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+    free_gpus: SimpleQueue[str] = SimpleQueue()  # one entry per parallel run
+    for _, gpu in zip(range(options.jobs), cycle(gpus.split(",")), strict=False):
+        free_gpus.put(gpu)
 
     def one_run(run_name: str, seed: int) -> dict:
-        teacher, keys = students.get(run_name, (None, ()))
-        keys = [*variants[teacher or run_name], *keys, *options.overrides]
-        weights = f"{folder}/{teacher}_{seed}/model_final.pt" if teacher else None
+        teachers, keys = students.get(run_name, ((), ()))
+        keys = [*variants[teachers[0] if teachers else run_name], *keys, *options.overrides]
+        weights = [f"{folder}/{teacher}_{seed}/model_final.pt" for teacher in teachers]
         gpu = free_gpus.get()
         try:
             return run(f"{folder}/{run_name}_{seed}", config, keys, seed, weights, options.resume, gpu)
@@ -104,29 +106,29 @@ def run(
     config: str,
     overrides: Sequence[str],
     seed: int,
-    teacher: str | None = None,
+    teachers: Sequence[str] = (),
     resume: bool = False,
-    gpu: int = 0,
+    gpu: str = "",
 ) -> dict:
     """Make one run and return its metrics. The tools raise an error if the folder already contains a run.
 
     Args:
-        teacher: checkpoint of a weak detector, for self-training; None: train a weak detector.
+        teachers: checkpoints of weak detectors, for self-training; none: train a weak detector.
         resume: continue a run that was stopped; one that has been measured is not made again.
-        gpu: index of the only GPU that the run sees, if there is one.
+        gpu: index of the only GPU that the run sees; empty: none.
     """
     keys = [word.replace("{seed}", str(seed)) for word in overrides]
     keys += ["SEED", str(seed), "OUTPUT_DIR", output]
-    measured = ROOT / output / ("self_train" if teacher else "") / "metrics.json"
+    measured = ROOT / output / ("self_train" if teachers else "") / "metrics.json"
     again = ["--resume"] if resume else []
     tools = [["train_net.py", *again], ["test_net.py"]]
-    if teacher:
-        tools = [["self_train.py", "--weights", teacher, *again]]
+    if teachers:
+        tools = [["self_train.py", *(word for path in teachers for word in ("--weights", path)), *again]]
     if resume and measured.exists():
         tools = []
     for tool, *options in tools:
         command = [sys.executable, f"tools/{tool}", "--config-file", config, *options, *keys]
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")

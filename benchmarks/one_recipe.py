@@ -10,6 +10,8 @@ network and schedule with the ground-truth boxes of all images. All others are F
   moved by voting. "groups": groups are dropped, and boxes are not moved. "all": neither, and parts stay.
 * "rounds": a second student learns from the boxes of the first. "teacher": the student goes on for 300 steps
   on what its moving average finds. "both": rounds, then teacher.
+* "three": the mean of "tags" and of OICR ("oicr") and PCL ("pcl") with the same keys finds the boxes.
+  "three_rounds" and "three_teacher" as above.
 * "truth" learns from the ground-truth boxes.
 * "localized": from the boxes of "student", each of which becomes the ground-truth box of its class that it
   overlaps most, or goes if it overlaps none. What is then left to gain is missed objects.
@@ -112,18 +114,23 @@ if __name__ == "__main__":
     config, keys = DATA[data_set := sys.argv.pop(1)]
     name = f"one_recipe_{data_set}"
     variants = {"tags": (*keys, *MIST), "full": (*keys, *MIST, *FULL)}
+    variants |= {method: (*keys, *MIST, "MODEL.METHOD", method) for method in ("oicr", "pcl")}
+    one, three = ("tags",), ("tags", "oicr", "pcl")
     students = {
-        "student": ("tags", STUDENT),
-        "voted": ("tags", VOTED),
-        "parts": ("tags", PARTS),
-        "groups": ("tags", (*PARTS, *GROUPS)),
-        "all": ("tags", ALL),
-        "rounds": ("tags", (*STUDENT, *ROUNDS)),
-        "teacher": ("tags", (*STUDENT, *TEACHER)),
-        "both": ("tags", (*STUDENT, *ROUNDS, *TEACHER)),
-        "truth": ("tags", (*STUDENT, "DATASETS.BOXED_SHARE", "1")),
+        "student": (one, STUDENT),
+        "voted": (one, VOTED),
+        "parts": (one, PARTS),
+        "groups": (one, (*PARTS, *GROUPS)),
+        "all": (one, ALL),
+        "rounds": (one, (*STUDENT, *ROUNDS)),
+        "teacher": (one, (*STUDENT, *TEACHER)),
+        "both": (one, (*STUDENT, *ROUNDS, *TEACHER)),
+        "three": (three, STUDENT),
+        "three_rounds": (three, (*STUDENT, *ROUNDS)),
+        "three_teacher": (three, (*STUDENT, *TEACHER)),
+        "truth": (one, (*STUDENT, "DATASETS.BOXED_SHARE", "1")),
     }
     for rung in RUNGS:  # their boxes stand for the ground truth of a training split
         root = f"runs/{name}/{rung}_{{seed}}"
-        students[rung] = "tags", (*STUDENT, "DATASETS.ROOT", root, "DATASETS.BOXED_SHARE", "1")
+        students[rung] = one, (*STUDENT, "DATASETS.ROOT", root, "DATASETS.BOXED_SHARE", "1")
     compare(name, config, variants, students, partial(prepare, data_set))

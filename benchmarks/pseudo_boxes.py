@@ -33,14 +33,17 @@ RULES = {
 }
 INSIDE = {"absolute": "0", "relative": "0.85", "moved": "0.85"}
 STUDENTS: dict[str, tuple[str, Sequence[str]]] = {
-    f"{teacher}_{rule}": (teacher, (*STUDENT, *keys, "SELF_TRAIN.DROP_INSIDE", INSIDE[rule]))
+    f"{teacher}_{rule}": ((teacher,), (*STUDENT, *keys, "SELF_TRAIN.DROP_INSIDE", INSIDE[rule]))
     for teacher in ("pcl", "mist")
     for rule, keys in RULES.items()
 }
 MORE = {"rounds": ("ROUNDS", "2"), "teacher": ("TEACHER_STEPS", "300")}
 MORE |= {"150": ("MAX_ITER", "150"), "600": ("MAX_ITER", "600")}
 STUDENTS |= {
-    f"{teacher}_relative_{name}": (teacher, (*STUDENTS[f"{teacher}_relative"][1], f"SELF_TRAIN.{key}", value))
+    f"{teacher}_relative_{name}": (
+        (teacher,),
+        (*STUDENTS[f"{teacher}_relative"][1], f"SELF_TRAIN.{key}", value),
+    )
     for teacher in ("pcl", "mist")
     for name, (key, value) in MORE.items()
 }

@@ -10,11 +10,11 @@ from methods import compare, methods
 
 THRESHOLD = "SELF_TRAIN.SCORE_THRESHOLD"
 STUDENTS = {
-    "pcl_self": ("pcl", ()),
-    "pcl_self_top1": ("pcl", (THRESHOLD, "1.0")),
-    "pcl_self_low": ("pcl", (THRESHOLD, "0.2")),
-    "pcl_self_short": ("pcl", ("SELF_TRAIN.MAX_ITER", "300")),
-    "mist_self": ("mist", ()),
+    "pcl_self": (("pcl",), ()),
+    "pcl_self_top1": (("pcl",), (THRESHOLD, "1.0")),
+    "pcl_self_low": (("pcl",), (THRESHOLD, "0.2")),
+    "pcl_self_short": (("pcl",), ("SELF_TRAIN.MAX_ITER", "300")),
+    "mist_self": (("mist",), ()),
 }
 
 if __name__ == "__main__":

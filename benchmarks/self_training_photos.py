@@ -20,7 +20,7 @@ ABSOLUTE = (
     "SELF_TRAIN.VOTING_IOU",
     "0",
 )
-STUDENTS = {f"{name}_self": (name, ABSOLUTE) for name in VARIANTS}
+STUDENTS = {f"{name}_self": ((name,), ABSOLUTE) for name in VARIANTS}
 
 if __name__ == "__main__":
     compare("self_training_photos", "configs/photos_pcl_lite0.yaml", VARIANTS, STUDENTS)

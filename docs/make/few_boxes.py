@@ -19,6 +19,7 @@ LINES = {
     "tags": "tags of all images, boxes of some",
     "student_tags": "the Faster R-CNN that learns from it",
     "boxes": "the boxed images alone",
+    "suggested_entropy": "tags of all, boxes of images that entropy chose",
 }
 SHARES = (0, 1, 5, 10, 25, 50, 100)  # percent, at equal distances on the axis
 
@@ -34,7 +35,7 @@ def main() -> None:
         draw(chart, methods)
         chart.set(title=TITLES[name], xlabel="% of the training images with boxes", ylim=(0, 100))
         chart.set_ylabel("AP50 on the test split")
-    charts[0, 0].legend(loc="lower right")
+    figure.legend(*charts[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     figure.savefig(OUTPUT, metadata={"Date": None})
     print(OUTPUT)
 
