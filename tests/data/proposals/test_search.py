@@ -1,8 +1,8 @@
 """detector.data.proposals.search: what is in memory and on the disk while many images are searched."""
 
+import os
 import resource
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import signal
 from contextlib import closing
 
 import numpy as np
@@ -15,38 +15,28 @@ from detector.data.proposals.journal import Journal
 from detector.utils.errors import UserError
 
 
-class Threads(ThreadPoolExecutor):
-    """Stands for the pool of processes."""
-
-    def __init__(self, workers, *_, **__):
-        super().__init__(workers)
-
-
 @pytest.fixture
 def images(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
     return {str(index): tmp_path / "image.png" for index in range(40)}
 
 
-def test_no_more_images_are_searched_than_the_caller_takes(images, monkeypatch):
-    begun = []
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Threads)
-    monkeypatch.setattr(module, "search", lambda image_id, *_: (begun.append(image_id), (image_id, "no"))[1])
-    results = module.search_all(images, grid_boxes, False, 2)
-    taken = [next(results) for _ in range(3)]
-    assert len(begun) <= 3 + 2 * 2
-    taken += results
-    assert sorted(image_id for image_id, _ in taken) == sorted(images)
+def last_words(image):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(images, monkeypatch):
-    def killed(*_):
-        raise BrokenProcessPool
+def test_the_results_of_two_workers_are_those_of_one(images):
+    results = [dict(module.search_all(images, grid_boxes, False, workers)) for workers in (1, 2)]
+    assert set(results[0]) == set(results[1]) == set(images)
+    for image_id in images:
+        (size, boxes), (other_size, other_boxes) = (found[image_id] for found in results)
+        assert size == other_size == (8, 8)
+        np.testing.assert_array_equal(boxes, other_boxes)
 
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Threads)
-    monkeypatch.setattr(module, "search", killed)
-    with pytest.raises(UserError, match=r"killed.* --workers than 2"):
-        list(module.search_all(images, grid_boxes, False, 2))
+
+def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(images):
+    with pytest.raises(UserError, match=r"has died .*--workers\) lower"):
+        list(module.search_all(images, last_words, False, 2))
 
 
 def test_an_existing_output_is_left_alone(images, tmp_path):
