@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
+from detector.data.annotated import AnnotatedImages, Objects, unknown_class
 from detector.data.images import find_image, read_image_size
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, reading, relative_name
@@ -89,10 +89,7 @@ def _gather(files: Sequence[list[Row]], xml_paths: Sequence[Path], class_names: 
     for rows, path in zip(files, xml_paths, strict=True):
         for *_, name, _ in rows:
             if name not in columns:
-                raise DataError(
-                    f"annotation {path} has an object of unknown class {name!r}"
-                    f"{hint_nearest(name, columns)}; known are {', '.join(columns)}"
-                )
+                raise DataError(f"annotation {path} has an object of {unknown_class(name, columns)}")
     rows = [row for file in files for row in file]
     return Objects(
         images=np.repeat(np.arange(len(files)), [len(file) for file in files]),

@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element
 
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.voc import TO_HALF_OPEN, read_class, read_corners, read_number
-from detector.data.voc_writer import VOCObject, annotation_tree, encode_annotation
+from detector.data.voc_writer import VOCObject, encode_annotation
 from detector.utils.errors import DataError
 from detector.utils.xml import parse_xml
 
@@ -16,8 +16,7 @@ def encode(image: ReviewImage) -> bytes:
         VOCObject(each.label, each.box, score=each.score, reviewed=each.reviewed, doubtful=each.doubtful)
         for each in image.boxes
     ]
-    tree = annotation_tree(image.name, image.size, objects, folder="pictures", verified=image.complete)
-    return encode_annotation(tree)
+    return encode_annotation(image.name, image.size, objects, folder="pictures", verified=image.complete)
 
 
 def read(path: Path, folder: Path) -> ReviewImage:

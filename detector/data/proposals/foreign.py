@@ -4,19 +4,19 @@ All boxes are converted to half-open x1, y1, x2, y2 in pixels, in descending ord
 scores.
 """
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from detector.data.image_table import Mistakes, json_lines
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.matlab import load_mat
 from detector.data.proposals.restricted_pickle import load_pickle
 from detector.utils.errors import DataError
-from detector.utils.files import reading
+from detector.utils.files import read_text
 from detector.utils.npz import open_npz
 
 _XYXY, _XYWH = 0, 1  # detectron2's BoxMode.XYXY_ABS and XYWH_ABS
@@ -87,10 +87,13 @@ def read_json_lines(path: Path) -> ForeignProposals:
     The scores may be left out.
     """
     boxes, image_ids = [], []
-    for place, content in _json_lines(path):
+    mistakes = Mistakes(path)
+    for line, content in json_lines(read_text(path, "proposals file"), mistakes):
+        place = f"{path}, line {line}"
         image_ids.append(_image_id(_field(content, ("image",), place), place))
         found = _shaped(_field(content, ("boxes",), place), place)
         boxes.append(_best_first(found, content.get("scores"), place))
+    mistakes.check()
     return ForeignProposals(boxes, image_ids)
 
 
@@ -151,22 +154,6 @@ def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
     raise DataError(
         f"bbox_mode is {mode}, expected {_XYXY} (x1, y1, x2, y2) or {_XYWH} (x, y, w, h) in pixels"
     )
-
-
-def _json_lines(path: Path) -> Iterator[tuple[str, dict]]:
-    """The objects of a file, each with its file and line for messages."""
-    with reading(path, "proposals file"), open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            place = f"{path}, line {number}"
-            try:
-                content = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{place}: not JSON: {error}") from None
-            if not isinstance(content, dict):
-                raise DataError(f"{place}: a {type(content).__name__}, expected an object")
-            yield place, content
 
 
 def _field(content: dict, names: tuple[str, ...], place: Path | str) -> Any:
