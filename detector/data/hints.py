@@ -34,7 +34,7 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
     """
     indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
     mistakes, found = Mistakes(path), dict[str, Hints]()
-    for line, content in json_lines(read_text(path, "file of points"), mistakes):
+    for line, content in json_lines(read_text(path, "file of points").split("\n"), mistakes):
         try:
             if not {"file"} <= content.keys() <= _KEYS:
                 raise DataError(f"expected {_EXAMPLE}")

@@ -20,7 +20,7 @@ JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, mu
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,9 +150,9 @@ def _row(
     return Row(line, file, labels, boxes, unknown)
 
 
-def json_lines(text: str, mistakes: Mistakes) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(lines: Iterable[str], mistakes: Mistakes) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number, from 1, and the object of each line that is not empty; other lines are mistakes."""
-    for line, content in enumerate(text.split("\n"), start=1):
+    for line, content in enumerate(lines, start=1):
         if not content.strip():
             continue
         try:
@@ -169,7 +169,7 @@ def json_lines(text: str, mistakes: Mistakes) -> Iterator[tuple[int, dict[str, A
 
 
 def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
-    for line, content in json_lines(text, mistakes):
+    for line, content in json_lines(text.split("\n"), mistakes):
         try:
             yield _json_row(line, content)
         except (ValueError, OverflowError) as error:

@@ -16,7 +16,7 @@ from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.matlab import load_mat
 from detector.data.proposals.restricted_pickle import load_pickle
 from detector.utils.errors import DataError
-from detector.utils.files import read_text
+from detector.utils.files import reading
 from detector.utils.npz import open_npz
 
 _XYXY, _XYWH = 0, 1  # detectron2's BoxMode.XYXY_ABS and XYWH_ABS
@@ -88,11 +88,12 @@ def read_json_lines(path: Path) -> ForeignProposals:
     """
     boxes, image_ids = [], []
     mistakes = Mistakes(path)
-    for line, content in json_lines(read_text(path, "proposals file"), mistakes):
-        place = f"{path}, line {line}"
-        image_ids.append(_image_id(_field(content, ("image",), place), place))
-        found = _shaped(_field(content, ("boxes",), place), place)
-        boxes.append(_best_first(found, content.get("scores"), place))
+    with reading(path, "proposals file"), open(path, encoding="utf-8-sig") as file:
+        for line, content in json_lines(file, mistakes):
+            place = f"{path}, line {line}"
+            image_ids.append(_image_id(_field(content, ("image",), place), place))
+            found = _shaped(_field(content, ("boxes",), place), place)
+            boxes.append(_best_first(found, content.get("scores"), place))
     mistakes.check()
     return ForeignProposals(boxes, image_ids)
 
