@@ -18,7 +18,6 @@ _MOST_SHOWN = 10  # classes per message, and pairs of classes
 _LONGEST = 10.0  # aspect ratio: more is suspicious
 _WHOLE = 0.98  # share of the image: a larger box localizes nothing
 _FEW, _OFTEN, _UNBALANCED = 20, 0.9, 10  # images of a class; share of the images; times as many images
-_OVERLAP = 0.999  # beta of the effective number of images
 _NEAR = 10  # bits of 128 by which the hashes of nearly the same images differ at most
 _SAME = 0.95  # IoU: two boxes of a class with more are probably the same object
 
@@ -108,12 +107,9 @@ def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> l
     present = counts[counts > 0]
     if len(present) > 1 and present.max() > _UNBALANCED * present.min():
         most, least = int(counts.argmax()), int(np.where(counts > 0, counts, len(labels) + 1).argmin())
-        # Class-balanced loss (Cui et al., 2019): more images of a class repeat what others have shown.
-        effective = [(1 - _OVERLAP ** int(counts[c])) / (1 - _OVERLAP) for c in (most, least)]
         lines.append(
-            f"{name}: images show {named[most]} far more often than {named[least]} (effective numbers "
-            f"{effective[0]:.0f} and {effective[1]:.0f}): the rare classes are learned "
-            "late or not at all; SOLVER.REPEAT_THRESHOLD shows their images more often"
+            f"{name}: images show {named[most]} far more often than {named[least]}: the rare classes are "
+            "learned late or not at all; SOLVER.REPEAT_THRESHOLD shows their images more often"
         )
     return lines
 

@@ -25,16 +25,16 @@ def read(path: Path, folder: Path) -> ReviewImage:
     file_name = PurePosixPath((root.findtext("filename") or "").strip()).name
     size = root.find("size")
     if not file_name or size is None:
-        raise DataError(f"annotation {path} has no {'<size>' if file_name else '<filename>'}")
-    height, width = (int(read_number(size, side, path)) for side in ("height", "width"))
-    boxes = tuple(_read_box(element, path) for element in root.findall("object"))
+        raise DataError(f"it has no {'<size>' if file_name else '<filename>'}")
+    height, width = (int(read_number(size, side)) for side in ("height", "width"))
+    boxes = tuple(_read_box(element) for element in root.findall("object"))
     name = (path.relative_to(folder).parent / file_name).as_posix()
     return ReviewImage(name, (height, width), boxes, root.get("verified") == "yes")
 
 
-def _read_box(element: Element, path: Path) -> ReviewBox:
-    corners = zip(read_corners(element, path), TO_HALF_OPEN.tolist(), strict=True)
+def _read_box(element: Element) -> ReviewBox:
+    corners = zip(read_corners(element), TO_HALF_OPEN.tolist(), strict=True)
     x1, y1, x2, y2 = (corner - shift for corner, shift in corners)
-    score = read_number(element, "score", path) if element.find("score") is not None else None
-    flags = (read_number(element, flag, path, default="0") != 0 for flag in ("reviewed", "doubtful"))
-    return ReviewBox(read_class(element, path), (x1, y1, x2, y2), score, *flags)
+    score = read_number(element, "score") if element.find("score") is not None else None
+    flags = (read_number(element, flag, default="0") != 0 for flag in ("reviewed", "doubtful"))
+    return ReviewBox(read_class(element), (x1, y1, x2, y2), score, *flags)
