@@ -1,4 +1,4 @@
-"""Problems of a data set that are no errors: classes, unreadable or repeated images, odd boxes."""
+"""Warnings about a data set: classes, unreadable or repeated images, suspicious boxes."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ def near_duplicates(
 
 
 def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> list[str]:
-    """What the labels of a training split will do to the result, and what to do; usually nothing.
+    """Warnings about the balance of the labels of a training split, with what to do; usually none.
 
     Args:
         name: of the data set in the messages.
@@ -101,7 +101,7 @@ def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> l
     pairs = np.argwhere(np.triu((together == counts) & (together == counts[:, None]) & (counts > 1), k=1))
     if inseparable := [f"{class_names[a]} and {class_names[b]}" for a, b in pairs.tolist()]:
         lines.append(
-            f"{name}: always together are {_shortened(inseparable)}: which is which cannot be learned; add "
+            f"{name}: always together are {_shortened(inseparable)}: they cannot be told apart; add "
             "images that show one of the two"
         )
     present = counts[counts > 0]

@@ -1,4 +1,4 @@
-"""Points in objects and counts of objects, which a person sets faster than boxes: JSON lines, one an image.
+"""Reader of points in objects and counts of objects: JSON lines, one an image.
 
 {"file": "a.jpg", "points": [{"label": "cat", "point": [31.5, 80]}], "counts": {"dog": 3}}
 

@@ -15,7 +15,7 @@ from detector.utils.errors import DataError
 def read_reviewed(path: Path, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
     """The reviewed boxes in a file or folder of :func:`review_import`, by the ids of the images of a split.
 
-    Images of other splits and images without a reviewed box are passed over.
+    Images of other splits and images without a reviewed box are skipped.
 
     Raises:
         FileNotFoundError, DataError: of :func:`review_import`.

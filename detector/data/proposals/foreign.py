@@ -73,7 +73,7 @@ def read_detectron2(path: Path) -> ForeignProposals:
 
 
 def read_npz(path: Path) -> ForeignProposals:
-    """An .npz file with an array (R, 4) of half-open boxes under each image id; or one of ours."""
+    """An .npz file with an array (R, 4) of half-open boxes under each image id; or a file of this package."""
     with open_npz(path, "proposals file") as file:
         if not set(FIELDS) <= set(file):
             return ForeignProposals([_shaped(file[name], f"{path}: {name}") for name in file], list(file))
@@ -140,11 +140,11 @@ def _from_pickle(path: Path, convert: Callable[[np.ndarray, Any], np.ndarray]) -
     if not len(image_ids) == len(boxes) == len(scores):
         found = f"{len(boxes)} boxes, {len(image_ids)} ids, {len(scores)} scores"
         raise DataError(f"{path} is not of one number of images: {found}")
-    ours = [
+    sorted_boxes = [
         _best_first(convert(_shaped(each, path), content.get("bbox_mode")), score, path)
         for each, score in zip(boxes, scores, strict=True)
     ]
-    return ForeignProposals(ours, image_ids)
+    return ForeignProposals(sorted_boxes, image_ids)
 
 
 def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
