@@ -77,7 +77,7 @@ def read_table(path: Path) -> tuple[list[Row], Mistakes]:
     """
     text = read_text(path, "table")
     mistakes = Mistakes(path)
-    rows = list((_read_csv if path.suffix == ".csv" else _read_json_lines)(text, mistakes))
+    rows = list((_read_csv if path.suffix.lower() == ".csv" else _read_json_lines)(text, mistakes))
     if not rows and not mistakes.found:
         raise DataError(f"{path} lists no image")
     return rows, mistakes
