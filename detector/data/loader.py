@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from detector.data.proposals import clean_proposals
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
-from detector.data.worker_loader import WorkerLoader, as_is, seeded_loader
+from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import Batch, Hints, ImageDataset, ReviewedBoxes, Sample, Views, boxes_to_rois
 
 _LEAST_SIDE = 16  # pixels: VGG16 halves an image up to four times and fails if nothing is left
@@ -160,7 +160,7 @@ def train_loader(
 
 def test_loader(dataset: Dataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)
     """The items of a :class:`TestDataset` or of a subset, one image at a time, in order."""
-    return WorkerLoader(dataset, workers=workers, batch_size=None, collate_fn=as_is)
+    return WorkerLoader(dataset, workers=workers, batch_size=None, collate_fn=_as_is)
 
 
 test_loader.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test case
@@ -179,3 +179,7 @@ def _with_labels(sample: Sample, shown: Tensor) -> Sample:
     """The sample with the classes `shown` (S,) among its labels."""
     unknown = None if sample.unknown is None else sample.unknown.index_fill(0, shown, False)
     return replace(sample, labels=sample.labels.index_fill(0, shown, 1), unknown=unknown)
+
+
+def _as_is(item):
+    return item

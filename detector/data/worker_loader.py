@@ -63,11 +63,6 @@ def seeded_loader(
     )
 
 
-def as_is(item: Any) -> Any:
-    """A `collate_fn` that changes nothing."""
-    return item
-
-
 def _explain_errors(batches: Any) -> Iterator[Any]:
     """The items of a DataLoader's iterator; errors of its workers say what the user can do."""
     may_wait = True

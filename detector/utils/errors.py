@@ -1,7 +1,7 @@
 """Errors that the user can correct.
 
-The commands in tools/ print one line for a :class:`UserError` or an `OSError`. Every other exception is a
-bug and keeps its traceback.
+Commands print one line for a :class:`UserError` or an `OSError`. Every other exception is a bug and keeps its
+traceback.
 """
 
 TIMED_OUT = "DataLoader timed out"  # how torch's message begins
@@ -49,14 +49,13 @@ def worker_failure(error: BaseException) -> UserError | None:
         return None
     if text.startswith(TIMED_OUT):
         return UserError(
-            f"the processes that read images gave no result in time ({text}): one of them was stopped, or "
-            "the disk does not answer. DATASETS.WORKERS 0 (--workers 1) reads in the main process and shows "
-            "where it waits"
+            f"the processes that read images gave no batch in time ({text}): one of them was stopped, or the "
+            "disk does not answer. DATASETS.WORKERS 0 reads in the main process and shows where it waits"
         )
     if text.startswith("DataLoader worker (pid"):
         return UserError(
             f"a process that reads images has died ({text}). Most likely there was too little memory, or "
-            "shared memory (/dev/shm; in a container see docker run --shm-size): set DATASETS.WORKERS (or "
-            "--workers) lower, and run the command again; 0 (--workers 1) needs no further process"
+            "shared memory (/dev/shm; in a container see docker run --shm-size): set DATASETS.WORKERS lower; "
+            "0 needs no further process"
         )
     return None

@@ -1,20 +1,23 @@
 """Proposals of many images: found in worker processes, resumed where that was interrupted."""
 
+import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing
 from functools import partial
 from glob import escape
 from itertools import islice
-from multiprocessing import resource_tracker
+from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from detector.data.images import read_image
@@ -23,7 +26,6 @@ from detector.data.proposals.corners import corner_boxes
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
 from detector.data.proposals.journal import Found, Journal
-from detector.data.worker_loader import WorkerLoader, as_is
 from detector.utils.distributed import gather, is_main, rank, together, world_size
 from detector.utils.errors import DataError, UserError
 from detector.utils.folder_lock import file_lock
@@ -122,8 +124,11 @@ def _propose(
     waiting = ((image_id, path) for image_id, path in images.items() if image_id not in done)
     share = dict(islice(waiting, rank(), None, world_size()))
     failures: dict[str, str] = {}
-    with together(), closing(Journal(_journal_path(output, rank()), begun)) as journal:
-        results = search_all(share, find, apply_orientation, workers)
+    with (
+        together(),
+        closing(Journal(_journal_path(output, rank()), begun)) as journal,
+        closing(search_all(share, find, apply_orientation, workers)) as results,
+    ):
         initial = 0 if world_size() > 1 else len(images) - len(share)
         options = {"total": initial + len(share), "initial": initial, "unit": "image"}
         for image_id, result in tqdm(results, **options, disable=not is_main() or None):
@@ -172,7 +177,7 @@ def _read_journals(output: Path, parameters: Mapping[str, object]) -> dict[str, 
 
 def search_all(
     images: Mapping[str, Path], find: Finder, apply_orientation: bool, workers: int
-) -> Iterator[tuple[str, Found | str]]:
+) -> Generator[tuple[str, Found | str], None, None]:
     """What was found in each image, or why it could not be read, as they get done.
 
     At most two images a worker are searched or wait for the caller: the results of all would fill the memory.
@@ -180,45 +185,53 @@ def search_all(
     Raises:
         UserError: a worker process was killed.
     """
-    workers = min(workers, len(images))
-    loader = WorkerLoader(
-        _Searches(list(images.items()), find, apply_orientation),
-        workers=workers if workers > 1 else 0,
-        batch_size=None,
-        collate_fn=as_is,
-        in_order=False,
-        worker_init_fn=limit_threads,
-        # Spawned, not forked: a fork of a process with threads (OpenCV's, torch's) may hang.
-        multiprocessing_context="spawn" if workers > 1 else None,
-    )
-    # Ctrl-C is for this process, which stops its workers: they start here, with the signal blocked. Starting
-    # multiprocessing's resource tracker would unblock it.
-    resource_tracker.ensure_running()
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if workers <= 1:
+        for image_id, path in images.items():
+            yield search(image_id, path, find, apply_orientation)
+        return
+    # Spawned, not forked: a fork of a process with threads (OpenCV's, torch's) may hang.
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin_worker, initargs=(find,))
+    waiting = iter(images.items())
+    pending: set[Future[tuple[str, Found | str]]] = set()
     try:
-        return iter(loader)
+        while True:
+            # Ctrl-C is for this process, which stops its workers: they start here, with the signal blocked.
+            unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                for name, path in islice(waiting, 2 * workers - len(pending)):
+                    pending.add(pool.submit(search, name, path, find, apply_orientation))
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+            if not pending:
+                return
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            while done:
+                yield done.pop().result()
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a worker process was killed, perhaps because the memory was full: run the same command with "
+            f"fewer --workers than {workers}, and it resumes there"
+        ) from error
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        pool.shutdown(cancel_futures=True)
 
 
-class _Searches(Dataset):
-    """`dataset[index]` is the result of :func:`search` for an image."""
-
-    def __init__(self, images: Sequence[tuple[str, Path]], find: Finder, apply_orientation: bool):
-        self.images, self.find, self.apply_orientation = images, find, apply_orientation
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[str, Found | str]:
-        return search(*self.images[index], self.find, self.apply_orientation)
-
-
-def limit_threads(worker: int) -> None:
-    """Keep a worker process, and OpenCV where the search imports it, to one core: they use all together."""
+def begin_worker(find: Finder) -> None:
+    """In a new worker process: ends it with its parent, and keeps torch, and OpenCV where `find` imports it,
+    to one core, because the processes use them all.
+    """
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(1)
+
+
+def _exit_with_parent() -> None:
+    """A parent that is killed cannot stop its workers, which would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])  # ready once the parent has ended, however it ended
+        os._exit(1)
 
 
 def search(image_id: str, path: Path, find: Finder, apply_orientation: bool) -> tuple[str, Found | str]:
