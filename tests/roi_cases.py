@@ -1,14 +1,15 @@
-"""Test inputs for roi_pool and roi_align, and both ops with their references."""
+"""Test inputs for roi_pool and roi_align, and both ops beside torchvision's."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import torch
+import torchvision
 from op_contract import random
 from torch import Tensor
 
 from detector import layers
-from detector.layers import reference
 
 
 def make_boxes(
@@ -54,8 +55,14 @@ class Op(NamedTuple):
 
 
 def _op(name: str, module_type: type[torch.nn.Module], **options: object) -> Op:
-    functions = (partial(getattr(module, name), **options) for module in (layers, reference))
-    return Op(name, *functions, module_type((2, 3), **options))
+    function = partial(getattr(layers, name), **options)
+    reference = partial(_on_cpu, getattr(torchvision.ops, name), **options)
+    return Op(name, function, reference, module_type((2, 3), **options))
+
+
+def _on_cpu(op: Callable, input: Tensor, boxes: Tensor, *arguments: object, **options: object) -> Tensor:
+    """torchvision's op on the CPU, where division is exact; in the precision of the boxes, as ours."""
+    return op(input.to("cpu", boxes.dtype), boxes.cpu(), *arguments, **options).to(input)
 
 
 OPS = [

@@ -41,6 +41,6 @@ def test_training_warns_of_labels_that_cannot_be_learned_or_are_misspelt(cfg, ca
 def test_an_unknown_label_is_an_error_in_training_too(cfg):
     cfg.DATASETS.CLASSES = ("cell", "nucleus")
     with pytest.raises(
-        ValueError, match=r"train\.csv, line 2: unknown label 'nucleuss' \(did you mean nucleus"
+        ValueError, match=r"train\.csv, line 2: unknown class 'nucleuss' \(did you mean nucleus"
     ):
         build_dataset(cfg, "train")

@@ -17,7 +17,7 @@ from detector.api.run_folder import Model
 from detector.data.formats import encode_coco, review_image
 from detector.data.images import open_image
 from detector.data.pictures import count_frames, find_pictures, is_video, video_frames
-from detector.data.voc_writer import annotation_tree, detected_objects, encode_annotation
+from detector.data.voc_writer import detected_objects, encode_annotation
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.evaluation.pictures import draw_detections
 from detector.structures import Detections
@@ -102,8 +102,8 @@ def write_all(
             if "coco" in formats:
                 reviews.append(review_image(name, size, found, predictor.class_names))
             if "voc" in formats:
-                tree = annotation_tree(name, size, detected_objects(found), folder="pictures")
-                outputs.write(output_name(name, "voc"), encode_annotation(tree))
+                content = encode_annotation(name, size, detected_objects(found), folder="pictures")
+                outputs.write(output_name(name, "voc"), content)
     if "coco" in formats:
         outputs.write(output_name("", "coco"), encode_coco(reviews, predictor.class_names))
     print(f"{boxes} boxes in {images} images: {outputs.folder}")

@@ -191,6 +191,11 @@ class AnnotatedImages:
         )
 
 
+def unknown_class(name: str, class_names: Iterable[str]) -> str:
+    """What is wrong with the name of a class that is none of `class_names`."""
+    return f"unknown class {name!r}{hint_nearest(name, class_names)}; known are {', '.join(class_names)}"
+
+
 def hint_nearest(name: str, known: Iterable[str]) -> str:
     """ " (did you mean ...?)" with the known name that is most similar to `name`, or ""; ignores case."""
     by_folded = {each.casefold(): each for each in known}

@@ -5,14 +5,13 @@ As in detector/data/loader.py, a batch depends on (seed, position) alone.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from detector.data.batch_order import SeededBatches
-from detector.data.worker_loader import WorkerLoader
+from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import ImageDataset, flip_boxes
 
 
@@ -21,9 +20,8 @@ class BoxBatch:
     """Images of any sizes with their boxes, as torchvision's detectors take them."""
 
     images: list[Tensor]  # (3, H, W) float32 in [0, 1], each
-    targets: list[
-        dict[str, Tensor]
-    ]  # boxes (G, 4) float32 xyxy, labels (G,) int64, 0 is background; or index
+    # Of each image: boxes (G, 4) float32 xyxy and labels (G,) int64, 0 is background; or its index ()
+    targets: list[dict[str, Tensor]]
     image_ids: tuple[str, ...]
 
     @property
@@ -84,33 +82,9 @@ def collate_boxes(samples: Sequence[tuple[Tensor, dict[str, Tensor], str]]) -> B
     return BoxBatch(list(images), list(targets), image_ids)
 
 
-def box_loader(
-    dataset: BoxDataset | IndexedImages,
-    *,
-    images_per_batch: int,
-    seed: int,
-    start: int = 0,
-    workers: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
-    repeats: np.ndarray | None = None,
-) -> DataLoader:
-    """Endless batches (:class:`BoxBatch`), the same for any number of `workers`.
-
-    Args:
-        start, rank, world_size, repeats: of :class:`SeededBatches`.
-        workers: processes that read images; 0: this process.
-    """
-    batches = SeededBatches(
-        len(dataset), images_per_batch, seed, start, rank=rank, world_size=world_size, repeats=repeats
-    )
-    return WorkerLoader(
-        dataset,
-        workers=workers,
-        batch_sampler=batches,
-        collate_fn=collate_boxes,
-        pin_memory=torch.cuda.is_available(),
-    )
+def box_loader(dataset: BoxDataset | IndexedImages, **options: Any) -> DataLoader:
+    """Endless batches (:class:`BoxBatch`); `options` are those of :func:`seeded_loader`."""
+    return seeded_loader(dataset, collate_boxes, **options)
 
 
 class _Images(Dataset):

@@ -1,4 +1,4 @@
-"""Problems of a data set that are no errors: classes, unreadable or repeated images, odd boxes."""
+"""Warnings about a data set: classes, unreadable or repeated images, suspicious boxes."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,6 @@ _MOST_SHOWN = 10  # classes per message, and pairs of classes
 _LONGEST = 10.0  # aspect ratio: more is suspicious
 _WHOLE = 0.98  # share of the image: a larger box localizes nothing
 _FEW, _OFTEN, _UNBALANCED = 20, 0.9, 10  # images of a class; share of the images; times as many images
-_OVERLAP = 0.999  # beta of the effective number of images
 _NEAR = 10  # bits of 128 by which the hashes of nearly the same images differ at most
 _SAME = 0.95  # IoU: two boxes of a class with more are probably the same object
 
@@ -76,7 +75,7 @@ def near_duplicates(
 
 
 def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> list[str]:
-    """What the labels of a training split will do to the result, and what to do; usually nothing.
+    """Warnings about the balance of the labels of a training split, with what to do; usually none.
 
     Args:
         name: of the data set in the messages.
@@ -102,18 +101,15 @@ def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> l
     pairs = np.argwhere(np.triu((together == counts) & (together == counts[:, None]) & (counts > 1), k=1))
     if inseparable := [f"{class_names[a]} and {class_names[b]}" for a, b in pairs.tolist()]:
         lines.append(
-            f"{name}: always together are {_shortened(inseparable)}: which is which cannot be learned; add "
+            f"{name}: always together are {_shortened(inseparable)}: they cannot be told apart; add "
             "images that show one of the two"
         )
     present = counts[counts > 0]
     if len(present) > 1 and present.max() > _UNBALANCED * present.min():
         most, least = int(counts.argmax()), int(np.where(counts > 0, counts, len(labels) + 1).argmin())
-        # Class-balanced loss (Cui et al., 2019): more images of a class repeat what others have shown.
-        effective = [(1 - _OVERLAP ** int(counts[c])) / (1 - _OVERLAP) for c in (most, least)]
         lines.append(
-            f"{name}: images show {named[most]} far more often than {named[least]} (effective numbers "
-            f"{effective[0]:.0f} and {effective[1]:.0f}): the rare classes are learned "
-            "late or not at all; SOLVER.REPEAT_THRESHOLD shows their images more often"
+            f"{name}: images show {named[most]} far more often than {named[least]}: the rare classes are "
+            "learned late or not at all; SOLVER.REPEAT_THRESHOLD shows their images more often"
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""Points in objects and counts of objects, which a person sets faster than boxes: JSON lines, one an image.
+"""Reader of points in objects and counts of objects: JSON lines, one an image.
 
 {"file": "a.jpg", "points": [{"label": "cat", "point": [31.5, 80]}], "counts": {"dog": 3}}
 
@@ -6,15 +6,14 @@ A class of which an image has points has one in each of its objects, or at least
 :class:`detector.data.image_labels.ImageLabels`, or an image id. Points are in pixels of the image.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from detector.data.annotated import AnnotatedImages, hint_nearest
-from detector.data.image_table import Mistakes
+from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
+from detector.data.image_table import Mistakes, json_lines
 from detector.data.reviewed import find_id
 from detector.structures import Hints
 from detector.utils.errors import DataError
@@ -35,12 +34,9 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
     """
     indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
     mistakes, found = Mistakes(path), dict[str, Hints]()
-    for line, text in enumerate(read_text(path, "file of points").split("\n"), start=1):
-        if not text.strip():
-            continue
+    for line, content in json_lines(read_text(path, "file of points").split("\n"), mistakes):
         try:
-            content = json.loads(text)
-            if not isinstance(content, dict) or not {"file"} <= content.keys() <= _KEYS:
+            if not {"file"} <= content.keys() <= _KEYS:
                 raise DataError(f"expected {_EXAMPLE}")
             image_id = find_id(str(content["file"]), indices)
             if image_id in found:
@@ -50,7 +46,7 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
                 raise DataError(f"image {content['file']!r} is not in {dataset.name}{hint}")
             size = dataset.image_size(indices[image_id])
             found[image_id] = _hints(content, size, dataset.class_names)
-        except (ValueError, RecursionError) as error:
+        except DataError as error:
             mistakes.add(line, error)
     mistakes.check()
     if not found:
@@ -89,6 +85,5 @@ def _check_point(point: Any, height: int, width: int) -> None:
 
 def _column(name: Any, class_names: Sequence[str]) -> int:
     if name not in class_names:
-        known = ", ".join(class_names)
-        raise DataError(f"unknown label {name!r}{hint_nearest(str(name), class_names)}; known are {known}")
+        raise DataError(unknown_class(str(name), class_names))
     return class_names.index(name)

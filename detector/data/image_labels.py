@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
+from detector.data.annotated import AnnotatedImages, Objects, unknown_class
 from detector.data.image_table import Mistakes, Row, picture_name, read_table
 from detector.data.images import read_image_size
 from detector.utils.errors import DataError
@@ -46,9 +46,7 @@ class ImageLabels(AnnotatedImages):
         sizes = _read_sizes(root, rows, mistakes)
         for row in rows:
             for label in {*row.labels, *row.unknown} - columns.keys():
-                known = ", ".join(class_names)
-                hint = hint_nearest(label, class_names)
-                mistakes.add(row.line, f"unknown label {label!r}{hint}; known are {known}")
+                mistakes.add(row.line, unknown_class(label, class_names))
         mistakes.check()
         boxes = [(index, box) for index, row in enumerate(rows) for box in row.boxes or ()]
         labels, unknown = np.zeros((2, len(rows), len(class_names)), dtype=bool)

@@ -20,10 +20,10 @@ JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, mu
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, relative_name
@@ -77,7 +77,7 @@ def read_table(path: Path) -> tuple[list[Row], Mistakes]:
     """
     text = read_text(path, "table")
     mistakes = Mistakes(path)
-    rows = list((_read_csv if path.suffix == ".csv" else _read_json_lines)(text, mistakes))
+    rows = list((_read_csv if path.suffix.lower() == ".csv" else _read_json_lines)(text, mistakes))
     if not rows and not mistakes.found:
         raise DataError(f"{path} lists no image")
     return rows, mistakes
@@ -150,21 +150,33 @@ def _row(
     return Row(line, file, labels, boxes, unknown)
 
 
-def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
-    for line, content in enumerate(text.split("\n"), start=1):
+def json_lines(lines: Iterable[str], mistakes: Mistakes) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number, from 1, and the object of each line that is not empty; other lines are mistakes."""
+    for line, content in enumerate(lines, start=1):
         if not content.strip():
             continue
         try:
-            yield _json_row(line, json.loads(content))
+            found = json.loads(content)
         except json.JSONDecodeError as error:
             mistakes.add(line, f"not JSON: {error.msg} at character {error.pos + 1}")
-        except (ValueError, OverflowError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
+            mistakes.add(line, f"not JSON: {error}")
+        else:
+            if isinstance(found, dict):
+                yield line, found
+            else:
+                mistakes.add(line, f"a {type(found).__name__}, expected an object")
+
+
+def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
+    for line, content in json_lines(text.split("\n"), mistakes):
+        try:
+            yield _json_row(line, content)
+        except (ValueError, OverflowError) as error:
             mistakes.add(line, error)
 
 
-def _json_row(line: int, content: object) -> Row:
-    if not isinstance(content, dict):
-        raise DataError(f'a {type(content).__name__}, expected an object like {{"file": ..., "labels": ...}}')
+def _json_row(line: int, content: dict[str, Any]) -> Row:
     if wrong := [key for key in content if key not in _KEYS]:
         raise DataError(f"unknown key {wrong[0]!r}; known are {', '.join(_KEYS)}")
     boxes = None

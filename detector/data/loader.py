@@ -9,16 +9,15 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from types import MappingProxyType
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from detector.data.batch_order import SeededBatches
 from detector.data.proposals import clean_proposals
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
-from detector.data.worker_loader import WorkerLoader
+from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import Batch, Hints, ImageDataset, ReviewedBoxes, Sample, Views, boxes_to_rois
 
 _LEAST_SIDE = 16  # pixels: VGG16 halves an image up to four times and fails if nothing is left
@@ -146,44 +145,17 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
 
 
 def train_loader(
-    dataset: WeakDataset,
-    *,
-    images_per_batch: int,
-    seed: int,
-    start: int = 0,
-    workers: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
-    sort_window: int = 1,
-    pad_multiple: int = 1,
-    repeats: Sequence[float] | np.ndarray | None = None,
+    dataset: WeakDataset, *, sort_window: int = 1, pad_multiple: int = 1, **options: Any
 ) -> DataLoader:
     """Endless batches (:class:`Batch`), the same for any number of `workers`.
 
     Args:
-        seed, start, rank, world_size, repeats: of :class:`SeededBatches`.
-        workers: processes that read images; 0: this process.
-        sort_window: its `window`.
+        sort_window: `window` of :class:`SeededBatches`.
         pad_multiple: of :func:`collate`.
+        options: of :func:`seeded_loader`.
     """
-    batches = SeededBatches(
-        len(dataset),
-        images_per_batch,
-        seed,
-        start,
-        rank=rank,
-        world_size=world_size,
-        window=sort_window,
-        shape=dataset.shape,
-        repeats=repeats,
-    )
-    return WorkerLoader(
-        dataset,
-        workers=workers,
-        batch_sampler=batches,
-        collate_fn=partial(collate, multiple=pad_multiple),
-        pin_memory=torch.cuda.is_available(),  # Batch.to(..., non_blocking=True) requires it
-    )
+    batching = partial(collate, multiple=pad_multiple)
+    return seeded_loader(dataset, batching, window=sort_window, shape=dataset.shape, **options)
 
 
 def test_loader(dataset: Dataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)

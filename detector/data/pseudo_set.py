@@ -11,7 +11,7 @@ from detector.data.formats import encode_coco, review_image
 from detector.data.images import IMAGE_SUFFIXES, is_turned
 from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 from detector.structures import Detections
-from detector.utils.files import inside, write_image, write_new
+from detector.utils.files import encode_image, inside, write_new
 
 # What a line of a split file or a relative path cannot contain: white space at either end, control characters
 # and line breaks, a leading slash, "..", backslashes.
@@ -55,7 +55,7 @@ def write_pseudo_set(
             target = inside(folder / "JPEGImages", name)
             target.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
             if copied:
-                write_image(target, Image.fromarray(read(index).permute(1, 2, 0).numpy()), "png")
+                write_new(target, encode_image(Image.fromarray(read(index).permute(1, 2, 0).numpy()), "png"))
             else:
                 target.symlink_to(path.resolve())
             boxes = zip(found.boxes.tolist(), found.labels.tolist(), strict=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from detector.data.annotated import AnnotatedImages, hint_nearest
+from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
 from detector.data.formats import ReviewImage, review_import
 from detector.structures import ReviewedBoxes
 from detector.utils.errors import DataError
@@ -15,7 +15,7 @@ from detector.utils.errors import DataError
 def read_reviewed(path: Path, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
     """The reviewed boxes in a file or folder of :func:`review_import`, by the ids of the images of a split.
 
-    Images of other splits and images without a reviewed box are passed over.
+    Images of other splits and images without a reviewed box are skipped.
 
     Raises:
         FileNotFoundError, DataError: of :func:`review_import`.
@@ -47,11 +47,8 @@ def find_id(name: str, image_ids: Container[str]) -> str:
 def _reviewed_boxes(image: ReviewImage, class_names: Sequence[str], path: Path) -> ReviewedBoxes:
     for box in image.true_boxes:
         if box.label not in class_names:
-            hint = hint_nearest(box.label, class_names)
-            raise DataError(
-                f"{path}: image {image.name!r} has a box of the class {box.label!r}, expected one of "
-                f"{', '.join(class_names)}{hint}"
-            )
+            problem = unknown_class(box.label, class_names)
+            raise DataError(f"{path}: image {image.name!r} has a box of {problem}")
     boxes = torch.tensor([box.box for box in image.true_boxes]).reshape(-1, 4)
     labels = torch.tensor([class_names.index(box.label) for box in image.true_boxes], dtype=torch.int64)
     return ReviewedBoxes(boxes, labels, image.complete)

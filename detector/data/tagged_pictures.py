@@ -1,4 +1,4 @@
-"""Pictures with tags, as somebody has them: read from folders, tables or annotations, and split by scene."""
+"""Pictures with tags, read from folders, tables or annotations, and their split by scene."""
 
 import hashlib
 import json

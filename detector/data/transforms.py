@@ -13,17 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.structures import Sample, flip_boxes, scale_boxes
-from detector.utils.errors import DataError
 
 
 def resized_size(height: int, width: int, size: int, side: str, max_size: int) -> tuple[int, int]:
-    """(height, width) with the shortest or longest side `size`; smaller if a side would exceed `max_size`.
-
-    Raises:
-        DataError: `side` is neither "shortest" nor "longest".
-    """
-    if side not in ("shortest", "longest"):
-        raise DataError(f"side is {side!r}, expected 'shortest' or 'longest'")
+    """(height, width) where the "shortest" or "longest" side has `size`, and none exceeds `max_size`."""
     reference = min(height, width) if side == "shortest" else max(height, width)
     scale = min(size / reference, max_size / max(height, width))
     return max(1, round(height * scale)), max(1, round(width * scale))

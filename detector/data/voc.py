@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
+from detector.data.annotated import AnnotatedImages, Objects, unknown_class
 from detector.data.images import find_image, read_image_size
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, reading, relative_name
@@ -89,10 +89,7 @@ def _gather(files: Sequence[list[Row]], xml_paths: Sequence[Path], class_names: 
     for rows, path in zip(files, xml_paths, strict=True):
         for *_, name, _ in rows:
             if name not in columns:
-                raise DataError(
-                    f"annotation {path} has an object of unknown class {name!r}"
-                    f"{hint_nearest(name, columns)}; known are {', '.join(columns)}"
-                )
+                raise DataError(f"annotation {path} has an object of {unknown_class(name, columns)}")
     rows = [row for file in files for row in file]
     return Objects(
         images=np.repeat(np.arange(len(files)), [len(file) for file in files]),
@@ -134,41 +131,38 @@ def find_split(root: Path, split: str) -> dict[str, Path]:
 
 def _read_objects(path: Path) -> list[Row]:
     """The objects of an XML file."""
-    return [
-        (
-            *read_corners(element, path),
-            read_class(element, path),
-            read_number(element, "difficult", path, default="0") != 0,
-        )
-        for element in parse_xml(path, "annotation").findall("object")
-    ]
+    with reading(path, "annotation"):
+        return [
+            (
+                *read_corners(element),
+                read_class(element),
+                read_number(element, "difficult", default="0") != 0,
+            )
+            for element in parse_xml(path, "annotation").findall("object")
+        ]
 
 
-def read_class(element: Element, path: Path) -> str:
+def read_class(element: Element) -> str:
+    """The class of an object; its error does not name the file, as those of the next two."""
     name = (element.findtext("name") or "").strip()
     if not name:
-        raise DataError(f"annotation {path} has an object without a class name")
-    try:
-        check_printable(name)
-    except DataError as error:
-        raise DataError(f"annotation {path} has an object whose class name {error}") from None
+        raise DataError("an object has no class name")
+    check_printable(name)
     return sys.intern(name)  # saves memory: millions of objects, few names
 
 
-def read_corners(element: Element, path: Path) -> tuple[float, float, float, float]:
+def read_corners(element: Element) -> tuple[float, float, float, float]:
     bndbox = element.find("bndbox")
     if bndbox is None:
-        name = (element.findtext("name") or "").strip()
-        raise DataError(f"annotation {path} has an object ({name}) without a bndbox")
-    xmin, ymin, xmax, ymax = (read_number(bndbox, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
+        raise DataError(f"an object ({(element.findtext('name') or '').strip()}) has no bndbox")
+    xmin, ymin, xmax, ymax = (read_number(bndbox, side) for side in ("xmin", "ymin", "xmax", "ymax"))
     return xmin, ymin, xmax, ymax
 
 
-def read_number(element: Element, tag: str, path: Path, default: str | None = None) -> float:
+def read_number(element: Element, tag: str, default: str | None = None) -> float:
     """The number in a child element; `default` if it is missing or empty, as some tools write it."""
     text = (element.findtext(tag) or "").strip() or default
     try:
         return float(text or "")  # some boxes of VOC 2011 and later are fractional
     except ValueError:
-        place = f"<{tag}> of <{element.tag}>"
-        raise DataError(f"annotation {path}: {place} is {text!r}, expected a number") from None
+        raise DataError(f"<{tag}> of <{element.tag}> is {text!r}, expected a number") from None

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -65,7 +64,7 @@ def write_annotation(
 ) -> None:
     """Write Annotations/ID.xml of an RGB image, where ID is its name without suffix.
 
-    See :func:`annotation_tree` for the arguments.
+    See :func:`encode_annotation` for the arguments.
 
     Raises:
         DataError: the name leads out of the folder.
@@ -73,25 +72,18 @@ def write_annotation(
     """
     path = inside(root / "Annotations", image_name).with_suffix(".xml")
     path.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
-    write_new(path, encode_annotation(annotation_tree(image_name, size, objects, folder=folder)))
+    write_new(path, encode_annotation(image_name, size, objects, folder=folder))
 
 
-def encode_annotation(tree: ElementTree.ElementTree) -> bytes:
-    """The content of an annotation's file."""
-    buffer = BytesIO()
-    tree.write(buffer)
-    return buffer.getvalue()
-
-
-def annotation_tree(
+def encode_annotation(
     image_name: str,
     size: tuple[int, int],
     objects: Sequence[VOCObject],
     *,
     folder: str,
     verified: bool = False,
-) -> ElementTree.ElementTree:
-    """The annotation of an RGB image with inclusive, 1-based boxes.
+) -> bytes:
+    """The XML of an RGB image, with inclusive, 1-based boxes.
 
     Args:
         image_name: its file in JPEGImages.
@@ -121,7 +113,7 @@ def annotation_tree(
         for side, corner in (("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", x2), ("ymax", y2)):
             _add(box, side, f"{corner:.10g}")
     ElementTree.indent(annotation)
-    return ElementTree.ElementTree(annotation)
+    return ElementTree.tostring(annotation)
 
 
 def detected_objects(detections: Detections) -> list[VOCObject]:

@@ -1,11 +1,12 @@
 """A DataLoader with errors that say what to do when a worker process dies or hangs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from detector.data.batch_order import SeededBatches
 from detector.utils.errors import TIMED_OUT, UserError, worker_failure
 
 # Seconds without a batch, twice in a row, after which workers count as hung. A batch takes about a second,
@@ -35,6 +36,31 @@ class WorkerLoader(DataLoader):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return _explain_errors(super().__iter__())
+
+
+def seeded_loader(
+    dataset: Dataset,
+    collate: Callable[[Sequence], object],
+    *,
+    images_per_batch: int,
+    seed: int,
+    workers: int = 0,
+    **options: Any,
+) -> WorkerLoader:
+    """Endless batches of items `dataset[index, draw]`, the same for any number of `workers`.
+
+    Args:
+        collate: makes a batch, which has the method `pin_memory`, of items.
+        workers: processes that read images; 0: this process.
+        options: of :class:`SeededBatches`.
+    """
+    return WorkerLoader(
+        dataset,
+        workers=workers,
+        batch_sampler=SeededBatches(len(dataset), images_per_batch, seed, **options),  # type: ignore[arg-type]
+        collate_fn=collate,
+        pin_memory=torch.cuda.is_available(),  # Batch.to(..., non_blocking=True) requires it
+    )
 
 
 def _explain_errors(batches: Any) -> Iterator[Any]:

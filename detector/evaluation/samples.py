@@ -16,7 +16,7 @@ from detector.evaluation.drawing import (
     outermost_pixels,
 )
 from detector.structures import Annotation, ImageDataset, box_iou
-from detector.utils.files import write_image
+from detector.utils.files import atomic_write, encode_image
 
 _PROPOSALS = 15  # drawn per image; all of them would hide it
 _LEGEND = (
@@ -71,4 +71,5 @@ def write_samples(
         )
         for i, boxes in zip(indices, proposals, strict=True)
     ]
-    write_image(path, contact_sheet(pictures, _LEGEND), "png")
+    with atomic_write(path) as file:
+        file.write(encode_image(contact_sheet(pictures, _LEGEND), "png"))

@@ -41,7 +41,8 @@ def differentiable(
     names = [argument.name for argument in overload._schema.arguments]
 
     def forward(*arguments):
-        return call_below_autograd(overload, *arguments)
+        with torch._C._AutoDispatchBelowAutograd():  # this call needs no bookkeeping of autograd
+            return overload(*arguments)
 
     def forward_and_save(ctx, *arguments):
         output = forward(*arguments)
@@ -114,9 +115,3 @@ def refuse_tangents(name: str, *arguments: Any) -> None:
         for argument in arguments
     ):
         raise NotImplementedError(f"{name} has no forward-mode derivative; differentiate it in reverse mode")
-
-
-def call_below_autograd(op: Callable[..., Any], *arguments: Any) -> Any:
-    """Call an op without autograd's bookkeeping, for calls that need no gradient."""
-    with torch._C._AutoDispatchBelowAutograd():
-        return op(*arguments)

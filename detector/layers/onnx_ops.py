@@ -1,4 +1,4 @@
-"""How our ops are said in ONNX; needs onnxscript."""
+"""Translations of our ops to ONNX; needs onnxscript."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from detector.utils.errors import UserError
 
 
 def translations() -> dict[Callable, Callable]:
-    """Of each op that ONNX has a counterpart of, a function that writes it.
+    """A function for each op with a counterpart in ONNX, which writes it.
 
     For `torch.onnx.export(..., dynamo=True, custom_translation_table=translations())`.
     """
@@ -42,7 +42,7 @@ def _roi_align(input, boxes, pooled_height, pooled_width, scale, sampling_ratio,
 def _roi_pool(input, boxes, pooled_height, pooled_width, scale):
     size = (pooled_height, pooled_width)
     pooled = op.MaxRoiPool(input, boxes, pooled_shape=size, spatial_scale=scale)
-    return pooled, pooled  # the second, where the maxima were, is for the gradient: nothing reads it here
+    return pooled, pooled  # the second, the places of the maxima, is only for the gradient
 
 
 def _nms(boxes, scores, idxs, iou_threshold):

@@ -82,37 +82,25 @@ def proposal_clusters(
         method: how centers are selected.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype or device. Non-finite scores, boxes with x2 < x1 or y2 < y1,
-            labels other than 0 and 1 and inconsistent counts raise on the CPU, and on a GPU if the
-            environment variable DETECTOR_VALIDATE is 1. Otherwise a GPU sets the weights of the affected rows
-            to NaN, so that the loss is NaN.
-        ValueError: on an unknown method, `max_centers` less than 1, `top_share` outside (0, 1], or an IoU or
-            `ignore_cover` outside [0, 1].
+        RuntimeError: on a wrong shape, dtype or device, `max_centers` less than 1, or a fraction that is not
+            from 0 to 1. Non-finite scores, boxes with x2 < x1 or y2 < y1, labels other than 0 and 1 and
+            inconsistent counts raise on the CPU, and on a GPU if the environment variable DETECTOR_VALIDATE
+            is 1. Otherwise a GPU sets the weights of the affected rows to NaN, so that the loss is NaN.
+        ValueError: on an unknown method, or the IoU of its edges, `graph_iou` or `nms_iou`, outside [0, 1].
     """
     if method not in METHODS:
         raise ValueError(f"proposal_clusters: method is {method!r}, expected one of {', '.join(METHODS)}")
-    if not max_centers >= 1:
-        raise ValueError(f"proposal_clusters: max_centers is {max_centers}, expected at least 1")
-    if not 0 < top_share <= 1:
-        raise ValueError(f"proposal_clusters: top_share is {top_share}, expected more than 0 and at most 1")
-    fractions = {
-        "graph_iou": graph_iou,
-        "nms_iou": nms_iou,
-        "member_iou": member_iou,
-        "ignore_iou": ignore_iou,
-        "ignore_cover": ignore_cover,
-        "cover_iou": cover_iou,
-    }
-    for name, value in fractions.items():
-        if not 0 <= value <= 1:  # also true for NaN
-            raise ValueError(f"proposal_clusters: {name} is {value}, expected 0 to 1")
+    # The op checks the other options; this one has two names here.
+    edge, edge_iou = ("nms_iou", nms_iou) if method == "mist" else ("graph_iou", graph_iou)
+    if not 0 <= edge_iou <= 1:  # also true for NaN
+        raise ValueError(f"proposal_clusters: {edge} is {edge_iou:g}, expected 0 to 1")
     outputs = _C.proposal_clusters(
         boxes,
         scores[None] if scores.dim() == 2 else scores,
         image_labels.to(boxes.device, torch.float32, non_blocking=boxes.is_cuda),
         counts if counts.device.type == "cpu" else counts.to(boxes.device),
         METHODS.index(method),
-        nms_iou if method == "mist" else graph_iou,
+        edge_iou,
         max_centers,
         top_share,
         member_iou,

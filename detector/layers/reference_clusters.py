@@ -24,12 +24,9 @@ def proposal_clusters(
     max_centers: int = 5,
     nms_iou: float = 0.2,
     top_share: float = 0.15,
-    member_iou: float = 0.5,
-    ignore_iou: float = 0.1,
-    ignore_cover: float = 0.0,
-    cover_iou: float = 0.0,
+    **assignment: float,
 ) -> ProposalClusters:
-    """See :func:`detector.layers.proposal_clusters`."""
+    """See :func:`detector.layers.proposal_clusters`; `assignment` are options of :func:`assign_to_seeds`."""
     find = {
         "pcl": lambda b, s, limits: pcl_centers(b, s, limits, graph_iou, max_centers),
         "oicr": lambda b, s, limits: ([int(s.argmax())], [float(s.max())]),
@@ -40,8 +37,7 @@ def proposal_clusters(
 
     def cluster_stream(stream: Tensor) -> ProposalClusters:
         images = zip(boxes.split(sizes), stream.split(sizes), image_labels, strict=True)
-        options = member_iou, ignore_iou, ignore_cover, cover_iou
-        parts = [cluster_image(b, s, y, find, *options) for b, s, y in images]
+        parts = [cluster_image(b, s, y, find, **assignment) for b, s, y in images]
         empty = boxes.new_zeros(0, dtype=torch.int64)
         parts.append(ProposalClusters(empty, stream.new_zeros(0), empty, empty))  # for batches without images
         found = ProposalClusters(*(torch.cat(field) for field in zip(*parts, strict=True)))
@@ -55,14 +51,7 @@ def proposal_clusters(
 
 
 def cluster_image(
-    boxes: Tensor,
-    scores: Tensor,
-    labels: Tensor,
-    find: FindCenters,
-    member_iou: float,
-    ignore_iou: float,
-    ignore_cover: float,
-    cover_iou: float,
+    boxes: Tensor, scores: Tensor, labels: Tensor, find: FindCenters, **assignment: float
 ) -> ProposalClusters:
     """Cluster one image: boxes (R, 4), scores (R, C), labels (C,)."""
     rows: list[int] = []
@@ -84,10 +73,7 @@ def cluster_image(
         torch.tensor(rows, dtype=torch.int64, device=boxes.device),
         torch.tensor(classes, dtype=torch.int64, device=boxes.device),
         torch.tensor(values, dtype=scores.dtype, device=boxes.device),
-        member_iou=member_iou,
-        ignore_iou=ignore_iou,
-        ignore_cover=ignore_cover,
-        cover_iou=cover_iou,
+        **assignment,
     )
 
 

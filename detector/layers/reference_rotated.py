@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from detector.layers._sizes import Size, as_pair
+from detector.structures import box_iou
 
 
 def _axes(box: Tensor) -> Tensor:
@@ -110,17 +111,10 @@ def soft_nms(
             break
         taken.append(best)
         left[best] = False
-        iou = _iou(wide[best], wide)
+        iou = box_iou(wide[best, None], wide)[0]
         factor = (
             (-iou.square() / sigma).exp() if method == "gaussian" else (1 - iou).where(iou > iou_threshold, 1)
         )
         lowered = torch.where(left & (groups == groups[best]), lowered * factor, lowered)
     kept = torch.tensor(taken, dtype=torch.int64, device=boxes.device)
     return kept, lowered[kept].to(scores.dtype)
-
-
-def _iou(box: Tensor, boxes: Tensor) -> Tensor:
-    sides = (torch.minimum(box[2:], boxes[:, 2:]) - torch.maximum(box[:2], boxes[:, :2])).clamp(min=0)
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1)
-    common = sides.prod(dim=1)
-    return (common / ((box[2:] - box[:2]).prod() + areas - common)).nan_to_num(0)

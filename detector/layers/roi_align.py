@@ -9,7 +9,7 @@ from detector.layers._fake import register_fake
 from detector.layers._layout import is_channels_last
 from detector.layers._sizes import Size, as_pair
 from detector.layers._vmap import fold
-from detector.layers.roi_boxes import Boxes, as_rois, new_features, new_pooled, to_nchw
+from detector.layers.roi_boxes import Boxes, as_rois
 
 _C = load_extension()
 torch.fx.wrap("roi_align")  # torch.fx.symbolic_trace records the call instead of what it does
@@ -62,7 +62,7 @@ def roi_align(
         pooled = _C.roi_align_forward(input, rois, *options)
     else:
         pooled = _forward(input, rois, *options)
-    return to_nchw(pooled, options[-1])  # (R, C, PH, PW)
+    return _to_nchw(pooled, options[-1])  # (R, C, PH, PW)
 
 
 class RoIAlign(nn.Module):
@@ -100,6 +100,11 @@ class ROIAlign(RoIAlign):
         super().__init__(output_size, spatial_scale, sampling_ratio, aligned)
 
 
+def _to_nchw(result: Tensor, channels_last: bool) -> Tensor:
+    """View the output of an op as (N, C, H, W) or (R, C, PH, PW)."""
+    return result.permute(0, 3, 1, 2) if channels_last else result
+
+
 def _setup_context(ctx, inputs: tuple, output: Tensor) -> None:
     input, boxes, _, _, *ctx.options = inputs  # spatial_scale, sampling_ratio, aligned, channels_last
     ctx.save_for_backward(boxes)
@@ -111,7 +116,7 @@ def _backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     if not ctx.needs_input_grad[0]:
         return (None,) * 8
     grad_input = _grad_input(grad, *ctx.saved_tensors, *ctx.sizes, *ctx.options)
-    return to_nchw(grad_input, ctx.options[-1]), *(None,) * 7
+    return _to_nchw(grad_input, ctx.options[-1]), *(None,) * 7
 
 
 def _setup_backward_context(ctx, inputs: tuple, output: Tensor) -> None:
@@ -124,7 +129,7 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The forward and backward ops are linear and transposes of each other."""
     if not ctx.needs_input_grad[0]:
         return (None,) * 9
-    input = to_nchw(grad, ctx.options[-1])  # (N, C, H, W)
+    input = _to_nchw(grad, ctx.options[-1])  # (N, C, H, W)
     return _forward(input, *ctx.saved_tensors, *ctx.output_size, *ctx.options), *(None,) * 8
 
 
@@ -132,12 +137,14 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
 def _fake_forward(
     input, boxes, pooled_height, pooled_width, spatial_scale, sampling_ratio, aligned, channels_last
 ):
-    return new_pooled(input, boxes, pooled_height, pooled_width, channels_last)
+    channels, size = input.shape[1], (pooled_height, pooled_width)
+    return input.new_empty(boxes.shape[0], *((*size, channels) if channels_last else (channels, *size)))
 
 
 @register_fake("roi_align_backward")
 def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_ratio, aligned, channels_last):
-    return new_features(grad, images, height, width, channels_last)
+    channels, size = grad.shape[3 if channels_last else 1], (height, width)
+    return grad.new_empty(images, *((*size, channels) if channels_last else (channels, *size)))
 
 
 # No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.

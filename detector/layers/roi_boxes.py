@@ -1,4 +1,4 @@
-"""Argument conversion and output shapes shared by roi_pool and roi_align."""
+"""Conversion of the boxes of roi_pool and roi_align."""
 
 import torch
 from torch import Tensor
@@ -40,23 +40,3 @@ def _concatenate(boxes: list[Tensor], input: Tensor) -> Tensor:
     wide = [b.float() if b.dtype == torch.float16 or b.dtype == torch.bfloat16 else b for b in boxes]
     images = [b.new_full([b.shape[0], 1], i) for i, b in enumerate(wide)]
     return torch.cat([torch.cat(images), torch.cat(wide)], dim=1)
-
-
-def new_pooled(input: Tensor, boxes: Tensor, height: int, width: int, channels_last: bool) -> Tensor:
-    """An empty output of a forward op: (R, C, PH, PW), or (R, PH, PW, C) with `channels_last`."""
-    number, channels = boxes.shape[0], input.shape[1]
-    if channels_last:
-        return input.new_empty(number, height, width, channels)
-    return input.new_empty(number, channels, height, width)
-
-
-def new_features(grad: Tensor, images: int, height: int, width: int, channels_last: bool) -> Tensor:
-    """An empty output of a backward op: (N, C, H, W), or (N, H, W, C) with `channels_last`."""
-    if channels_last:
-        return grad.new_empty(images, height, width, grad.shape[3])
-    return grad.new_empty(images, grad.shape[1], height, width)
-
-
-def to_nchw(result: Tensor, channels_last: bool) -> Tensor:
-    """View the output of an op as (N, C, H, W) or (R, C, PH, PW)."""
-    return result.permute(0, 3, 1, 2) if channels_last else result

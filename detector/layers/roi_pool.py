@@ -8,7 +8,7 @@ from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._sizes import Size, as_pair
 from detector.layers._vmap import fold
-from detector.layers.roi_boxes import Boxes, as_rois, new_features, new_pooled
+from detector.layers.roi_boxes import Boxes, as_rois
 
 _C = load_extension()
 torch.fx.wrap("roi_pool")  # torch.fx.symbolic_trace records the call instead of what it does
@@ -113,13 +113,13 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 @register_fake("roi_pool_forward")
 def _fake_forward(input, boxes, pooled_height, pooled_width, spatial_scale):
-    pooled = new_pooled(input, boxes, pooled_height, pooled_width, channels_last=False)
+    pooled = input.new_empty(boxes.shape[0], input.shape[1], pooled_height, pooled_width)
     return pooled, torch.empty_like(pooled, dtype=torch.int32)
 
 
 @register_fake("roi_pool_backward")
 def _fake_backward(grad, argmax, boxes, images, height, width, spatial_scale):
-    return new_features(grad, images, height, width, channels_last=False)
+    return grad.new_empty(images, grad.shape[1], height, width)
 
 
 # No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.

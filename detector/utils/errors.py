@@ -1,7 +1,7 @@
 """Errors that the user can correct.
 
-The commands in tools/ print one line for a :class:`UserError` or an `OSError`. Every other exception is a
-bug and keeps its traceback.
+Commands print one line for a :class:`UserError` or an `OSError`. Every other exception is a bug and keeps its
+traceback.
 """
 
 TIMED_OUT = "DataLoader timed out"  # how torch's message begins

@@ -60,16 +60,6 @@ def atomic_write(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
         raise
 
 
-def write_image(path: str | Path, image: "Image", form: str, **options: Any) -> None:
-    """Write a picture as "png" or "jpeg"; `options` are those of Pillow's encoder.
-
-    Raises:
-        OSError: the file could not be written; names the path.
-    """
-    with atomic_write(path) as file:
-        file.write(encode_image(image, form, **options))
-
-
 def encode_image(image: "Image", form: str, **options: Any) -> bytes:
     """The content of a "png" or "jpeg" file; `options` are those of Pillow's encoder.
 
@@ -159,6 +149,14 @@ def check_regular(path: str | Path, kind: str = "file") -> None:
     if not stat.S_ISREG(mode):
         found = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
         raise DataError(f"{kind} {path} is {found}, expected a file")
+
+
+def check_appendable(path: Path, kind: str) -> None:
+    """Raise where `path` is a link or, as :func:`check_regular`, where it exists and is no file."""
+    if path.is_symlink():
+        raise UserError(f"{kind} {path} is a symbolic link, which is not written to: remove it")
+    if path.exists():
+        check_regular(path, kind)
 
 
 def read_text(path: str | Path, kind: str = "file", limit: int = _TEXT_LIMIT) -> str:

@@ -1,15 +1,13 @@
 """The logger of the package: console output that does not break progress bars, and a log file."""
 
 import logging
-import os
 import sys
 import warnings
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
 from detector.utils.distributed import is_main, rank
-from detector.utils.errors import UserError
-from detector.utils.files import check_regular
+from detector.utils.files import check_appendable
 
 
 class _ConsoleHandler(logging.Handler):
@@ -32,13 +30,12 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
         UserError: `path` is a link or not a regular file.
     """
     logger = logging.getLogger("detector")
-    earlier: list[logging.LogRecord] = []
+    file = _log_file(path) if path is not None and is_main() else None
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
         if isinstance(handler, MemoryHandler):
-            earlier += handler.buffer
-            handler.buffer.clear()
-        handler.close()
+            handler.setTarget(file)
+        handler.close()  # a MemoryHandler passes on what it holds
     logger.setLevel(logging.DEBUG)
     console = _ConsoleHandler(logging.INFO if is_main() else logging.ERROR)
     if not is_main():
@@ -46,18 +43,14 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
     logger.addHandler(console)
     if path is None:
         logger.addHandler(MemoryHandler(1000, flushLevel=sys.maxsize))  # a file may follow
-    elif is_main():
-        if path.is_symlink():
-            raise UserError(
-                f"log file {path} is a symbolic link to {os.readlink(path)}, which is not written to: "
-                "remove the link, or name another folder"
-            )
-        if path.exists():
-            check_regular(path, "log file")
-        file = logging.FileHandler(path, encoding="utf-8")
-        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        for record in earlier:
-            file.handle(record)
+    elif file is not None:
         logger.addHandler(file)
     warnings.showwarning = lambda message, *_, **__: logger.warning("warning: %s", message)
     return logger
+
+
+def _log_file(path: Path) -> logging.FileHandler:
+    check_appendable(path, "log file")
+    file = logging.FileHandler(path, encoding="utf-8")
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    return file

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from detector.utils.errors import UserError
-from detector.utils.files import atomic_write, check_regular, file_digest, inside, read_text
+from detector.utils.files import atomic_write, check_appendable, file_digest, inside, read_text
 
 RECORD = ".detector-outputs.jsonl"
 
@@ -121,10 +121,7 @@ def _read_record(path: Path, key: str) -> dict[str, set[str]]:
 
 
 def _append(path: Path, entry: dict[str, str]) -> None:
-    if _mode(path):
-        check_regular(path, "list of outputs")
-    if path.is_symlink():
-        raise UserError(f"{path} is a symbolic link, which is not written to: remove it")
+    check_appendable(path, "list of outputs")
     try:
         with open(path, "a", encoding="utf-8") as file:
             file.write(f"\n{json.dumps(entry)}\n")  # a kill may have torn the last line

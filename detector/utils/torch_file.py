@@ -33,15 +33,14 @@ def read_torch_file(path: str | Path, kind: str) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def non_finite(content: Any, name: str = "") -> str | None:
-    """The name of the first tensor or number in nested containers that is NaN or infinite, if there is one.
+def non_finite(content: Any) -> str | None:
+    """The name, such as "model.head.weight", of the first tensor or number that is NaN or infinite, if any.
 
     Args:
         content: mappings, sequences and dataclasses of tensors, numbers and anything else, which is ignored.
-        name: of `content` itself; the result begins with it, as in "model.head.weight".
     """
     names, flags, bad = [], [], []
-    for place, value in _leaves(content, name):
+    for place, value in _leaves(content):
         if isinstance(value, float) and not math.isfinite(value):
             bad.append(place)
         elif isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
@@ -54,7 +53,7 @@ def non_finite(content: Any, name: str = "") -> str | None:
     return bad[0] if bad else None
 
 
-def _leaves(content: Any, name: str) -> Iterator[tuple[str, Any]]:
+def _leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if is_dataclass(content) and not isinstance(content, type):
         content = {field.name: getattr(content, field.name) for field in fields(content)}
     if isinstance(content, Mapping):

@@ -1,7 +1,7 @@
 """Reading of XML files without document type declarations."""
 
 from pathlib import Path
-from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser, parse
+from xml.etree.ElementTree import Element, TreeBuilder, XMLParser, parse
 
 from detector.utils.errors import DataError
 from detector.utils.files import reading
@@ -15,12 +15,9 @@ def parse_xml(path: Path, root: str) -> Element:
             declares a document type, whose entities could name other files or expand to gigabytes.
     """
     with reading(path, "annotation"):
-        try:
-            element = parse(path, XMLParser(target=_NoDocumentType())).getroot()
-        except ParseError as error:
-            raise DataError(f"annotation {path} is not valid XML: {error}") from None
-    if element.tag != root:  # otherwise any XML would be an image without objects
-        raise DataError(f"annotation {path} has the root <{element.tag}>, expected <{root}>")
+        element = parse(path, XMLParser(target=_NoDocumentType())).getroot()
+        if element.tag != root:  # otherwise any XML would be an image without objects
+            raise DataError(f"it has the root <{element.tag}>, expected <{root}>")
     return element
 
 

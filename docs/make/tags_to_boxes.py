@@ -16,7 +16,6 @@ from detector.build_data import build_dataset
 from detector.config import load_cfg
 from detector.evaluation.drawing import class_color, draw_labeled
 from detector.structures import Detections
-from detector.utils.files import write_image
 
 OUTPUT = Path(__file__).parents[1] / "images/tags_to_boxes.jpg"
 WIDTH, ENLARGED = 300, 400  # of an image on the sheet and of the one that boxes are drawn on, in pixels
@@ -90,7 +89,7 @@ def main() -> None:
     draw, x, y = ImageDraw.Draw(sheet), halves[0].width + MIDDLE // 2, height // 2
     draw.line((x - 28, y, x + 10, y), fill="black", width=6)
     draw.polygon([(x + 8, y - 14), (x + 30, y), (x + 8, y + 14)], fill="black")
-    write_image(options.output, sheet, "jpeg", quality=80, optimize=True)
+    sheet.save(options.output, "jpeg", quality=80, optimize=True)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ def test_read_hints(tmp_path, source) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "line 2: Expecting"),
-        ([], "line 2: expected"),
+        ("{", "line 2: not JSON: Expecting"),
+        ([], "line 2: a list, expected an object"),
         ({"file": "a", "point": []}, "line 2: expected"),
         ({"file": "aa.jpg"}, r"'aa.jpg' is not in .*did you mean a\?"),
         ({"file": "c.png"}, "'c.png' is listed twice"),

@@ -50,6 +50,10 @@ def test_csv_with_and_without_header_and_byte_order_mark(table, start):
     ]
 
 
+def test_a_suffix_in_capitals_is_csv_too(table):
+    assert rows_of(table("a.jpg,cat", ".CSV")) == [("a.jpg", ("cat",), None)]
+
+
 def test_json_lines(table):
     content = """
         {"file": "a.jpg", "labels": ["cat", " dog "]}

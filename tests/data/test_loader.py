@@ -42,16 +42,6 @@ def dataset(source, proposals):
     return WeakDataset(source, proposals, transform, min_size=2, stride=1, max_count=100)
 
 
-def same(batch, other):
-    return (
-        batch.image_ids == other.image_ids
-        and torch.equal(batch.images, other.images)
-        and torch.equal(batch.rois, other.rois)
-        and torch.equal(batch.labels, other.labels)
-        and torch.equal(batch.counts, other.counts)
-    )
-
-
 # ---- Samples
 
 
@@ -164,7 +154,7 @@ def test_batches_do_not_depend_on_workers(dataset):
     alone = list(islice(train_loader(dataset, images_per_batch=2, seed=4), 8))
     for workers in (1, 2):
         shared = islice(train_loader(dataset, images_per_batch=2, seed=4, workers=workers), 8)
-        assert all(map(same, alone, shared))
+        assert list(shared) == alone
 
 
 def test_processes_share_the_batches(dataset):
@@ -172,13 +162,13 @@ def test_processes_share_the_batches(dataset):
     options = {"images_per_batch": 2, "seed": 4, "start": 3, "world_size": 2}
     shards = [train_loader(dataset, rank=rank, **options) for rank in (0, 1)]
     pairs = islice(zip(*shards, strict=True), 2)
-    assert all(map(same, alone, [batch for pair in pairs for batch in pair]))
+    assert [batch for pair in pairs for batch in pair] == alone
 
 
 def test_batches_resume(dataset):
     unbroken = list(islice(train_loader(dataset, images_per_batch=2, seed=4), 8))
     resumed = islice(train_loader(dataset, images_per_batch=2, seed=4, start=5), 3)
-    assert all(map(same, unbroken[5:], resumed))
+    assert list(resumed) == unbroken[5:]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

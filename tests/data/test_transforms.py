@@ -55,11 +55,6 @@ def test_sizes_keep_their_promises(height, width, size, max_size, side):
     assert abs(new_width - width * scale) <= 0.5 or new_width == 1
 
 
-def test_an_unknown_side():
-    with pytest.raises(ValueError, match="side is 'short', expected 'shortest' or 'longest'"):
-        resized_size(40, 60, 80, "short", 100)
-
-
 def test_boxes_scale_by_the_exact_ratios():
     # 41 x 60 to shortest 20: 20 x 29 pixels, ratios 20/41 and 29/60.
     result = resize(sample(41, 60, [(0, 0, 60, 41), (6, 8.2, 30, 41)]), 20, "shortest", 100)

@@ -155,7 +155,7 @@ def test_annotations_to_take_the_classes_from(folder):
     path = one_image(folder, [])
     with pytest.raises(DataError, match=r"split train of .*VOC has an object"):
         VOCDataset(folder.root, "train")
-    for name, told in ((" ", "without a class name"), ("cat\ndog", "not allowed in a name")):
+    for name, told in ((" ", "has no class name"), ("cat\ndog", "not allowed in a name")):
         folder.xml("a", [(name, (1, 1, 5, 5))])
         with pytest.raises(DataError, match=rf"{path}.* {told}"):
             VOCDataset(folder.root, "train")
@@ -206,17 +206,17 @@ def test_a_missing_annotation(folder):
 
 def test_broken_xml(folder):
     one_image(folder, []).write_text("<annotation><object>")
-    assert "a.xml is not valid XML" in refused(folder)
+    assert "a.xml is damaged or of another format: no element found" in refused(folder)
 
 
 def test_xml_of_something_else(folder):
     one_image(folder, []).write_text("<html></html>")
-    assert "a.xml has the root <html>, expected <annotation>" in refused(folder)
+    assert "a.xml: it has the root <html>, expected <annotation>" in refused(folder)
 
 
 def test_an_object_without_a_box(folder):
     one_image(folder, []).write_text("<annotation><object><name>cat</name></object></annotation>")
-    assert "a.xml has an object (cat) without a bndbox" in refused(folder)
+    assert "a.xml: an object (cat) has no bndbox" in refused(folder)
 
 
 def test_a_box_without_a_side(folder):

@@ -6,7 +6,7 @@ import torchvision
 from roi_cases import features, make_boxes, values_and_gradient
 from torch import Tensor
 
-from detector.layers import reference, roi_pool
+from detector.layers import roi_pool
 
 LOWEST = torch.finfo(torch.float32).min
 
@@ -61,11 +61,10 @@ def test_nan_and_infinity(dtype: torch.dtype, size: int, device: torch.device) -
     input = torch.full((1, 1, size, size), 9, dtype=dtype, device=device)
     input[0, 0, :4, :4] = torch.tensor(rows)
     boxes = torch.tensor([[0, 0, 0, 3, 3]], dtype=dtype, device=device)
-    for function in (roi_pool, reference.roi_pool, torchvision.ops.roi_pool):
+    for function in (roi_pool, torchvision.ops.roi_pool):
         values, grad = values_and_gradient(function, input, boxes, 2)
         assert values.flatten().tolist() == [3, LOWEST, LOWEST, inf]
-        if function is not reference.roi_pool:  # there the reference's gradient goes to an arbitrary cell
-            assert grad[0, 0].nonzero().tolist() == [[1, 0], [2, 2]]
+        assert grad[0, 0].nonzero().tolist() == [[1, 0], [2, 2]]
 
 
 def test_double_backward_gathers_the_maxima(device: torch.device) -> None:

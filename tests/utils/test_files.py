@@ -7,7 +7,6 @@ import zipfile
 from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -22,7 +21,6 @@ from detector.utils.files import (
     read_text,
     reading,
     relative_name,
-    write_image,
     write_new,
 )
 
@@ -103,15 +101,6 @@ def test_a_file_that_is_written_again_keeps_its_permissions(tmp_path):
     with atomic_write(path, "w") as file:
         file.write("new")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_a_picture_is_complete_or_an_error_on_a_full_disk(tmp_path, small_disk):
-    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
-    with pytest.raises(OSError, match=r"cannot write .*a\.jpg"):
-        write_image(tmp_path / "a.jpg", Image.fromarray(noise), "jpeg", quality=95)
-    assert not list(tmp_path.iterdir())
-    write_image(tmp_path / "b.png", Image.new("RGB", (30, 20)), "png")
-    assert Image.open(tmp_path / "b.png").size == (30, 20)
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), ValueError("x"), RecursionError("x"), EOFError()])

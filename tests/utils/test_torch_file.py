@@ -30,7 +30,7 @@ class Pair:
 )
 def test_the_first_value_that_is_not_finite_is_named(content, name):
     assert non_finite(content) == name
-    assert non_finite([content], "x") == (None if name is None else f"x.0.{name}")
+    assert non_finite([content]) == (None if name is None else f"0.{name}")
 
 
 def test_a_byte_that_changed_is_noticed(tmp_path):

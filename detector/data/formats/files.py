@@ -17,17 +17,7 @@ FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
 def encode_review(
     form: str, images: Sequence[ReviewImage], class_names: Sequence[str], *, folder: str = "images"
 ) -> Iterator[tuple[str, bytes]]:
-    """Name, below the output folder, and content of each file of one of FORMATS.
-
-    coco          coco.json, with the keys "score", "reviewed" and "doubtful" where they say something
-    voc           Annotations/NAME.xml, with the elements <score>, <reviewed> and <doubtful>, and
-                  verified="yes" for a complete image
-    yolo          data.yaml, labels/NAME.txt with the score behind the box, and reviewed.txt, a list of the
-                  complete images; it has no room for the flags of single boxes
-    label-studio  tasks.json and label_config.xml; boxes of complete images are annotations, those of
-                  others predictions
-    cvat          annotations.xml, CVAT XML 1.1, with the attributes of the boxes "score", "reviewed" and
-                  "doubtful", and the tag "reviewed" for a complete image
+    """Name, below the output folder, and content of each file of one of FORMATS, which its module describes.
 
     Args:
         folder: name of the folder of images, below which Label Studio serves them.

@@ -1,4 +1,4 @@
-"""Label Studio's JSON: a list of tasks. Boxes of a detector are predictions, those of a person annotations.
+"""Label Studio's JSON: a list of tasks. Boxes of complete images are annotations, others predictions.
 
 https://labelstud.io/guide/predictions describes it. Boxes are percentages of the image; flags of a box are
 the text that the tool shows with the region.

@@ -1,4 +1,4 @@
-"""Images with boxes on their way to a labeling tool and back, and which boxes a person has reviewed."""
+"""Images with boxes as exchanged with labeling tools, and which boxes a person has reviewed."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element
 
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.voc import TO_HALF_OPEN, read_class, read_corners, read_number
-from detector.data.voc_writer import VOCObject, annotation_tree, encode_annotation
+from detector.data.voc_writer import VOCObject, encode_annotation
 from detector.utils.errors import DataError
 from detector.utils.xml import parse_xml
 
@@ -16,8 +16,7 @@ def encode(image: ReviewImage) -> bytes:
         VOCObject(each.label, each.box, score=each.score, reviewed=each.reviewed, doubtful=each.doubtful)
         for each in image.boxes
     ]
-    tree = annotation_tree(image.name, image.size, objects, folder="pictures", verified=image.complete)
-    return encode_annotation(tree)
+    return encode_annotation(image.name, image.size, objects, folder="pictures", verified=image.complete)
 
 
 def read(path: Path, folder: Path) -> ReviewImage:
@@ -26,16 +25,16 @@ def read(path: Path, folder: Path) -> ReviewImage:
     file_name = PurePosixPath((root.findtext("filename") or "").strip()).name
     size = root.find("size")
     if not file_name or size is None:
-        raise DataError(f"annotation {path} has no {'<size>' if file_name else '<filename>'}")
-    height, width = (int(read_number(size, side, path)) for side in ("height", "width"))
-    boxes = tuple(_read_box(element, path) for element in root.findall("object"))
+        raise DataError(f"it has no {'<size>' if file_name else '<filename>'}")
+    height, width = (int(read_number(size, side)) for side in ("height", "width"))
+    boxes = tuple(_read_box(element) for element in root.findall("object"))
     name = (path.relative_to(folder).parent / file_name).as_posix()
     return ReviewImage(name, (height, width), boxes, root.get("verified") == "yes")
 
 
-def _read_box(element: Element, path: Path) -> ReviewBox:
-    corners = zip(read_corners(element, path), TO_HALF_OPEN.tolist(), strict=True)
+def _read_box(element: Element) -> ReviewBox:
+    corners = zip(read_corners(element), TO_HALF_OPEN.tolist(), strict=True)
     x1, y1, x2, y2 = (corner - shift for corner, shift in corners)
-    score = read_number(element, "score", path) if element.find("score") is not None else None
-    flags = (read_number(element, flag, path, default="0") != 0 for flag in ("reviewed", "doubtful"))
-    return ReviewBox(read_class(element, path), (x1, y1, x2, y2), score, *flags)
+    score = read_number(element, "score") if element.find("score") is not None else None
+    flags = (read_number(element, flag, default="0") != 0 for flag in ("reviewed", "doubtful"))
+    return ReviewBox(read_class(element), (x1, y1, x2, y2), score, *flags)

@@ -3,7 +3,7 @@
     CLASS X Y WIDTH HEIGHT [SCORE]    center and size as shares of the image
 
 The files hold neither suffixes nor sizes of images, which are read from the images. reviewed.txt, one of
-YOLO's lists of images, names those that a person has reviewed.
+YOLO's lists of images, names those that a person has reviewed; single boxes have no flags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

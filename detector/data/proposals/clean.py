@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from detector.utils.errors import DataError
-
 
 def clean_proposals(boxes: Tensor, *, min_size: float, stride: float, max_count: int) -> Tensor:
     """The boxes (R', 4) of (R, 4) to score, in their order, with R' <= max_count.
@@ -12,8 +10,6 @@ def clean_proposals(boxes: Tensor, *, min_size: float, stride: float, max_count:
     Boxes whose width or height is at most `min_size` pixels are dropped, then those that coincide with an
     earlier box when rounded to the feature grid of `stride` pixels, then all after the first `max_count`.
     """
-    if stride <= 0:
-        raise DataError(f"stride must be positive, not {stride}")
     sides = boxes[:, 2:] - boxes[:, :2]
     boxes = boxes[(sides > min_size).all(dim=1)]
     cells = (boxes / stride).round()

@@ -33,10 +33,8 @@ def corner_boxes(image: np.ndarray, *, sides: Sequence[float] = (16.0, 64.0)) ->
         sides: shortest and longest side of the objects in pixels.
 
     Raises:
-        DataError: another dtype or shape, too many pixels, or sides that are not positive and ascending.
+        DataError: too many pixels, or sides that are not positive and ascending.
     """
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
-        raise DataError(f"image must be uint8 (H, W, 3) and not empty, not {image.dtype} {image.shape}")
     if len(sides) != 2 or not 1 <= sides[0] <= sides[1]:
         raise DataError(f"sides must be the shortest and the longest in pixels, at least 1, not {sides}")
     height, width = image.shape[:2]

@@ -113,7 +113,7 @@ class Proposals(Mapping[str, Tensor]):
         """Boxes (R, 4) float32 of an image, xyxy in its pixels; a copy.
 
         Raises:
-            DataError: the file was damaged or changed; a box is not finite, is inside out or leaves the
+            DataError: the file was damaged or changed; a box is not finite, is inverted or leaves the
                 image.
         """
         row = self._rows[image_id]

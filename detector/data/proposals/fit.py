@@ -60,31 +60,32 @@ def fit_proposals(foreign: ForeignProposals, dataset, source: str | Path) -> lis
 
 
 def _match(
-    theirs: Sequence[str] | None, images: int, ours: Sequence[str], source: str | Path
+    file_ids: Sequence[str] | None, images: int, image_ids: Sequence[str], source: str | Path
 ) -> Sequence[int]:
-    """The row of the file for each of our images."""
-    if theirs is None:
-        if images != len(ours):
+    """The row of the file for each image of the data set."""
+    if file_ids is None:
+        if images != len(image_ids):
             raise DataError(
                 f"{source} has proposals of {images} images and no names, so it is read in the order of the "
-                f"data set; but there are {len(ours)} images, from {ours[0]!r} to {ours[-1]!r}"
+                f"data set; but there are {len(image_ids)} images, from {image_ids[0]!r} to {image_ids[-1]!r}"
             )
         warnings.warn(f"{source} has no image names: it is read in the order of the data set", stacklevel=3)
         return range(images)
     missing = []
-    for their_key, our_key in _WAYS:
-        rows = _unique_rows(theirs, their_key)
-        if rows is None or _unique_rows(ours, our_key) is None:
+    for file_key, set_key in _WAYS:
+        rows = _unique_rows(file_ids, file_key)
+        if rows is None or _unique_rows(image_ids, set_key) is None:
             continue
-        missing.append([image_id for image_id in ours if our_key(image_id) not in rows])
+        missing.append([image_id for image_id in image_ids if set_key(image_id) not in rows])
         if not missing[-1]:
-            return [rows[our_key(image_id)] for image_id in ours]
+            return [rows[set_key(image_id)] for image_id in image_ids]
     if not missing:
-        raise DataError(f"{source} names the image {_first_repeated(theirs)!r} more than once")
+        repeated = Counter(file_ids).most_common(1)[0][0]
+        raise DataError(f"{source} names the image {repeated!r} more than once")
     fewest = min(missing, key=len)
     raise DataError(
-        f"{source} has no proposals for {len(fewest)} of {len(ours)} images, the first is {fewest[0]!r}; "
-        f"it has {len(theirs)} images, such as {', '.join(map(repr, theirs[:2]))}"
+        f"{source} has no proposals for {len(fewest)} of {len(image_ids)} images, the first is "
+        f"{fewest[0]!r}; it has {len(file_ids)} images, such as {', '.join(map(repr, file_ids[:2]))}"
     )
 
 
@@ -119,10 +120,6 @@ def _coco_number(image_id: str) -> int | None:
     return int(found[1]) if found else None
 
 
-# Pairs of keys (of the file's ids, of ours) that are tried in turn: the name; its digits or its last number,
-# as Detectron's files have numbers for VOC's names; the number of a COCO file.
+# Pairs of keys (of the file's ids, of the data set's) that are tried in turn: the name; its digits or its
+# last number, as Detectron's files have numbers for VOC's names; the number of a COCO file.
 _WAYS = ((_name, _name), (_number, _all_digits), (_number, _last_number), (_coco_number, _coco_number))
-
-
-def _first_repeated(names: Sequence[str]) -> str:
-    return next(name for name, count in Counter(names).items() if count > 1)

@@ -4,14 +4,14 @@ All boxes are converted to half-open x1, y1, x2, y2 in pixels, in descending ord
 scores.
 """
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from detector.data.image_table import Mistakes, json_lines
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.matlab import load_mat
 from detector.data.proposals.restricted_pickle import load_pickle
@@ -73,7 +73,7 @@ def read_detectron2(path: Path) -> ForeignProposals:
 
 
 def read_npz(path: Path) -> ForeignProposals:
-    """An .npz file with an array (R, 4) of half-open boxes under each image id; or one of ours."""
+    """An .npz file with an array (R, 4) of half-open boxes under each image id; or a file of this package."""
     with open_npz(path, "proposals file") as file:
         if not set(FIELDS) <= set(file):
             return ForeignProposals([_shaped(file[name], f"{path}: {name}") for name in file], list(file))
@@ -87,10 +87,14 @@ def read_json_lines(path: Path) -> ForeignProposals:
     The scores may be left out.
     """
     boxes, image_ids = [], []
-    for place, content in _json_lines(path):
-        image_ids.append(_image_id(_field(content, ("image",), place), place))
-        found = _shaped(_field(content, ("boxes",), place), place)
-        boxes.append(_best_first(found, content.get("scores"), place))
+    mistakes = Mistakes(path)
+    with reading(path, "proposals file"), open(path, encoding="utf-8-sig") as file:
+        for line, content in json_lines(file, mistakes):
+            place = f"{path}, line {line}"
+            image_ids.append(_image_id(_field(content, ("image",), place), place))
+            found = _shaped(_field(content, ("boxes",), place), place)
+            boxes.append(_best_first(found, content.get("scores"), place))
+    mistakes.check()
     return ForeignProposals(boxes, image_ids)
 
 
@@ -136,11 +140,11 @@ def _from_pickle(path: Path, convert: Callable[[np.ndarray, Any], np.ndarray]) -
     if not len(image_ids) == len(boxes) == len(scores):
         found = f"{len(boxes)} boxes, {len(image_ids)} ids, {len(scores)} scores"
         raise DataError(f"{path} is not of one number of images: {found}")
-    ours = [
+    sorted_boxes = [
         _best_first(convert(_shaped(each, path), content.get("bbox_mode")), score, path)
         for each, score in zip(boxes, scores, strict=True)
     ]
-    return ForeignProposals(ours, image_ids)
+    return ForeignProposals(sorted_boxes, image_ids)
 
 
 def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
@@ -151,22 +155,6 @@ def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
     raise DataError(
         f"bbox_mode is {mode}, expected {_XYXY} (x1, y1, x2, y2) or {_XYWH} (x, y, w, h) in pixels"
     )
-
-
-def _json_lines(path: Path) -> Iterator[tuple[str, dict]]:
-    """The objects of a file, each with its file and line for messages."""
-    with reading(path, "proposals file"), open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            place = f"{path}, line {number}"
-            try:
-                content = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{place}: not JSON: {error}") from None
-            if not isinstance(content, dict):
-                raise DataError(f"{place}: a {type(content).__name__}, expected an object")
-            yield place, content
 
 
 def _field(content: dict, names: tuple[str, ...], place: Path | str) -> Any:

@@ -48,11 +48,6 @@ class Journal:
                     "it to start over, or run again with its parameters"
                 )
 
-    def ids(self) -> set[str]:
-        """The images searched so far."""
-        with self._transaction() as execute:
-            return {image_id for (image_id,) in execute("SELECT id FROM images")}
-
     def add(self, image_id: str, found: Found) -> None:
         """Store what was found in an image."""
         (height, width), boxes = found

@@ -1,15 +1,11 @@
-"""OpenCV's selective search, of its contrib module ximgproc, with which earlier results were made.
+"""OpenCV's selective search, of its contrib module ximgproc, with which most tables of results were made."""
 
-`python -m detector.data.proposals.opencv` reports whether it is installed and, if not, how to install it.
-"""
-
-import sys
 from typing import Literal
 
 import cv2
 import numpy as np
 
-from detector.utils.errors import DataError, MissingPackage
+from detector.utils.errors import MissingPackage
 from detector.utils.run_info import package_version
 
 Mode = Literal["fast", "quality"]
@@ -35,16 +31,9 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
             boxes grow with the pixels, the share of objects found hardly does.
 
     Raises:
-        ValueError: another type, shape or mode.
-        ImportError: OpenCV without ximgproc; names the package to install.
+        MissingPackage: OpenCV without ximgproc; names the package to install.
     """
     require_ximgproc()
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
-        raise DataError(f"image must be uint8 (H, W, 3) and not empty, not {image.dtype} {image.shape}")
-    if mode not in ("fast", "quality"):
-        raise DataError(f'mode must be "fast" or "quality", not {mode!r}')
-    if longest_side < 1:
-        raise DataError(f"longest_side must be at least 1 pixel, not {longest_side}")
     height, width = image.shape[:2]
     shrink = min(1.0, longest_side / max(height, width))
     reduced_size = max(1, round(width * shrink)), max(1, round(height * shrink))
@@ -68,7 +57,7 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
 
 
 def require_ximgproc() -> None:
-    """ImportError that names the package to install when OpenCV lacks selective search."""
+    """Raise MissingPackage, which says how to repair it, when OpenCV lacks selective search."""
     if hasattr(cv2, "ximgproc") and hasattr(cv2.ximgproc, "segmentation"):
         return
     found = " ".join(name for name in OPENCV_PACKAGES if package_version(name))
@@ -79,11 +68,3 @@ def require_ximgproc() -> None:
         f"  pip uninstall -y {found or ' '.join(OPENCV_PACKAGES)}\n"
         f"  pip install {OPENCV_PACKAGES[-1]}"
     )
-
-
-if __name__ == "__main__":
-    try:
-        require_ximgproc()
-    except ImportError as error:
-        sys.exit(str(error))
-    print(f"OpenCV {cv2.__version__} has selective search")

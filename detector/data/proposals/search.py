@@ -101,8 +101,7 @@ def propose(
     output = Path(output)
     with ExitStack() as stack:
         with together():
-            if is_main():
-                stack.enter_context(file_lock(output))
+            stack.enter_context(file_lock(output))
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it anew")
         return _propose(images, output, find, parameters, workers, apply_orientation)

@@ -7,7 +7,6 @@ import torch
 from torchvision.transforms.functional import InterpolationMode, resize
 
 from detector.layers.selective_search import FAST, QUALITY, selective_search
-from detector.utils.errors import DataError
 
 Mode = Literal["fast", "quality"]
 
@@ -25,18 +24,7 @@ def search_image(
         longest_side: larger images are searched on a copy reduced to so many pixels. Time and number of boxes
             grow with the pixels, the share of objects found hardly does.
         min_region: size of the smallest region of the initial segmentation in pixels of the copy.
-
-    Raises:
-        DataError: another dtype, shape or mode, or a number out of range.
     """
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
-        raise DataError(f"image must be uint8 (H, W, 3) and not empty, not {image.dtype} {image.shape}")
-    if mode not in ("fast", "quality"):
-        raise DataError(f'mode must be "fast" or "quality", not {mode!r}')
-    if longest_side < 1:
-        raise DataError(f"longest_side must be at least 1 pixel, not {longest_side}")
-    if min_region < 0:
-        raise DataError(f"min_region must be at least 0 pixels, not {min_region}")
     height, width = image.shape[:2]
     reduced = torch.from_numpy(image).permute(2, 0, 1)  # (3, H, W)
     shrink = longest_side / max(height, width)

@@ -142,7 +142,7 @@ def log_uniform(rng: np.random.Generator, limits: tuple[float, float]) -> float:
 
 
 def annotate(canvas: Canvas, names: list[str]) -> list[VOCObject]:
-    """What the owner map of a finished canvas says of each object."""
+    """The box and the flags of each object of a finished canvas, from its owner map."""
     owners = np.asarray(canvas.owners)
     objects = []
     for number, (name, share) in enumerate(zip(names, canvas.visible(canvas.owners), strict=True), start=1):

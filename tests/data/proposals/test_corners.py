@@ -53,18 +53,12 @@ def test_more_corners_come_first():
 
 
 @pytest.mark.parametrize(
-    ("image", "sides", "message"),
-    [
-        (np.zeros((9, 9, 3), np.float32), (4, 8), r"uint8 \(H, W, 3\) and not empty, not float32"),
-        (np.zeros((0, 9, 3), np.uint8), (4, 8), "not empty"),
-        (np.zeros((9, 9, 3), np.uint8), (8, 4), r"not \(8, 4\)"),
-        (np.zeros((9, 9, 3), np.uint8), (0, 4), r"at least 1, not \(0, 4\)"),
-        (np.zeros((9, 9, 3), np.uint8), (4,), r"not \(4,\)"),
-    ],
+    ("sides", "message"),
+    [((8, 4), r"not \(8, 4\)"), ((0, 4), r"at least 1, not \(0, 4\)"), ((4,), r"not \(4,\)")],
 )
-def test_bad_input(image, sides, message):
+def test_bad_sides(sides, message):
     with pytest.raises(ValueError, match=message):
-        corner_boxes(image, sides=sides)
+        corner_boxes(np.zeros((9, 9, 3), np.uint8), sides=sides)
 
 
 def test_an_image_of_too_many_pixels(monkeypatch):

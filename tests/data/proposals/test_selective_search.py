@@ -5,9 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.data.proposals import opencv, selective_search
-from detector.data.proposals.selective_search import search_image
 from detector.structures import box_iou
-from detector.utils.errors import DataError
 
 searches = pytest.mark.parametrize("search", [selective_search.search_image, opencv.search_image])
 
@@ -57,25 +55,3 @@ def test_red_and_blue_are_not_swapped(search):
 @searches
 def test_a_uniform_image_gives_one_box(search):
     np.testing.assert_array_equal(search(np.full((30, 50, 3), 7, np.uint8)), [[0, 0, 50, 30]])
-
-
-@searches
-@pytest.mark.parametrize(
-    ("image", "keywords", "message"),
-    [
-        (np.zeros((4, 4), np.uint8), {}, r"uint8 \(H, W, 3\).*\(4, 4\)"),
-        (np.zeros((3, 4, 4), np.uint8), {}, r"\(3, 4, 4\)"),
-        (np.zeros((4, 4, 3), np.float32), {}, "float32"),
-        (np.zeros((0, 4, 3), np.uint8), {}, "not empty"),
-        (noisy(4, 4), {"mode": "slow"}, "'slow'"),
-        (noisy(4, 4), {"longest_side": 0}, "longest_side"),
-    ],
-)
-def test_bad_input(search, image, keywords, message):
-    with pytest.raises(DataError, match=message):
-        search(image, **keywords)
-
-
-def test_a_negative_region():
-    with pytest.raises(DataError, match="min_region"):
-        search_image(noisy(4, 4), min_region=-1)
