@@ -61,8 +61,11 @@ def run(
         model: of a run folder, see :func:`detector.api.loading.load`.
 
     Raises:
-        UserError: a file is in the way; or, once all others are done, some files could not be read.
+        UserError: an argument cannot be used, or a file is in the way; or, once all others are done, some
+            files could not be read.
     """
+    if stride < 1:
+        raise UserError(f"the stride is {stride}, expected 1 or more")
     check_writable(output)
     sources = find_pictures(paths, outside=output)
     weights = find_checkpoint(weights, model)

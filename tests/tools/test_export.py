@@ -1,4 +1,4 @@
-"""tools/export.py: what is written runs without the model's code and says what the model says."""
+"""`detector export`: what is written runs without the model's code and says what the model says."""
 
 import json
 import math
@@ -144,15 +144,15 @@ def test_a_file_runs_in_a_process_without_the_models_code(tmp_path, inputs, form
     assert largest_difference(ScoresAndBoxes(model), lambda *_: alone, inputs[1:2]) < 1e-5
 
 
-def test_the_command_keeps_what_agrees(load_tool, tmp_path, capsys, monkeypatch):
+def test_the_command_keeps_what_agrees(command, tmp_path, capsys, monkeypatch):
     run = make_run(tmp_path / "run")
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     for side in (40, 56):
         Image.effect_noise((side, 48), 80).convert("RGB").save(pictures / f"{side}.png")
-    tool = load_tool("export")
+    export = command("export")
     words = [str(run), "--format", "torch_export", "--images", str(pictures)]
-    assert tool.main(words) == 0
+    assert export(words) == 0
     assert "of the model on 2 images" in capsys.readouterr().out
     path = run / "export" / "torch_export.pt2"
     about = json.loads(path.with_suffix(".json").read_text())
@@ -162,7 +162,7 @@ def test_the_command_keeps_what_agrees(load_tool, tmp_path, capsys, monkeypatch)
     content = path.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(exporting, "largest_difference", lambda *_: math.nan)
-        assert tool.main(words) == 2
+        assert export(words) == 2
     assert "gives other figures than the model, by nan" in capsys.readouterr().err
     assert path.read_bytes() == content  # the earlier one, which passed
     assert sorted(each.name for each in path.parent.iterdir()) == [
@@ -171,13 +171,13 @@ def test_the_command_keeps_what_agrees(load_tool, tmp_path, capsys, monkeypatch)
         "torch_export.pt2",
     ]
     path.write_bytes(b"mine")
-    assert tool.main(words) == 2
+    assert export(words) == 2
     assert f"{path} exists and is not what this command wrote" in capsys.readouterr().err
     assert path.read_bytes() == b"mine"
 
 
-def test_no_images_to_check_with(load_tool, tmp_path, capsys):
+def test_no_images_to_check_with(command, tmp_path, capsys):
     run = make_run(tmp_path / "run", "DATASETS.ROOT", "nowhere")
-    assert load_tool("export").main([str(run), "--format", "torch_export"]) == 2
+    assert command("export")([str(run), "--format", "torch_export"]) == 2
     assert "error: no images to check with: nowhere is not a folder in VOC layout" in capsys.readouterr().err
     assert not (run / "export").exists()

@@ -73,13 +73,13 @@ def words(voc, weights, tmp_path):
     return [str(word) for pair in values.items() for word in pair]
 
 
-def test_from_the_checks_to_the_result(words, load_tool, tmp_path, capsys, monkeypatch):
+def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, capsys, monkeypatch):
     """The training was interrupted after half of its steps; the command finishes it, tests and compares."""
     half = [*words, "SOLVER.MAX_ITER", "2"]
-    assert load_tool("train_net").main(["--config-file", str(RECIPE), *half]) == 0
+    assert command("train")(["--config-file", str(RECIPE), *half]) == 0
     (tmp_path / "run/model_final.pt").unlink()
-    tool, command = load_tool("voc07"), ["--config-file", str(RECIPE), "--force", *words]
-    assert tool.main(command) == 0
+    tool, arguments = load_tool("voc07"), ["--config-file", str(RECIPE), "--force", *words]
+    assert tool.main(arguments) == 0
     output = capsys.readouterr().out
     assert "weights    of Caffe" in output
     assert "has 28 images, expected the 5011" in output
@@ -101,17 +101,17 @@ def test_from_the_checks_to_the_result(words, load_tool, tmp_path, capsys, monke
     monkeypatch.setattr(tool.training, "run", lambda *_, **__: pytest.fail("it is trained again"))
     monkeypatch.setattr(tool.testing, "run", lambda *_: None)  # the figures are there
     (tmp_path / "run/RESULT.json").unlink()
-    assert tool.main(command) == 0
+    assert tool.main(arguments) == 0
     assert json.loads((tmp_path / "run/RESULT.json").read_text())["found"] == result["found"]
 
 
 def test_other_files_than_the_recipes_are_refused(words, weights, load_tool, tmp_path, caplog):
-    tool, command = load_tool("voc07"), ["--config-file", str(RECIPE), *words]
-    assert tool.main([*command, "MODEL.WEIGHTS", str(weights / "torchvision.pth")]) == 2
+    tool, arguments = load_tool("voc07"), ["--config-file", str(RECIPE), *words]
+    assert tool.main([*arguments, "MODEL.WEIGHTS", str(weights / "torchvision.pth")]) == 2
     assert "expected the 5011" in caplog.text
     assert "torchvision weights, the recipe has those of Caffe" in caplog.text
     assert not (tmp_path / "run").exists()
-    assert tool.main([*command, "--check-only", "--force"]) == 0
+    assert tool.main([*arguments, "--check-only", "--force"]) == 0
     assert not (tmp_path / "run").exists()
 
 
