@@ -29,8 +29,7 @@ from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.inference import predict, score_images
 from detector.engine.precision import Precision
-from detector.engine.results_file import remove_results
-from detector.engine.testing import test_images
+from detector.engine.testing import remove_results, test_images
 from detector.evaluation.detections_file import encode_detections
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import encode_json, metrics_table
