@@ -17,6 +17,7 @@ from yacs.config import CfgNode
 
 from detector.config_reader import (
     BASE_KEY,
+    Overrides,
     convert,
     describe_type,
     describe_value,
@@ -451,8 +452,8 @@ def get_cfg() -> CfgNode:
     return _nest(_defaults())
 
 
-def load_cfg(path: str | Path, overrides: Sequence[object] = ()) -> CfgNode:
-    """The defaults, changed by a YAML file and then by overrides KEY VALUE or KEY=VALUE; checked and frozen.
+def load_cfg(path: str | Path, overrides: Overrides = ()) -> CfgNode:
+    """The defaults, changed by a YAML file and then by overrides; checked and frozen.
 
     A file with the key `_BASE_` holds only what differs from the file of that path, relative to its own.
     In a config.yaml that a run wrote, keys that no longer exist are ignored with a warning.
@@ -484,7 +485,7 @@ def changed_keys(cfg: CfgNode, other: CfgNode) -> dict[str, Any]:
     }
 
 
-def parse_cfg(text: str, source: str, overrides: Sequence[object] = ()) -> CfgNode:
+def parse_cfg(text: str, source: str, overrides: Overrides = ()) -> CfgNode:
     """The config whose text a checkpoint holds, changed by overrides; `source` names the checkpoint.
 
     Keys that no longer exist are ignored, and new ones have their defaults; a warning names both.

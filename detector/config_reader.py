@@ -33,6 +33,9 @@ _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 30
 describe_value = _REPR.repr  # shortened where it is very long
 
 
+Overrides = Mapping[str, object] | Sequence[object]  # {KEY: VALUE}, or words as on the command line
+
+
 class YamlFile(NamedTuple):
     """One file of a chain."""
 
@@ -113,12 +116,15 @@ def flatten(tree: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def read_overrides(words: Sequence[object]) -> Iterator[tuple[str, object]]:
-    """(key, value) of each override in KEY VALUE KEY VALUE ...; KEY=VALUE is one, too.
+def read_overrides(words: Overrides) -> Iterator[tuple[str, object]]:
+    """(key, value) of each override in a mapping, or in KEY VALUE KEY VALUE ...; KEY=VALUE is one, too.
 
     Raises:
         ConfigError: the last key has no value.
     """
+    if isinstance(words, Mapping):
+        yield from words.items()
+        return
     rest = iter(words)
     for word in rest:
         key, equals, value = str(word).partition("=")

@@ -82,8 +82,8 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
         return
     folder = Path(cfg.OUTPUT_DIR)
     if not (folder / "model_final.pt").exists():
-        training.run(config_file, overrides, resume=bool(list_checkpoints(folder)))
-    testing.run(config_file, overrides, None)
+        training.train(config_file, overrides, resume=bool(list_checkpoints(folder)))
+    testing.evaluate(config_file, overrides)
     metrics = read_json(folder / "metrics.json")
     result = {
         "recipe": Path(config_file).stem,

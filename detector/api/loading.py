@@ -1,6 +1,5 @@
 """`detector.load`: from a run folder or a checkpoint to a predictor."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from detector.build import build_precision
 from detector.build_data import build_test_transforms
 from detector.build_model import build_postprocess, build_student_postprocess
 from detector.config import parse_cfg
+from detector.config_reader import Overrides
 from detector.data.proposals.search import make_finder
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
@@ -26,7 +26,7 @@ def load(
     device: str | torch.device = "auto",
     *,
     score_threshold: float | None = SCORE_THRESHOLD,
-    overrides: Mapping[str, object] | None = None,
+    overrides: Overrides = (),
     model: Model = "auto",
 ) -> Predictor:
     """A predictor of a trained detector: `detector.load("runs/demo")("picture.jpg")`.
@@ -85,13 +85,12 @@ def build_predictor(
 
 
 def read_run(
-    path: str | Path, overrides: Mapping[str, object] | None = None, model: Model = "auto"
+    path: str | Path, overrides: Overrides = (), model: Model = "auto"
 ) -> tuple[Path, dict[str, Any], CfgNode]:
     """The checkpoint of a run folder, or of a file: its path, what it holds, and its config."""
     file = find_checkpoint(path, model)
     checkpoint = load_checkpoint(file)
-    words = [word for pair in (overrides or {}).items() for word in pair]
-    cfg = parse_cfg(checkpoint["config"], f"the config in {file}", words)
+    cfg = parse_cfg(checkpoint["config"], f"the config in {file}", overrides)
     if not cfg.DATASETS.CLASSES:
         raise UserError(f"{file}: its config names no classes (DATASETS.CLASSES)")
     check_class_names(cfg, checkpoint, file)

@@ -43,7 +43,7 @@ def train(parser: ArgumentParser) -> Run:
 
         from detector.api import training
 
-        folder = training.run(options.config_file, options.overrides, options.resume)
+        folder = training.train(options.config_file, options.overrides, resume=options.resume)
         next_step("detector", "test", folder)
 
     return run
@@ -66,7 +66,8 @@ def test(parser: ArgumentParser) -> Run:
         from detector.api import testing
         from detector.config import load_cfg
 
-        testing.run(options.config_file, options.overrides, options.weights, options.model)
+        given = {"weights": options.weights, "model": options.model}
+        testing.evaluate(options.config_file, options.overrides, **given)
         file = find_config(options.config_file)
         next_step("detector", "report", testing.find_run_folder(file, load_cfg(file, options.overrides)))
 

@@ -98,8 +98,8 @@ def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, caps
     assert "step 4/4" in resumed
     assert "step 2/4" not in resumed
 
-    monkeypatch.setattr(tool.training, "run", lambda *_, **__: pytest.fail("it is trained again"))
-    monkeypatch.setattr(tool.testing, "run", lambda *_: None)  # the figures are there
+    monkeypatch.setattr(tool.training, "train", lambda *_, **__: pytest.fail("it is trained again"))
+    monkeypatch.setattr(tool.testing, "evaluate", lambda *_: None)  # the figures are there
     (tmp_path / "run/RESULT.json").unlink()
     assert tool.main(arguments) == 0
     assert json.loads((tmp_path / "run/RESULT.json").read_text())["found"] == result["found"]
