@@ -17,6 +17,7 @@ from yacs.config import CfgNode
 
 from detector.config_reader import (
     BASE_KEY,
+    HEADER,
     Overrides,
     convert,
     describe_type,
@@ -26,7 +27,6 @@ from detector.config_reader import (
     read_overrides,
     read_yaml_chain,
     unknown_key,
-    with_header,
 )
 from detector.utils.errors import ConfigError
 
@@ -538,7 +538,7 @@ def check_resumable(text: str, cfg: CfgNode, fixed: Sequence[str] = ()) -> list[
 
 def dump_cfg(cfg: CfgNode) -> str:
     """The text of a run folder's config.yaml; `load_cfg` notices if the file was cut off."""
-    return with_header(cfg.dump(), len(list(flatten(cfg))))
+    return f"{HEADER.format(count=len(KEYS))}\n{cfg.dump()}"
 
 
 def schedule_warnings(cfg: CfgNode) -> list[str]:

@@ -24,7 +24,7 @@ _MAX_NODES = 50_000  # values and names of a YAML text
 _MAX_DEPTH = 20
 
 # The first line of a config that a run wrote. The count shows that the file was not cut off.
-_HEADER = "# Written by a run, with all {count} keys."
+HEADER = "# Written by a run, with all {count} keys."
 _HEADER_PATTERN = re.compile(r"# Written by a run, with all (\d+) keys\.")
 
 _REPR = reprlib.Repr()
@@ -100,11 +100,6 @@ def parse_yaml(text: str, source: str) -> dict:
                 "or delete that line if you removed keys on purpose"
             )
     return content
-
-
-def with_header(text: str, count: int) -> str:
-    """The YAML text of all `count` keys, with a first line by which a file that was cut off is noticed."""
-    return f"{_HEADER.format(count=count)}\n{text}"
 
 
 def flatten(tree: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -15,20 +15,25 @@ from detector.config_reader import flatten
 from detector.data.annotated import AnnotatedImages
 from detector.engine.snapshots import list_snapshots
 from detector.evaluation.attention import load_attention
-from detector.evaluation.curves import read_curves
 from detector.evaluation.detections_file import load_detections
 from detector.evaluation.errors import confusion, count_kinds, count_outcomes, judge
 from detector.evaluation.page.document import Section, document
-from detector.evaluation.page.galleries import choose_galleries, galleries_section, unjudged_section
-from detector.evaluation.page.header import CARDS, cards, summary
-from detector.evaluation.page.images_section import images_section
+from detector.evaluation.page.galleries import (
+    galleries_section,
+    images_section,
+    unjudged_section,
+)
 from detector.evaluation.page.metrics_sections import (
+    CARDS,
+    cards,
     classes_section,
     config_section,
     confusion_section,
     curves_section,
     errors_section,
     precision_recall_section,
+    read_curves,
+    summary,
 )
 from detector.evaluation.page.streams_section import streams_section
 from detector.evaluation.pictures import choose_images
@@ -150,12 +155,14 @@ def results_sections(
     ordered = [found[annotation.image_id] for annotation in annotated]
     judged = judge(ordered, annotated, len(names))
     kinds = count_kinds(judged, len(names))
-    chosen = choose_galleries(judged, len(names), count)
+    galleries, pictured = galleries_section(
+        judged, names, lambda index: test_set.read_image(boxed[index]), count
+    )
     ap = [metrics["per_class"][name]["AP50"] for name in names]
     return kinds, [
         errors_section(names, kinds, count_outcomes(judged, len(names))),
-        galleries_section(judged, names, lambda index: test_set.read_image(boxed[index]), chosen),
-        images_section(judged, names, chosen.images),
+        galleries,
+        images_section(judged, names, pictured),
         precision_recall_section(names, precision_recall(ordered, annotated, len(names)), ap),
         confusion_section(names, confusion(judged, len(names))),
     ]

@@ -1,5 +1,9 @@
-"""The HTML page: its sections, rendered from templates/ with Jinja, which escapes every value."""
+"""The HTML page: sections, rendered from templates/ with Jinja, which escapes every value, and pictures.
 
+A picture is a data URI with the boxes as an SVG overlay, which stays sharp when enlarged.
+"""
+
+import base64
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +13,13 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from PIL import Image
+from torch import Tensor
+
+from detector.evaluation.drawing import class_color
+from detector.utils.files import encode_image
+
+_SIDE = 640  # pixels; larger pictures are scaled down to this longest side
 
 
 @dataclass(frozen=True)
@@ -43,3 +54,42 @@ def _environment() -> Environment:
     )
     environment.globals["zip"] = zip
     return environment
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box on a picture."""
+
+    xyxy: Sequence[float]  # in pixels of the image
+    style: str  # "found", "other" (thinner), "member" (thinnest) or "true" (dashed white)
+    label: int = 0  # the class index, which determines the color
+    title: str = ""  # the tooltip
+
+    @property
+    def color(self) -> str:
+        red, green, blue = class_color(self.label)
+        return f"rgb({red},{green},{blue})"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image under an overlay of boxes, drawn by the macro `picture` of templates/macros.html."""
+
+    source: str  # a data URI
+    size: tuple[int, int]  # (height, width) of the image whose pixels the boxes are in
+    boxes: Sequence[Box]
+    text: str  # the alternative text
+
+
+def picture(image: Tensor | Image.Image, size: tuple[int, int], boxes: Sequence[Box], text: str) -> Picture:
+    """A :class:`Picture` of an image, (3, H, W) uint8 or a Pillow image; what was found is drawn on top."""
+    return Picture(_data_uri(image), size, sorted(boxes, key=lambda box: box.style == "found"), text)
+
+
+def _data_uri(image: Tensor | Image.Image) -> str:
+    """An image, (3, H, W) uint8 or a Pillow image, as a JPEG in a data URI."""
+    drawn = image if isinstance(image, Image.Image) else Image.fromarray(image.permute(1, 2, 0).numpy())
+    small = drawn.convert("RGB")
+    small.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+    content = encode_image(small, "jpeg", quality=82, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(content).decode("ascii")

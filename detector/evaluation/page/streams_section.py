@@ -9,9 +9,8 @@ from torch import Tensor
 
 from detector.evaluation.attention import Attention, draw_heat, stream_names
 from detector.evaluation.page.charts import line_chart
-from detector.evaluation.page.document import Section, render
+from detector.evaluation.page.document import Box, Picture, Section, picture, render
 from detector.evaluation.page.galleries import truth_boxes
-from detector.evaluation.page.pictures import Box, Picture, picture
 from detector.structures import Annotation
 
 _EARLIER = 2  # snapshots before the last that are shown, spread over the run
