@@ -110,20 +110,9 @@ def build_regression(cfg: CfgNode, in_features: int) -> RegressionBranch | Strea
         return None
     num_classes = len(cfg.DATASETS.CLASSES)
     if options.PER_STREAM:
-        return StreamRegression(
-            in_features,
-            num_classes,
-            cfg.MODEL.STREAMS,
-            class_agnostic=options.CLASS_AGNOSTIC,
-            box_std=options.BOX_STD,
-        )
+        return StreamRegression(in_features, num_classes, cfg.MODEL.STREAMS)
     return RegressionBranch(
-        in_features,
-        num_classes,
-        class_agnostic=options.CLASS_AGNOSTIC,
-        score_weight=options.SCORE_WEIGHT,
-        init_std=cfg.MODEL.HEAD_STD,
-        box_std=options.BOX_STD,
+        in_features, num_classes, score_weight=options.SCORE_WEIGHT, init_std=cfg.MODEL.HEAD_STD
     )
 
 

@@ -286,10 +286,6 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("MODEL.REGRESSION.BOX_REDUCTION", "weighted",
             "The box loss of an image is divided by the number of its proposals that have a weight, or of "
             "all.", choices=("weighted", "all")),
-        Key("MODEL.REGRESSION.CLASS_AGNOSTIC", False,
-            "Regress one box for each proposal rather than one for each class."),
-        Key("MODEL.REGRESSION.BOX_STD", 0.001,
-            "Standard deviation of the initial weights of the box regression layer."),
     ),
     "Pseudo labels": (
         Key("CLUSTERS.GRAPH_IOU", 0.4, "pcl: proposals with a larger IoU are connected in the graph.",

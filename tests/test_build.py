@@ -192,8 +192,6 @@ def test_any_method_can_have_a_regression_branch(make_cfg, method, labels, rule)
     assert (loss.labels.member_iou, loss.weight, loss.box_reduction) == (0.6, 0.5, "all")
     branch = build_model.build_model(make_cfg(*words)).regression
     assert (branch.boxes.out_features, branch.score_weight) == (80, 3)
-    words += ["MODEL.REGRESSION.CLASS_AGNOSTIC", "True"]
-    assert build_model.build_model(make_cfg(*words)).regression.boxes.out_features == 4
 
 
 def test_optimizers(make_cfg):

@@ -32,7 +32,7 @@ def predict(
 
     Args:
         model: called in eval mode with `Batch.inputs`; its outputs have `scores()` (R, C) and
-            `deltas` (R, C, 4), (R, 1, 4) or None.
+            `deltas` (R, C, 4) or None.
         precision: what the model computes in; None: float32.
         keep_on_device: leave the scores on `device`, which avoids a host synchronization.
 
