@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -66,10 +65,9 @@ def run(
     """
     if stride < 1:
         raise UserError(f"the stride is {stride}, expected 1 or more")
-    check_writable(output)
-    sources = find_pictures(paths, outside=output)
-    weights = find_checkpoint(weights, model)
     with folder_lock(output):
+        sources = find_pictures(paths, outside=output)
+        weights = find_checkpoint(weights, model)
         outputs = OutputFolder(output, command_key(paths, weights, score_threshold, stride))
         check_outputs(outputs, sources, formats, stride)
         predictor = load(weights, device, score_threshold=score_threshold, model=model)
@@ -213,13 +211,3 @@ def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
 def frame_name(video: str, number: int) -> str:
     """The name of a frame, as if the video were a folder of images."""
     return f"{Path(video).with_suffix('').as_posix()}/frame_{number:06d}.jpg"
-
-
-def check_writable(folder: Path) -> None:
-    """Make the folder; OSError names it if nothing can be written there, before any work is done."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OSError(f"cannot write to the folder {folder}: {error.strerror or error}") from error

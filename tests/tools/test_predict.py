@@ -139,7 +139,7 @@ def test_an_unwritable_folder_is_named_before_any_work(predict, tmp_path, capsys
     (tmp_path / "file").touch()
     # The image does not exist either: that it is not complained of shows which comes first.
     assert predict(tmp_path / "nowhere.jpg", output=tmp_path / "file" / "found") == 2
-    assert f"error: cannot write to the folder {tmp_path / 'file' / 'found'}" in capsys.readouterr().err
+    assert str(tmp_path / "file" / "found") in capsys.readouterr().err
 
 
 def test_a_hostile_checkpoint_is_one_line_and_does_not_run(command, tmp_path, capsys):
