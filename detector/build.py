@@ -21,7 +21,7 @@ from detector.engine.self_training import pseudo_boxes
 from detector.engine.snapshots import Snapshots
 from detector.engine.train import TrainOptions
 from detector.evaluation.coco import require_pycocotools
-from detector.evaluation.samples import choose_samples
+from detector.evaluation.pictures import choose_samples
 from detector.structures import Detections, Scores
 from detector.utils.distributed import world_size
 from detector.utils.errors import ConfigError

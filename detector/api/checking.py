@@ -17,7 +17,7 @@ from detector.data.annotated import AnnotatedImages
 from detector.data.check import doubtful_classes, near_duplicates, odd_boxes, read_all, tag_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.evaluation.coverage import best_overlaps, recall
-from detector.evaluation.samples import choose_samples, write_samples
+from detector.evaluation.pictures import choose_samples, write_samples
 from detector.utils.errors import UserError
 
 _SHOWN = 5  # of each kind of problem

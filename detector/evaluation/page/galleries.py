@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from detector.evaluation.errors import KINDS, Judged, countable, f1
 from detector.evaluation.page.document import Box, Picture, Section, picture, render
+from detector.evaluation.pictures import in_turns
 from detector.structures import Annotation, Detections
 
 _MOST = 1000  # images listed, those with the lowest F1; a longer table makes browsers slow
@@ -24,8 +24,7 @@ def best_detections(judged: Sequence[Judged], num_classes: int, count: int) -> l
     rankings: list[list[tuple[int, int]]] = [[] for _ in range(num_classes)]
     for image, row in _ranked(judged, lambda kind: kind == _TRUE_POSITIVE):
         rankings[int(judged[image].detections.labels[row])].append((image, row))
-    turns = (place for turn in zip_longest(*rankings) for place in turn if place is not None)
-    return _one_per_image(turns, count)
+    return _one_per_image(in_turns(rankings), count)
 
 
 def confident_mistakes(judged: Sequence[Judged], count: int) -> list[tuple[int, int]]:
