@@ -23,13 +23,13 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     import numpy as np
     from yacs.config import CfgNode
 
-    from detector.api import testing, training
+    from detector.api import checking, testing, training
+    from detector.api.measuring import annotations
     from detector.build_data import build_dataset, build_proposals
     from detector.config import VOC_CLASSES, load_cfg
     from detector.data.annotated import AnnotatedImages
-    from detector.data.proposals import clean_proposals
     from detector.engine.resuming import list_checkpoints
-    from detector.evaluation.coverage import best_overlaps, recall
+    from detector.evaluation.coverage import recall
     from detector.evaluation.report import write_json
     from detector.modeling.weights import load_weights
     from detector.utils.command_line import config_parser, parse_config, run_command
@@ -131,10 +131,9 @@ def check_files(cfg: CfgNode, recipe: CfgNode) -> tuple[dict[str, dict[str, Any]
 def objects_by_class(dataset: AnnotatedImages) -> np.ndarray:
     """Objects (2, C) of each class, without the difficult ones and with them."""
     counts = np.zeros((2, len(dataset.class_names)), dtype=int)
-    for i in range(len(dataset)):
-        if annotation := dataset.annotation(i):
-            for row, labels in enumerate((annotation.labels[~annotation.difficult], annotation.labels)):
-                counts[row] += np.bincount(labels.numpy(), minlength=counts.shape[1])
+    for annotation in annotations(dataset).values():
+        for row, labels in enumerate((annotation.labels[~annotation.difficult], annotation.labels)):
+            counts[row] += np.bincount(labels.numpy(), minlength=counts.shape[1])
     return counts
 
 
@@ -158,15 +157,9 @@ def voc07_problems(split: str, dataset: AnnotatedImages) -> list[str]:
 
 def measure_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Any]:
     """Number per image, and recall of the objects at IoU 0.5, of the proposals as a detector gets them."""
-    proposals, counts, overlaps, annotations = build_proposals(cfg, dataset), [], [], []
-    options = {"min_size": cfg.PROPOSALS.MIN_SIZE, "max_count": cfg.PROPOSALS.MAX_COUNT}
-    for i, image_id in enumerate(dataset.image_ids):
-        boxes = clean_proposals(proposals[image_id], stride=1, **options)
-        counts.append(len(boxes))
-        if annotation := dataset.annotation(i):
-            annotations.append(annotation)
-            overlaps.append(best_overlaps(boxes, annotation))
-    covered = recall(overlaps, annotations, len(dataset.class_names), iou_threshold=0.5)[-1]
+    truth, proposals = annotations(dataset), build_proposals(cfg, dataset)
+    counts, overlaps = checking.measure_proposals(cfg, dataset, truth, proposals)
+    covered = recall(overlaps, list(truth.values()), len(dataset.class_names), iou_threshold=0.5)[-1]
     return {
         "an image": round(statistics.mean(counts)),
         "least": min(counts),

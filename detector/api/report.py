@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 from yacs.config import CfgNode
 
+from detector.api.measuring import annotations
 from detector.api.run_folder import Model, choose_run
 from detector.build_data import build_dataset
 from detector.config import get_cfg, load_cfg
@@ -137,8 +138,7 @@ def results_sections(
             f"detections.npz has {len(found)} images, which are not those of {test_set.name}: "
             "run `detector test` again with the same DATASETS"
         )
-    annotations = map(test_set.annotation, range(len(test_set)))
-    truth = {index: annotation for index, annotation in enumerate(annotations) if annotation is not None}
+    truth = annotations(test_set)
     if not truth:
         ordered = [found[image_id] for image_id in test_set.image_ids]
         places = choose_images(ordered, len(names), count)
