@@ -109,7 +109,7 @@ def check_files(cfg: CfgNode, recipe: CfgNode) -> tuple[dict[str, dict[str, Any]
     problems: list[str] = []
     for split in IMAGES:
         dataset = build_dataset(cfg, split)
-        checks[split] = count_objects(dataset)
+        checks[split] = {"images": len(dataset), "objects": int(objects_by_class(dataset).sum())}
         problems += voc07_problems(split, dataset)
         if split == "trainval":
             checks["proposals"] = measure_proposals(cfg, dataset)
@@ -129,17 +129,11 @@ def check_files(cfg: CfgNode, recipe: CfgNode) -> tuple[dict[str, dict[str, Any]
 
 
 def objects_by_class(dataset: AnnotatedImages) -> np.ndarray:
-    """Objects (2, C) of each class, without the difficult ones and with them."""
-    counts = np.zeros((2, len(dataset.class_names)), dtype=int)
+    """Objects (C,) of each class without the difficult ones."""
+    counts = np.zeros(len(dataset.class_names), dtype=int)
     for annotation in annotations(dataset).values():
-        for row, labels in enumerate((annotation.labels[~annotation.difficult], annotation.labels)):
-            counts[row] += np.bincount(labels.numpy(), minlength=counts.shape[1])
+        counts += np.bincount(annotation.labels[~annotation.difficult], minlength=len(counts))
     return counts
-
-
-def count_objects(dataset: AnnotatedImages) -> dict[str, Any]:
-    plain, whole = objects_by_class(dataset).sum(axis=1).tolist()
-    return {"images": len(dataset), "objects": plain, "with difficult ones": whole}
 
 
 def voc07_problems(split: str, dataset: AnnotatedImages) -> list[str]:
@@ -150,7 +144,7 @@ def voc07_problems(split: str, dataset: AnnotatedImages) -> list[str]:
         return [
             f"{dataset.name} has {len(dataset)} images, expected the {IMAGES[split]} of VOC 2007's {split}"
         ]
-    triples = zip(VOC_CLASSES, objects_by_class(dataset)[0].tolist(), OBJECTS[split], strict=True)
+    triples = zip(VOC_CLASSES, objects_by_class(dataset).tolist(), OBJECTS[split], strict=True)
     differ = [f"{name} {found} for {count}" for name, found, count in triples if found != count]
     return [f"{dataset.name} has other objects than VOC 2007: {', '.join(differ)}"] if differ else []
 

@@ -19,6 +19,7 @@ from detector.data.check import doubtful_classes, near_duplicates, odd_boxes, re
 from detector.data.proposals import Proposals, clean_proposals
 from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.pictures import choose_samples, write_samples
+from detector.evaluation.report import align
 from detector.structures import Annotation
 from detector.utils.errors import UserError
 
@@ -49,7 +50,9 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
         print(f"{dataset.name}: {describe_images(dataset)}")
         unreadable, hashes[split] = check_pixels(dataset, cfg.DATASETS.WORKERS, pictures)
         truth = annotations(dataset)
-        proposals, counts, overlaps = None, list[int](), list[Tensor]()
+        counts: list[int] = []
+        overlaps: list[Tensor] = []
+        proposals = None
         try:
             proposals = build_proposals(cfg, dataset)
             counts, overlaps = measure_proposals(cfg, dataset, truth, proposals)
@@ -189,6 +192,7 @@ def class_table(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps:
     shown = torch.stack([dataset.labels(i) for i in range(len(dataset))]).sum(dim=0)  # (C,)
     boxes = sum((a.labels.bincount(minlength=num_classes) for a in truth), torch.zeros(num_classes))  # (C,)
     columns = [
+        ["class", *dataset.class_names, "all"],
         ["images", *(f"{count:.0f}" for count in shown), str(len(dataset))],
         ["share", *(f"{100 * count / len(dataset):.1f} %" for count in shown), ""],
     ]
@@ -197,12 +201,7 @@ def class_table(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps:
     for iou in _IOUS if overlaps else ():
         shares = recall(overlaps, truth, num_classes, iou_threshold=iou)
         columns.append([f"recall {iou}", *("-" if np.isnan(share) else f"{share:.3f}" for share in shares)])
-    names = ["class", *dataset.class_names, "all"]
-    lines = [name.ljust(max(map(len, names))) for name in names]
-    for column in columns:
-        width = max(map(len, column))
-        lines = [f"{line}  {cell.rjust(width)}" for line, cell in zip(lines, column, strict=True)]
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(align(list(zip(*columns, strict=True))))
 
 
 def draw_samples(

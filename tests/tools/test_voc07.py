@@ -125,7 +125,7 @@ def test_the_counts_are_those_of_voc07(load_tool):
 def test_a_split_with_other_objects_is_named(voc, load_tool, monkeypatch):
     tool, dataset = load_tool("voc07"), VOCDataset(voc, "test", VOC_CLASSES)
     monkeypatch.setattr(tool, "IMAGES", {"test": 12})
-    counts = tool.objects_by_class(dataset)[0]
+    counts = tool.objects_by_class(dataset)
     monkeypatch.setattr(tool, "OBJECTS", {"test": tuple(counts.tolist())})
     assert tool.voc07_problems("test", dataset) == []
     counts[14] += 1
