@@ -41,7 +41,7 @@ def test_caffes_vgg16(convert):
 
 def test_what_is_no_state_dict_is_one_line_and_leaves_no_file(convert, capsys, tmp_path):
     assert convert({"epoch": 3})[0] == 2
-    assert capsys.readouterr().err == "error: epoch is a int, expected a tensor of a state dict\n"
+    assert capsys.readouterr().err == "error: epoch is a int, expected a tensor with values\n"
     assert convert({"a": torch.zeros(1)}, "--caffe-vgg16")[0] == 2
     assert "features.0.bias" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.pth"]
