@@ -24,7 +24,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from yacs.config import CfgNode
 
     from detector.api import checking, testing, training
-    from detector.api.measuring import annotations
+    from detector.api.results import annotations
     from detector.build_data import build_dataset, build_proposals
     from detector.config import VOC_CLASSES, load_cfg
     from detector.data.annotated import AnnotatedImages

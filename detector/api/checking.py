@@ -11,7 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.api.measuring import annotations
+from detector.api.results import annotations
 from detector.build_data import build_dataset, build_proposals, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 from yacs.config import CfgNode
 
-from detector.api.measuring import annotations
+from detector.api.results import annotations
 from detector.api.run_folder import Model, choose_run
 from detector.build_data import build_dataset
 from detector.config import get_cfg, load_cfg

@@ -11,8 +11,17 @@ from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.api.measuring import annotations, describe_student, describe_test, measure, name_images
-from detector.api.results import OWN_TEST, choose_outputs, find_run_folder, results_key
+from detector.api.results import (
+    OWN_TEST,
+    annotations,
+    choose_outputs,
+    describe_student,
+    describe_test,
+    find_run_folder,
+    measure,
+    name_images,
+    results_key,
+)
 from detector.api.run_folder import (
     Model,
     check_class_names,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from detector.api.predicting import FORMATS
+from detector.api.suggesting import RULES
 from detector.cli import data, runs
 from detector.cli.main import COMMANDS, main
 from detector.config import load_cfg
@@ -14,7 +15,6 @@ from detector.data import formats
 from detector.data.proposals.search import Mode
 from detector.engine.export import SUFFIXES
 from detector.engine.predictor import SCORE_THRESHOLD
-from detector.engine.suggestion import RULES
 from detector.utils import config_files
 from detector.utils.config_files import find_config
 from detector.utils.errors import ConfigError
