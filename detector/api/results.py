@@ -84,7 +84,7 @@ def measure(
     train_set: AnnotatedImages,
     with_coco: bool,
 ) -> dict[str, Any]:
-    """AP on the test split, CorLoc on the training split; COCO's AP too where there is an engine for it.
+    """AP on the test split, CorLoc on the training split, and COCO's AP if `with_coco`.
 
     Args:
         results: of all images of the test split; those without ground-truth boxes count for the AP of the
@@ -123,7 +123,7 @@ def name_images(dataset: AnnotatedImages) -> str:
 
 
 def describe_test(cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """What metrics.json records of a test beside the figures: what they are of."""
+    """The entries of metrics.json that identify what was tested."""
     config = folder / "config.yaml"
     changed = changed_keys(load_cfg(config), cfg) if config.is_file() else {}
     return {
@@ -137,7 +137,7 @@ def describe_test(cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping
 
 
 def describe_student(cfg: CfgNode, folder: Path, train_set: AnnotatedImages) -> dict[str, Any]:
-    """What metrics.json records of self-training, and how good the pseudo boxes in `folder` are."""
+    """The entries of metrics.json on self-training, with the quality of the pseudo boxes in `folder`."""
     about = {"method": f"{cfg.MODEL.METHOD} + self-training", "backbone": cfg.SELF_TRAIN.BACKBONE}
     truth = annotations(train_set)
     rounds = [folder / f"round_{number}" for number in range(1, cfg.SELF_TRAIN.ROUNDS + 1)]

@@ -40,7 +40,7 @@ Model = Literal["auto", "weak", "student"]
 
 
 def choose_run(path: str | Path, model: Model = "auto") -> Path:
-    """Of a run folder, the folder of self-training if it has finished, else the run folder.
+    """The folder of self-training in a run folder if it has finished, else the run folder.
 
     Args:
         path: a run folder; another path is returned as it is.

@@ -140,7 +140,7 @@ def choose(values: Tensor, features: Tensor, count: int) -> list[int]:
 def _assess(
     cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int], by: str
 ) -> tuple[Tensor, Tensor, list[ReviewImage]]:
-    """Of each image how much there is to learn (N,), its features (N, F), and its boxes."""
+    """The value of each image (N,) for training, its features (N, F), and its boxes."""
     device = find_device(cfg.DEVICE)
     weak, student = _network(cfg, "weak"), _network(cfg, "student") if by == "disagreement" else None
     assert isinstance(weak, WeakRCNN)
@@ -164,7 +164,7 @@ def _assess(
     values: list[float] = []
     images = []
     progress = tqdm(zip(indices, scored, second, strict=True), total=len(indices), unit="image", disable=None)
-    for index, scores, of_student in progress:
+    for index, scores, student_scores in progress:
         labels = dataset.labels(index).bool()
         unknown = dataset.unknown(index)
         unknown = torch.zeros_like(labels) if unknown is None else unknown
@@ -173,8 +173,8 @@ def _assess(
             values.append(box_in_box(found))
         elif by == "entropy":
             values.append(entropy(scores, labels))
-        elif of_student is not None:
-            others, _ = tagged_boxes(of_student, labels, unknown, score_threshold=_SCORE_THRESHOLD)
+        elif student_scores is not None:
+            others, _ = tagged_boxes(student_scores, labels, unknown, score_threshold=_SCORE_THRESHOLD)
             values.append(disagreement(found, others))
         else:
             values.append(float(torch.rand((), generator=generator)))
@@ -184,7 +184,7 @@ def _assess(
 
 
 def _network(cfg: CfgNode, model: Model) -> WeakRCNN | FasterRCNN:
-    """A network of the run folder, built as the config says with which it was trained."""
+    """A network of the run folder, built from the config of its checkpoint."""
     file, checkpoint, own = read_run(cfg.OUTPUT_DIR, model=model)
     check_class_names(cfg, checkpoint, file)
     return restore_network(own, checkpoint, file, model)

@@ -104,7 +104,7 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
 
 
 def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, device: torch.device) -> None:
-    """Log what will run, so that nobody has to guess what a config amounts to."""
+    """Log what the config amounts to."""
     solver, method = cfg.SOLVER, cfg.MODEL.METHOD
     parts = [] if method == "wsddn" else [f"{cfg.MODEL.STREAMS} refinement streams"]
     where = "boxes of each stream" if cfg.MODEL.REGRESSION.PER_STREAM else "regression branch"

@@ -24,7 +24,7 @@ def test_torchvisions_weights_are_as_they_were(convert, capsys):
     status, found = convert(tensors)
     assert (status, found.preprocessing) == (0, TORCHVISION)
     assert found.tensors["conv1.weight"].equal(tensors["conv1.weight"])
-    assert "out.pth: 1 tensors that want mean [0.485, 0.456, 0.406] and std" in capsys.readouterr().out
+    assert "out.pth: 1 tensors that expect mean [0.485, 0.456, 0.406] and std" in capsys.readouterr().out
 
 
 def test_another_preprocessing(convert):
