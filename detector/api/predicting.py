@@ -22,6 +22,7 @@ from detector.evaluation.pictures import draw_detections
 from detector.structures import Detections
 from detector.utils.ahead import ahead
 from detector.utils.command_line import usable_cores
+from detector.utils.distributed import local_world_size
 from detector.utils.errors import UserError
 from detector.utils.files import check_regular, encode_image, file_digest
 from detector.utils.folder_lock import folder_lock
@@ -30,7 +31,6 @@ from detector.utils.outputs import OutputFolder
 logger = logging.getLogger(__name__)
 
 FORMATS = ("pictures", "coco", "voc")
-_MOST_THREADS = 8  # each may hold two images, of a gigabyte where they have 20,000 x 20,000 pixels
 
 
 def run(
@@ -173,8 +173,7 @@ def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> 
         image = open_image(source.image)
         return image, predictor.find_proposals(image)
 
-    threads = min(usable_cores(), _MOST_THREADS)
-    for source, found in ahead(search, read_sources(sources, stride), threads):
+    for source, found in ahead(search, read_sources(sources, stride), search_threads()):
         try:
             image, proposals = found.result()
             scores = predictor.scores(image, proposals)
@@ -185,6 +184,11 @@ def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> 
             yield message if str(source.path) in message else f"{source.path}: {message}"
         else:
             yield result
+
+
+def search_threads() -> int:
+    """Threads that search proposals: one per core, at most 8, as each may hold two images of a gigabyte."""
+    return min(max(1, usable_cores() // local_world_size()), 8)
 
 
 class Source(NamedTuple):

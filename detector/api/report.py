@@ -18,7 +18,7 @@ from detector.engine.snapshots import list_snapshots
 from detector.evaluation.attention import load_attention
 from detector.evaluation.detections_file import load_detections
 from detector.evaluation.errors import confusion, count_kinds, count_outcomes, judge
-from detector.evaluation.page.document import Section, document
+from detector.evaluation.page.document import Section, render
 from detector.evaluation.page.galleries import (
     galleries_section,
     images_section,
@@ -74,11 +74,12 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
     kinds, results = results_sections(cfg, metrics, test_set, detections)
-    page = document(
-        f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
-        summary(metrics, test_set.name, kinds),
-        cards(metrics),
-        [
+    page = render(
+        "page",
+        title=f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
+        summary=summary(metrics, test_set.name, kinds),
+        cards=cards(metrics),
+        sections=[
             classes_section(metrics, describe_images(cfg, test_set)),
             *results,
             streams(cfg, folder),

@@ -6,7 +6,7 @@ A picture is a data URI with the boxes as an SVG overlay, which stays sharp when
 import base64
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,6 @@ class Section:
     @property
     def anchor(self) -> str:
         return self.title.lower().replace(" ", "-")
-
-
-def document(title: str, summary: str, cards: Mapping[str, str], sections: Sequence[Section]) -> str:
-    """The whole page: title, summary sentence, cards (metric name: value), links and sections."""
-    return render("page", title=title, summary=summary, cards=cards, sections=sections)
 
 
 def render(template: str, **values: Any) -> Markup:
