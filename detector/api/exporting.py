@@ -1,5 +1,6 @@
 """Write a trained network to a file that runs without the code of its model, and check it."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
     outputs.folder.mkdir(parents=True, exist_ok=True)
     unchecked = outputs.folder / f".unchecked-{name}"  # it becomes `name` once it has passed the check
     try:
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), sum(os.times()[:4])
         if isinstance(predictor, WeakPredictor):
             network = _weak(predictor, cfg, paths)
         else:
@@ -65,6 +66,7 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
         names = {key: network.about[key] for key in ("inputs", "outputs")}
         save_program(network.program, form, unchecked, **names)
         seconds = time.perf_counter() - began
+        cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
         difference = network.difference(load_program(form, unchecked))
         if not difference <= network.tolerance:
             raise UserError(
@@ -74,7 +76,13 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
         path = outputs.move_in(unchecked, name)
     finally:
         unchecked.unlink(missing_ok=True)
-    figures = {"difference": difference, "images": len(paths), "bytes": path.stat().st_size}
+    figures = {
+        "difference": difference,
+        "images": len(paths),
+        "bytes": path.stat().st_size,
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu_seconds, 1),
+    }
     versions = {"detector": __version__, "torch": torch.__version__}
     content = network.about | {"versions": versions, "format": form, "check": figures}
     outputs.write(about, encode_json(content))
