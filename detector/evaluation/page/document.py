@@ -76,15 +76,15 @@ class Picture:
     text: str  # the alternative text
 
 
-def picture(image: Tensor | Image.Image, size: tuple[int, int], boxes: Sequence[Box], text: str) -> Picture:
-    """A :class:`Picture` of an image, (3, H, W) uint8 or a Pillow image; what was found is drawn on top."""
-    return Picture(_data_uri(image), size, sorted(boxes, key=lambda box: box.style == "found"), text)
+def picture(image: Tensor, boxes: Sequence[Box], text: str, drawn: Image.Image | None = None) -> Picture:
+    """A :class:`Picture` of an image (3, H, W) uint8, with found boxes on top of others.
 
-
-def _data_uri(image: Tensor | Image.Image) -> str:
-    """An image, (3, H, W) uint8 or a Pillow image, as a JPEG in a data URI."""
-    drawn = image if isinstance(image, Image.Image) else Image.fromarray(image.permute(1, 2, 0).numpy())
-    small = drawn.convert("RGB")
-    small.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
-    content = encode_image(small, "jpeg", quality=82, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(content).decode("ascii")
+    Args:
+        drawn: what to show instead of the pixels of the image; it may be smaller.
+    """
+    shown = (drawn or Image.fromarray(image.permute(1, 2, 0).numpy())).convert("RGB")
+    shown.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+    content = base64.b64encode(encode_image(shown, "jpeg", quality=82, optimize=True)).decode("ascii")
+    height, width = image.shape[1:]
+    on_top = sorted(boxes, key=lambda box: box.style == "found")
+    return Picture(f"data:image/jpeg;base64,{content}", (height, width), on_top, text)

@@ -99,7 +99,7 @@ def unjudged_section(
         rows = [row for row, score in enumerate(image.scores.tolist()) if score >= threshold]
         boxes = [_found(image, row, class_names, "found") for row in rows]
         head = ", ".join(box.title for box in boxes[:4]) or "nothing"
-        figures.append(Figure(picture(pixels, _size(pixels), boxes, image.image_id), head))
+        figures.append(Figure(picture(pixels, boxes, image.image_id), head))
     found = any(map(len, detections))
     return Section("Pictures", render("unjudged", figures=figures, found=found, threshold=threshold))
 
@@ -134,17 +134,13 @@ def _draw(image: Judged, class_names: Sequence[str], pixels: Tensor, row: int | 
     thin = "found" if row is None else "other"
     boxes = [_found(found, other, class_names, thin) for other in counted if other != row]
     boxes += [] if row is None else [_found(found, row, class_names, "found")]
-    return picture(pixels, _size(pixels), boxes + truth_boxes(image.annotation), found.image_id)
+    return picture(pixels, boxes + truth_boxes(image.annotation), found.image_id)
 
 
 def _found(image: Detections, row: int, class_names: Sequence[str], style: str) -> Box:
     label = int(image.labels[row])
     title = f"{class_names[label]} {float(image.scores[row]):.2f}"
     return Box(image.boxes[row].tolist(), style, label, title)
-
-
-def _size(pixels: Tensor) -> tuple[int, int]:
-    return pixels.shape[1], pixels.shape[2]
 
 
 def _ranked(judged: Sequence[Judged], wanted: Callable[[int], bool]) -> list[tuple[int, int]]:
