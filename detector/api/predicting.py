@@ -63,8 +63,10 @@ def run(
         UserError: an argument cannot be used, or a file is in the way; or, once all others are done, some
             files could not be read.
     """
+    if not 0 <= score_threshold <= 1:
+        raise UserError(f"--score-threshold is {score_threshold}, expected 0 to 1")
     if stride < 1:
-        raise UserError(f"the stride is {stride}, expected 1 or more")
+        raise UserError(f"--stride is {stride}, expected 1 or more")
     with folder_lock(output):
         sources = find_pictures(paths, outside=output)
         weights = find_checkpoint(weights, model)
