@@ -17,7 +17,7 @@ from detector.evaluation.drawing import (
     outermost_pixels,
 )
 from detector.structures import Annotation, Detections, ImageDataset, box_iou
-from detector.utils.files import encode_image, write_image
+from detector.utils.files import atomic_write, encode_image
 from detector.utils.outputs import OutputFolder
 
 _LEGEND = "solid: detected, with class and score      dashed: ground truth"
@@ -157,4 +157,5 @@ def write_samples(
         )
         for i, boxes in zip(indices, proposals, strict=True)
     ]
-    write_image(path, contact_sheet(pictures, _SAMPLES_LEGEND), "png")
+    with atomic_write(path) as file:
+        file.write(encode_image(contact_sheet(pictures, _SAMPLES_LEGEND), "png"))
