@@ -32,13 +32,13 @@ help:  ## print this list
 demo: $(SETUP) datasets/toybox/proposals.npz  ## draw Toybox, make its proposals, train PCL from image labels, test it, write a report to runs/demo
 	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml --resume OUTPUT_DIR runs/demo $(KEYS)
 	$(RUN) tools/test_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo $(KEYS)
-	$(RUN) tools/report.py runs/demo
+	$(RUN) -m detector report runs/demo
 
 datasets/toybox: | $(SETUP)
 	$(RUN) tools/make_toybox.py $@
 
 datasets/toybox/proposals.npz: | datasets/toybox
-	$(RUN) tools/make_proposals.py --voc datasets/toybox --mode fast --longest-side 160 --output $@
+	$(RUN) -m detector propose --voc datasets/toybox --mode fast --longest-side 160 --output $@
 
 voc07: $(SETUP)  ## check the files of VOC 2007, train and test RECIPE, compare with published results (docs/voc.md)
 	$(RUN) tools/voc07.py --config-file $(RECIPE) $(KEYS)

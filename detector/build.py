@@ -1,7 +1,7 @@
-"""From a config to what a run is made of, but for data (build_data.py), networks (build_model.py) and their
-backbones (build_backbone.py).
+"""From a config to the optimizer, schedule and training options of a run.
 
-Only these files, api/ and the tools read configs: all else takes plain arguments.
+Data sets are in build_data.py, networks in build_model.py and build_backbone.py. Only these files, api/ and
+tools/ read configs; all other code takes plain arguments.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from detector.engine.self_training import pseudo_boxes
 from detector.engine.snapshots import Snapshots
 from detector.engine.train import TrainOptions
 from detector.evaluation.coco import require_pycocotools
-from detector.evaluation.samples import choose_samples
+from detector.evaluation.pictures import choose_samples
 from detector.structures import Detections, Scores
 from detector.utils.distributed import world_size
 from detector.utils.errors import ConfigError
 
-# Training images that snapshots are taken of, and how many are looked at to choose them: COCO has 80,000.
+# Number of training images in a snapshot, and of the first images among which they are chosen.
 _WATCHED, _CANDIDATES = 4, 1000
 
 
@@ -39,12 +39,12 @@ def wants_coco_metrics(cfg: CfgNode) -> bool:
 
 
 def build_precision(cfg: CfgNode, device: torch.device) -> Precision:
-    """What the model computes in, with the state (of float16's scaler) that a checkpoint keeps."""
+    """PRECISION on a device."""
     return Precision(cfg.PRECISION, device)
 
 
 def accumulated_batches(cfg: CfgNode) -> int:
-    """Batches that each process makes of a step.
+    """Batches per step of each process.
 
     Raises:
         ValueError: SOLVER.IMAGES_PER_STEP cannot be shared by the processes.
@@ -63,12 +63,12 @@ def accumulated_batches(cfg: CfgNode) -> int:
 
 
 def images_per_step(cfg: CfgNode) -> int:
-    """Images that all processes together make a step of."""
+    """Images per step of all processes together."""
     return cfg.SOLVER.IMAGES_PER_BATCH * accumulated_batches(cfg) * world_size()
 
 
 def base_lr(cfg: CfgNode) -> float:
-    """The learning rate that BASE_LR and LR_SCALING give for the images a step."""
+    """SOLVER.BASE_LR, scaled with the images per step as LR_SCALING says."""
     scale = images_per_step(cfg) / cfg.SOLVER.LR_IMAGES if cfg.SOLVER.LR_SCALING == "linear" else 1
     return cfg.SOLVER.BASE_LR * scale
 
@@ -90,7 +90,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
         bias_lr_factor=solver.BIAS_LR_FACTOR,
         bias_weight_decay=solver.BIAS_WEIGHT_DECAY,
     )
-    # One kernel for all, and it takes float16's overflows without the host. On the CPU, bits as they were.
+    # One kernel for all parameters, which skips steps where float16 overflows without a host synchronization.
     fused = next(model.parameters()).is_cuda
     if solver.OPTIMIZER == "sgd":
         return SGD(groups, momentum=solver.MOMENTUM, fused=fused)
@@ -98,7 +98,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
 
 
 def build_lr_factor(cfg: CfgNode) -> Callable[..., float]:
-    """Number of finished steps, and a gamma other than SOLVER.GAMMA, to the factor of the learning rate."""
+    """The function :func:`lr_factor` with the schedule of SOLVER."""
     solver = cfg.SOLVER
     return partial(
         lr_factor,
@@ -112,7 +112,7 @@ def build_lr_factor(cfg: CfgNode) -> Callable[..., float]:
 
 
 def build_train_options(cfg: CfgNode) -> TrainOptions:
-    """What SEED and SOLVER say about the steps of training."""
+    """SEED and SOLVER as the options of the training loop."""
     solver = cfg.SOLVER
     return TrainOptions(
         seed=cfg.SEED,
@@ -129,7 +129,7 @@ def build_train_options(cfg: CfgNode) -> TrainOptions:
 
 
 def build_pseudo_boxes(cfg: CfgNode, dataset: AnnotatedImages) -> Callable[[int, Scores], Detections]:
-    """From an image of the training split, by its index, and its scores to the boxes to learn from."""
+    """A function from the index of a training image and its scores to the boxes to learn from."""
     keys, reviewed, hints = cfg.SELF_TRAIN, build_reviewed(cfg, dataset), build_hints(cfg, dataset)
 
     def choose(index: int, scores: Scores) -> Detections:
@@ -150,7 +150,7 @@ def build_pseudo_boxes(cfg: CfgNode, dataset: AnnotatedImages) -> Callable[[int,
 
 
 def build_snapshots(cfg: CfgNode, dataset: AnnotatedImages) -> Snapshots | None:
-    """What looks every SOLVER.PICTURE_PERIOD steps at what the streams see; None: nothing does."""
+    """The snapshots that training takes every SOLVER.PICTURE_PERIOD steps; None: none."""
     if cfg.SOLVER.PICTURE_PERIOD == 0:
         return None
     candidates = range(min(len(dataset), _CANDIDATES))

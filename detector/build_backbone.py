@@ -128,7 +128,7 @@ def load_pretrained(cfg: CfgNode, model: nn.Module, name: str | None = None) -> 
         weights = load_weights(source)
         configured = Preprocessing(cfg.INPUT.MEAN, cfg.INPUT.STD)
         if not weights.preprocessing.is_close(configured):
-            raise ConfigError(f"they want {weights.preprocessing}, but INPUT has {configured}")
+            raise ConfigError(f"they expect {weights.preprocessing}, but INPUT has {configured}")
         load(model, weights.tensors)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"MODEL.WEIGHTS: {error}; download it, or use ''") from None

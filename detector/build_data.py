@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Container, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch.utils.data import DataLoader, Subset
@@ -124,12 +125,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
     )
     return train_loader(
         samples,
-        images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
-        seed=cfg.SEED,
-        start=start,
-        workers=cfg.DATASETS.WORKERS,
-        rank=rank(),
-        world_size=world_size(),
+        **_batch_options(cfg, start),
         sort_window=cfg.SOLVER.SORT_WINDOW,
         pad_multiple=inputs.PAD_MULTIPLE,
         repeats=draw_factors(cfg, dataset, reviewed),
@@ -164,13 +160,7 @@ def build_test_loader(
     cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int] | None = None
 ) -> DataLoader:
     """Every image, or those of `indices`, once, in order, with a sample for a test pass."""
-    passes = TestDataset(
-        dataset,
-        build_proposals(cfg, dataset),
-        build_test_transforms(cfg),
-        min_size=cfg.PROPOSALS.MIN_SIZE,
-        max_count=cfg.PROPOSALS.MAX_COUNT,
-    )
+    passes = _test_dataset(cfg, dataset, build_test_transforms(cfg))
     chosen = passes if indices is None else Subset(passes, indices)
     return test_loader(chosen, workers=cfg.DATASETS.WORKERS)
 
@@ -181,14 +171,13 @@ def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]
     transform = TestTransform(
         *(inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False), inclusive_rois=inputs.INCLUSIVE_ROIS
     )
-    passes = TestDataset(
-        dataset,
-        build_proposals(cfg, dataset),
-        [transform],
-        min_size=cfg.PROPOSALS.MIN_SIZE,
-        max_count=cfg.PROPOSALS.MAX_COUNT,
-    )
+    passes = _test_dataset(cfg, dataset, [transform])
     return [passes[index] for index in indices]
+
+
+def _test_dataset(cfg: CfgNode, dataset: AnnotatedImages, transforms: Sequence[TestTransform]) -> TestDataset:
+    limits = {"min_size": cfg.PROPOSALS.MIN_SIZE, "max_count": cfg.PROPOSALS.MAX_COUNT}
+    return TestDataset(dataset, build_proposals(cfg, dataset), transforms, **limits)
 
 
 def build_box_loader(
@@ -203,13 +192,16 @@ def build_box_loader(
     Args:
         factors: (N,), how often to draw each image; None: all equally often.
     """
-    return box_loader(
-        dataset,
-        images_per_batch=cfg.SOLVER.IMAGES_PER_BATCH,
-        seed=cfg.SEED,
-        start=start,
-        workers=cfg.DATASETS.WORKERS,
-        rank=rank(),
-        world_size=world_size(),
-        repeats=factors,
-    )
+    return box_loader(dataset, **_batch_options(cfg, start), repeats=factors)
+
+
+def _batch_options(cfg: CfgNode, start: int) -> dict[str, Any]:
+    """Which batches this process makes: those after `start` batches of all processes."""
+    return {
+        "images_per_batch": cfg.SOLVER.IMAGES_PER_BATCH,
+        "seed": cfg.SEED,
+        "start": start,
+        "workers": cfg.DATASETS.WORKERS,
+        "rank": rank(),
+        "world_size": world_size(),
+    }

@@ -86,7 +86,7 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
 
 
 def build_drop_block(cfg: CfgNode, channels: int) -> ConcreteDropBlock | None:
-    """What learns to silence cells of pooled features (N, channels, S, S); None: nothing does."""
+    """MIST's concrete drop block for pooled features (N, channels, S, S); None: it is disabled."""
     options = cfg.MODEL.DROP_BLOCK
     if not options.ENABLED:
         return None
@@ -110,20 +110,9 @@ def build_regression(cfg: CfgNode, in_features: int) -> RegressionBranch | Strea
         return None
     num_classes = len(cfg.DATASETS.CLASSES)
     if options.PER_STREAM:
-        return StreamRegression(
-            in_features,
-            num_classes,
-            cfg.MODEL.STREAMS,
-            class_agnostic=options.CLASS_AGNOSTIC,
-            box_std=options.BOX_STD,
-        )
+        return StreamRegression(in_features, num_classes, cfg.MODEL.STREAMS)
     return RegressionBranch(
-        in_features,
-        num_classes,
-        class_agnostic=options.CLASS_AGNOSTIC,
-        score_weight=options.SCORE_WEIGHT,
-        init_std=cfg.MODEL.HEAD_STD,
-        box_std=options.BOX_STD,
+        in_features, num_classes, score_weight=options.SCORE_WEIGHT, init_std=cfg.MODEL.HEAD_STD
     )
 
 
@@ -146,7 +135,7 @@ def build_criterion(cfg: CfgNode) -> Criterion:
 
 
 def build_refinement(cfg: CfgNode) -> Refinement | None:
-    """How refinement streams get and learn their pseudo labels; None for WSDDN, which has none."""
+    """The pseudo-label rule and the loss of the refinement streams; None for WSDDN, which has none."""
     method, options = cfg.MODEL.METHOD, cfg.CLUSTERS
     if method == "wsddn":
         return None
@@ -228,7 +217,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
 def build_student_postprocess(
     cfg: CfgNode, score_threshold: float | None = None
 ) -> Callable[[Scores], Detections]:
-    """As :func:`build_postprocess`, for self-training's detector, with the thresholds of torchvision's."""
+    """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with torchvision's thresholds."""
     return partial(
         postprocess,
         score_threshold=1e-3 if score_threshold is None else score_threshold,

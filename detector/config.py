@@ -17,6 +17,8 @@ from yacs.config import CfgNode
 
 from detector.config_reader import (
     BASE_KEY,
+    HEADER,
+    Overrides,
     convert,
     describe_type,
     describe_value,
@@ -25,7 +27,6 @@ from detector.config_reader import (
     read_overrides,
     read_yaml_chain,
     unknown_key,
-    with_header,
 )
 from detector.utils.errors import ConfigError
 
@@ -285,10 +286,6 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("MODEL.REGRESSION.BOX_REDUCTION", "weighted",
             "The box loss of an image is divided by the number of its proposals that have a weight, or of "
             "all.", choices=("weighted", "all")),
-        Key("MODEL.REGRESSION.CLASS_AGNOSTIC", False,
-            "Regress one box for each proposal rather than one for each class."),
-        Key("MODEL.REGRESSION.BOX_STD", 0.001,
-            "Standard deviation of the initial weights of the box regression layer."),
     ),
     "Pseudo labels": (
         Key("CLUSTERS.GRAPH_IOU", 0.4, "pcl: proposals with a larger IoU are connected in the graph.",
@@ -451,8 +448,8 @@ def get_cfg() -> CfgNode:
     return _nest(_defaults())
 
 
-def load_cfg(path: str | Path, overrides: Sequence[object] = ()) -> CfgNode:
-    """The defaults, changed by a YAML file and then by overrides KEY VALUE or KEY=VALUE; checked and frozen.
+def load_cfg(path: str | Path, overrides: Overrides = ()) -> CfgNode:
+    """The defaults, changed by a YAML file and then by overrides; checked and frozen.
 
     A file with the key `_BASE_` holds only what differs from the file of that path, relative to its own.
     In a config.yaml that a run wrote, keys that no longer exist are ignored with a warning.
@@ -484,7 +481,7 @@ def changed_keys(cfg: CfgNode, other: CfgNode) -> dict[str, Any]:
     }
 
 
-def parse_cfg(text: str, source: str, overrides: Sequence[object] = ()) -> CfgNode:
+def parse_cfg(text: str, source: str, overrides: Overrides = ()) -> CfgNode:
     """The config whose text a checkpoint holds, changed by overrides; `source` names the checkpoint.
 
     Keys that no longer exist are ignored, and new ones have their defaults; a warning names both.
@@ -537,7 +534,7 @@ def check_resumable(text: str, cfg: CfgNode, fixed: Sequence[str] = ()) -> list[
 
 def dump_cfg(cfg: CfgNode) -> str:
     """The text of a run folder's config.yaml; `load_cfg` notices if the file was cut off."""
-    return with_header(cfg.dump(), len(list(flatten(cfg))))
+    return f"{HEADER.format(count=len(KEYS))}\n{cfg.dump()}"
 
 
 def schedule_warnings(cfg: CfgNode) -> list[str]:

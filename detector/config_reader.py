@@ -24,13 +24,16 @@ _MAX_NODES = 50_000  # values and names of a YAML text
 _MAX_DEPTH = 20
 
 # The first line of a config that a run wrote. The count shows that the file was not cut off.
-_HEADER = "# Written by a run, with all {count} keys."
+HEADER = "# Written by a run, with all {count} keys."
 _HEADER_PATTERN = re.compile(r"# Written by a run, with all (\d+) keys\.")
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 200
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 30
 describe_value = _REPR.repr  # shortened where it is very long
+
+
+Overrides = Mapping[str, object] | Sequence[object]  # {KEY: VALUE}, or words as on the command line
 
 
 class YamlFile(NamedTuple):
@@ -99,11 +102,6 @@ def parse_yaml(text: str, source: str) -> dict:
     return content
 
 
-def with_header(text: str, count: int) -> str:
-    """The YAML text of all `count` keys, with a first line by which a file that was cut off is noticed."""
-    return f"{_HEADER.format(count=count)}\n{text}"
-
-
 def flatten(tree: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of nested mappings as (dotted key, value)."""
     for name, value in tree.items():
@@ -113,12 +111,15 @@ def flatten(tree: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def read_overrides(words: Sequence[object]) -> Iterator[tuple[str, object]]:
-    """(key, value) of each override in KEY VALUE KEY VALUE ...; KEY=VALUE is one, too.
+def read_overrides(words: Overrides) -> Iterator[tuple[str, object]]:
+    """(key, value) of each override in a mapping, or in KEY VALUE KEY VALUE ...; KEY=VALUE is one, too.
 
     Raises:
         ConfigError: the last key has no value.
     """
+    if isinstance(words, Mapping):
+        yield from words.items()
+        return
     rest = iter(words)
     for word in rest:
         key, equals, value = str(word).partition("=")

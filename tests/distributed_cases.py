@@ -2,11 +2,9 @@
 
 import multiprocessing
 import os
-import runpy
 import sys
 import time
 from contextlib import redirect_stderr
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -14,6 +12,7 @@ from torch.distributed import distributed_c10d
 from train_cases import batches, criterion, make, weights
 
 import detector
+from detector.cli.main import main
 from detector.engine.train import TrainOptions, train
 from detector.utils.command_line import run_command
 from detector.utils.distributed import gather, local_rank, process_group, rank, together, world_size
@@ -138,10 +137,9 @@ def lose_rank_1(way, folder):
 
 
 def train_net(words):
-    """Run tools/train_net.py and exit with its status."""
+    """Run `detector train` and exit with its status."""
     torch.set_num_threads(1)
-    path = Path(__file__).parents[1] / "tools" / "train_net.py"
-    sys.exit(runpy.run_path(str(path))["main"](words))
+    sys.exit(main(["train", *words]))
 
 
 def evaluate_twice(folder):

@@ -31,7 +31,8 @@ def make_run(folder: Path, *words: object, classes: tuple[str, ...] = CLASSES) -
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(dump_cfg(cfg))
     torch.manual_seed(0)
-    save_checkpoint(folder / "model_final.pt", build_model(cfg), None, iteration=1, train_seconds=0.0)
+    path, config = folder / "model_final.pt", cfg.dump()
+    save_checkpoint(path, build_model(cfg), None, iteration=1, train_seconds=0.0, config=config)
     return folder
 
 

@@ -192,8 +192,6 @@ def test_any_method_can_have_a_regression_branch(make_cfg, method, labels, rule)
     assert (loss.labels.member_iou, loss.weight, loss.box_reduction) == (0.6, 0.5, "all")
     branch = build_model.build_model(make_cfg(*words)).regression
     assert (branch.boxes.out_features, branch.score_weight) == (80, 3)
-    words += ["MODEL.REGRESSION.CLASS_AGNOSTIC", "True"]
-    assert build_model.build_model(make_cfg(*words)).regression.boxes.out_features == 4
 
 
 def test_optimizers(make_cfg):
@@ -287,12 +285,14 @@ def test_pretrained_weights_of_vgg16_reach_the_model(make_cfg, tmp_path):
     assert all((p == 0.25).all() for p in model.box_features.parameters())
 
 
-def test_weights_that_want_another_preprocessing_are_refused(make_cfg, tmp_path):
+def test_weights_that_expect_another_preprocessing_are_refused(make_cfg, tmp_path):
     cfg = make_cfg("MODEL.BACKBONE.NAME", "resnet18", "MODEL.WEIGHTS", str(tmp_path / "w.pth"))
     model = build_model.build_model(cfg)
     weights = {k: torch.full_like(v, 0.5) for k, v in model.backbone.state_dict().items()}
     save_weights(tmp_path / "w.pth", Weights(weights, replace(TORCHVISION, std=(0.5, 0.5, 0.5))))
-    with pytest.raises(ValueError, match=r"want mean .* std \[0.5, .*, but INPUT has mean .* std \[0.229, "):
+    with pytest.raises(
+        ValueError, match=r"expect mean .* std \[0.5, .*, but INPUT has mean .* std \[0.229, "
+    ):
         build_backbone.load_pretrained(cfg, model)
     save_weights(tmp_path / "w.pth", Weights(weights, TORCHVISION))
     build_backbone.load_pretrained(cfg, model)

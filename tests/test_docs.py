@@ -47,18 +47,16 @@ DETECTOR = str(ROOT / "detector" / "__main__.py")  # what the command `detector`
 SHORTER = {
     "tools/make_toybox.py": "--train 8 --test 4",
     "benchmarks/make_doom.py": "--train 3 --test 1",
-    "tools/make_proposals.py": "--workers 1",
     "detector propose": "--workers 1",
     "detector train": _SMALL,
     "detector test": _SMALL,
     "detector self-train": _SMALL,
     "tools/train_net.py": _SMALL,
     "tools/test_net.py": _SMALL,
-    "tools/self_train.py": _SMALL,
 }
 # What a page may expect to exist: the images that the quick start makes, and the run of `make demo`.
 (PICTURES,) = (b for b in BLOCKS if b.page.name == "quick_start.md" and b.language == "python")
-PROPOSALS = "python tools/make_proposals.py --config-file configs/toybox_pcl.yaml PROPOSALS.MODE grid"
+PROPOSALS = "detector propose configs/toybox_pcl.yaml PROPOSALS.MODE grid"
 DEMO = [
     f"python tools/{tool}.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo"
     for tool in ("train_net", "test_net")
@@ -96,7 +94,7 @@ def run_command(words: list[str], where: Block | str) -> None:
     """Run a command of a block in this process with its arguments of SHORTER. A failure names the block."""
     program = words[1] if words[0] == "python" else " ".join(words[:2])
     shorter = SHORTER.get(program, "").split()
-    if program in ("tools/make_proposals.py", "detector propose") and "grid" not in words:
+    if program == "detector propose" and "grid" not in words:
         shorter += SMALLER_SEARCH["--images" not in words and "--voc" not in words].split()
     with pytest.MonkeyPatch.context() as patch:
         try:
@@ -119,7 +117,7 @@ def with_expected_files(blocks: list[Block]) -> list[Block]:
     """The blocks of a page, after blocks that make the files which the page reads and does not make."""
     text = "\n".join(block.text for block in blocks)
     demo = DEMO if "runs/demo" in text else []
-    made = "make_proposals.py --config-file configs/toybox" in text
+    made = "detector propose configs/toybox" in text
     commands = [PROPOSALS, *demo] if demo or ("configs/toybox" in text and not made) else []
     images = [PICTURES] if re.search("datasets/mine|configs/own_", text) and PICTURES not in blocks else []
     return [*images, PICTURES._replace(language="bash", text="\n".join(commands)), *blocks]

@@ -56,4 +56,5 @@ def weights(net):
 def restore_newest(folder, model, optimizer, scaler=None):
     """Load the newest usable checkpoint of a run folder, if it has any."""
     newest = load_newest(folder)
+    scaler = scaler or torch.amp.GradScaler("cpu", enabled=False)
     return Progress() if newest is None else restore(newest[1], newest[0], model, optimizer, scaler)

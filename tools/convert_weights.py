@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         weights = convert_weights(content, Preprocessing(tuple(options.mean), tuple(options.std)))
     save_weights(options.output, weights)
-    print(f"{options.output}: {len(weights.tensors)} tensors that want {weights.preprocessing}")
+    print(f"{options.output}: {len(weights.tensors)} tensors that expect {weights.preprocessing}")
 
 
 if __name__ == "__main__":

@@ -23,13 +23,13 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     import numpy as np
     from yacs.config import CfgNode
 
-    from detector.api import testing, training
+    from detector.api import checking, testing, training
+    from detector.api.results import annotations
     from detector.build_data import build_dataset, build_proposals
     from detector.config import VOC_CLASSES, load_cfg
     from detector.data.annotated import AnnotatedImages
-    from detector.data.proposals import clean_proposals
     from detector.engine.resuming import list_checkpoints
-    from detector.evaluation.coverage import best_overlaps, recall
+    from detector.evaluation.coverage import recall
     from detector.evaluation.report import write_json
     from detector.modeling.weights import load_weights
     from detector.utils.command_line import config_parser, parse_config, run_command
@@ -82,8 +82,8 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
         return
     folder = Path(cfg.OUTPUT_DIR)
     if not (folder / "model_final.pt").exists():
-        training.run(config_file, overrides, resume=bool(list_checkpoints(folder)))
-    testing.run(config_file, overrides, None)
+        training.train(config_file, overrides, resume=bool(list_checkpoints(folder)))
+    testing.evaluate(config_file, overrides)
     metrics = read_json(folder / "metrics.json")
     result = {
         "recipe": Path(config_file).stem,
@@ -109,7 +109,7 @@ def check_files(cfg: CfgNode, recipe: CfgNode) -> tuple[dict[str, dict[str, Any]
     problems: list[str] = []
     for split in IMAGES:
         dataset = build_dataset(cfg, split)
-        checks[split] = count_objects(dataset)
+        checks[split] = {"images": len(dataset), "objects": int(objects_by_class(dataset).sum())}
         problems += voc07_problems(split, dataset)
         if split == "trainval":
             checks["proposals"] = measure_proposals(cfg, dataset)
@@ -129,18 +129,11 @@ def check_files(cfg: CfgNode, recipe: CfgNode) -> tuple[dict[str, dict[str, Any]
 
 
 def objects_by_class(dataset: AnnotatedImages) -> np.ndarray:
-    """Objects (2, C) of each class, without the difficult ones and with them."""
-    counts = np.zeros((2, len(dataset.class_names)), dtype=int)
-    for i in range(len(dataset)):
-        if annotation := dataset.annotation(i):
-            for row, labels in enumerate((annotation.labels[~annotation.difficult], annotation.labels)):
-                counts[row] += np.bincount(labels.numpy(), minlength=counts.shape[1])
+    """Objects (C,) of each class without the difficult ones."""
+    counts = np.zeros(len(dataset.class_names), dtype=int)
+    for annotation in annotations(dataset).values():
+        counts += np.bincount(annotation.labels[~annotation.difficult], minlength=len(counts))
     return counts
-
-
-def count_objects(dataset: AnnotatedImages) -> dict[str, Any]:
-    plain, whole = objects_by_class(dataset).sum(axis=1).tolist()
-    return {"images": len(dataset), "objects": plain, "with difficult ones": whole}
 
 
 def voc07_problems(split: str, dataset: AnnotatedImages) -> list[str]:
@@ -151,22 +144,16 @@ def voc07_problems(split: str, dataset: AnnotatedImages) -> list[str]:
         return [
             f"{dataset.name} has {len(dataset)} images, expected the {IMAGES[split]} of VOC 2007's {split}"
         ]
-    triples = zip(VOC_CLASSES, objects_by_class(dataset)[0].tolist(), OBJECTS[split], strict=True)
+    triples = zip(VOC_CLASSES, objects_by_class(dataset).tolist(), OBJECTS[split], strict=True)
     differ = [f"{name} {found} for {count}" for name, found, count in triples if found != count]
     return [f"{dataset.name} has other objects than VOC 2007: {', '.join(differ)}"] if differ else []
 
 
 def measure_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Any]:
     """Number per image, and recall of the objects at IoU 0.5, of the proposals as a detector gets them."""
-    proposals, counts, overlaps, annotations = build_proposals(cfg, dataset), [], [], []
-    options = {"min_size": cfg.PROPOSALS.MIN_SIZE, "max_count": cfg.PROPOSALS.MAX_COUNT}
-    for i, image_id in enumerate(dataset.image_ids):
-        boxes = clean_proposals(proposals[image_id], stride=1, **options)
-        counts.append(len(boxes))
-        if annotation := dataset.annotation(i):
-            annotations.append(annotation)
-            overlaps.append(best_overlaps(boxes, annotation))
-    covered = recall(overlaps, annotations, len(dataset.class_names), iou_threshold=0.5)[-1]
+    truth, proposals = annotations(dataset), build_proposals(cfg, dataset)
+    counts, overlaps = checking.measure_proposals(cfg, dataset, truth, proposals)
+    covered = recall(overlaps, list(truth.values()), len(dataset.class_names), iou_threshold=0.5)[-1]
     return {
         "an image": round(statistics.mean(counts)),
         "least": min(counts),

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,16 @@ from torch import Tensor
 from tqdm import tqdm
 from yacs.config import CfgNode
 
+from detector.api.results import annotations
 from detector.build_data import build_dataset, build_proposals, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import doubtful_classes, near_duplicates, odd_boxes, read_all, tag_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.evaluation.coverage import best_overlaps, recall
-from detector.evaluation.samples import choose_samples, write_samples
+from detector.evaluation.pictures import choose_samples, write_samples
+from detector.evaluation.report import align
+from detector.structures import Annotation
 from detector.utils.errors import UserError
 
 _SHOWN = 5  # of each kind of problem
@@ -46,11 +49,20 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
     for split, dataset in datasets.items():
         print(f"{dataset.name}: {describe_images(dataset)}")
         unreadable, hashes[split] = check_pixels(dataset, cfg.DATASETS.WORKERS, pictures)
-        proposals = open_proposals(cfg, dataset, problems)
-        counts, overlaps = measure_proposals(cfg, dataset, proposals, problems)
-        check_truth(dataset, cfg.PROPOSALS.MIN_SIZE)
-        print(f"\n{class_table(dataset, overlaps)}\n")
-        for line in findings(dataset, overlaps, is_train=dataset is train_set):
+        truth = annotations(dataset)
+        counts: list[int] = []
+        overlaps: list[Tensor] = []
+        proposals = None
+        try:
+            proposals = build_proposals(cfg, dataset)
+            counts, overlaps = measure_proposals(cfg, dataset, truth, proposals)
+        except FileNotFoundError as error:
+            print(error)
+        except UserError as error:
+            problems.append(str(error))
+        check_truth(dataset, truth, cfg.PROPOSALS.MIN_SIZE)
+        print(f"\n{class_table(dataset, list(truth.values()), overlaps)}\n")
+        for line in findings(dataset, list(truth.values()), overlaps, is_train=dataset is train_set):
             print(f"warning    {line}")
         if counts:
             low, median, high = min(counts), statistics.median(counts), max(counts)
@@ -79,7 +91,9 @@ def describe_images(dataset: AnnotatedImages) -> str:
     )
 
 
-def findings(dataset: AnnotatedImages, overlaps: dict[int, Tensor], *, is_train: bool) -> list[str]:
+def findings(
+    dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Sequence[Tensor], *, is_train: bool
+) -> list[str]:
     """What will make results worse, and what to do."""
     lines = []
     if is_train:
@@ -93,9 +107,7 @@ def findings(dataset: AnnotatedImages, overlaps: dict[int, Tensor], *, is_train:
             f"{dataset.image_path(tiny[0])}: objects in them are a few cells of the features; use larger ones"
         )
     if overlaps:
-        truth = [dataset.annotation(i) for i in overlaps]
-        annotations = [each for each in truth if each is not None]
-        shares = recall(list(overlaps.values()), annotations, len(dataset.class_names), iou_threshold=0.5)
+        shares = recall(overlaps, truth, len(dataset.class_names), iou_threshold=0.5)
         if shares[-1] < _LEAST_RECALL:
             lines.append(
                 f"{dataset.name}: the proposals cover {shares[-1]:.0%} of the objects at IoU 0.5; others "
@@ -137,34 +149,16 @@ def check_pixels(
     return unreadable, hashes
 
 
-def open_proposals(cfg: CfgNode, dataset: AnnotatedImages, problems: list[str]) -> Proposals | None:
-    try:
-        return build_proposals(cfg, dataset)
-    except FileNotFoundError as error:
-        print(f"{error}")
-    except ValueError as error:
-        problems.append(str(error))
-    return None
-
-
 def measure_proposals(
-    cfg: CfgNode, dataset: AnnotatedImages, proposals: Proposals | None, problems: list[str]
-) -> tuple[list[int], dict[int, Tensor]]:
-    """The number of proposals of each image, and how well the ground-truth boxes, if any, are covered."""
-    counts: list[int] = []
-    overlaps: dict[int, Tensor] = {}
-    if proposals is None:
-        return counts, overlaps
-    try:
-        for index, image_id in enumerate(dataset.image_ids):
-            boxes = clean(cfg, proposals, image_id)
-            counts.append(len(boxes))
-            annotation = dataset.annotation(index)
-            if annotation is not None:
-                overlaps[index] = best_overlaps(boxes, annotation)
-    except ValueError as error:
-        problems.append(str(error))
-        return [], {}
+    cfg: CfgNode, dataset: AnnotatedImages, truth: Mapping[int, Annotation], proposals: Proposals
+) -> tuple[list[int], list[Tensor]]:
+    """The number of proposals of each image, and how well each of `truth`, by image, is covered."""
+    counts, overlaps = [], []
+    for index, image_id in enumerate(dataset.image_ids):
+        boxes = clean(cfg, proposals, image_id)
+        counts.append(len(boxes))
+        if index in truth:
+            overlaps.append(best_overlaps(boxes, truth[index]))
     return counts, overlaps
 
 
@@ -176,19 +170,15 @@ def clean(cfg: CfgNode, proposals: Proposals, image_id: str) -> Tensor:
     )
 
 
-def check_truth(dataset: AnnotatedImages, min_side: float) -> None:
-    """Prints how many ground-truth boxes there are, and what is odd about some."""
-    annotations = [dataset.annotation(i) for i in range(len(dataset))]
-    boxed = sum(annotation is not None for annotation in annotations)
-    if not boxed:
+def check_truth(dataset: AnnotatedImages, truth: Mapping[int, Annotation], min_side: float) -> None:
+    """Print how many images have ground-truth boxes, and what is odd about some."""
+    if not truth:
         print("no image has ground-truth boxes: only how well the labels are predicted can be measured")
-    elif boxed < len(dataset):
-        print(f"{boxed} images have ground-truth boxes: AP and CorLoc can be measured on those alone")
+    elif len(truth) < len(dataset):
+        print(f"{len(truth)} images have ground-truth boxes: AP and CorLoc can be measured on those alone")
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
-    for index, annotation in enumerate(annotations):
-        if annotation is None:
-            continue
+    for index, annotation in truth.items():
         for what, count in odd_boxes(annotation, dataset.image_size(index), min_side).items():
             counts[what] += count
             first.setdefault(what, annotation.image_id)
@@ -196,27 +186,22 @@ def check_truth(dataset: AnnotatedImages, min_side: float) -> None:
         print(f"odd boxes  {count} {what}; the first in {first[what]}")
 
 
-def class_table(dataset: AnnotatedImages, overlaps: dict[int, Tensor]) -> str:
+def class_table(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Sequence[Tensor]) -> str:
     """A line for each class: images that show it, their share, boxes, and the share that proposals cover."""
     num_classes = len(dataset.class_names)
     shown = torch.stack([dataset.labels(i) for i in range(len(dataset))]).sum(dim=0)  # (C,)
-    truth = [a for a in (dataset.annotation(i) for i in range(len(dataset))) if a is not None]
     boxes = sum((a.labels.bincount(minlength=num_classes) for a in truth), torch.zeros(num_classes))  # (C,)
     columns = [
+        ["class", *dataset.class_names, "all"],
         ["images", *(f"{count:.0f}" for count in shown), str(len(dataset))],
         ["share", *(f"{100 * count / len(dataset):.1f} %" for count in shown), ""],
     ]
     if truth:
         columns.append(["boxes", *(f"{count:.0f}" for count in boxes), f"{boxes.sum():.0f}"])
     for iou in _IOUS if overlaps else ():
-        shares = recall(list(overlaps.values()), truth, num_classes, iou_threshold=iou)
+        shares = recall(overlaps, truth, num_classes, iou_threshold=iou)
         columns.append([f"recall {iou}", *("-" if np.isnan(share) else f"{share:.3f}" for share in shares)])
-    names = ["class", *dataset.class_names, "all"]
-    lines = [name.ljust(max(map(len, names))) for name in names]
-    for column in columns:
-        width = max(map(len, column))
-        lines = [f"{line}  {cell.rjust(width)}" for line, cell in zip(lines, column, strict=True)]
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(align(list(zip(*columns, strict=True))))
 
 
 def draw_samples(

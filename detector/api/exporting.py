@@ -1,15 +1,12 @@
 """Write a trained network to a file that runs without the code of its model, and check it."""
 
-import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
 from torch.export import ExportedProgram
 from yacs.config import CfgNode
 
@@ -38,8 +35,6 @@ from detector.utils.errors import UserError
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
 
-logger = logging.getLogger(__name__)
-
 
 def run(weights: Path, form: str, images: Path | None = None, count: int = 20, model: Model = "auto") -> None:
     """Write the network of a run folder or checkpoint to the folder `export` beside the checkpoint.
@@ -57,21 +52,19 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
     file, _, cfg = read_run(weights, model=model)
     predictor = load(file, "cpu", score_threshold=None, overrides={"PRECISION": "float32"})
     paths = find_check_images(cfg, images)[:count]
-    if isinstance(predictor, WeakPredictor):
-        network = _weak(predictor, cfg, paths)
-    else:
-        network = _student(predictor, cfg, paths)
     outputs = OutputFolder(file.parent / "export", file_digest(file))
-    name = f"{form}{SUFFIXES[form]}"
-    about = f"{form}.json"
+    name, about = f"{form}{SUFFIXES[form]}", f"{form}.json"
     outputs.check([name, about])
     outputs.folder.mkdir(parents=True, exist_ok=True)
-
     unchecked = outputs.folder / f".unchecked-{name}"  # it becomes `name` once it has passed the check
     try:
         began, cpu_began = time.perf_counter(), sum(os.times()[:4])
+        if isinstance(predictor, WeakPredictor):
+            network = _weak(predictor, cfg, paths)
+        else:
+            network = _student(predictor, cfg, paths)
         names = {key: network.about[key] for key in ("inputs", "outputs")}
-        save_program(network.program(), form, unchecked, **names)
+        save_program(network.program, form, unchecked, **names)
         seconds = time.perf_counter() - began
         cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
         difference = network.difference(load_program(form, unchecked))
@@ -97,28 +90,27 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
     print(f"within {difference:.1e} of the model on {len(paths)} images")
 
 
-@dataclass(frozen=True)
-class _Exportable:
-    """What there is to export and how it is checked."""
+class _Exported(NamedTuple):
+    """A program and how it is checked."""
 
-    program: Callable[[], ExportedProgram]
+    program: ExportedProgram
     difference: Callable[[Network], float]  # how far a network is from the model on the pictures
     tolerance: float
-    about: dict[str, Any]  # what goes before and after the network, for whoever calls it from elsewhere
+    about: dict[str, Any]  # what comes before and after the network, for callers in other languages
 
 
-def _weak(predictor: WeakPredictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exportable:
-    network = ScoresAndBoxes(predictor.model)
-    inputs = list(check_inputs(predictor, paths))
-    return _Exportable(
-        lambda: export_program(predictor.model),
-        lambda exported: largest_difference(network, exported, inputs),
-        1e-5,
-        describe(cfg),
-    )
+def _weak(predictor: WeakPredictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exported:
+    model, device = predictor.model, predictor.device
+    first_passes = (predictor.views(path).samples[:1] for path in paths)
+    inputs = [collate(samples).to(device).inputs for samples in first_passes]
+
+    def difference(exported: Network) -> float:
+        return largest_difference(ScoresAndBoxes(model), exported, inputs)
+
+    return _Exported(export_program(model), difference, 1e-5, describe(cfg))
 
 
-def _student(predictor: Predictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exportable:
+def _student(predictor: Predictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exported:
     model = cast(FasterRCNN, predictor.model)
     threshold, most = model.roi_heads.score_thresh, model.roi_heads.detections_per_img
     about = {
@@ -141,7 +133,7 @@ def _student(predictor: Predictor, cfg: CfgNode, paths: Sequence[Path]) -> _Expo
         # Rounding may decide between two boxes of nearly the same score in NMS: 1 % may differ by more.
         return float(every[int(0.99 * (len(every) - 1))]) if len(every) else 0.0
 
-    return _Exportable(lambda: exported_student.export_student(model), difference, 1e-4, about)
+    return _Exported(exported_student.export_student(model), difference, 1e-4, about)
 
 
 def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
@@ -155,14 +147,8 @@ def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
     return [dataset.image_path(i) for i in range(len(dataset))]
 
 
-def check_inputs(predictor: WeakPredictor, paths: Sequence[Path]) -> Iterator[tuple[Tensor, ...]]:
-    """The network's inputs, one image each, from the first test pass of pictures."""
-    for path in paths:
-        yield collate(predictor.views(path).samples[:1]).to(predictor.device).inputs
-
-
 def describe(cfg: CfgNode) -> dict[str, Any]:
-    """What goes before and after the network of a weak detector."""
+    """What comes before and after the network of a weak detector: its inputs, test passes and NMS."""
     inputs, test = cfg.INPUT, cfg.TEST
     return {
         "inputs": INPUTS,

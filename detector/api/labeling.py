@@ -14,6 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from detector.api.loading import find_checkpoint, load
+from detector.api.predicting import search_threads
 from detector.api.run_folder import Model
 from detector.data.annotated import hint_nearest
 from detector.data.formats import (
@@ -30,12 +31,10 @@ from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
 from detector.structures import Detections, Scores
 from detector.utils.ahead import ahead
-from detector.utils.command_line import usable_cores
 from detector.utils.distributed import (
     find_device,
     gather,
     is_main,
-    local_world_size,
     process_group,
     rank,
     together,
@@ -49,7 +48,6 @@ from detector.utils.outputs import OutputFolder
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 24 * 3600.0  # seconds: another process may have much larger images
-_MOST_THREADS = 8  # each may hold two images, of a gigabyte where they have 20,000 x 20,000 pixels
 
 
 def label(
@@ -204,7 +202,7 @@ def _label_rows(
         image = open_image(root / row.file)
         return image, predictor.find_proposals(image)
 
-    searches = ahead(search, rows, min(max(1, usable_cores() // local_world_size()), _MOST_THREADS))
+    searches = ahead(search, rows, search_threads())
     hidden = not is_main() or None
     progress = tqdm(zip(searches, sizes, strict=True), total=len(rows), unit="image", disable=hidden)
     for (row, future), size in progress:

@@ -1,6 +1,5 @@
 """`detector.load`: from a run folder or a checkpoint to a predictor."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from detector.api.run_folder import Model, check_class_names, choose_run, restor
 from detector.build import build_precision
 from detector.build_data import build_test_transforms
 from detector.build_model import build_postprocess, build_student_postprocess
-from detector.config import load_cfg, parse_cfg
+from detector.config import parse_cfg
+from detector.config_reader import Overrides
 from detector.data.proposals.search import make_finder
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
@@ -26,7 +26,7 @@ def load(
     device: str | torch.device = "auto",
     *,
     score_threshold: float | None = SCORE_THRESHOLD,
-    overrides: Mapping[str, object] | None = None,
+    overrides: Overrides = (),
     model: Model = "auto",
 ) -> Predictor:
     """A predictor of a trained detector: `detector.load("runs/demo")("picture.jpg")`.
@@ -85,15 +85,12 @@ def build_predictor(
 
 
 def read_run(
-    path: str | Path, overrides: Mapping[str, object] | None = None, model: Model = "auto"
+    path: str | Path, overrides: Overrides = (), model: Model = "auto"
 ) -> tuple[Path, dict[str, Any], CfgNode]:
-    """The checkpoint of a run folder, or of a file: its path, what it holds, and its config.
-
-    A checkpoint without a config, as earlier versions wrote it, goes by config.yaml of its run folder.
-    """
+    """The checkpoint of a run folder, or of a file: its path, what it holds, and its config."""
     file = find_checkpoint(path, model)
     checkpoint = load_checkpoint(file)
-    cfg = _config(checkpoint, file, [word for pair in (overrides or {}).items() for word in pair])
+    cfg = parse_cfg(checkpoint["config"], f"the config in {file}", overrides)
     if not cfg.DATASETS.CLASSES:
         raise UserError(f"{file}: its config names no classes (DATASETS.CLASSES)")
     check_class_names(cfg, checkpoint, file)
@@ -121,13 +118,3 @@ def find_checkpoint(path: str | Path, model: Model = "auto") -> Path:
             "(its OUTPUT_DIR), or a checkpoint, a .pt file"
         )
     return file
-
-
-def _config(checkpoint: dict[str, Any], file: Path, overrides: Sequence[object]) -> CfgNode:
-    text = checkpoint.get("config")
-    if isinstance(text, str) and text:
-        return parse_cfg(text, f"the config in {file}", overrides)
-    for folder in (file.parent, file.parent.parent):
-        if (folder / "config.yaml").is_file():
-            return load_cfg(folder / "config.yaml", overrides)
-    raise UserError(f"{file} holds no config, and there is no config.yaml of its run folder beside it")

@@ -10,8 +10,8 @@ from detector.api.proposing import run as propose
 from detector.api.report import run as report
 from detector.api.run_folder import check_class_names
 from detector.api.self_training import run as self_train
-from detector.api.testing import run as test
-from detector.api.training import run as train
+from detector.api.testing import evaluate
+from detector.api.training import train
 from detector.build_data import build_dataset, name_classes
 from detector.config import check_resumable, load_cfg
 from detector.engine.checkpoint import load_checkpoint
@@ -48,7 +48,7 @@ def run_pipeline(
     stages: list[tuple[str, Path, Callable[[], object]]] = [  # name, what shows that it is done, what does it
         ("propose", proposals, lambda: propose(config_file=config, overrides=overrides)),
         ("train", weak, lambda: train(config, overrides, resume=True)),
-        ("test", folder / "metrics.json", lambda: test(str(folder), (), model="weak")),
+        ("test", folder / "metrics.json", lambda: evaluate(folder, model="weak")),
         ("self-train", student / "metrics.json", lambda: self_train(config, overrides, None, resume=True)),
         ("report", student / "report.html", lambda: report(folder, [], None)),
     ]

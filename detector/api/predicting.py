@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from detector.evaluation.pictures import draw_detections
 from detector.structures import Detections
 from detector.utils.ahead import ahead
 from detector.utils.command_line import usable_cores
+from detector.utils.distributed import local_world_size
 from detector.utils.errors import UserError
 from detector.utils.files import check_regular, encode_image, file_digest
 from detector.utils.folder_lock import folder_lock
@@ -31,7 +31,6 @@ from detector.utils.outputs import OutputFolder
 logger = logging.getLogger(__name__)
 
 FORMATS = ("pictures", "coco", "voc")
-_MOST_THREADS = 8  # each may hold two images, of a gigabyte where they have 20,000 x 20,000 pixels
 
 
 def run(
@@ -61,12 +60,16 @@ def run(
         model: of a run folder, see :func:`detector.api.loading.load`.
 
     Raises:
-        UserError: a file is in the way; or, once all others are done, some files could not be read.
+        UserError: an argument cannot be used, or a file is in the way; or, once all others are done, some
+            files could not be read.
     """
-    check_writable(output)
-    sources = find_pictures(paths, outside=output)
-    weights = find_checkpoint(weights, model)
+    if not 0 <= score_threshold <= 1:
+        raise UserError(f"--score-threshold is {score_threshold}, expected 0 to 1")
+    if stride < 1:
+        raise UserError(f"--stride is {stride}, expected 1 or more")
     with folder_lock(output):
+        sources = find_pictures(paths, outside=output)
+        weights = find_checkpoint(weights, model)
         outputs = OutputFolder(output, command_key(paths, weights, score_threshold, stride))
         check_outputs(outputs, sources, formats, stride)
         predictor = load(weights, device, score_threshold=score_threshold, model=model)
@@ -172,8 +175,7 @@ def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> 
         image = open_image(source.image)
         return image, predictor.find_proposals(image)
 
-    threads = min(usable_cores(), _MOST_THREADS)
-    for source, found in ahead(search, read_sources(sources, stride), threads):
+    for source, found in ahead(search, read_sources(sources, stride), search_threads()):
         try:
             image, proposals = found.result()
             scores = predictor.scores(image, proposals)
@@ -184,6 +186,11 @@ def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> 
             yield message if str(source.path) in message else f"{source.path}: {message}"
         else:
             yield result
+
+
+def search_threads() -> int:
+    """Threads that search proposals: one per core, at most 8, as each may hold two images of a gigabyte."""
+    return min(max(1, usable_cores() // local_world_size()), 8)
 
 
 class Source(NamedTuple):
@@ -210,13 +217,3 @@ def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
 def frame_name(video: str, number: int) -> str:
     """The name of a frame, as if the video were a folder of images."""
     return f"{Path(video).with_suffix('').as_posix()}/frame_{number:06d}.jpg"
-
-
-def check_writable(folder: Path) -> None:
-    """Make the folder; OSError names it if nothing can be written there, before any work is done."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OSError(f"cannot write to the folder {folder}: {error.strerror or error}") from error

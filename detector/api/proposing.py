@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 from yacs.config import CfgNode
@@ -16,33 +17,9 @@ from detector.data.proposals.search import Mode, make_finder, propose
 from detector.data.voc import find_split
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import is_main, local_world_size, process_group, together
+from detector.utils.errors import UserError
 
 _PATIENCE = 24 * 3600.0  # seconds: another process may have much larger images
-
-
-def find_images(folder: Path) -> dict[str, Path]:
-    """The images below a folder by id, their name without suffix, in the order of their ids."""
-    images = find_pictures([folder])
-    return dict(sorted((Path(name).with_suffix("").as_posix(), path) for name, path in images.items()))
-
-
-def find_voc_images(root: Path, splits: Sequence[str]) -> dict[str, Path]:
-    """The images of the splits of a VOC folder by id, or all of JPEGImages when no split is named."""
-    if not splits:
-        return find_images(root / "JPEGImages")
-    return {image_id: path for split in splits for image_id, path in find_split(root, split).items()}
-
-
-def find_config_images(cfg: CfgNode) -> tuple[dict[str, Path], bool]:
-    """The images of both splits of a config's data set by id, and whether their orientation tags count."""
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
-    test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
-    images = {
-        image_id: dataset.image_path(i)
-        for dataset in (train_set, test_set)
-        for i, image_id in enumerate(dataset.image_ids)
-    }
-    return images, train_set.apply_orientation
 
 
 def run(
@@ -63,8 +40,8 @@ def run(
     A call that was interrupted is resumed by the same call. Under torchrun the processes share the images.
 
     Args:
-        config_file: a config, of whose data set both splits are searched. PROPOSALS.MODE and
-            PROPOSALS.LONGEST_SIDE hold, and the file is DATASETS.PROPOSALS, unless arguments say otherwise.
+        config_file: a config, of whose data set both splits are searched, for DATASETS.PROPOSALS unless
+            `output` is named, and as PROPOSALS says unless `mode` and `longest_side` are.
         overrides: keys of the config to change.
         voc: a folder with JPEGImages and ImageSets; image ids are file names without suffix.
         splits: with `voc`: lists in ImageSets/Main; none: all images.
@@ -76,7 +53,16 @@ def run(
         workers: processes; 0: one a core.
         tune: make no file, but print which search covers most of the boxes in this file, of any format of
             :func:`detector.data.formats.review_import`, of which up to 50 images are searched.
+
+    Raises:
+        UserError, OSError: the arguments do not go together, or a file cannot be used.
     """
+    if sum(source is not None for source in (config_file, images, voc)) != 1:
+        raise UserError("expected one of CONFIG, --images and --voc; KEY VALUE goes with CONFIG")
+    if splits and voc is None:
+        raise UserError("--split goes with --voc")
+    if workers < 0 or (longest_side is not None and longest_side < 1):
+        raise UserError("--workers and --longest-side must be at least 1")
     started = time.perf_counter()
     cfg = load_cfg(config_file, overrides) if config_file else None
     if cfg is not None:
@@ -86,7 +72,8 @@ def run(
         files, apply_orientation = _find_files(cfg, voc, splits, images)
         _tune(files, tune, settings.MAX_COUNT, apply_orientation)
         return
-    assert output is not None
+    if output is None:
+        raise UserError("--output is missing: the .npz file to make")
     find, parameters = make_finder(
         mode or settings.MODE, longest_side or settings.LONGEST_SIDE, settings.MIN_REGION, settings.SIDES
     )
@@ -114,11 +101,21 @@ def _find_files(
 ) -> tuple[dict[str, Path], bool]:
     """The images of the source that is named, by id, and whether their orientation tags count."""
     if cfg is not None:
-        return find_config_images(cfg)
-    if voc is not None:
-        return find_voc_images(voc, splits), False
-    assert images is not None
-    return find_images(images), True
+        train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+        test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
+        files = {
+            image_id: dataset.image_path(i)
+            for dataset in (train_set, test_set)
+            for i, image_id in enumerate(dataset.image_ids)
+        }
+        return files, train_set.apply_orientation
+    if voc is not None and splits:
+        return {
+            image_id: path for split in splits for image_id, path in find_split(voc, split).items()
+        }, False
+    found = find_pictures([voc / "JPEGImages" if voc is not None else cast(Path, images)])
+    by_id = sorted((Path(name).with_suffix("").as_posix(), path) for name, path in found.items())
+    return dict(by_id), voc is None
 
 
 def _tune(files: Mapping[str, Path], boxes: Path, max_count: int, apply_orientation: bool) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 from yacs.config import CfgNode
 
+from detector.api.results import annotations
 from detector.api.run_folder import Model, choose_run
 from detector.build_data import build_dataset
 from detector.config import get_cfg, load_cfg
@@ -15,20 +16,25 @@ from detector.config_reader import flatten
 from detector.data.annotated import AnnotatedImages
 from detector.engine.snapshots import list_snapshots
 from detector.evaluation.attention import load_attention
-from detector.evaluation.curves import read_curves
 from detector.evaluation.detections_file import load_detections
 from detector.evaluation.errors import confusion, count_kinds, count_outcomes, judge
-from detector.evaluation.page.document import Section, document
-from detector.evaluation.page.galleries import choose_galleries, galleries_section, unjudged_section
-from detector.evaluation.page.header import CARDS, cards, summary
-from detector.evaluation.page.images_section import images_section
+from detector.evaluation.page.document import Section, render
+from detector.evaluation.page.galleries import (
+    galleries_section,
+    images_section,
+    unjudged_section,
+)
 from detector.evaluation.page.metrics_sections import (
+    CARDS,
+    cards,
     classes_section,
     config_section,
     confusion_section,
     curves_section,
     errors_section,
     precision_recall_section,
+    read_curves,
+    summary,
 )
 from detector.evaluation.page.streams_section import streams_section
 from detector.evaluation.pictures import choose_images
@@ -68,11 +74,12 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
     kinds, results = results_sections(cfg, metrics, test_set, detections)
-    page = document(
-        f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
-        summary(metrics, test_set.name, kinds),
-        cards(metrics),
-        [
+    page = render(
+        "page",
+        title=f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
+        summary=summary(metrics, test_set.name, kinds),
+        cards=cards(metrics),
+        sections=[
             classes_section(metrics, describe_images(cfg, test_set)),
             *results,
             streams(cfg, folder),
@@ -132,8 +139,7 @@ def results_sections(
             f"detections.npz has {len(found)} images, which are not those of {test_set.name}: "
             "run `detector test` again with the same DATASETS"
         )
-    annotations = map(test_set.annotation, range(len(test_set)))
-    truth = {index: annotation for index, annotation in enumerate(annotations) if annotation is not None}
+    truth = annotations(test_set)
     if not truth:
         ordered = [found[image_id] for image_id in test_set.image_ids]
         places = choose_images(ordered, len(names), count)
@@ -150,12 +156,14 @@ def results_sections(
     ordered = [found[annotation.image_id] for annotation in annotated]
     judged = judge(ordered, annotated, len(names))
     kinds = count_kinds(judged, len(names))
-    chosen = choose_galleries(judged, len(names), count)
+    galleries, pictured = galleries_section(
+        judged, names, lambda index: test_set.read_image(boxed[index]), count
+    )
     ap = [metrics["per_class"][name]["AP50"] for name in names]
     return kinds, [
         errors_section(names, kinds, count_outcomes(judged, len(names))),
-        galleries_section(judged, names, lambda index: test_set.read_image(boxed[index]), chosen),
-        images_section(judged, names, chosen.images),
+        galleries,
+        images_section(judged, names, pictured),
         precision_recall_section(names, precision_recall(ordered, annotated, len(names)), ap),
         confusion_section(names, confusion(judged, len(names))),
     ]

@@ -22,7 +22,6 @@ from detector.engine.resuming import (
     check_batches,
     list_checkpoints,
     load_newest,
-    progress_of,
     restore,
 )
 from detector.evaluation.report import write_json
@@ -41,7 +40,7 @@ Model = Literal["auto", "weak", "student"]
 
 
 def choose_run(path: str | Path, model: Model = "auto") -> Path:
-    """Of a run folder, the folder of self-training if it has finished, else the run folder.
+    """The folder of self-training in a run folder if it has finished, else the run folder.
 
     Args:
         path: a run folder; another path is returned as it is.
@@ -129,14 +128,12 @@ def resume_run(
     if newest is None:
         return Progress()
     path, checkpoint = newest
-    progress = progress_of(checkpoint)
-    check_batches(progress, accumulated_batches(cfg))
+    check_batches(checkpoint, accumulated_batches(cfg))
     check_class_names(cfg, checkpoint, path)
-    if progress.config:
-        with reading(path, "checkpoint"):
-            changes = check_resumable(progress.config, cfg, fixed)
-        for line in changes:
-            logger.warning("warning: this run began with another config: %s", line)
+    with reading(path, "checkpoint"):
+        changes = check_resumable(checkpoint["config"], cfg, fixed)
+    for line in changes:
+        logger.warning("warning: this run began with another config: %s", line)
     return restore(checkpoint, path, model, optimizer, precision.scaler)
 
 
@@ -148,11 +145,8 @@ def check_class_names(cfg: CfgNode, checkpoint: Mapping[str, Any], path: Path) -
     Raises:
         ConfigError: they differ; names the file and the first differences.
     """
-    text = checkpoint.get("config", "")
-    if not text:  # the checkpoint was saved without a config
-        return
     with reading(path, "checkpoint"):
-        saved = parse_cfg(text, "its config").DATASETS.CLASSES
+        saved = parse_cfg(checkpoint["config"], "its config").DATASETS.CLASSES
     pairs = enumerate(zip_longest(saved, cfg.DATASETS.CLASSES), start=1)
     differing = [f"class {i} is {old!r} there and {new!r} here" for i, (old, new) in pairs if old != new]
     if saved and differing:

@@ -1,10 +1,11 @@
-"""`detector suggest`: the images of the training split that a person should box next."""
+"""`detector suggest`: the images of the training split from whose boxes a detector would learn most."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 from tqdm import tqdm
 from yacs.config import CfgNode
 
@@ -18,15 +19,16 @@ from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, encode_review, review_image
 from detector.data.loader import collate
 from detector.engine.inference import predict, score_images
-from detector.engine.suggestion import RULES, box_in_box, choose, disagreement, entropy
+from detector.engine.self_training import inside_larger
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.structures import Scores, Views
+from detector.structures import Detections, Scores, Views, box_iou
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
 
+RULES = ("box-in-box", "entropy", "disagreement", "random")
 _SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
 
 
@@ -46,7 +48,7 @@ def suggest(
     Args:
         config_file: config whose OUTPUT_DIR holds a trained detector.
         count: number of images.
-        by: one of :data:`detector.engine.suggestion.RULES`; "disagreement" is that of the weak detector and
+        by: one of `RULES`; "disagreement" is that of the weak detector and
             the Faster R-CNN of self-training.
         output: folder for the files, and for images.txt, the ids of the images.
         form: one of :data:`detector.data.formats.FORMATS`.
@@ -82,10 +84,63 @@ def suggest(
     return chosen
 
 
+def box_in_box(found: Detections, *, cover: float = 0.8) -> int:
+    """How many pairs of detections of a class there are of which one lies in the other.
+
+    A part of an object beside the whole, or one object beside a group of them, is the typical mistake of a
+    weakly supervised detector (Vo et al., Active Learning Strategies for Weakly-Supervised Object Detection,
+    ECCV 2022, arXiv 2207.12112).
+
+    Args:
+        cover: the least share of the smaller box that lies in the larger one.
+    """
+    return int(inside_larger(found, cover).sum())
+
+
+def entropy(scores: Scores, labels: Tensor) -> float:
+    """The sum over the tagged classes of the entropy, in nats, of their highest score; labels (C,) bool."""
+    if len(scores.scores) == 0:
+        return 0.0
+    p = scores.scores.amax(dim=0)[labels].clamp(1e-6, 1 - 1e-6)
+    return float(-(p * p.log() + (1 - p) * (1 - p).log()).sum())
+
+
+def disagreement(found: Detections, others: Detections) -> float:
+    """1 - the IoU of the best boxes that two detectors found of a class, mean over the classes of either."""
+    misses = []
+    for label in torch.cat([found.labels, others.labels]).unique():
+        pair = [each.boxes[each.labels == label][:1] for each in (found, others)]  # best first
+        misses.append(1 - float(box_iou(*pair).sum()))
+    return sum(misses) / len(misses) if misses else 0.0
+
+
+def choose(values: Tensor, features: Tensor, count: int) -> list[int]:
+    """Rows of images with high values that look different, the most valuable first.
+
+    Each next image has the largest product of its value, scaled to [0.01, 1], and the distance of its
+    features, scaled to length 1, from those of the nearest image chosen before.
+
+    Args:
+        values: (N,) what to learn from the image; larger is better. N is at least 1.
+        features: (N, F) of any scale.
+    """
+    span = (values.max() - values.min()).clamp(min=1e-9)
+    value = 0.01 + 0.99 * (values - values.min()).double() / span
+    features = normalize(features.double(), dim=1)
+    gain, chosen = value, []
+    nearest = torch.full_like(value, torch.inf)
+    for _ in range(min(count, len(value))):
+        row = int(gain.argmax())
+        chosen.append(row)
+        nearest = torch.minimum(nearest, (features - features[row]).norm(dim=1))
+        gain = (value * nearest).index_fill(0, torch.tensor(chosen), -1.0)
+    return chosen
+
+
 def _assess(
     cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int], by: str
 ) -> tuple[Tensor, Tensor, list[ReviewImage]]:
-    """Of each image how much there is to learn (N,), its features (N, F), and its boxes."""
+    """The value of each image (N,) for training, its features (N, F), and its boxes."""
     device = find_device(cfg.DEVICE)
     weak, student = _network(cfg, "weak"), _network(cfg, "student") if by == "disagreement" else None
     assert isinstance(weak, WeakRCNN)
@@ -109,7 +164,7 @@ def _assess(
     values: list[float] = []
     images = []
     progress = tqdm(zip(indices, scored, second, strict=True), total=len(indices), unit="image", disable=None)
-    for index, scores, of_student in progress:
+    for index, scores, student_scores in progress:
         labels = dataset.labels(index).bool()
         unknown = dataset.unknown(index)
         unknown = torch.zeros_like(labels) if unknown is None else unknown
@@ -118,8 +173,8 @@ def _assess(
             values.append(box_in_box(found))
         elif by == "entropy":
             values.append(entropy(scores, labels))
-        elif of_student is not None:
-            others, _ = tagged_boxes(of_student, labels, unknown, score_threshold=_SCORE_THRESHOLD)
+        elif student_scores is not None:
+            others, _ = tagged_boxes(student_scores, labels, unknown, score_threshold=_SCORE_THRESHOLD)
             values.append(disagreement(found, others))
         else:
             values.append(float(torch.rand((), generator=generator)))
@@ -129,7 +184,7 @@ def _assess(
 
 
 def _network(cfg: CfgNode, model: Model) -> WeakRCNN | FasterRCNN:
-    """A network of the run folder, built as the config says with which it was trained."""
+    """A network of the run folder, built from the config of its checkpoint."""
     file, checkpoint, own = read_run(cfg.OUTPUT_DIR, model=model)
     check_class_names(cfg, checkpoint, file)
     return restore_network(own, checkpoint, file, model)

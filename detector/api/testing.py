@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,17 @@ from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.api.measuring import annotations, describe_student, describe_test, measure, name_images
-from detector.api.results import OWN_TEST, choose_outputs, find_run_folder, results_key
+from detector.api.results import (
+    OWN_TEST,
+    annotations,
+    choose_outputs,
+    describe_student,
+    describe_test,
+    find_run_folder,
+    measure,
+    name_images,
+    results_key,
+)
 from detector.api.run_folder import (
     Model,
     check_class_names,
@@ -25,12 +34,12 @@ from detector.build import build_precision, wants_coco_metrics
 from detector.build_data import build_dataset, build_test_loader, name_classes
 from detector.build_model import build_postprocess, build_student_postprocess
 from detector.config import load_cfg
+from detector.config_reader import Overrides
 from detector.data.annotated import AnnotatedImages
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.inference import predict, score_images
 from detector.engine.precision import Precision
-from detector.engine.results_file import remove_results
-from detector.engine.testing import test_images
+from detector.engine.testing import remove_results, test_images
 from detector.evaluation.detections_file import encode_detections
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import encode_json, metrics_table
@@ -46,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 def evaluate(
     config: str | Path,
-    overrides: Mapping[str, object] | None = None,
+    overrides: Overrides = (),
     *,
     weights: str | Path | None = None,
     model: Model = "auto",
@@ -72,17 +81,7 @@ def evaluate(
     Raises:
         UserError, OSError: the config, the weights or the data set cannot be used.
     """
-    return run(config, [word for pair in (overrides or {}).items() for word in pair], weights, model)
-
-
-def run(
-    config_file: str | Path,
-    overrides: Sequence[object],
-    weights: str | Path | None = None,
-    model: Model = "auto",
-) -> dict[str, Any]:
-    """The command `detector test`; see :func:`evaluate`."""
-    file = find_config(config_file if weights else choose_run(config_file, model))
+    file = find_config(config if weights else choose_run(config, model))
     cfg = load_cfg(file, overrides)
     folder = find_run_folder(file, cfg)
     with (

@@ -2,7 +2,6 @@
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +30,7 @@ from detector.build_backbone import load_pretrained
 from detector.build_data import build_dataset, build_train_loader, name_classes
 from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg, schedule_warnings
+from detector.config_reader import Overrides
 from detector.data.annotated import AnnotatedImages
 from detector.engine.train import train as make_steps
 from detector.utils.distributed import find_device, process_group, restarts, together, world_size
@@ -39,7 +39,7 @@ from detector.utils.folder_lock import folder_lock
 logger = logging.getLogger(__name__)
 
 
-def train(config: str | Path, overrides: Mapping[str, object] | None = None, *, resume: bool = False) -> Path:
+def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False) -> Path:
     """Train a detector from image labels: `detector.train("toybox_pcl", {"SEED": 1})`.
 
     It logs to the console and to the run folder's log.txt, and seeds torch, numpy and Python for the whole
@@ -57,12 +57,7 @@ def train(config: str | Path, overrides: Mapping[str, object] | None = None, *, 
         UserError, OSError: whatever the user can correct, such as a mistake in the config or the data set, or
             a run folder that holds an earlier run or is in use by another process.
     """
-    return run(config, [word for pair in (overrides or {}).items() for word in pair], resume)
-
-
-def run(config_file: str | Path, overrides: Sequence[object] = (), resume: bool = False) -> Path:
-    """The command `detector train`; see :func:`train`."""
-    cfg = load_cfg(config_file, overrides)
+    cfg = load_cfg(config, overrides)
     folder = Path(cfg.OUTPUT_DIR)
     with (
         warnings.catch_warnings(),  # the log takes them until the run has ended
@@ -109,7 +104,7 @@ def run(config_file: str | Path, overrides: Sequence[object] = (), resume: bool 
 
 
 def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, device: torch.device) -> None:
-    """Log what will run, so that nobody has to guess what a config amounts to."""
+    """Log what the config amounts to."""
     solver, method = cfg.SOLVER, cfg.MODEL.METHOD
     parts = [] if method == "wsddn" else [f"{cfg.MODEL.STREAMS} refinement streams"]
     where = "boxes of each stream" if cfg.MODEL.REGRESSION.PER_STREAM else "regression branch"

@@ -1,33 +1,63 @@
 """The command `detector`: which of its commands runs."""
 
 import argparse
+import inspect
+import re
 import sys
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-# What each command is for; `detector NAME` is detector/cli/NAME.py. In the order in which they are used.
-COMMANDS = {
-    "init": "write a config for a folder of your own pictures",
-    "propose": "find the boxes that a detector chooses among",
-    "check": "look at a data set before training on it",
-    "train": "train a detector from image labels",
-    "test": "measure a trained detector",
-    "self-train": "train a Faster R-CNN on what a weak detector finds",
-    "predict": "find objects in images, folders and videos",
-    "label": "find boxes for images whose tags are known, to be corrected",
-    "suggest": "choose the images to box next",
-    "review-import": "keep the boxes that a person has corrected",
-    "report": "write an HTML page about a run",
-    "export": "write a network to a file that runs without this package",
+from detector.cli import data, runs
+from detector.utils.command_line import command_parser, config_parser, parse_config, run_command
+
+
+class Command(NamedTuple):
+    """A command, see detector/cli/__init__.py."""
+
+    define: Callable[[argparse.ArgumentParser], Callable[[argparse.Namespace], None]]
+    takes_config: bool = False
+
+    @property
+    def help(self) -> str:
+        return inspect.getdoc(self.define) or ""
+
+
+COMMANDS = {  # in the order in which they are used
+    "init": Command(data.init),
+    "propose": Command(data.propose, takes_config=True),
+    "check": Command(data.check, takes_config=True),
+    "train": Command(runs.train, takes_config=True),
+    "test": Command(runs.test, takes_config=True),
+    "self-train": Command(runs.self_train, takes_config=True),
+    "predict": Command(runs.predict),
+    "label": Command(data.label),
+    "suggest": Command(data.suggest, takes_config=True),
+    "review-import": Command(data.review_import),
+    "report": Command(runs.report),
+    "export": Command(runs.export),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the first argument names, and return its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if words and words[0] in COMMANDS:
-        command = import_module(f"detector.cli.{words[0].replace('-', '_')}")
-        return command.main(words[1:])
-    listed = "\n".join(f"  {name:<15}{what}" for name, what in COMMANDS.items())
+    if not words or words[0] not in COMMANDS:
+        return _show_commands(words)
+    name, *words = words
+    command = COMMANDS[name]
+    make_parser = config_parser if command.takes_config else command_parser
+    parser = make_parser(f"detector {name}", command.help)
+    run = command.define(parser)
+    if command.takes_config:
+        options = parse_config(parser, words, required=name != "propose")
+    else:
+        options = parser.parse_intermixed_args(words)
+    return run_command(lambda: run(options))
+
+
+def _show_commands(words: Sequence[str]) -> int:
+    summaries = {name: re.split("[.:]", command.help)[0] for name, command in COMMANDS.items()}
+    listed = "\n".join(f"  {name:<15}{summary}" for name, summary in summaries.items())
     parser = argparse.ArgumentParser(
         prog="detector",
         description="Train an object detector from image labels alone.",

@@ -6,14 +6,15 @@ the network one of (seed, iteration, batch).
 """
 
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
+from torch.torch_version import TorchVersion
 
 from detector import __version__
 from detector.utils.distributed import world_size
@@ -21,20 +22,24 @@ from detector.utils.errors import DataError, UserError
 from detector.utils.files import atomic_write
 from detector.utils.torch_file import non_finite, read_torch_file
 
+_TYPES: dict[str, type[Any]] = {
+    "model": dict,
+    "iteration": int,
+    "train_seconds": float,
+    "batches_per_step": int,
+    "world_size": int,
+    "config": str,
+    "version": str,
+}
+_LEAST = {"iteration": 0, "train_seconds": 0, "batches_per_step": 1, "world_size": 1}
+_LONGEST = 1e10  # seconds of training
+
 # The tensors that torch's optimizers keep of a parameter; their state dicts do not say.
 _OPTIMIZER_STATE = {"SGD": {"momentum_buffer"}, "AdamW": {"step", "exp_avg", "exp_avg_sq"}}
 
 
 class DamagedCheckpoint(DataError):
     """The file is not a checkpoint, not all of one, or holds values that are not finite."""
-
-
-class Stateful(Protocol):
-    """What a checkpoint can keep beside the model, such as a torch.amp.GradScaler."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 def save_checkpoint(
@@ -46,7 +51,7 @@ def save_checkpoint(
     train_seconds: float,
     batches_per_step: int = 1,
     config: str = "",
-    scaler: Stateful | None = None,
+    scaler: GradScaler | None = None,
 ) -> None:
     """Write what resuming needs (with the optimizer, and the loss scaler) or what testing needs (without).
 
@@ -101,13 +106,13 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         state = read_torch_file(path, "checkpoint")
     except DataError as error:
         raise DamagedCheckpoint(str(error)) from error
-    if not isinstance(state, dict) or not {"model", "iteration", "train_seconds"} <= state.keys():
+    if not isinstance(state, dict) or not _TYPES.keys() <= state.keys():
         raise UserError(f"{path} is not a checkpoint written by detector train or self-train")
-    version = state.get("version", __version__)
-    if isinstance(version, str) and _numbers(version) > _numbers(__version__):
-        raise UserError(f"{path} was written by detector {version}, this is {__version__}: install that one")
     if problem := _wrong_type(state):
         raise DamagedCheckpoint(f"checkpoint {path} is damaged: {problem}")
+    version = state["version"]
+    if TorchVersion(version) > __version__:
+        raise UserError(f"{path} was written by detector {version}, this is {__version__}: install that one")
     if name := non_finite(state):
         raise DamagedCheckpoint(
             f"checkpoint {path} is of no use: {name} is not finite, because training diverged; "
@@ -117,27 +122,19 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _wrong_type(state: Mapping[str, Any]) -> str | None:
-    """The first entry that is not of the type that `save_checkpoint` writes; None: there is none."""
-    if not isinstance(state["model"], dict):
-        return f"model is a {type(state['model']).__name__}, expected tensors by name"
+    """The first entry that is not as `save_checkpoint` writes it; None: there is none."""
+    optional: dict[str, type[Any]] = {name: dict for name in ("optimizer", "scaler") if name in state}
+    for name, kind in (_TYPES | optional).items():
+        value = state[name]
+        if not isinstance(value, kind):
+            return f"{name} is a {type(value).__name__}, expected a {kind.__name__}"
+        if name in _LEAST and not _LEAST[name] <= value <= _LONGEST:
+            return f"{name} is {value}, expected at least {_LEAST[name]}"
     for name, tensor in state["model"].items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
             return f"model.{name} is a {type(tensor).__name__}, expected a dense tensor"
         if tensor.is_meta:
             return f"model.{name} has no values"
-    for name, least in (("iteration", 0), ("batches_per_step", 1), ("world_size", 1)):
-        value = state.get(name, least)
-        if type(value) is not int or value < least:
-            return f"{name} is {value!r}, expected a whole number of at least {least}"
-    seconds = state["train_seconds"]
-    if type(seconds) not in (int, float) or not 0 <= seconds < 1e10:
-        return f"train_seconds is {seconds!r}, expected a number of seconds"
-    for name in ("config", "version"):
-        if not isinstance(state.get(name, ""), str):
-            return f"{name} is a {type(state[name]).__name__}, expected text"
-    for name in ("optimizer", "scaler"):
-        if not isinstance(state.get(name, {}), dict):
-            return f"{name} is a {type(state[name]).__name__}, expected values by name"
     return None
 
 
@@ -151,14 +148,9 @@ def restore_model(model: nn.Module, checkpoint: dict[str, Any], path: Path) -> N
     differing = [f"it lacks {key}" for key in own if key not in saved]
     differing += [f"it has {key}, which the model lacks" for key in saved if key not in own]
     differing += [
-        f"{key} is {tuple(saved[key].shape)}, in the model {tuple(own[key].shape)}"
-        for key in own
-        if key in saved and saved[key].shape != own[key].shape
-    ]
-    differing += [
-        f"{key} has the type {saved[key].dtype}, in the model {own[key].dtype}"
-        for key in own
-        if key in saved and saved[key].dtype != own[key].dtype
+        f"{key} is {saved[key].dtype} {tuple(saved[key].shape)}, in the model {own[key].dtype} {tuple(shape)}"
+        for key, shape in ((key, own[key].shape) for key in own if key in saved)
+        if saved[key].shape != shape or saved[key].dtype != own[key].dtype
     ]
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
@@ -210,7 +202,7 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def restore_scaler(scaler: Stateful, checkpoint: dict[str, Any], path: Path) -> None:
+def restore_scaler(scaler: GradScaler, checkpoint: dict[str, Any], path: Path) -> None:
     """Load the state of the loss scaler, which is empty unless the precision is float16.
 
     Raises:
@@ -224,9 +216,3 @@ def restore_scaler(scaler: Stateful, checkpoint: dict[str, Any], path: Path) -> 
         if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
             raise DamagedCheckpoint(f"checkpoint {path} is damaged: scaler.{name} is {value!r}")
     scaler.load_state_dict(saved)
-
-
-def _numbers(version: str) -> list[int]:
-    """The numbers that a version begins with: "1.10.0+local" is [1, 10, 0]."""
-    match = re.match(r"\d*(\.\d+)*", version)
-    return [int(part) for part in match[0].split(".") if part] if match else []

@@ -13,45 +13,41 @@ from detector.structures import Detections
 from detector.utils.errors import MissingPackage, UserError
 
 Network = Callable[..., Sequence[Tensor]]  # INPUTS -> OUTPUTS of modeling/exported.py or exported_student.py
-Names = Sequence[str]
 
 SUFFIXES = {"torch_export": ".pt2", "aot_inductor": ".pt2", "onnx": ".onnx"}
 
 
 def save_program(
-    program: ExportedProgram, form: str, path: Path, *, inputs: Names = (), outputs: Names = ()
+    program: ExportedProgram,
+    form: str,
+    path: Path,
+    *,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
 ) -> None:
-    """Write an exported program in one of the forms of SUFFIXES; whole, or not at all.
+    """Write an exported program to `path`, which has the suffix of the form.
 
     Args:
+        form: a key of SUFFIXES.
         inputs, outputs: their names in ONNX.
 
     Raises:
-        ImportError: form "onnx" without the package onnxscript.
-        ValueError: the program has an op that the form has no word for, or there is no C++ compiler for
-            "aot_inductor".
+        UserError: ONNX does not support an op of the program; or a package or a compiler is missing.
     """
-    temporary = path.with_name(f".partial-{path.name}")  # each form goes by the suffix
-    try:
-        if form == "torch_export":
-            torch.export.save(program, temporary)
-        elif form == "aot_inductor":
-            if shutil.which("c++") is None and shutil.which("g++") is None:
-                raise UserError("aot_inductor needs a C++ compiler, and there is none: install g++")
-            torch._inductor.aoti_compile_and_package(program, package_path=str(temporary))
-        elif form == "onnx":
-            to_onnx(program, temporary, inputs, outputs)
-        else:
-            raise UserError(f"form is {form!r}, expected one of {', '.join(map(repr, SUFFIXES))}")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    if form == "torch_export":
+        torch.export.save(program, path)
+    elif form == "aot_inductor":
+        if shutil.which("c++") is None and shutil.which("g++") is None:
+            raise UserError("aot_inductor needs a C++ compiler, and there is none: install g++")
+        torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+    else:
+        _save_onnx(program, path, inputs, outputs)
 
 
 def load_program(form: str, path: Path) -> Network:
     """A file of :func:`save_program` as a function of its inputs, without the model's code.
 
-    Our ops must be known to torch, which `import detector.layers` sees to; ONNX has its own.
+    torch needs `import detector.layers` for our ops; ONNX Runtime has all that it needs.
     """
     if form == "torch_export":
         return torch.export.load(path).module()
@@ -69,13 +65,8 @@ def load_program(form: str, path: Path) -> Network:
     return run
 
 
-def to_onnx(program: ExportedProgram, path: Path, inputs: Names, outputs: Names) -> None:
-    """Write a program as ONNX, opset 18, with the ops of detector/layers/onnx_ops.py.
-
-    Raises:
-        ImportError: there is no onnxscript.
-        ValueError: an op has no counterpart in ONNX.
-    """
+def _save_onnx(program: ExportedProgram, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Write a program as ONNX, opset 18, with the ops of detector/layers/onnx_ops.py."""
     try:
         from detector.layers.onnx_ops import translations
     except ImportError as error:
@@ -99,13 +90,13 @@ def to_onnx(program: ExportedProgram, path: Path, inputs: Names, outputs: Names)
         )
     except torch.onnx.OnnxExporterError as error:
         reason = " ".join(str(error).split())[:300]
-        raise UserError(f"the model cannot be said in ONNX: {reason}") from error
+        raise UserError(f"ONNX does not support this model: {reason}") from error
     assert exported is not None  # only without `dynamo`
     exported.save(str(path), external_data=False)
 
 
 def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Tensor, ...]]) -> float:
-    """How far two networks are apart at most; boxes count as shares of the image's longer side."""
+    """The largest difference between two networks; that of boxes relative to the image's longer side."""
     worst = 0.0
     with torch.no_grad():
         for each in inputs:

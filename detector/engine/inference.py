@@ -32,8 +32,8 @@ def predict(
 
     Args:
         model: called in eval mode with `Batch.inputs`; its outputs have `scores()` (R, C) and
-            `deltas` (R, C, 4), (R, 1, 4) or None.
-        precision: what the model computes in; None: float32.
+            `deltas` (R, C, 4) or None.
+        precision: None: float32.
         keep_on_device: leave the scores on `device`, which avoids a host synchronization.
 
     Yields:
@@ -106,17 +106,17 @@ def score_images(
 def _score(
     model: nn.Module, samples: Sequence[Sample], device: torch.device, precision: Precision
 ) -> list[tuple[Tensor, Tensor | None]]:
-    """Scores (R, C) and deltas of samples, in one batch; the deltas as of the image not flipped."""
+    """Scores (R, C) and deltas of each sample, from one batch; flipped deltas are flipped back."""
     batch = collate(samples).to(device, non_blocking=True)
     with precision.autocast():
         outputs = model(*batch.inputs)
     rows = len(batch.rois) // len(samples)  # each is a view of the same proposals
     scores, deltas = outputs.scores().split(rows), outputs.deltas
     if deltas is None:
-        return [(of_pass, None) for of_pass in scores]
+        return [(each, None) for each in scores]
     flip = deltas.new_tensor([-1, 1, 1, 1])
-    moves = [
-        of_pass * flip if sample.flipped else of_pass
-        for of_pass, sample in zip(deltas.split(rows), samples, strict=True)
+    unflipped = [
+        each * flip if sample.flipped else each
+        for each, sample in zip(deltas.split(rows), samples, strict=True)
     ]
-    return list(zip(scores, moves, strict=True))
+    return list(zip(scores, unflipped, strict=True))

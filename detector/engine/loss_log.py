@@ -29,9 +29,9 @@ _Entry = tuple[int, str, tuple[str, ...], float]  # step, name, images and value
 class LossLog:
     """Scalars of the steps since the last log line.
 
-    They stay where they were computed until `check` or `means` reads all of them at once, so that a step does
-    not wait for a GPU to finish. Of several processes each adds its own, the same names in the same order;
-    all of them know all values after `check` and `means`, which all have to call together.
+    They stay on their device until `check` or `means` reads all of them at once, so that a step does not
+    synchronize with the GPU. Each process adds its own, the same names in the same order; `check` and `means`
+    gather those of all processes, which must call them together.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class LossLog:
         self._read: dict[str, list[float]] = defaultdict(list)
 
     def add(self, values: Mapping[str, Tensor], image_ids: tuple[str, ...], step: int) -> None:
-        """Take in scalars by name, with the images and the step that they were computed in."""
+        """Add scalars by name, with the images and the step that they come from."""
         self._unread += [(step, name, image_ids, value.detach()) for name, value in values.items()]
 
     def check(self) -> None:

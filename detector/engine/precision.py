@@ -1,4 +1,4 @@
-"""What a step computes in: float32, TF32, bfloat16 or float16."""
+"""Mixed precision: float32, TF32, bfloat16 or float16."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -33,15 +33,14 @@ class Precision:
         if name not in dtypes:
             raise UserError(f"precision is {name!r}, expected one of {', '.join(map(repr, dtypes))}")
         self.name, self.dtype, self.device = name, dtypes[name], device
-        # float16 ends at 6e-8: gradients are scaled up, and a step where one overflows is left out.
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
 
     def autocast(self) -> AbstractContextManager:
-        """What the model, and it alone, is called in."""
+        """The context in which to call the model, but not the criterion."""
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype is not None)
 
     def logged_norm(self, gradient_norm: Tensor) -> Tensor:
-        """The norm as the log takes it: 0 for a step that the scaler leaves out, which is no error."""
+        """The norm to log: 0 for a step that the scaler skips, which is no error."""
         return gradient_norm.nan_to_num(0, 0, 0) if self.scaler.is_enabled() else gradient_norm
 
     def check(self, step: int, image_ids: Iterable[str]) -> None:
@@ -56,7 +55,7 @@ class Precision:
 
 
 def set_tf32(allowed: bool) -> None:
-    """Whether this process may round the factors of float32 products on a GPU; torch rounds convolutions."""
+    """Allow or forbid TF32 for matrix products and convolutions; torch's default is convolutions only."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 

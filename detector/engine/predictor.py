@@ -25,14 +25,14 @@ SCORE_THRESHOLD = 0.3  # the default of detector.load and detector predict
 class Predictor:
     """Finds objects in images: `predictor(image)`. `detector.load` makes one.
 
-    As such it is that of a Faster R-CNN, which proposes boxes itself; see :class:`WeakPredictor`.
+    This class is for a Faster R-CNN, which makes its own proposals; see also :class:`WeakPredictor`.
 
     Args:
         model: as :func:`detector.engine.inference.score_batch` takes it.
         class_names: the C foreground classes.
         postprocess: from the scores of an image's proposals to its detections.
         device: where `model` is.
-        precision: what the model computes in; None: float32.
+        precision: None: float32.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class WeakPredictor(Predictor):
     def views(
         self, source: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
     ) -> Views:
-        """What the test passes see of an image: its proposals, found or given, and a sample for each pass."""
+        """The proposals of an image, found or given, and a sample for each test pass."""
         image = open_image(source)
         height, width = image.shape[1:]
         if proposals is None:

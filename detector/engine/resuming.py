@@ -1,16 +1,16 @@
 """The checkpoints of a run folder, and how a run resumes from the newest."""
 
 import logging
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from detector.engine.checkpoint import (
     DamagedCheckpoint,
-    Stateful,
     load_checkpoint,
     restore_model,
     restore_optimizer,
@@ -22,19 +22,15 @@ from detector.utils.errors import UserError
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a run has come, and how it was run."""
+class Progress(NamedTuple):
+    """How far a run has come."""
 
     iteration: int = 0  # steps made
     train_seconds: float = 0.0  # that they took
-    batches_per_step: int | None = None  # of all processes together; None: not known
-    world_size: int | None = None  # number of processes; None: not known
-    config: str = ""  # its text; "": not known
 
 
 def checkpoint_path(folder: Path, iteration: int) -> Path:
-    """Where the checkpoint after `iteration` steps stands in a run folder."""
+    """The path of the checkpoint after `iteration` steps in a run folder."""
     return folder / "checkpoints" / f"{iteration:06d}.pt"
 
 
@@ -76,11 +72,7 @@ def load_newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def restore(
-    checkpoint: dict[str, Any],
-    path: Path,
-    model: nn.Module,
-    optimizer: Optimizer,
-    scaler: Stateful | None = None,
+    checkpoint: dict[str, Any], path: Path, model: nn.Module, optimizer: Optimizer, scaler: GradScaler
 ) -> Progress:
     """Load a checkpoint of `load_newest` to resume from it.
 
@@ -89,29 +81,21 @@ def restore(
     """
     restore_model(model, checkpoint, path)
     restore_optimizer(optimizer, checkpoint, path)
-    if scaler is not None:
-        restore_scaler(scaler, checkpoint, path)
+    restore_scaler(scaler, checkpoint, path)
     logger.info("resuming from %s", path)
-    return progress_of(checkpoint)
+    return Progress(checkpoint["iteration"], checkpoint["train_seconds"])
 
 
-def progress_of(checkpoint: dict[str, Any]) -> Progress:
-    """What a checkpoint says of the run that wrote it."""
-    return Progress(**{f.name: checkpoint[f.name] for f in fields(Progress) if f.name in checkpoint})
-
-
-def check_batches(progress: Progress, accumulate: int) -> None:
+def check_batches(checkpoint: Mapping[str, Any], accumulate: int) -> None:
     """Refuse to continue with another number of batches a step, which would make the run another one.
 
     Another number of processes may continue where the product with `accumulate` is the same; results are then
     equal up to rounding, not bitwise, and a warning is logged.
 
     Raises:
-        ValueError: names what would fit.
+        UserError: names what would fit.
     """
-    before, now = progress.batches_per_step, accumulate * world_size()
-    if before is None:  # written before checkpoints said so
-        return
+    before, now = checkpoint["batches_per_step"], accumulate * world_size()
     if before != now:
         fitting = [n for n in range(1, before + 1) if before % n == 0]
         raise UserError(
@@ -119,9 +103,9 @@ def check_batches(progress: Progress, accumulate: int) -> None:
             f"{accumulate} accumulated batches are {now}; processes x SOLVER.ACCUMULATE must stay {before}, "
             f"so the number of processes can be {', '.join(map(str, fitting))}"
         )
-    if progress.world_size not in (None, world_size()):
+    if checkpoint["world_size"] != world_size():
         logger.warning(
-            "warning: %s processes made the checkpoint, %d continue: gradients are summed in another order, "
-            "so that results are equal to rounding, not to the bit",
-            *(progress.world_size, world_size()),
+            "warning: %d processes made the checkpoint, %d continue: gradients are summed in another order, "
+            "so that results are equal up to rounding, not bitwise",
+            *(checkpoint["world_size"], world_size()),
         )

@@ -23,7 +23,7 @@ def lr_factor(
     warmup_iters: int = 0,
     warmup_factor: float = 1 / 3,
 ) -> float:
-    """What to multiply the learning rate with in the step that follows `iteration` finished ones.
+    """Factor of the learning rate in the step that follows `iteration` finished ones.
 
     "step": gamma for each of `steps` that has passed; "cosine": from 1 to 0 at `max_iter`. Times the warm-up,
     which rises in a straight line from `warmup_factor` to 1 over the first `warmup_iters` steps.

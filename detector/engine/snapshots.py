@@ -1,4 +1,4 @@
-"""What the streams see in a few training images, again and again while the detector trains."""
+"""Periodic snapshots of the scores and clusters of each stream on a few training images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from detector.structures import Views
 class Snapshots:
     """Takes a snapshot every `period` steps: a file for the report and pictures for TensorBoard.
 
-    It draws no random numbers and leaves the model as it was: a run has the same weights with and without.
+    It draws no random numbers and does not change the model, so training is the same without it.
     """
 
-    views: Sequence[Views]  # the images to watch, with one pass and at least one proposal each
-    images: Sequence[Tensor]  # they as they are, (3, H, W) uint8 each
+    views: Sequence[Views]  # of the images, with one pass and at least one proposal each
+    images: Sequence[Tensor]  # (3, H, W) uint8 each, to draw on
     class_names: Sequence[str]
     refinement: Refinement | None  # None: there are no clusters
     period: int  # steps
@@ -37,7 +37,7 @@ class Snapshots:
         seen = [attend(model, views, self.refinement) for views in self.views]
         model.train()
         if not all(each.scores.isfinite().all() for each in seen):
-            return  # the next step will find that too, and name the images that it came from
+            return  # the next step raises NonFiniteLoss, which names the images
         save_attention(snapshot_path(folder, iteration), seen)
         for image, each in zip(self.images, seen, strict=True):
             picture = np.asarray(draw_attention(image, each, self.class_names))
@@ -46,7 +46,7 @@ class Snapshots:
 
 @torch.no_grad()
 def attend(model: nn.Module, views: Views, refinement: Refinement | None) -> Attention:
-    """What the streams of a model, which is in eval mode, see in the first pass of an image."""
+    """The scores and clusters of each stream of a model in eval mode, for the first pass of an image."""
     device = next(model.parameters()).device
     batch = collate([views.samples[0]]).to(device)
     outputs = model(*batch.inputs)
@@ -62,7 +62,7 @@ def attend(model: nn.Module, views: Views, refinement: Refinement | None) -> Att
 
 
 def snapshot_path(folder: Path, iteration: int) -> Path:
-    """Where the snapshot after `iteration` steps stands in a run folder."""
+    """The path of the snapshot after `iteration` steps in a run folder."""
     return folder / "snapshots" / f"{iteration:06d}.npz"
 
 

@@ -1,7 +1,13 @@
 """Testing a detector on a data set, image by image; several processes share the images, and a test that was
 killed resumes.
+
+The results of each process are cached in a file, a line for each image with a checksum. Its name has the key
+of the test, so that a test with other weights or another config does not read it.
 """
 
+import json
+import logging
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from detector.engine.results_file import open_results, read_results
 from detector.structures import Detections, Scores
 from detector.utils.distributed import gather, rank, world_size
 from detector.utils.files import reading
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class ImageResult:
-    """What was found in one image, on the CPU: all that the figures are made of."""
+    """What was found in one image, on the CPU: all that the metrics are computed from."""
 
     image_id: str
     detections: Detections
@@ -27,10 +34,8 @@ class ImageResult:
 
 
 def image_result(scores: Scores, postprocess: Callable[[Scores], Detections] | None) -> ImageResult:
-    """From the scores of an image's proposals, where they are, to what is kept of them.
-
-    Args:
-        postprocess: finds the detections; None: there are to be none.
+    """Reduce the scores of an image's proposals to the stored result, without detections if there is no
+    `postprocess`.
     """
     number, classes = scores.scores.shape
     boxes, best = scores.boxes.new_zeros(0, 4), scores.scores.new_zeros(classes)
@@ -59,27 +64,56 @@ def test_images(
     Args:
         predict: the scores of the images of some indices, in their order.
         image_ids: of all images.
-        path: results are written as they come to one file for each process, PATH.RANK.jsonl.
-        key: what the results are of, see :func:`open_results`.
+        path: results are written as they come to one file for each process, PATH-KEY.RANK.jsonl.
+        key: identifies what the results depend on; its first 16 characters are in the names of the files.
     """
+    path = path.with_name(f"{path.name}-{key[:16]}")
     found: dict[str, Any] = {}
     for each in sorted(path.parent.glob(f"{path.name}.*.jsonl")):
-        records = read_results(each, key)
-        with reading(each, "test results"):
-            found |= {record["image_id"]: record for record in records if _from_record(record)}
+        found |= {record["image_id"]: record for record in _read_records(each)}
     gather(None)  # all have read before one writes
     left = [index for index, image_id in enumerate(image_ids) if image_id not in found]
     own, added = left[rank() :: world_size()], []
-    with open_results(path.with_name(f"{path.name}.{rank()}.jsonl"), key) as add:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f"{path.name}.{rank()}.jsonl"), "ab") as file:
+        file.write(b"\n")  # a kill may have torn the last line
         for scores in predict(own) if own else ():
             added.append(_as_record(image_result(scores, postprocess)))
-            add(added[-1])
+            content = json.dumps(added[-1], allow_nan=False).encode()
+            file.write(_checksum(content) + b" " + content + b"\n")
+            file.flush()  # when it returns, a kill of this process does not lose the line
     for records in gather(added):
         found |= {record["image_id"]: record for record in records}
     return [_from_record(found[image_id]) for image_id in image_ids]
 
 
 test_images.__test__ = False  # type: ignore[attr-defined]  # not a test case, whatever pytest thinks
+
+
+def remove_results(folder: Path, key: str) -> None:
+    """Delete the files of a test from a folder, and the folder if nothing is left in it."""
+    for path in folder.glob(f"*-{key[:16]}.*.jsonl"):
+        path.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file; a line that was torn by a kill or damaged since is omitted, with a warning."""
+    with reading(path, "test results"):
+        lines = path.read_bytes().splitlines()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        checksum, _, content = line.partition(b" ")
+        if line and checksum == _checksum(content):
+            records.append(json.loads(content))
+        elif line:
+            logger.warning("warning: %s: line %d is damaged, its image is tested again", path, number)
+    return records
+
+
+def _checksum(content: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(content)
 
 
 def _as_record(result: ImageResult) -> dict[str, Any]:

@@ -1,18 +1,37 @@
-"""Pictures of detections and ground-truth boxes."""
+"""Pictures of detections, ground-truth boxes and proposals, and which images to draw."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from detector.evaluation.drawing import class_color, contact_sheet, draw_dashed, draw_labeled, enlarged
-from detector.structures import Annotation, Detections, ImageDataset
-from detector.utils.files import encode_image
+from detector.evaluation.drawing import (
+    class_color,
+    contact_sheet,
+    draw_dashed,
+    draw_labeled,
+    enlarged,
+    outermost_pixels,
+)
+from detector.structures import Annotation, Detections, ImageDataset, box_iou
+from detector.utils.files import atomic_write, encode_image
 from detector.utils.outputs import OutputFolder
 
 _LEGEND = "solid: detected, with class and score      dashed: ground truth"
+_PROPOSALS = 15  # drawn per image; all of them would hide it
+_SAMPLES_LEGEND = (
+    "solid: ground truth   dashed: proposal of highest IoU with it   thin: other proposals   below: labels"
+)
+
+T = TypeVar("T")
+
+
+def in_turns(rankings: Iterable[Iterable[T]]) -> list[T]:
+    """The first of each ranking, then the second of each, and so on."""
+    return [each for turn in zip_longest(*rankings) for each in turn if each is not None]
 
 
 def draw_detections(
@@ -46,16 +65,12 @@ def choose_images(detections: Sequence[Detections], num_classes: int, count: int
 
     These are the most confident detections, correct or not. Images without detections come last.
     """
-    best: list[dict[int, float]] = [
-        {} for _ in range(num_classes)
-    ]  # for each class: image index to highest score
+    best: list[dict[int, float]] = [{} for _ in range(num_classes)]  # image index to highest score
     for index, image in enumerate(detections):
         for score, label in zip(image.scores.tolist(), image.labels.tolist(), strict=True):
             best[label].setdefault(index, score)  # scores descend
     rankings = [sorted(scores, key=lambda index: -scores[index]) for scores in best]
-    turns = zip_longest(*rankings)
-    chosen = [index for turn in turns for index in turn if index is not None]
-    return list(dict.fromkeys([*chosen, *range(len(detections))]))[:count]
+    return list(dict.fromkeys([*in_turns(rankings), *range(len(detections))]))[:count]
 
 
 def write_pictures(
@@ -95,3 +110,52 @@ def write_pictures(
     written = [outputs.write(name, encode_image(picture, "png")) for name, picture in pictures.items()]
     outputs.remove_earlier("pictures")
     return written
+
+
+def draw_sample(
+    image: Tensor,
+    labels: Tensor,
+    annotation: Annotation | None,
+    proposals: Tensor | None,
+    class_names: Sequence[str],
+) -> Image.Image:
+    """Image (3, H, W) uint8 with its ground-truth boxes, some proposals (R, 4), and its labels (C,)."""
+    picture, factor = enlarged(image)
+    draw = ImageDraw.Draw(picture)
+    if proposals is not None:
+        for box in (proposals[:: len(proposals) // _PROPOSALS + 1] * factor).tolist():
+            draw.rectangle(outermost_pixels(box), outline="white")
+    if annotation is not None:
+        for box, label in zip((annotation.boxes * factor).tolist(), annotation.labels.tolist(), strict=True):
+            draw_labeled(draw, box, class_names[label], class_color(label), picture.width)
+        if proposals is not None and len(proposals) and len(annotation.boxes):
+            nearest = box_iou(annotation.boxes, proposals).argmax(dim=1)
+            for box in (proposals[nearest] * factor).tolist():
+                draw_dashed(draw, box)
+    names = [name for name, there in zip(class_names, labels.tolist(), strict=True) if there]
+    framed = Image.new("RGB", (picture.width, picture.height + 36), "white")
+    framed.paste(picture, (0, 0))
+    text, font = "; ".join(names) or "no label", ImageFont.load_default(size=24)
+    ImageDraw.Draw(framed).text((4, picture.height + 2), text, fill="black", font=font)
+    return framed
+
+
+def choose_samples(labels: Sequence[Tensor], count: int) -> list[int]:
+    """Indices of up to `count` images: the first of each class, then the second, ...; unlabeled ones last."""
+    num_classes = len(labels[0]) if labels else 0
+    of_class = [[i for i, each in enumerate(labels) if each[label]] for label in range(num_classes)]
+    return list(dict.fromkeys([*in_turns(of_class), *range(len(labels))]))[:count]
+
+
+def write_samples(
+    path: str | Path, dataset: ImageDataset, indices: Sequence[int], proposals: Sequence[Tensor | None]
+) -> None:
+    """Write a PNG sheet of the images `indices`, each with its proposals (R, 4) or None."""
+    pictures = [
+        draw_sample(
+            dataset.read_image(i), dataset.labels(i), dataset.annotation(i), boxes, dataset.class_names
+        )
+        for i, boxes in zip(indices, proposals, strict=True)
+    ]
+    with atomic_write(path) as file:
+        file.write(encode_image(contact_sheet(pictures, _SAMPLES_LEGEND), "png"))

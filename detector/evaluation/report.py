@@ -64,14 +64,19 @@ def metrics_table(metrics: dict) -> str:
     for name, values in metrics["per_class"].items():
         rows += [[name, *(_cell(values[column]) for column in shown)]]
     rows += [["mean", *(_cell(metrics[mean]) for mean in shown.values())]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip()
-        for name, *cells in rows
-    ]
+    lines = align(rows)
     rule = "-" * max(map(len, lines))
     below = ["", "COCO: " + "  ".join(f"{name} {_cell(metrics[name])}" for name in coco)] if coco else []
     return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], *below])
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines of text with aligned columns, the first at the left, the others at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip()
+        for name, *cells in rows
+    ]
 
 
 def write_json(path: str | Path, content: dict) -> None:

@@ -34,7 +34,7 @@ class HeadOutputs:
 
     @property
     def deltas(self) -> Tensor | None:
-        """Deltas from the proposals to the boxes, (sum R, C, 4) or (sum R, 1, 4), or None."""
+        """Deltas (sum R, C, 4) from the proposals to the boxes; None: no boxes are regressed."""
         if self.regression is None:
             return None
         deltas = self.regression.deltas

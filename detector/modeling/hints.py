@@ -1,4 +1,4 @@
-"""Seeds of images with points and counts: what a person has pointed at instead of what a rule picks."""
+"""Seeds from the points and counts that a person gave for an image, instead of those of a rule."""
 
 from typing import Any
 

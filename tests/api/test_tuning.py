@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detector.cli.propose import main
+from detector.cli.main import main
 
 SIZE = 96
 
@@ -30,7 +30,7 @@ def boards(tmp_path):
 
 
 def tune(folder, boxes):
-    return main(["--images", str(folder / "images"), "--tune", str(boxes)])
+    return main(["propose", "--images", str(folder / "images"), "--tune", str(boxes)])
 
 
 def test_corners_win_for_small_blobs_on_stripes(boards, capsys):

@@ -53,7 +53,7 @@ def world(tmp_path_factory) -> Path:
     _write_weights(folder)
     for words in (
         (
-            "make_proposals",
+            "propose",
             "--voc",
             "toybox",
             "--mode",
@@ -64,7 +64,7 @@ def world(tmp_path_factory) -> Path:
             1,
         ),
         (
-            "make_proposals",
+            "propose",
             "--images",
             "own",
             "--mode",
@@ -75,8 +75,8 @@ def world(tmp_path_factory) -> Path:
             1,
         ),
         ("convert_weights", "classifier.pth", "weights.pth"),
-        ("train_net", "--config-file", "config.yaml"),
-        ("test_net", "--config-file", "config.yaml"),
+        ("train", "--config-file", "config.yaml"),
+        ("test", "--config-file", "config.yaml"),
     ):
         outcome = run_once(words, folder)
         assert outcome.status == 0, outcome.output

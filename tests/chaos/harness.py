@@ -358,8 +358,7 @@ def _child(run: Run, folder: Path, write_end: int) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (run.file_limit, run.file_limit))
         if run.fresh:
             os.closerange(3, 256)
-            words = [str(word) for word in run.command]
-            os.execv(sys.executable, [sys.executable, str(ROOT / "tools" / f"{words[0]}.py"), *words[1:]])
+            os.execv(sys.executable, [sys.executable, *script_and_words(run.command)])
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
         sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
@@ -376,6 +375,15 @@ def _child(run: Run, folder: Path, write_end: int) -> None:
         os._exit(status)
 
 
+def script_and_words(command: Sequence[object]) -> list[str]:
+    """The file that runs a script of tools/ or a command of `detector`, and its arguments."""
+    name, *words = map(str, command)
+    tool = ROOT / "tools" / f"{name}.py"
+    if tool.is_file():
+        return [str(tool), *words]
+    return [str(ROOT / "detector" / "__main__.py"), name, *words]
+
+
 def call(command: Command) -> int:
     """Run a command as Python would run its file, and return its exit status."""
     from detector.utils.errors import UserError
@@ -387,13 +395,12 @@ def call(command: Command) -> int:
             print(f"error: {error}")
             return 2
         return 0
-    words = [str(word) for word in command]
-    path = ROOT / "tools" / f"{words[0]}.py"
+    path, *words = script_and_words(command)
     main = types.ModuleType("__main__")
-    main.__file__ = str(path)  # processes that the command spawns import it
-    sys.modules["__main__"], sys.argv = main, [str(path), *words[1:]]
+    main.__file__ = path  # processes that the command spawns import it
+    sys.modules["__main__"], sys.argv = main, [path, *words]
     try:
-        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), main.__dict__)
+        exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec"), main.__dict__)
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)

@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 from chaos.harness import Outcome, digest, files_digest
 
-TRAIN = ("train_net", "--config-file", "config.yaml", "OUTPUT_DIR", "new", "SOLVER.MAX_ITER", 12)
-TEST = ("test_net", "--config-file", "config.yaml")
-CHECK = ("check_dataset", "--config-file", "config.yaml")
+TRAIN = ("train", "--config-file", "config.yaml", "OUTPUT_DIR", "new", "SOLVER.MAX_ITER", 12)
+TEST = ("test", "--config-file", "config.yaml")
+CHECK = ("check", "--config-file", "config.yaml")
 PREDICT = ("predict", "--weights", "run", "--device", "cpu", "--output", "found", "--score-threshold", 0.01)
 FORMATS = ("--format", "coco", "--format", "voc", "--format", "pictures")
-PROPOSE = ("make_proposals", "--images", "own", "--mode", "grid", "--output", "made.npz", "--workers", 2)
+PROPOSE = ("propose", "--images", "own", "--mode", "grid", "--output", "made.npz", "--workers", 2)
 OWN = (
     *("DATASETS.FORMAT", "image_labels", "DATASETS.ROOT", "own", "DATASETS.PROPOSALS", "own/proposals.npz"),
     *("DATASETS.TRAIN_SPLIT", "train", "DATASETS.TEST_SPLIT", "val", "DATASETS.CLASSES", "[]"),

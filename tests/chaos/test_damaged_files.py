@@ -61,12 +61,12 @@ def begin_journal(folder):
             journal.add(f"pictures/{path.stem}", (image.shape[:2], find(image)))
 
 
-RESUME = ("train_net", "--config-file", "config.yaml", "--resume")
+RESUME = ("train", "--config-file", "config.yaml", "--resume")
 CHECKPOINT = "run/checkpoints/000004.pt"
 FILES = {
     # file: command, its result, what comes before the damage, what it may write, has no checksum, how often
     "config.yaml": (CHECK, printed, None, RUN, True, 16),
-    "run/config.yaml": (("test_net", "--config-file", "run/config.yaml"), measured, None, RUN, True, 4),
+    "run/config.yaml": (("test", "--config-file", "run/config.yaml"), measured, None, RUN, True, 4),
     CHECKPOINT: (RESUME, retrained, shorten_run, RUN, False, 12),
     "run/model_final.pt": (
         (*PREDICT, "--format", "coco", "pictures/png"),

@@ -28,7 +28,7 @@ from detector.data.toybox import CLASSES
 pytestmark = pytest.mark.chaos
 BRIEF = (*TRAIN[:-1], 2)
 SHOW = (*PREDICT, "--format", "coco")
-RESUME = ("train_net", "--config-file", "config.yaml", "--resume")
+RESUME = ("train", "--config-file", "config.yaml", "--resume")
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\nshowpage\n%%EOF\n"
 
 
@@ -277,7 +277,7 @@ HOSTILE = {
     ),
     "self-training on a picture of ../": (
         (
-            *("self_train", "--config-file", "config.yaml", *OWN, "DATASETS.ROOT", "a/b/own"),
+            *("self-train", "--config-file", "config.yaml", *OWN, "DATASETS.ROOT", "a/b/own"),
             *("DATASETS.PROPOSALS", "a/b/own/out.npz", "SELF_TRAIN.BACKBONE", "mobilenet_v3"),
             *("SELF_TRAIN.SIZES", "(48,)", "SELF_TRAIN.MAX_ITER", 1, "SELF_TRAIN.IMAGES_PER_BATCH", 1),
         ),

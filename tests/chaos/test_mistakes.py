@@ -11,7 +11,7 @@ from chaos.harness import Case, check
 from chaos.results import CHECK, FOUND, NEW, OWN, PREDICT, RUN, TEST, TRAIN, measured, printed
 
 pytestmark = pytest.mark.chaos
-RESUME = ("train_net", "--config-file", "config.yaml", "--resume")
+RESUME = ("train", "--config-file", "config.yaml", "--resume")
 BRIEF = (*TRAIN[:-1], 2)
 _locks = []  # files that are locked while the tests run
 
@@ -323,7 +323,7 @@ MISTAKES = {
         {"prepare": lambda folder: (folder / "run/metrics.json").unlink()},
     ),
     "proposals that exist": (
-        ("make_proposals", "--voc", "toybox", "--mode", "grid", "--output", "toybox/proposals.npz"),
+        ("propose", "--voc", "toybox", "--mode", "grid", "--output", "toybox/proposals.npz"),
         ERROR,
         ("toybox/proposals.npz",),
         {},

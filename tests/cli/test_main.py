@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from detector.api.predicting import FORMATS
-from detector.cli import export, label, predict, propose
+from detector.api.suggesting import RULES
+from detector.cli import data, runs
 from detector.cli.main import COMMANDS, main
 from detector.config import load_cfg
 from detector.data import formats
 from detector.data.proposals.search import Mode
 from detector.engine.export import SUFFIXES
+from detector.engine.predictor import SCORE_THRESHOLD
 from detector.utils import config_files
 from detector.utils.config_files import find_config
 from detector.utils.errors import ConfigError
@@ -50,15 +52,17 @@ def test_python_m_detector_is_the_command():
 
 
 def test_choices_are_those_of_the_functions():
-    assert tuple(SUFFIXES) == export.FORMATS
-    assert predict.FORMATS == FORMATS
-    assert label.FORMATS == formats.FORMATS
-    assert Mode.__args__ == propose.MODES
+    assert tuple(SUFFIXES) == runs.EXPORT_FORMATS
+    assert FORMATS == runs.OUTPUT_FORMATS
+    assert SCORE_THRESHOLD == runs.SCORE_THRESHOLD
+    assert formats.FORMATS == data.FORMATS
+    assert Mode.__args__ == data.MODES
+    assert RULES == data.RULES
 
 
 def test_the_modules_of_the_commands_load_no_networks():
     """`detector propose` starts processes that import its module again."""
-    code = "import sys, detector.cli.main, detector.cli.propose; sys.exit('detector.modeling' in sys.modules)"
+    code = "import sys, detector.cli.main; sys.exit('detector.modeling' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

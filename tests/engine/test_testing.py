@@ -1,4 +1,4 @@
-"""detector.engine.testing and results_file: tests that are killed go on, and processes share the images."""
+"""detector.engine.testing: tests that are killed go on, and processes share the images."""
 
 import json
 import logging
@@ -6,11 +6,9 @@ import logging
 import pytest
 import torch
 
-from detector.engine.results_file import open_results, read_results, remove_results
-from detector.engine.testing import image_result, test_images
+from detector.engine.testing import image_result, remove_results, test_images
 from detector.modeling.postprocess import postprocess
 from detector.structures import Scores
-from detector.utils.errors import DataError
 
 IDS = ("a", "b", "c", "d")
 
@@ -74,46 +72,43 @@ def test_a_killed_test_goes_on(tmp_path):
     path, seen = tmp_path / "killed" / "test", []
     with pytest.raises(KeyboardInterrupt):
         run(path, stop=2)
-    with open(path.with_name("test.0.jsonl"), "ab") as file:
-        file.write(b'{"image_id":"c","boxes":[[1.0')  # the line that a kill tore
+    file = path.with_name("test-weights.0.jsonl")
+    with open(file, "ab") as torn:
+        torn.write(b'0123abcd {"image_id":"c","boxes":[[1.0')  # the line that a kill tore
     assert all(map(same, run(path, seen=seen), whole))
     assert seen == [2, 3]
-    lines = path.with_name("test.0.jsonl").read_text().splitlines()
-    assert [json.loads(line.split(" ", 1)[1])["image_id"] for line in lines[1:]] == list(IDS)
+    kept = [line for line in file.read_text().splitlines() if line.endswith("}")]
+    assert [json.loads(line.split(" ", 1)[1])["image_id"] for line in kept] == list(IDS)
     assert all(map(same, run(path, seen=seen), whole))
     assert seen == [2, 3]
     remove_results(path.parent, "weights")
     assert not path.parent.exists()
 
 
-def test_results_of_another_checkpoint_are_neither_used_nor_replaced(tmp_path, caplog):
-    path = tmp_path / "test"
+def test_results_of_another_checkpoint_are_neither_used_nor_replaced(tmp_path):
+    path, seen = tmp_path / "test", []
     run(path)
-    before = path.with_name("test.0.jsonl").read_bytes()
-    with (
-        caplog.at_level(logging.WARNING, "detector"),
-        pytest.raises(DataError, match=r"test\.0\.jsonl is of other weights.*move or delete it"),
-    ):
-        run(path, key="other weights")
-    assert "test.0.jsonl is of other weights or another config: it is not used" in caplog.text
-    assert path.with_name("test.0.jsonl").read_bytes() == before
+    before = path.with_name("test-weights.0.jsonl").read_bytes()
+    run(path, key="other weights", seen=seen)
+    assert seen == [0, 1, 2, 3]
+    assert path.with_name("test-weights.0.jsonl").read_bytes() == before
 
 
 def test_only_results_of_the_test_are_removed(tmp_path):
     run(tmp_path / "test")
     run(tmp_path / "other", key="other weights")
     (tmp_path / "mine.jsonl").write_text('{"mine": 1}\n')
-    (tmp_path / "link.jsonl").symlink_to(tmp_path / "test.0.jsonl")
     remove_results(tmp_path, "weights")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["link.jsonl", "mine.jsonl", "other.0.jsonl"]
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == ["mine.jsonl", "other-other weights.0.jsonl"]
 
 
 def test_a_damaged_line_is_found_again_with_a_warning(tmp_path, caplog):
     """A changed digit is still JSON: without a checksum it would change the figures without a word."""
     whole = run(tmp_path / "test")
-    path, seen = tmp_path / "test.0.jsonl", []
+    path, seen = tmp_path / "test-weights.0.jsonl", []
     lines = path.read_bytes().splitlines(keepends=True)
-    place = lines[2].index(b'"scores":[0.') + len(b'"scores":[0.')
+    place = lines[2].index(b'"scores": [0.') + len(b'"scores": [0.')
     digit = b"1" if lines[2][place : place + 1] != b"1" else b"2"
     lines[2] = lines[2][:place] + digit + lines[2][place + 1 :]
     path.write_bytes(b"".join(lines))
@@ -121,29 +116,3 @@ def test_a_damaged_line_is_found_again_with_a_warning(tmp_path, caplog):
         assert all(map(same, run(tmp_path / "test", seen=seen), whole))
     assert seen == [1]
     assert f"{path}: line 3 is damaged" in caplog.text
-
-
-def test_a_line_of_another_program_is_named(tmp_path):
-    path = tmp_path / "test.0.jsonl"
-    with open_results(path, "weights") as add:
-        add({"image_id": "a"})
-    with pytest.raises(DataError, match=r"test results .*test\.0\.jsonl is damaged or of another format"):
-        run(tmp_path / "test")
-
-
-@pytest.mark.parametrize("content", [b"", b'{"results_of":'])
-def test_a_first_line_that_a_kill_tore_is_written_again(tmp_path, content):
-    path = tmp_path / "file.jsonl"
-    path.write_bytes(content)
-    with open_results(path, "key") as add:
-        add([1])
-    assert read_results(path, "key") == [[1]]
-
-
-@pytest.mark.parametrize("content", [b"no results", b'{"results_of":"key of others"}\n', b"\n"])
-def test_a_file_of_others_is_kept(tmp_path, content):
-    path = tmp_path / "file.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"file\.jsonl is of other weights"), open_results(path, "key"):
-        pass
-    assert path.read_bytes() == content

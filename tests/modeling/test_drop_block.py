@@ -1,4 +1,4 @@
-"""The concrete drop block: what it silences, how often, and what it learns."""
+"""The concrete drop block: what it drops, how often, and what it learns."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_whole_blocks_of_all_channels_go_and_the_rest_is_scaled():
     partly = (kept.sum(dim=(1, 2)) > 0) & (kept.sum(dim=(1, 2)) < 49)
     assert partly.sum() > 100
     torch.testing.assert_close(y[partly].mean(dim=(1, 2, 3)), torch.ones(int(partly.sum())))
-    for image in kept[partly]:  # a silenced cell has a silenced 3 x 3 block, cut off at the border, around it
+    for image in kept[partly]:  # a dropped cell has a dropped 3 x 3 block, cut off at the border, around it
         padded = torch.nn.functional.pad(image, (2, 2, 2, 2))
         blocks = padded.unfold(0, 3, 1).unfold(1, 3, 1).amax(dim=(2, 3)) == 0  # (9, 9), by center
         covered = torch.nn.functional.max_pool2d(blocks[None].float(), 3, 1, 1)[0, 1:-1, 1:-1]
@@ -28,7 +28,7 @@ def test_testing_changes_nothing():
     assert drop(x) is x
 
 
-def test_a_roi_that_is_silenced_whole_is_0():
+def test_a_roi_that_is_dropped_entirely_is_0():
     drop = ConcreteDropBlock(4, share=1.0, size=1)
     torch.nn.init.constant_(drop.shortcut.bias, 50.0)
     y = drop(torch.ones(3, 4, 5, 5))
@@ -55,8 +55,8 @@ def test_draws_have_the_given_probabilities_and_a_gradient(temperature):
     assert (probs.grad.sum(dim=0) > 0).all()
 
 
-def test_it_learns_to_silence_what_the_detector_relies_on():
-    """A detector whose loss falls with the features of one corner: that corner is silenced in the end."""
+def test_it_learns_to_drop_what_the_detector_relies_on():
+    """A detector whose loss falls with the features of one corner: that corner is dropped in the end."""
     torch.manual_seed(0)
     drop = ConcreteDropBlock(4, share=0.9, size=1, temperature=0.5, width=16)
     x = torch.randn(64, 4, 5, 5) * 0.1

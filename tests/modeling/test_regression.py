@@ -17,27 +17,25 @@ from detector.modeling.regression import (
 from detector.structures import decode_boxes, encode_boxes
 
 
-def outputs_of(rows, classes=3, seed=0, boxes=None):
+def outputs_of(rows, classes=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, classes + 1, generator=generator)
-    return RegressionOutputs(logits, torch.randn(rows, boxes or classes, 4, generator=generator))
+    return RegressionOutputs(logits, torch.randn(rows, classes, 4, generator=generator))
 
 
-@pytest.mark.parametrize("class_agnostic", [False, True])
-def test_shapes_and_initial_weights(class_agnostic):
-    branch = RegressionBranch(500, 20, class_agnostic=class_agnostic)
+def test_shapes_and_initial_weights():
+    branch = RegressionBranch(500, 20)
     outputs = branch(torch.randn(7, 500))
     assert outputs.logits.shape == (7, 21)
-    assert outputs.deltas.shape == (7, 1 if class_agnostic else 20, 4)
+    assert outputs.deltas.shape == (7, 20, 4)
     assert branch.classes.weight.std().item() == pytest.approx(0.01, rel=0.05)
     assert branch.boxes.weight.std().item() == pytest.approx(0.001, rel=0.05)
 
 
 @pytest.mark.parametrize("labels", [Refinement("oicr"), Refinement("pcl"), Refinement("mist")])
-@pytest.mark.parametrize("boxes", [3, 1])
-def test_the_losses_are_those_of_loops_over_proposals(labels, boxes, make_batch):
+def test_the_losses_are_those_of_loops_over_proposals(labels, make_batch):
     batch, sources = make_batch([[1, 0, 1], [0, 1, 0], [1, 1, 1]], [20, 30, 0]), torch.rand(50, 3)
-    outputs = outputs_of(50, boxes=boxes)
+    outputs = outputs_of(50)
     boxes_and_labels = batch.rois[:, 1:], sources, batch.labels, batch.counts
     found = proposal_clusters(*boxes_and_labels, method=labels.rule)
     classes, moves = [], []
@@ -50,7 +48,7 @@ def test_the_losses_are_those_of_loops_over_proposals(labels, boxes, make_batch)
             if label > 0:
                 (center,) = [c for c in rows if found.centers[c] == found.clusters[r]]
                 expected = encode_boxes(batch.rois[r, 1:], batch.rois[center, 1:])
-                deltas = outputs.deltas[r, label - 1 if boxes == 3 else 0]
+                deltas = outputs.deltas[r, label - 1]
                 box_loss += weight * float(smooth_l1_loss(deltas, expected, reduction="sum"))
         classes.append(entropy / len(rows))
         moves.append(box_loss / counted)
@@ -117,5 +115,4 @@ def test_streams_have_box_layers_of_their_own():
     assert outputs.deltas.shape == (3, 7, 20, 4)
     second = features @ module.boxes[1].weight.T + module.boxes[1].bias
     torch.testing.assert_close(outputs.deltas[1].flatten(1), second)
-    assert StreamRegression(500, 20, 3, class_agnostic=True)(features).deltas.shape == (3, 7, 1, 4)
     assert module.boxes[2].weight.std().item() == pytest.approx(0.001, rel=0.05)

@@ -86,7 +86,7 @@ WANTED = {"mean": (0.5,) * 3, "std": (0.2,) * 3}
     ("content", "message"),
     [
         ({"tensors": {"a": 3}, "preprocessing": WANTED}, "a is a int"),
-        ({"tensors": 3, "preprocessing": WANTED}, "holds a int"),
+        ({"tensors": 3, "preprocessing": WANTED}, "damaged or of another format"),
         ({"tensors": {"a": torch.tensor([1.0, math.nan])}, "preprocessing": WANTED}, "a is not finite"),
         ({"tensors": {}, "preprocessing": 3}, "preprocessing is 3"),
         ({"tensors": {}, "preprocessing": {"mean": (1, 2, 3)}}, "a mean and a std of 3 numbers"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from detector.cli.main import main
 from detector.data.proposals import save_proposals
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.data.voc import VOCDataset
@@ -56,8 +57,14 @@ def overrides(toybox, tmp_path):
 
 
 @pytest.fixture
+def command(process_as_before):
+    """A command of `detector` as a function of its arguments that returns the exit status."""
+    return lambda name: lambda words: main([name, *map(str, words)])
+
+
+@pytest.fixture
 def load_tool(process_as_before):
-    """Load a command of tools/ as a module."""
+    """Load a script of tools/ as a module."""
 
     def load(name):
         spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")

@@ -1,4 +1,4 @@
-"""tools/check_dataset.py: what it says of a sound data set, and of others."""
+"""`detector check`: what it says of a sound data set, and of others."""
 
 import re
 import shutil
@@ -13,9 +13,9 @@ CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 
 
 @pytest.fixture
-def check(load_tool, overrides):
+def check(command, overrides):
     """Runs the tool on Toybox; returns its exit status."""
-    main = load_tool("check_dataset").main
+    main = command("check")
     return lambda *words: main(
         ["--config-file", CONFIG, *overrides, "PROPOSALS.MIN_SIZE", "1", *map(str, words)]
     )

@@ -60,34 +60,34 @@ def words(toybox, overrides, tmp_path):
     return ["--config-file", CONFIG, *overrides, *changes]
 
 
-def test_a_coco_set_trains_and_tests(load_tool, words, tmp_path, capsys):
+def test_a_coco_set_trains_and_tests(command, words, tmp_path, capsys):
     pytest.importorskip("pycocotools")
-    assert load_tool("train_net").main(words) == 0
+    assert command("train")(words) == 0
     folder = tmp_path / "run"
     assert load_cfg(folder / "config.yaml").DATASETS.CLASSES == CLASSES
-    assert load_tool("test_net").main(["--config-file", str(folder / "config.yaml")]) == 0
+    assert command("test")(["--config-file", str(folder / "config.yaml")]) == 0
     metrics = json.loads((folder / "metrics.json").read_text())
     for name in ("mAP50", "CorLoc", "AP", "AP50", "AP75"):
         assert 0 <= metrics[name] <= 100
     assert metrics["AP_small"] is None or metrics["AP_small"] >= 0
     assert list(metrics["per_class"]) == list(CLASSES)
     assert set(metrics["per_class"]["bird"]) == {"AP50", "AP50_11point", "CorLoc", "AP", "image_AP"}
-    assert load_tool("report").main([str(folder)]) == 0
+    assert command("report")([str(folder)]) == 0
     assert "COCO AP" in (folder / "report.html").read_text()
     table = capsys.readouterr().out
     assert "on coco_val, CorLoc on coco_train" in table
     assert "COCO: AP " in table
 
 
-def test_a_missing_package_is_said_before_the_work(load_tool, words, monkeypatch, capsys):
-    assert load_tool("train_net").main(words) == 0
+def test_a_missing_package_is_said_before_the_work(command, words, monkeypatch, capsys):
+    assert command("train")(words) == 0
     monkeypatch.setitem(__import__("sys").modules, "pycocotools.cocoeval", None)
     capsys.readouterr()
-    assert load_tool("test_net").main(words) == 2
+    assert command("test")(words) == 2
     text = capsys.readouterr().err.splitlines()[-1]
     assert text == "error: COCO metrics need a package that is not installed: pip install pycocotools"
 
 
-def test_classes_of_another_set_are_one_line(load_tool, words, capsys):
-    assert load_tool("train_net").main([*words, "DATASETS.CLASSES", "['Bird']"]) == 2
+def test_classes_of_another_set_are_one_line(command, words, capsys):
+    assert command("train")([*words, "DATASETS.CLASSES", "['Bird']"]) == 2
     assert "'Bird' (did you mean bird?)" in capsys.readouterr().err

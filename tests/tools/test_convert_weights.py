@@ -24,7 +24,7 @@ def test_torchvisions_weights_are_as_they_were(convert, capsys):
     status, found = convert(tensors)
     assert (status, found.preprocessing) == (0, TORCHVISION)
     assert found.tensors["conv1.weight"].equal(tensors["conv1.weight"])
-    assert "out.pth: 1 tensors that want mean [0.485, 0.456, 0.406] and std" in capsys.readouterr().out
+    assert "out.pth: 1 tensors that expect mean [0.485, 0.456, 0.406] and std" in capsys.readouterr().out
 
 
 def test_another_preprocessing(convert):
@@ -41,7 +41,7 @@ def test_caffes_vgg16(convert):
 
 def test_what_is_no_state_dict_is_one_line_and_leaves_no_file(convert, capsys, tmp_path):
     assert convert({"epoch": 3})[0] == 2
-    assert capsys.readouterr().err == "error: epoch is a int, expected a tensor of a state dict\n"
+    assert capsys.readouterr().err == "error: epoch is a int, expected a tensor with values\n"
     assert convert({"a": torch.zeros(1)}, "--caffe-vgg16")[0] == 2
     assert "features.0.bias" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.pth"]

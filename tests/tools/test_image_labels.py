@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -53,8 +52,8 @@ def mine(toybox, tmp_path):
 
 
 @pytest.fixture
-def commands(load_tool, overrides, mine, tmp_path, monkeypatch):
-    """make_proposals, train_net and test_net on it, with the classes that the table names."""
+def commands(command, overrides, mine, tmp_path, monkeypatch):
+    """`detector propose`, `train` and `test` on it, with the classes that the table names."""
     keys = {
         "DATASETS.FORMAT": "image_labels",
         "DATASETS.ROOT": mine,
@@ -68,19 +67,16 @@ def commands(load_tool, overrides, mine, tmp_path, monkeypatch):
     }
     words = ["--config-file", CONFIG, *overrides, *(str(word) for pair in keys.items() for word in pair)]
 
-    def run(tool):
-        if tool != "make_proposals":
-            return load_tool(tool).main(words)
-        monkeypatch.setattr(sys, "argv", ["make_proposals.py", *words, "--workers", "1"])
-        return load_tool(tool).main()
+    def run(name):
+        return command(name)([*words, "--workers", "1"] if name == "propose" else words)
 
     return run
 
 
 def test_from_pictures_to_figures(commands, mine, tmp_path, capsys):
-    commands("make_proposals")
-    assert commands("train_net") == 0
-    assert commands("test_net") == 0
+    commands("propose")
+    assert commands("train") == 0
+    assert commands("test") == 0
     folder = tmp_path / "run"
     used = [name for name in CLASSES if name in (mine / "train.csv").read_text()]
     assert tuple(used) == load_cfg(folder / "config.yaml").DATASETS.CLASSES
@@ -96,19 +92,19 @@ def test_from_pictures_to_figures(commands, mine, tmp_path, capsys):
     assert "AP50" in told
 
 
-def test_without_a_single_box(commands, mine, tmp_path, capsys, load_tool):
+def test_without_a_single_box(commands, mine, tmp_path, capsys, command):
     (mine / "val.jsonl").unlink()
     (mine / "val.csv.later").rename(mine / "val.csv")
-    commands("make_proposals")
-    assert commands("train_net") == 0
-    assert commands("test_net") == 0
+    commands("propose")
+    assert commands("train") == 0
+    assert commands("test") == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["mAP50"] is metrics["CorLoc"] is None
     assert 0 < metrics["image_mAP"] <= 100
     told = capsys.readouterr().out
     assert "image AP in percent on mine_val: without ground-truth boxes" in told
     assert "AP50" not in told
-    assert load_tool("report").main([str(tmp_path / "run")]) == 0
+    assert command("report")([str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     assert "No image of the test split has ground-truth boxes" in page
     assert len(list((tmp_path / "run" / "pictures").glob("*.png"))) == 3
@@ -117,5 +113,5 @@ def test_without_a_single_box(commands, mine, tmp_path, capsys, load_tool):
 def test_a_mistake_in_the_table_is_told_with_its_line(commands, mine, capsys):
     table = mine / "val.jsonl"
     table.write_text(table.read_text() + '\n{"file": "gone.jpg", "labels": []}')
-    assert commands("make_proposals") == 2
+    assert commands("propose") == 2
     assert re.search(r"val\.jsonl, line 5: image .*gone\.jpg does not exist", capsys.readouterr().err)

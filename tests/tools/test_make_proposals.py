@@ -27,20 +27,18 @@ SEARCH = ("--mode", "fast", "--longest-side", 100)
 
 
 @pytest.fixture
-def make_proposals(load_tool, monkeypatch):
-    """Run the tool in this process with the given arguments; it must end with the given status."""
+def make_proposals(command):
+    """Run the command in this process with the given arguments; it must end with the given status."""
 
     def run(*arguments, status=0):
-        command = ["make_proposals.py", *arguments, *SEARCH, "--workers", 1]
-        monkeypatch.setattr(sys, "argv", [str(word) for word in command])
-        assert load_tool("make_proposals").main() == status
+        assert command("propose")([*arguments, *SEARCH, "--workers", 1]) == status
 
     return run
 
 
 @pytest.fixture
 def refused(make_proposals, capsys):
-    """Run the tool with arguments that it must refuse with status 2, and return what it prints."""
+    """Run the command with arguments that it must refuse with status 2, and return what it prints."""
 
     def run(*arguments):
         capsys.readouterr()
@@ -93,12 +91,10 @@ def test_a_voc_folder_and_its_splits(make_proposals, toybox, tmp_path):
     assert len(both) == 12
 
 
-def test_a_config_says_which_images_how_and_where(make_proposals, load_tool, toybox, tmp_path, monkeypatch):
+def test_a_config_says_which_images_how_and_where(make_proposals, command, toybox, tmp_path, monkeypatch):
     words = ["PROPOSALS.MODE", "grid", "DATASETS.ROOT", toybox, "DATASETS.PROPOSALS", tmp_path / "grid.npz"]
-    command = ["make_proposals.py", "--config-file", CONFIG, "--workers", 1, *words]
-    monkeypatch.setattr(sys, "argv", [str(word) for word in command])
     monkeypatch.setitem(sys.modules, "cv2", None)  # importing it fails: a grid needs none
-    assert load_tool("make_proposals").main() == 0
+    assert command("propose")(["--config-file", CONFIG, "--workers", 1, *words]) == 0
     proposals = load_proposals(tmp_path / "grid.npz")
     for split in ("trainval", "test"):
         proposals.check(VOCDataset(toybox, split, CLASSES))
@@ -141,16 +137,15 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(make_proposals, pictures, 
 
 @pytest.fixture
 def started(toybox, tmp_path):
-    """The tool with two workers on 48 images, in a process group of its own, when one image is done."""
+    """The command with two workers on 48 images, in a process group of its own, when one image is done."""
     images = tmp_path / "images"
     images.mkdir()
     for copy in range(4):
         for path in (toybox / "JPEGImages").iterdir():
             shutil.copy(path, images / f"{copy}{path.name}")
-    tool = Path(__file__).parents[2] / "tools" / "make_proposals.py"
     arguments = ["--images", images, "--output", tmp_path / "out.npz", *SEARCH, "--workers", 2]
     process = subprocess.Popen(
-        [str(word) for word in (sys.executable, tool, *arguments)],
+        [str(word) for word in (sys.executable, "-m", "detector", "propose", *arguments)],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -192,7 +187,7 @@ def test_workers_end_with_a_parent_that_is_killed_and_its_lock_is_free(
     started, make_proposals, refused, tmp_path, deadly
 ):
     arguments = ("--images", tmp_path / "images", "--output", tmp_path / "out.npz")
-    assert re.search(rf"out\.npz .* process {started.pid} on .*make_proposals", refused(*arguments))
+    assert re.search(rf"out\.npz .* process {started.pid} on .* propose --images", refused(*arguments))
     os.kill(started.pid, deadly)  # the parent alone
     started.wait(timeout=60)
     wait_until(lambda: not is_alive(started.pid), seconds=20)
@@ -246,7 +241,7 @@ def test_a_journal_of_other_parameters_is_not_continued(refused, pictures, tmp_p
     assert journal.read_text() == "somebody's notes"
 
 
-def test_bad_arguments(make_proposals, refused, pictures, toybox, tmp_path, capsys):
+def test_bad_arguments(refused, pictures, toybox, tmp_path):
     output = ("--output", tmp_path / "out.npz")
     assert re.search(r"nowhere does not exist", refused("--images", tmp_path / "nowhere", *output))
     (tmp_path / "empty").mkdir()
@@ -255,15 +250,9 @@ def test_bad_arguments(make_proposals, refused, pictures, toybox, tmp_path, caps
     assert re.search(
         r"split file .*val\.txt does not exist", refused("--voc", toybox, "--split", "val", *output)
     )
-    with pytest.raises(SystemExit):
-        make_proposals("--images", pictures, "--split", "val", *output)
-    with pytest.raises(SystemExit):
-        make_proposals("--images", pictures, "SEED", "1", *output)
-    with pytest.raises(SystemExit):
-        make_proposals("--images", pictures)
-    errors = capsys.readouterr().err
-    for message in ("--split goes with --voc", "KEY VALUE goes with CONFIG", "--output is missing"):
-        assert message in errors
+    assert "--split goes with --voc" in refused("--images", pictures, "--split", "val", *output)
+    assert "KEY VALUE goes with CONFIG" in refused("--images", pictures, "SEED", "1", *output)
+    assert "--output is missing" in refused("--images", pictures)
     (tmp_path / "out.npz").touch()
     assert "out.npz exists: delete it" in refused("--images", pictures, *output)
 

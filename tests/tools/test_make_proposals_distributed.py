@@ -1,4 +1,4 @@
-"""tools/make_proposals.py under torchrun: the processes share the images, and one writes the file."""
+"""`detector propose` under torchrun: the processes share the images, and one writes the file."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 def run_two(*words):
-    command = [*TORCHRUN, ROOT / "tools" / "make_proposals.py", *words, "--mode", "grid", "--workers", "1"]
+    command = [*TORCHRUN, "-m", "detector", "propose", *words, "--mode", "grid", "--workers", "1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [str(word) for word in command], env=environment, capture_output=True, text=True, timeout=300

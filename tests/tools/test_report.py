@@ -1,4 +1,4 @@
-"""tools/report.py: one page that shows a run and needs nothing else, in a browser where there is one."""
+"""`detector report`: one page that shows a run and needs nothing else, in a browser where there is one."""
 
 import base64
 import io
@@ -28,22 +28,22 @@ def kept(tmp_path_factory):
 
 
 @pytest.fixture
-def run_folder(load_tool, overrides, tmp_path, kept):
+def run_folder(command, overrides, tmp_path, kept):
     """A tested run of four steps with two snapshots, and a class whose name is HTML."""
     if not kept.exists():
         values = {"OUTPUT_DIR": kept, "DATASETS.CLASSES": (*CLASSES, HOSTILE), "SOLVER.PICTURE_PERIOD": 2}
         words = [str(word) for pair in values.items() for word in pair]
         arguments = ["--config-file", CONFIG, *overrides, *words, "TEST.PICTURES", "3"]
-        assert load_tool("train_net").main(arguments) == 0
-        assert load_tool("test_net").main(arguments) == 0
+        assert command("train")(arguments) == 0
+        assert command("test")(arguments) == 0
     shutil.copytree(kept, tmp_path / "run")
     return tmp_path / "run"
 
 
 @pytest.fixture
-def report(load_tool):
+def report(command):
     """Run the command; returns its exit status."""
-    main = load_tool("report").main
+    main = command("report")
     return lambda *words: main([str(word) for word in words])
 
 

@@ -1,4 +1,4 @@
-"""tools/self_train.py: from a weak detector to one that was trained on its boxes."""
+"""`detector self-train`: from a weak detector to one that was trained on its boxes."""
 
 import json
 import shutil
@@ -27,9 +27,9 @@ def keys(overrides):
     return ["--config-file", CONFIG, *overrides, *(str(word) for pair in values.items() for word in pair)]
 
 
-def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(load_tool, keys, tmp_path, capsys):
-    assert load_tool("train_net").main(keys) == 0
-    self_train, folder = load_tool("self_train").main, tmp_path / "run" / "self_train"
+def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(command, keys, tmp_path, capsys):
+    assert command("train")(keys) == 0
+    self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
     assert self_train(keys) == 0
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["method"] == "pcl + self-training"
@@ -56,10 +56,10 @@ def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(load_tool, ke
     assert all(resumed[name].equal(value) for name, value in whole.items())
 
 
-def test_the_student_of_a_round_finds_the_boxes_of_the_next(load_tool, keys, tmp_path, capsys):
+def test_the_student_of_a_round_finds_the_boxes_of_the_next(command, keys, tmp_path, capsys):
     keys = [*keys, "SELF_TRAIN.ROUNDS", "2"]
-    assert load_tool("train_net").main(keys) == 0
-    self_train, folder = load_tool("self_train").main, tmp_path / "run" / "self_train"
+    assert command("train")(keys) == 0
+    self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
     assert self_train(keys) == 0
     assert "round 2: " in capsys.readouterr().out
     rounds = json.loads((folder / "metrics.json").read_text())["pseudo_boxes_by_round"]
@@ -87,9 +87,9 @@ def test_the_student_of_a_round_finds_the_boxes_of_the_next(load_tool, keys, tmp
     assert any(not first_student[name].equal(value) for name, value in whole.items())
 
 
-def test_the_average_teaches_and_is_what_is_kept(load_tool, keys, tmp_path, capsys):
-    assert load_tool("train_net").main(keys) == 0
-    self_train, folder = load_tool("self_train").main, tmp_path / "run" / "self_train"
+def test_the_average_teaches_and_is_what_is_kept(command, keys, tmp_path, capsys):
+    assert command("train")(keys) == 0
+    self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
     keys = [*keys, "SELF_TRAIN.TEACHER_STEPS", "4"]
     assert self_train(keys) == 0
     metrics = json.loads((folder / "metrics.json").read_text())
@@ -109,7 +109,7 @@ def test_the_average_teaches_and_is_what_is_kept(load_tool, keys, tmp_path, caps
     assert all(resumed[name].equal(value) for name, value in whole.items())
 
 
-def test_points_choose_the_boxes(load_tool, keys, overrides, tmp_path):
+def test_points_choose_the_boxes(command, keys, overrides, tmp_path):
     root = overrides[overrides.index("DATASETS.ROOT") + 1]
     source, points = VOCDataset(root, "trainval", CLASSES), {}
     for i, image_id in enumerate(source.image_ids):
@@ -124,8 +124,8 @@ def test_points_choose_the_boxes(load_tool, keys, overrides, tmp_path):
     file = tmp_path / "points.jsonl"
     file.write_text("\n".join(lines))
     keys = [*keys, "DATASETS.HINTS", str(file)]
-    assert load_tool("train_net").main(keys) == 0
-    assert load_tool("self_train").main(keys) == 0
+    assert command("train")(keys) == 0
+    assert command("self-train")(keys) == 0
     pseudo = VOCDataset(tmp_path / "run" / "self_train" / "pseudo", "trainval", CLASSES)
     boxes = 0
     for i, image_id in enumerate(pseudo.image_ids):
@@ -137,10 +137,10 @@ def test_points_choose_the_boxes(load_tool, keys, overrides, tmp_path):
     assert 0 < boxes <= sum(map(len, points.values()))
 
 
-def test_weights_of_other_classes_or_of_another_run_are_refused(load_tool, keys, tmp_path, capsys):
+def test_weights_of_other_classes_or_of_another_run_are_refused(command, keys, tmp_path, capsys):
     folder = tmp_path / "run"
-    assert load_tool("train_net").main(keys) == 0
-    self_train = load_tool("self_train").main
+    assert command("train")(keys) == 0
+    self_train = command("self-train")
     words = ["DATASETS.CLASSES", "['car','bird','fish','flower','house','robot']"]
     assert self_train([*keys, *words]) == 2
     assert "class 1 is 'bird' there and 'car' here" in capsys.readouterr().err
@@ -151,22 +151,22 @@ def test_weights_of_other_classes_or_of_another_run_are_refused(load_tool, keys,
     assert "was made with other values of weights" in capsys.readouterr().err
 
 
-def test_weights_that_do_not_fit(load_tool, keys, tmp_path, capsys):
-    assert load_tool("train_net").main(keys) == 0
+def test_weights_that_do_not_fit(command, keys, tmp_path, capsys):
+    assert command("train")(keys) == 0
     torch.save({"conv.weight": torch.zeros(1)}, tmp_path / "weights.pth")
     words = ["SELF_TRAIN.WEIGHTS", str(tmp_path / "weights.pth")]
-    assert load_tool("self_train").main([*keys, *words]) == 2
+    assert command("self-train")([*keys, *words]) == 2
     assert "which does not fit: weights hold no 0.0.weight" in capsys.readouterr().err
 
 
-def test_processes_must_share_the_images_of_a_step(load_tool, keys, monkeypatch, capsys):
+def test_processes_must_share_the_images_of_a_step(command, keys, monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert load_tool("self_train").main(keys) == 2
+    assert command("self-train")(keys) == 2
     assert "SELF_TRAIN.IMAGES_PER_BATCH is 1, expected a multiple of 2" in capsys.readouterr().err
 
 
-def test_without_a_weak_detector(load_tool, keys, tmp_path, capsys):
-    assert load_tool("self_train").main(keys) == 2
+def test_without_a_weak_detector(command, keys, tmp_path, capsys):
+    assert command("self-train")(keys) == 2
     assert "train first, or name another file" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""tools/self_train.py under torchrun: four processes do what one does that accumulates four batches."""
+"""`detector self-train` under torchrun: four processes do what one does that accumulates four batches."""
 
 import json
 import os
@@ -22,16 +22,16 @@ KEYS = (
 )
 
 
-def test_four_processes_do_what_one_does_and_resume(load_tool, overrides, tmp_path):
+def test_four_processes_do_what_one_does_and_resume(command, overrides, tmp_path):
     overrides = [*overrides, *KEYS.split()]
     words, folder = ["--config-file", CONFIG, *overrides], tmp_path / "run" / "self_train"
-    assert load_tool("train_net").main(words) == 0
-    assert load_tool("self_train").main(words) == 0
+    assert command("train")(words) == 0
+    assert command("self-train")(words) == 0
     alone = folder.rename(tmp_path / "alone")
 
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [*torchrun, str(ROOT / "tools" / "self_train.py"), *words]
+    command = [*torchrun, "-m", "detector", "self-train", *words]
 
     def self_train(*options):
         return subprocess.run(
@@ -70,13 +70,13 @@ def test_four_processes_do_what_one_does_and_resume(load_tool, overrides, tmp_pa
         torch.testing.assert_close(resumed[name], value, rtol=1e-6, atol=1e-7, msg=name)
 
 
-def test_two_processes_share_the_teachers_steps_and_resume(load_tool, overrides, tmp_path):
+def test_two_processes_share_the_teachers_steps_and_resume(command, overrides, tmp_path):
     more = ["SELF_TRAIN.TEACHER_STEPS", "4", "SELF_TRAIN.IMAGES_PER_BATCH", "2"]
     words = ["--config-file", CONFIG, *overrides, *KEYS.split(), *more]
     folder = tmp_path / "run" / "self_train"
-    assert load_tool("train_net").main(words) == 0
+    assert command("train")(words) == 0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [*torchrun, str(ROOT / "tools" / "self_train.py"), *words]
+    command = [*torchrun, "-m", "detector", "self-train", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     found = []
     for options in ([], ["--resume"]):

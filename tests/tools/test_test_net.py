@@ -11,14 +11,13 @@ CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 
 
 @pytest.fixture
-def commands(load_tool, overrides):
+def commands(command, overrides):
     """The two commands; each takes more words and returns its exit status."""
-    train, test = load_tool("train_net"), load_tool("test_net")
 
-    def run(tool):
-        return lambda *words: tool.main(["--config-file", CONFIG, *overrides, *words])
+    def run(name):
+        return lambda *words: command(name)(["--config-file", CONFIG, *overrides, *words])
 
-    return run(train), run(test)
+    return run("train"), run("test")
 
 
 @pytest.mark.parametrize("words", [(), ("MODEL.REGRESSION.ENABLED", "True")])

@@ -10,10 +10,10 @@ ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
 
 
-def test_two_processes_measure_what_one_does(load_tool, overrides, tmp_path):
+def test_two_processes_measure_what_one_does(command, overrides, tmp_path):
     words = ["--config-file", CONFIG, *overrides, "TEST.PICTURES", "1"]
-    assert load_tool("train_net").main([*words, "SOLVER.MAX_ITER", "1"]) == 0
-    assert load_tool("test_net").main(words) == 0
+    assert command("train")([*words, "SOLVER.MAX_ITER", "1"]) == 0
+    assert command("test")(words) == 0
     metrics = tmp_path / "run" / "metrics.json"
     alone = json.loads(metrics.read_text())
     metrics.unlink()

@@ -20,9 +20,9 @@ CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
 
 
 @pytest.fixture
-def train_net(load_tool, overrides):
+def train_net(command, overrides):
     """Run the command in this process; returns its exit status."""
-    main = load_tool("train_net").main
+    main = command("train")
     return lambda *words: main(["--config-file", CONFIG, *overrides, *words])
 
 
@@ -115,14 +115,14 @@ def test_resuming_with_another_model_is_refused(train_net, capsys):
     assert "began with another config: MODEL.BOX_FEATURES.WIDTHS: " in capsys.readouterr().err
 
 
-def test_other_classes_are_refused_by_name(train_net, load_tool, overrides, toybox, tmp_path, capsys):
+def test_other_classes_are_refused_by_name(train_net, command, overrides, toybox, tmp_path, capsys):
     """The same names in another order have the same shapes."""
     assert train_net("SOLVER.MAX_ITER", "1") == 0
     keys = ["DATASETS.CLASSES", "['car','bird','fish','flower','house','robot']"]
     messages = []
     assert train_net("SOLVER.MAX_ITER", "2", *keys, "--resume") == 2
     messages.append(capsys.readouterr().err)
-    assert load_tool("test_net").main(["--config-file", CONFIG, *overrides, *keys]) == 2
+    assert command("test")(["--config-file", CONFIG, *overrides, *keys]) == 2
     messages.append(capsys.readouterr().err)
     for text in messages:
         assert "class 1 is 'bird' there and 'car' here; class 2 is 'car' there and 'bird' here." in text
@@ -130,7 +130,7 @@ def test_other_classes_are_refused_by_name(train_net, load_tool, overrides, toyb
     assert not (tmp_path / "run" / "metrics.json").exists()
 
 
-def test_a_second_process_is_told_who_holds_the_folder(train_net, load_tool, overrides, tmp_path, capsys):
+def test_a_second_process_is_told_who_holds_the_folder(train_net, command, overrides, tmp_path, capsys):
     code = "import sys\nfrom detector.utils.folder_lock import folder_lock\n"
     code += "with folder_lock(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.read()"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -144,7 +144,7 @@ def test_a_second_process_is_told_who_holds_the_folder(train_net, load_tool, ove
     ) as holder:
         assert holder.stdout.readline() == b"held\n"
         assert train_net("--resume") == 2
-        assert load_tool("test_net").main(["--config-file", CONFIG, *overrides]) == 2
+        assert command("test")(["--config-file", CONFIG, *overrides]) == 2
         holder.kill()
     errors = capsys.readouterr().err.splitlines()
     assert [f"is in use by process {holder.pid} on " in line for line in errors] == [True, True]
@@ -175,14 +175,14 @@ def test_what_the_user_can_mend_is_one_line(train_net, capsys, words, message):
 
 
 def test_an_image_that_cannot_be_read_by_a_worker_is_one_line_too(
-    load_tool, overrides, toybox, tmp_path, capsys
+    command, overrides, toybox, tmp_path, capsys
 ):
     data = tmp_path / "data"
     shutil.copytree(toybox, data)
     for path in (data / "JPEGImages").glob("*.jpg"):
         path.write_bytes(path.read_bytes()[:2000])  # the header is whole, so that only decoding fails
     words = ["DATASETS.ROOT", str(data), "DATASETS.WORKERS", "1"]
-    assert load_tool("train_net").main(["--config-file", CONFIG, *overrides, *words]) == 2
+    assert command("train")(["--config-file", CONFIG, *overrides, *words]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith(f"error: image {data}")
     assert "cannot be read" in last

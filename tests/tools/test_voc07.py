@@ -73,13 +73,13 @@ def words(voc, weights, tmp_path):
     return [str(word) for pair in values.items() for word in pair]
 
 
-def test_from_the_checks_to_the_result(words, load_tool, tmp_path, capsys, monkeypatch):
+def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, capsys, monkeypatch):
     """The training was interrupted after half of its steps; the command finishes it, tests and compares."""
     half = [*words, "SOLVER.MAX_ITER", "2"]
-    assert load_tool("train_net").main(["--config-file", str(RECIPE), *half]) == 0
+    assert command("train")(["--config-file", str(RECIPE), *half]) == 0
     (tmp_path / "run/model_final.pt").unlink()
-    tool, command = load_tool("voc07"), ["--config-file", str(RECIPE), "--force", *words]
-    assert tool.main(command) == 0
+    tool, arguments = load_tool("voc07"), ["--config-file", str(RECIPE), "--force", *words]
+    assert tool.main(arguments) == 0
     output = capsys.readouterr().out
     assert "weights    of Caffe" in output
     assert "has 28 images, expected the 5011" in output
@@ -98,20 +98,20 @@ def test_from_the_checks_to_the_result(words, load_tool, tmp_path, capsys, monke
     assert "step 4/4" in resumed
     assert "step 2/4" not in resumed
 
-    monkeypatch.setattr(tool.training, "run", lambda *_, **__: pytest.fail("it is trained again"))
-    monkeypatch.setattr(tool.testing, "run", lambda *_: None)  # the figures are there
+    monkeypatch.setattr(tool.training, "train", lambda *_, **__: pytest.fail("it is trained again"))
+    monkeypatch.setattr(tool.testing, "evaluate", lambda *_: None)  # the figures are there
     (tmp_path / "run/RESULT.json").unlink()
-    assert tool.main(command) == 0
+    assert tool.main(arguments) == 0
     assert json.loads((tmp_path / "run/RESULT.json").read_text())["found"] == result["found"]
 
 
 def test_other_files_than_the_recipes_are_refused(words, weights, load_tool, tmp_path, caplog):
-    tool, command = load_tool("voc07"), ["--config-file", str(RECIPE), *words]
-    assert tool.main([*command, "MODEL.WEIGHTS", str(weights / "torchvision.pth")]) == 2
+    tool, arguments = load_tool("voc07"), ["--config-file", str(RECIPE), *words]
+    assert tool.main([*arguments, "MODEL.WEIGHTS", str(weights / "torchvision.pth")]) == 2
     assert "expected the 5011" in caplog.text
     assert "torchvision weights, the recipe has those of Caffe" in caplog.text
     assert not (tmp_path / "run").exists()
-    assert tool.main([*command, "--check-only", "--force"]) == 0
+    assert tool.main([*arguments, "--check-only", "--force"]) == 0
     assert not (tmp_path / "run").exists()
 
 
@@ -125,7 +125,7 @@ def test_the_counts_are_those_of_voc07(load_tool):
 def test_a_split_with_other_objects_is_named(voc, load_tool, monkeypatch):
     tool, dataset = load_tool("voc07"), VOCDataset(voc, "test", VOC_CLASSES)
     monkeypatch.setattr(tool, "IMAGES", {"test": 12})
-    counts = tool.objects_by_class(dataset)[0]
+    counts = tool.objects_by_class(dataset)
     monkeypatch.setattr(tool, "OBJECTS", {"test": tuple(counts.tolist())})
     assert tool.voc07_problems("test", dataset) == []
     counts[14] += 1

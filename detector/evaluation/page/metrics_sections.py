@@ -1,15 +1,21 @@
-"""The sections of the page with metrics, curves and counts."""
+"""The top of the page, which sums up the run, and the sections with metrics, curves and counts."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detector.evaluation.errors import KINDS, OUTCOMES
 from detector.evaluation.page.charts import line_chart
 from detector.evaluation.page.document import Section, render
 from detector.evaluation.report import HEADS, MEANS
+from detector.utils.files import reading
 
+CARDS = {"mAP50": "mAP50", "CorLoc": "CorLoc", "AP": "COCO AP", "image_mAP": "image mAP"}  # metric: heading
+_CURVES = "train/"  # how the names of training curves begin in TensorBoard's events
 _RULES = {
     "true positive": "the highest-scoring detection with IoU >= 0.5 with an object of its class",
     "part": "part domination: IoU < 0.5, and 0.8 or more of the box lies in an object of its class",
@@ -20,6 +26,61 @@ _RULES = {
     "background": "none of the above",
     "missed": "an object that no counted detection relates to",
 }
+
+
+def cards(metrics: Mapping) -> dict[str, str]:
+    """The mean metrics that were computed, the number of steps and the training time, as text."""
+    shown = {name: f"{metrics[key]:.1f}" for key, name in CARDS.items() if metrics.get(key) is not None}
+    return shown | {
+        "steps": f"{metrics['iteration']:,}",
+        "training time": str(timedelta(seconds=round(metrics["train_seconds"]))),
+    }
+
+
+def summary(metrics: Mapping, test_name: str, kinds: np.ndarray | None) -> str:
+    """One sentence: the method, its mAP50 and CorLoc, the best and worst class, and the most frequent error.
+
+    Args:
+        kinds: the counts (C, len(KINDS)) of `count_kinds`; None if the test set has no ground-truth boxes.
+    """
+    start = f"{metrics['method'].upper()}, trained for {metrics['iteration']:,} steps,"
+    if metrics.get("mAP50") is None:
+        return f"{start} was tested on {test_name}, which has no ground-truth boxes to measure AP with."
+    sentence = f"{start} reaches {metrics['mAP50']:.1f} mAP50 on {test_name}"
+    if metrics.get("CorLoc") is not None:
+        sentence += f" and {metrics['CorLoc']:.1f} CorLoc on the training images"
+    ap = {name: row["AP50"] for name, row in metrics["per_class"].items() if row["AP50"] is not None}
+    if len(ap) > 1:
+        best, worst = max(ap, key=ap.__getitem__), min(ap, key=ap.__getitem__)
+        sentence += f"; its best class is {best} (AP50 {ap[best]:.1f}), its worst {worst} ({ap[worst]:.1f})"
+    totals = np.zeros(len(KINDS)) if kinds is None else kinds.sum(axis=0)
+    errors = {kind: int(n) for kind, n in zip(KINDS, totals, strict=True) if kind != "true positive" and n}
+    if errors:
+        most = max(errors, key=errors.__getitem__)
+        share = 100 * errors[most] / totals.sum()
+        sentence += f"; the most frequent error is {most!r} ({share:.0f} % of the counted detections)"
+    return sentence + "."
+
+
+def read_curves(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The training curves of a run, (steps, values) by name with ascending steps, from TensorBoard's events.
+
+    If a resumed run logged a step twice, the last value counts. Of a damaged file, TensorBoard reads the
+    records before the damage.
+    """
+    files = sorted(folder.glob("events.out.tfevents.*"))
+    if not files:
+        return {}
+    curves = {}
+    with reading(files[-1], "TensorBoard events"):
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 1})
+        events.Reload()
+        for tag in events.Tags()["scalars"]:
+            if tag.startswith(_CURVES):
+                last = {event.step: event.value for event in events.Scalars(tag)}
+                steps = sorted(last)
+                curves[tag.removeprefix(_CURVES)] = np.array(steps), np.array([last[step] for step in steps])
+    return curves
 
 
 def curves_section(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Section:

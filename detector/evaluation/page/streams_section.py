@@ -9,9 +9,8 @@ from torch import Tensor
 
 from detector.evaluation.attention import Attention, draw_heat, stream_names
 from detector.evaluation.page.charts import line_chart
-from detector.evaluation.page.document import Section, render
+from detector.evaluation.page.document import Box, Picture, Section, picture, render
 from detector.evaluation.page.galleries import truth_boxes
-from detector.evaluation.page.pictures import Box, Picture, picture
 from detector.structures import Annotation
 
 _EARLIER = 2  # snapshots before the last that are shown, spread over the run
@@ -77,7 +76,7 @@ def _panel(
             if member != row:
                 boxes.append(Box(seen.boxes[member].tolist(), "member", label))
     name = f"{seen.image_id}, {stream_names(stream + 1)[-1]}"
-    return picture(draw_heat(pixels, seen, stream), (pixels.shape[1], pixels.shape[2]), boxes, name)
+    return picture(pixels, boxes, name, drawn=draw_heat(pixels, seen, stream))
 
 
 def _ranks(seen: Attention) -> Markup:

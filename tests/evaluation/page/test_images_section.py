@@ -3,7 +3,7 @@ import re
 import torch
 
 from detector.evaluation.errors import judge
-from detector.evaluation.page.images_section import images_section
+from detector.evaluation.page.galleries import images_section
 from detector.structures import Annotation, Detections
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from detector.engine.suggestion import box_in_box, choose, disagreement, entropy
+from detector.api.suggesting import box_in_box, choose, disagreement, entropy
 from detector.structures import Detections, Scores
 
 # A whole, two parts of which one lies inside to 80 %, and another object.

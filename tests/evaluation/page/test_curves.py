@@ -1,7 +1,7 @@
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
-from detector.evaluation.curves import read_curves
+from detector.evaluation.page.metrics_sections import read_curves
 
 
 def write(folder, steps, value, **options):

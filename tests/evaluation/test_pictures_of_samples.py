@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from detector.evaluation.samples import choose_samples, draw_sample, write_samples
+from detector.evaluation.pictures import choose_samples, draw_sample, write_samples
 from detector.structures import Annotation
 
 CLASSES = ("cat", "dog")

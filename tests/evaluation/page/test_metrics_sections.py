@@ -1,7 +1,7 @@
 import numpy as np
 
 from detector.evaluation.errors import KINDS
-from detector.evaluation.page.header import summary
+from detector.evaluation.page.metrics_sections import summary
 
 METRICS = {
     "method": "pcl",

@@ -1,0 +1,191 @@
+"""The commands on data: `detector init`, `propose`, `check`, `label`, `suggest` and `review-import`."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+from detector.utils.command_line import add_model_option, next_step
+
+Run = Callable[[Namespace], None]
+
+MODES = ("quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid")
+FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
+RULES = ("box-in-box", "entropy", "disagreement", "random")
+
+
+def init(parser: ArgumentParser) -> Run:
+    """Write a config for a folder of your own pictures.
+
+        detector init pictures
+        detector init pictures --labels labels.csv --output fruit.yaml
+
+    The labels are looked for in the folder: a table (CSV, JSON lines), annotations (COCO, VOC, YOLO,
+    Label Studio, CVAT; their classes only), or one folder for each class. Writes NAME.yaml and, in the
+    folder NAME beside it, tables of labels for training and testing, divided by scene where file names
+    tell.
+    """
+    add = parser.add_argument
+    add("pictures", type=Path, metavar="PICTURES", help="a folder")
+    add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
+    add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")
+
+    def run(options: Namespace) -> None:
+        from detector.api import starting
+
+        config = starting.run(options.pictures, options.labels, options.output)
+        next_step("detector", "propose", config)
+
+    return run
+
+
+def propose(parser: ArgumentParser) -> Run:
+    """Make the proposals of a data set or a folder: the boxes that a detector chooses among.
+
+    The mode is quality by default; for drawings fast is enough.
+        detector propose configs/toybox_pcl.yaml
+        detector propose --images pictures --output pictures.npz
+    """
+    add = parser.add_argument
+    add("--images", type=Path, metavar="DIR", help="a folder of images, searched with the folders in it")
+    add("--voc", type=Path, metavar="DIR", help="a folder with JPEGImages and ImageSets")
+    repeated = "with --voc; may be repeated"
+    add("--split", action="append", default=[], dest="splits", metavar="NAME", help=repeated)
+    add("--output", type=Path, metavar="FILE", help="the .npz file to make")
+    add("--mode", choices=MODES, metavar="MODE", help=", ".join(MODES))
+    add("--longest-side", type=int, metavar="N", help="search on copies of N pixels (default: 300)")
+    add("--tune", type=Path, metavar="BOXES", help="only tell which mode covers most of these boxes")
+    add("--workers", type=int, default=0, metavar="N", help="processes (default: one a core)")
+
+    def run(options: Namespace) -> None:
+        from detector.api import proposing
+
+        try:
+            proposing.run(**vars(options))
+        except KeyboardInterrupt:
+            print("rerun the same command to resume", file=sys.stderr)
+            raise
+        if options.config_file and not options.tune:
+            next_step("detector", "check", options.config_file, *options.overrides)
+
+    return run
+
+
+def check(parser: ArgumentParser) -> Run:
+    """Look at a data set before training on it: counts, balance, files, boxes, what proposals cover.
+
+        detector check configs/toybox_pcl.yaml
+
+    Warnings name what will go wrong and what to do. The exit status is 2 where something would stop a
+    run. A sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
+    """
+
+    def run(options: Namespace) -> None:
+        from detector.api import checking
+
+        checking.run(options.config_file, options.overrides)
+        next_step("detector", "train", options.config_file, *options.overrides)
+
+    return run
+
+
+def label(parser: ArgumentParser) -> Run:
+    """Find boxes for images whose tags are known, for a person to correct in a labeling tool.
+
+        detector label runs/mine --labels mine/train.jsonl --output boxes --format label-studio
+
+    Only the classes that an image is tagged with get boxes: each at least its best one, which is
+    flagged as doubtful if it does not score more than the threshold (docs/labeling.md).
+    """
+    add = parser.add_argument
+    add("weights", metavar="RUN", help="a run folder or a checkpoint")
+    add("--labels", required=True, metavar="FILE", help="a table of images and tags, CSV or JSON lines")
+    add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
+    add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
+    names = f"{', '.join(FORMATS)}; may be repeated"
+    add("--format", required=True, action="append", choices=FORMATS, metavar="NAME", help=names)
+    add("--score-threshold", type=float, default=0.3, metavar="X", help="default: 0.3")
+    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add_model_option(parser)
+
+    def run(options: Namespace) -> None:
+        from detector.api import labeling
+        from detector.utils.distributed import is_main
+
+        found = labeling.label(
+            options.weights,
+            options.labels,
+            options.images,
+            device=options.device,
+            score_threshold=options.score_threshold,
+            output=options.output,
+            formats=options.format,
+            model=options.model,
+        )
+        if not is_main():
+            return
+        doubtful = sum(box.doubtful for image in found for box in image.boxes)
+        boxes = sum(len(image.boxes) for image in found)
+        print(f"{boxes} boxes in {len(found)} images, {doubtful} of them doubtful: {options.output}")
+        next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
+
+    return run
+
+
+def suggest(parser: ArgumentParser) -> Run:
+    """Suggest the training images from whose boxes the detector would learn most.
+
+        detector suggest mine.yaml -n 20 --output next
+        detector suggest mine.yaml -n 20 --output next DATASETS.BOXED reviewed.json
+
+    Writes tasks for a labeling tool, with the boxes that the detector finds (docs/labeling.md).
+    """
+    add = parser.add_argument
+    add("-n", "--count", type=int, default=20, metavar="N", help="number of images (default: 20)")
+    add("--by", choices=RULES, default=RULES[0], metavar="RULE", help=", ".join(RULES))
+    add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
+    add("--format", choices=FORMATS, default="label-studio", metavar="NAME", help=", ".join(FORMATS))
+
+    def run(options: Namespace) -> None:
+        from detector.api import suggesting
+
+        found = suggesting.suggest(
+            options.config_file,
+            options.overrides,
+            count=options.count,
+            by=options.by,
+            output=options.output,
+            form=options.format,
+        )
+        print(f"{len(found)} images to box: {options.output}")
+        next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
+
+    return run
+
+
+def review_import(parser: ArgumentParser) -> Run:
+    """Keep the boxes that a person has corrected or accepted, as a COCO file.
+
+        detector review-import export.json --output reviewed.json
+
+    The format is recognized: a JSON file of COCO or Label Studio, an XML file of CVAT, or a folder of
+    VOC or YOLO. Boxes count as true where the file says that they were reviewed (docs/labeling.md).
+    """
+    add = parser.add_argument
+    add("path", type=Path, metavar="CORRECTED", help="a file or folder that the labeling tool wrote")
+    add("--output", required=True, type=Path, metavar="FILE", help="the COCO file to write")
+    add("--images", type=Path, metavar="DIR", help="the images, for the sizes that YOLO's files lack")
+    add("--reviewed", choices=("flags", "all"), default="flags", help="all: a person saw all boxes")
+
+    def run(options: Namespace) -> None:
+        from detector.api import labeling
+
+        found = labeling.import_reviewed(
+            options.path, options.output, images=options.images, reviewed=options.reviewed
+        )
+        boxes = sum(len(image.boxes) for image in found)
+        print(f"{boxes} ground-truth boxes in {len(found)} images: {options.output}")
+        learn = ("DATASETS.BOXED", options.output, "SOLVER.BOXED_SHARE", 0.5)
+        next_step("detector", "train", "CONFIG", *learn, "OUTPUT_DIR", "runs/second")
+
+    return run
