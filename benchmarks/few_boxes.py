@@ -43,7 +43,7 @@ DATA = {
 PERCENT = (1, 5, 10, 25, 50, 100)
 
 
-RULES, SUGGESTED = ("box-in-box", "entropy"), (1, 5, 10)
+RULES, SUGGESTED = ("entropy", "box-in-box"), (1, 5, 10)
 
 
 def variants(data_set: str) -> dict[str, tuple[str, ...]]:

@@ -121,13 +121,13 @@ def run(
     keys += ["SEED", str(seed), "OUTPUT_DIR", output]
     measured = ROOT / output / ("self_train" if teachers else "") / "metrics.json"
     again = ["--resume"] if resume else []
-    tools = [["train_net.py", *again], ["test_net.py"]]
+    commands = [["train", *again], ["test"]]
     if teachers:
-        tools = [["self_train.py", *(word for path in teachers for word in ("--weights", path)), *again]]
+        commands = [["self-train", *(word for path in teachers for word in ("--weights", path)), *again]]
     if resume and measured.exists():
-        tools = []
-    for tool, *options in tools:
-        command = [sys.executable, f"tools/{tool}", "--config-file", config, *options, *keys]
+        commands = []
+    for name, *options in commands:
+        command = [sys.executable, "-m", "detector", name, config, *options, *keys]
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
         if done.returncode:

@@ -49,7 +49,7 @@ def run_pipeline(
         ("propose", proposals, lambda: propose(config_file=config, overrides=overrides)),
         ("train", weak, lambda: train(config, overrides, resume=True)),
         ("test", folder / "metrics.json", lambda: evaluate(folder, model="weak")),
-        ("self-train", student / "metrics.json", lambda: self_train(config, overrides, None, resume=True)),
+        ("self-train", student / "metrics.json", lambda: self_train(config, overrides, [], resume=True)),
         ("report", student / "report.html", lambda: report(folder, [], None)),
     ]
     if to == "weak":

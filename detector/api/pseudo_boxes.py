@@ -7,13 +7,16 @@ from pathlib import Path
 import torch
 from yacs.config import CfgNode
 
-from detector.api.run_folder import check_class_names, restore_network
+from detector.api.run_folder import Model, check_class_names, restore_network
 from detector.api.testing import predict_all
 from detector.build import build_precision, build_pseudo_boxes
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.self_training import mean_scores
 from detector.evaluation.report import write_json
+from detector.modeling.faster_rcnn import FasterRCNN
+from detector.modeling.weak_rcnn import WeakRCNN
 from detector.structures import Detections
 from detector.utils.distributed import gather, is_main, rank, together, world_size
 from detector.utils.errors import UserError
@@ -26,18 +29,18 @@ _ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were 
 CHOOSING = ("SCORE_THRESHOLD", "RELATIVE_SCORES", "DROP_INSIDE", "DROP_GROUPS", "VOTING_IOU", "NMS")
 
 
-def origin(cfg: CfgNode, weights: Path) -> dict[str, str | float]:
+def origin(cfg: CfgNode, weights: Sequence[Path]) -> dict[str, str | float]:
     """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
     student, data = cfg.SELF_TRAIN, cfg.DATASETS
     return {
-        "weights": file_digest(weights) if weights.exists() else "",
+        "weights": " ".join(file_digest(path) if path.exists() else "" for path in weights).strip(),
         **{f"SELF_TRAIN.{key}": student[key] for key in (*CHOOSING, "TEACHER_STEPS")},
         "SELF_TRAIN.ROUNDS": student.ROUNDS if student.ROUNDS > 1 else 0,
         **{f"DATASETS.{key}": data[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")},
     }
 
 
-def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
+def check_origin(cfg: CfgNode, weights: Sequence[Path], folder: Path) -> None:
     """Refuse to continue with pseudo boxes that were made with other weights or keys.
 
     Raises:
@@ -49,37 +52,50 @@ def check_origin(cfg: CfgNode, weights: Path, folder: Path) -> None:
     before = before if isinstance(before, dict) else {}
     # A key that an older version did not have was off.
     differing = [key for key in {**now, **before} if (before.get(key) or 0) != (now.get(key) or 0)]
-    if not weights.exists() and "weights" in differing:  # nobody needs them where their boxes are
-        differing.remove("weights")
+    if not any(path.exists() for path in weights) and "weights" in differing:
+        differing.remove("weights")  # nobody needs them where their boxes are
     if differing:
         raise UserError(
             f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "
-            f"(weights: {weights}): give those again, or remove {folder} to start over"
+            f"(weights: {', '.join(map(str, weights))}): give those again, or remove {folder} to start over"
         )
 
 
 def find_pseudo_boxes(
-    cfg: CfgNode, train_set: AnnotatedImages, weights: Path, folder: Path, device: torch.device
+    cfg: CfgNode, train_set: AnnotatedImages, weights: Sequence[Path], folder: Path, device: torch.device
 ) -> None:
-    """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin."""
+    """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin.
+
+    Args:
+        weights: of the detector that finds them, or of several weak detectors, whose mean does.
+
+    Raises:
+        UserError: one of several is a Faster R-CNN, which scores boxes of its own.
+    """
     with together():
         if is_main():
             folder.mkdir(exist_ok=True)
             write_json(folder / _ORIGIN, origin(cfg, weights))
-        checkpoint = load_checkpoint(weights)
-        check_class_names(cfg, checkpoint, weights)
-        model = restore_network(cfg, checkpoint, weights).to(device)
+        models = [_load_model(cfg, path, "weak" if len(weights) > 1 else "auto", device) for path in weights]
         own = range(rank(), len(train_set), world_size())
         choose = build_pseudo_boxes(cfg, train_set)
-        results = predict_all(cfg, model, train_set, own, build_precision(cfg, device))
-    boxes = {index: choose(index, scores) for index, scores in zip(own, results, strict=True)}
+        precision = build_precision(cfg, device)
+        results = zip(*(predict_all(cfg, model, train_set, own, precision) for model in models), strict=True)
+    boxes = {index: choose(index, mean_scores(scores)) for index, scores in zip(own, results, strict=True)}
     for others in gather(boxes):
         boxes |= others
     with together():
         if is_main():
             write_pseudo_boxes(cfg, train_set, [boxes[i] for i in range(len(train_set))], folder / "pseudo")
     count = sum(len(image.boxes) for image in boxes.values())
-    logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), weights)
+    found_by = ", ".join(map(str, weights))
+    logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), found_by)
+
+
+def _load_model(cfg: CfgNode, weights: Path, model: Model, device: torch.device) -> WeakRCNN | FasterRCNN:
+    checkpoint = load_checkpoint(weights)
+    check_class_names(cfg, checkpoint, weights)
+    return restore_network(cfg, checkpoint, weights, model).to(device)
 
 
 def write_pseudo_boxes(

@@ -28,11 +28,11 @@ from detector.utils.files import reading
 from detector.utils.folder_lock import folder_lock
 
 
-def run(config_file: str, overrides: Sequence[str], weights: str | None, resume: bool) -> None:
+def run(config_file: str, overrides: Sequence[str], weights: Sequence[str], resume: bool) -> None:
     """What detector self-train does; under torchrun the processes share the images of each part of it."""
     cfg = student_cfg(load_cfg(config_file, overrides))
     folder = Path(cfg.OUTPUT_DIR) / "self_train"
-    path = Path(weights) if weights else Path(cfg.OUTPUT_DIR) / "model_final.pt"
+    paths = [Path(path) for path in weights] or [Path(cfg.OUTPUT_DIR) / "model_final.pt"]
     # Others may have larger images to find pseudo boxes in.
     with process_group(find_device(cfg.DEVICE), max(cfg.DISTRIBUTED.TIMEOUT, 3600.0)), ExitStack() as stack:
         with together():
@@ -41,15 +41,16 @@ def run(config_file: str, overrides: Sequence[str], weights: str | None, resume:
             found = [*folder.glob("pseudo"), *folder.glob("round_*/pseudo")]
             if found and not resume:
                 raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
-            if not found and not path.is_file():
-                raise FileNotFoundError(
-                    f"checkpoint {path} does not exist; train first, or name another file"
-                )
+            for path in paths:
+                if not found and not path.is_file():
+                    raise FileNotFoundError(
+                        f"checkpoint {path} does not exist; train first, or name another file"
+                    )
             stack.enter_context(folder_lock(cfg.OUTPUT_DIR))
-        _self_train(cfg, folder, path)
+        _self_train(cfg, folder, paths)
 
 
-def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
+def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
     """Make all rounds and measure the last student; what an earlier start has done is not done again."""
     with together():
         device = start_run(cfg, folder)
@@ -64,7 +65,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
         if round_folder != folder and (round_folder / "model_final.pt").exists():
             continue
         if round_cfg.SELF_TRAIN.TEACHER_STEPS:
-            train_with_teacher(round_cfg, round_folder, device, train_set, teacher, factors)
+            train_with_teacher(round_cfg, round_folder, device, train_set, teacher[0], factors)
         else:
             if not (round_folder / "pseudo").exists():
                 find_pseudo_boxes(round_cfg, train_set, teacher, round_folder, device)
@@ -77,31 +78,37 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Path) -> None:
             print(line.format(number, **figures))
 
 
-def each_round(cfg: CfgNode, folder: Path, weights: Path) -> Iterator[tuple[CfgNode, Path, Path]]:
-    """The config of each round, its folder, and the weights of the detector that finds its boxes.
+def each_round(
+    cfg: CfgNode, folder: Path, weights: Sequence[Path]
+) -> Iterator[tuple[CfgNode, Path, Sequence[Path]]]:
+    """The config of each round, its folder, and the weights of the detectors that find its boxes.
 
     The last one writes to `folder`, the ones before it to round_1, round_2, ... in it. The config of a round
     is that of a self-training that ends with it. SELF_TRAIN.TEACHER_STEPS follow the rounds as one more,
-    which goes on from the weights of the last student.
+    which goes on from the weights of the last student. Boxes of a student are regressed and stay where they
+    are: only those of the weak detector are moved to the mean of others, and only its groups go.
     """
     count, steps = cfg.SELF_TRAIN.ROUNDS, cfg.SELF_TRAIN.TEACHER_STEPS
     for number in range(1, count + 1):
         round_cfg = cfg.clone()
         round_cfg.defrost()
         round_cfg.SELF_TRAIN.ROUNDS, round_cfg.SELF_TRAIN.TEACHER_STEPS = number, 0
+        if number > 1:
+            round_cfg.SELF_TRAIN.VOTING_IOU = round_cfg.SELF_TRAIN.DROP_GROUPS = 0.0
         round_cfg.freeze()
         round_folder = folder if number == count and not steps else folder / f"round_{number}"
         yield round_cfg, round_folder, weights
-        weights = round_folder / "model_final.pt"
+        weights = [round_folder / "model_final.pt"]
     if steps:
         teacher_cfg = cfg.clone()
         teacher_cfg.defrost()
         teacher_cfg.SOLVER.MAX_ITER = steps
+        teacher_cfg.SELF_TRAIN.VOTING_IOU = teacher_cfg.SELF_TRAIN.DROP_GROUPS = 0.0
         teacher_cfg.freeze()
         yield teacher_cfg, folder, weights
 
 
-def check_round(cfg: CfgNode, folder: Path, weights: Path) -> None:
+def check_round(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
     """Refuse to continue a round that was begun with another config or other weights; see each_round.
 
     Raises:

@@ -28,7 +28,7 @@ from detector.utils.errors import UserError
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
 
-RULES = ("box-in-box", "entropy", "disagreement", "random")
+RULES = ("entropy", "box-in-box", "disagreement", "random")
 _SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
 
 

@@ -78,13 +78,15 @@ def self_train(parser: ArgumentParser) -> Run:
     """Train a Faster R-CNN on what a weak detector finds in its training split, and measure it.
 
         detector self-train runs/demo [--resume]
+        detector self-train runs/mist --weights runs/mist/model_final.pt --weights runs/pcl/model_final.pt
 
     Everything goes to OUTPUT_DIR/self_train: pseudo/, a data set in VOC's layout (with COCO's JSON)
     whose boxes are the detector's; log, events and checkpoints as in training; metrics.json beside the
     weak detector's. The keys SELF_TRAIN decide. Image labels choose the classes; ground-truth boxes are
     read for the metrics alone.
     """
-    parser.add_argument("--weights", metavar="FILE", help="a checkpoint; default: OUTPUT_DIR/model_final.pt")
+    what = "a checkpoint; default: OUTPUT_DIR/model_final.pt. Repeated: the mean of several weak detectors"
+    parser.add_argument("--weights", metavar="FILE", action="append", default=[], help=what)
     parser.add_argument("--resume", action="store_true", help="resume from the folder's newest checkpoint")
 
     def run(options: Namespace) -> None:

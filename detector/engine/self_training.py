@@ -94,6 +94,12 @@ def pseudo_boxes(
     return found if reviewed is None else _joined(_as_detections(scores.image_id, reviewed), found)
 
 
+def mean_scores(scores: Sequence[Scores]) -> Scores:
+    """The mean of what several detectors say of the same proposals of one image, scores and boxes."""
+    boxes = torch.stack([each.boxes for each in scores]).mean(dim=0)
+    return Scores(scores[0].image_id, boxes, torch.stack([each.scores for each in scores]).mean(dim=0))
+
+
 def inside_larger(found: Detections, share: float) -> Tensor:
     """(D, D) whether of box i at least `share` lies in box j, which is larger and of the same class."""
     area = box_area(found.boxes)

@@ -87,6 +87,28 @@ def test_the_student_of_a_round_finds_the_boxes_of_the_next(command, keys, tmp_p
     assert any(not first_student[name].equal(value) for name, value in whole.items())
 
 
+def test_the_mean_of_several_weak_detectors_finds_the_boxes(command, keys, tmp_path, capsys):
+    train, self_train, folder = command("train"), command("self-train"), tmp_path / "run"
+    found, weights = [], []
+    for seed in ("0", "1"):
+        own = [*keys, "SEED", seed, "OUTPUT_DIR", str(tmp_path / seed)]
+        assert train(own) == 0
+        assert self_train(own) == 0
+        weights += ["--weights", str(tmp_path / seed / "model_final.pt")]
+        found.append(VOCDataset(tmp_path / seed / "self_train/pseudo", "trainval", CLASSES))
+    assert self_train([*keys, *weights]) == 0
+    found.append(VOCDataset(folder / "self_train/pseudo", "trainval", CLASSES))
+    boxes = [torch.cat([each.annotation(i).boxes for i in range(8)]).flatten().tolist() for each in found]
+    assert boxes[2] not in boxes[:2]
+
+    assert self_train([*keys, *weights[:2], "--resume"]) == 2
+    assert "was made with other values of weights" in capsys.readouterr().err
+    shutil.rmtree(folder / "self_train")
+    weights[-1] = str(tmp_path / "0" / "self_train" / "model_final.pt")
+    assert self_train([*keys, *weights]) == 2
+    assert "is the checkpoint of a student detector, expected that of a weak one" in capsys.readouterr().err
+
+
 def test_the_average_teaches_and_is_what_is_kept(command, keys, tmp_path, capsys):
     assert command("train")(keys) == 0
     self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
