@@ -78,7 +78,7 @@ def self_train(parser: ArgumentParser) -> Run:
     """Train a Faster R-CNN on what a weak detector finds in its training split, and measure it.
 
         detector self-train runs/demo [--resume]
-        detector self-train runs/mist --weights runs/mist/model_final.pt --weights runs/pcl/model_final.pt
+        detector self-train runs/a --weights runs/a/model_final.pt --weights runs/b/model_final.pt
 
     Everything goes to OUTPUT_DIR/self_train: pseudo/, a data set in VOC's layout (with COCO's JSON)
     whose boxes are the detector's; log, events and checkpoints as in training; metrics.json beside the
