@@ -3,6 +3,7 @@
 #pragma GCC optimize("fp-contract=off")  // similarities must not depend on the machine
 #include <torch/csrc/stable/library.h>
 
+#include <atomic>
 #include <unordered_set>
 
 #include "../../memory.h"
@@ -163,8 +164,9 @@ std::vector<Tensor> selective_search(const std::vector<Tensor>& images,
     check_image(i, images[i]);
   }
   std::vector<std::vector<PixelBox>> boxes(images.size());
-  parallel_for(static_cast<int64_t>(images.size()), 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
+  std::atomic<size_t> next{0};  // a thread takes the next image when it is done with one: their times differ
+  parallel_for(std::ssize(images), 1, [&](int64_t, int64_t) {
+    for (size_t i = next++; i < images.size(); i = next++) {
       boxes[i] = in_order(search(copy_image(images[i]), sorted, min_size, seed), max_boxes);
     }
   });
