@@ -29,8 +29,8 @@ class SearchStrategy(NamedTuple):
 
 
 # Chosen on photographs and drawings by recall, time, and the share of boxes that lie on objects, from which
-# weak supervision learns (docs/proposals.md). A color space takes a third of the time of FAST; another k for it
-# takes a seventh of that, and other measures hardly anything.
+# weak supervision learns (docs/proposals.md). A color space takes a third of the time of FAST, another k a
+# seventh of that, and other measures hardly anything.
 _MEASURES = (MEASURES, ("texture", "size", "fill"), ("size", "fill"))
 
 
