@@ -11,14 +11,14 @@ from detector.layers import selective_search
 from detector.layers.selective_search import COLOR_SPACES, FAST, MEASURES, QUALITY, SearchStrategy
 
 
-def make_image(height: int, width: int, seed: int) -> np.ndarray:
+def make_image(height: int, width: int, seed: int, noise: float = 6) -> np.ndarray:
     """Rectangles of a few colors, with noise: regions of all sizes."""
     rng = np.random.default_rng(seed)
     image = np.full((height, width, 3), rng.integers(0, 256, 3))
     for _ in range(4):
         y, x = rng.integers(0, height), rng.integers(0, width)
         image[y : y + height // 2, x : x + width // 2] = rng.integers(0, 256, 3)
-    return np.clip(image + rng.normal(0, 6, image.shape), 0, 255).astype(np.uint8)
+    return np.clip(image + rng.normal(0, noise, image.shape), 0, 255).astype(np.uint8)
 
 
 def as_tensor(image: np.ndarray) -> torch.Tensor:
@@ -47,6 +47,25 @@ def test_equal_boxes_as_the_reference(
     image = make_image(height, width, seed)
     [boxes] = selective_search([as_tensor(image)], strategies, min_size=min_size, seed=seed)
     assert [tuple(box) for box in boxes.int().tolist()] == reference.search(image, strategies, min_size, seed)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    height=st.integers(1, 60),
+    width=st.integers(1, 60),
+    noise=st.sampled_from([0, 2, 6, 60]),
+    seed=st.integers(0, 2**31),
+    ks=st.lists(st.sampled_from([0, 1, 5, 20, 100, 150, 450, 100_000]), min_size=2, max_size=5, unique=True),
+    min_size=st.sampled_from([0, 4, 100]),
+)
+def test_scales_of_a_color_space_are_searched_together_as_alone(
+    height: int, width: int, noise: int, seed: int, ks: list[int], min_size: int
+) -> None:
+    image = as_tensor(make_image(height, width, seed, noise))
+    strategies = [SearchStrategy("lab", k) for k in ks]
+    [together] = selective_search([image], strategies, min_size=min_size)
+    alone = [selective_search([image], [strategy], min_size=min_size)[0] for strategy in strategies]
+    assert torch.equal(together.unique(dim=0), torch.cat(alone).unique(dim=0))
 
 
 @settings(deadline=None, max_examples=60)

@@ -30,7 +30,9 @@ def search_image(
     shrink = longest_side / max(height, width)
     if shrink < 1:
         size = [max(1, round(height * shrink)), max(1, round(width * shrink))]
-        reduced = resize(reduced, size, InterpolationMode.BICUBIC, antialias=True)
+        # One plane at a time: torch converts what it resizes to float32.
+        planes = [resize(plane[None], size, InterpolationMode.BICUBIC, antialias=True) for plane in reduced]
+        reduced = torch.cat(planes)
     _, reduced_height, reduced_width = reduced.shape
     strategies = FAST if mode == "fast" else QUALITY
     [boxes] = selective_search([reduced], strategies, min_size=min_region)

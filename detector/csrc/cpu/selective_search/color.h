@@ -6,7 +6,9 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <vector>
+
+#include "../multiversion.h"
+#include "buffer.h"
 
 namespace detector::selective_search {
 
@@ -17,7 +19,7 @@ constexpr int64_t kPlanes = 3;
 // Three planes (H, W) of 8 bits.
 struct Image {
   int64_t height, width;
-  std::vector<uint8_t> values;
+  Buffer<uint8_t> values;
 
   Image(int64_t height, int64_t width) : height(height), width(width), values(kPlanes * height * width) {}
   int64_t pixels() const { return height * width; }
@@ -94,12 +96,12 @@ inline Image convert(const Image& rgb, ColorSpace space) {
 }
 
 // A Gaussian of 0.8 pixels, in 64ths of a gray level: planes (H, W) of 14 bits. Border pixels repeat.
-inline std::vector<uint16_t> smooth(const Image& image) {
+DETECTOR_MULTIVERSION inline Buffer<uint16_t> smooth(const Image& image) {
   const int64_t height = image.height, width = image.width;
   const auto weigh = [](uint32_t outer, uint32_t inner, uint32_t center) {
     return 6 * outer + 58 * inner + 128 * center;  // sums to 256
   };
-  std::vector<uint16_t> out(image.values.size()), rows(image.pixels()), line(width + 4);
+  Buffer<uint16_t> out(image.values.size()), rows(image.pixels()), line(width + 4);
   for (int64_t p = 0; p < kPlanes; ++p) {
     for (int64_t y = 0; y < height; ++y) {
       const uint8_t* source = image.plane(p) + y * width;

@@ -1,13 +1,15 @@
-// Selective search on the CPU (Uijlings et al., IJCV 2013). Its steps are in color.h, segmentation.h and
-// grouping.h, in this order; here are the arguments, the strategies and the order of the boxes.
+// Selective search on the CPU (Uijlings et al., IJCV 2013). Its steps are in color.h, segmentation.h,
+// counts.h and grouping.h, in this order; here are the arguments, the strategies and the order of the boxes.
 #pragma GCC optimize("fp-contract=off")  // similarities must not depend on the machine
 #include <torch/csrc/stable/library.h>
 
+#include <atomic>
 #include <unordered_set>
 
 #include "../../memory.h"
 #include "../parallel.h"
 #include "color.h"
+#include "counts.h"
 #include "grouping.h"
 #include "segmentation.h"
 
@@ -39,11 +41,12 @@ uint64_t random_bits(uint64_t seed, uint64_t strategy, uint64_t region) {
 Image copy_image(const Tensor& tensor) {
   Image image(tensor.size(1), tensor.size(2));
   const auto* data = static_cast<const uint8_t*>(tensor.const_data_ptr());
+  const int64_t plane = tensor.stride(0), row = tensor.stride(1), column = tensor.stride(2);
   uint8_t* to = image.values.data();
   for (int64_t p = 0; p < kPlanes; ++p) {
     for (int64_t y = 0; y < image.height; ++y) {
       for (int64_t x = 0; x < image.width; ++x) {
-        *to++ = data[p * tensor.stride(0) + y * tensor.stride(1) + x * tensor.stride(2)];
+        *to++ = data[p * plane + y * row + x * column];
       }
     }
   }
@@ -57,19 +60,29 @@ std::vector<Ranked> search(const Image& rgb, const std::vector<Strategy>& strate
   for (size_t i = 0; i < strategies.size();) {
     const ColorSpace space = strategies[i].color_space;
     const Image image = convert(rgb, space);
-    const std::vector<uint16_t> smoothed = smooth(image);
-    const std::vector<int8_t> derivatives = differentiate(smoothed, image.height, image.width);
-    const PixelGraph graph(smoothed, image.height, image.width);
-    while (i < strategies.size() && strategies[i].color_space == space) {
-      const int64_t k = strategies[i].k;
-      const Segmentation segmentation = segment(graph, k, min_size);
-      const Regions initial(segmentation, image, derivatives);
-      for (; i < strategies.size() && strategies[i].color_space == space && strategies[i].k == k; ++i) {
+    const Buffer<uint16_t> smoothed = smooth(image);
+    size_t end = i;
+    while (end < strategies.size() && strategies[end].color_space == space) {
+      ++end;
+    }
+    const Fragments fragments(PixelGraph(smoothed, image.height, image.width), strategies[i].k,
+                              strategies[end - 1].k);
+    Buffer<Segmentation> segmentations;
+    for (size_t j = i; j < end; ++j) {
+      if (j == i || strategies[j].k != strategies[j - 1].k) {
+        segmentations.push_back(segment(fragments, strategies[j].k, min_size));
+      }
+    }
+    const Parts parts(segmentations);
+    const Buffer<Counts> counts = count(image, smoothed, fragments, parts);
+    for (const Segmentation& segmentation : segmentations) {
+      const Regions initial(segmentation, parts, counts, image.pixels());
+      for (const int64_t k = strategies[i].k; i < end && strategies[i].k == k; ++i) {
         Regions regions = initial;
         const int64_t total = regions.group(segmentation.neighbors, strategies[i].measures);
         for (int64_t r = 0; r < total; ++r) {
           const uint64_t position = total - r;  // 1: the whole image
-          found.push_back({position * (random_bits(seed, i, r) >> 32), regions.boxes()[r]});
+          found.push_back({position * (random_bits(seed, i, r) >> 32), regions.box(r)});
         }
       }
     }
@@ -77,31 +90,34 @@ std::vector<Ranked> search(const Image& rgb, const std::vector<Strategy>& strate
   return found;
 }
 
-// Boxes (R, 4), best first, no two the same.
-Tensor in_order(std::vector<Ranked> found, int64_t max_boxes, const Tensor& like) {
+// The boxes, best first, no two the same.
+std::vector<PixelBox> in_order(std::vector<Ranked> found, size_t max_boxes) {
   std::stable_sort(found.begin(), found.end(),
                    [](const Ranked& a, const Ranked& b) { return a.rank < b.rank; });
+  std::vector<PixelBox> boxes;
   std::unordered_set<uint64_t> seen;
-  size_t kept = 0;
-  for (const Ranked& candidate : found) {
-    if (max_boxes > 0 && kept == static_cast<size_t>(max_boxes)) {
-      break;
-    }
-    const PixelBox& box = candidate.box;
+  for (const auto& [_, box] : found) {
     const uint64_t key = uint64_t(box.x1) << 48 | uint64_t(box.y1) << 32 | uint64_t(box.x2) << 16 | box.y2;
     if (seen.insert(key).second) {
-      found[kept++] = candidate;
+      boxes.push_back(box);
+      if (boxes.size() == max_boxes) {
+        break;
+      }
     }
   }
-  const Tensor boxes = allocate(like, {static_cast<int64_t>(kept), 4}, ScalarType::Float);
-  auto* to = static_cast<float*>(boxes.mutable_data_ptr());
-  for (size_t i = 0; i < kept; ++i) {
-    const PixelBox& box = found[i].box;
+  return boxes;
+}
+
+// (R, 4) float32.
+Tensor as_tensor(const std::vector<PixelBox>& boxes, const Tensor& like) {
+  const Tensor tensor = allocate(like, {std::ssize(boxes), 4}, ScalarType::Float);
+  auto* to = static_cast<float*>(tensor.mutable_data_ptr());
+  for (const PixelBox& box : boxes) {
     for (const int32_t value : {box.x1, box.y1, box.x2, box.y2}) {
       *to++ = static_cast<float>(value);
     }
   }
-  return boxes;
+  return tensor;
 }
 
 void check_image(size_t index, const Tensor& image) {
@@ -147,17 +163,18 @@ std::vector<Tensor> selective_search(const std::vector<Tensor>& images,
   for (size_t i = 0; i < images.size(); ++i) {
     check_image(i, images[i]);
   }
-  std::vector<std::vector<Ranked>> found(images.size());
-  parallel_for(static_cast<int64_t>(images.size()), 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      found[i] = search(copy_image(images[i]), sorted, min_size, seed);
+  std::vector<std::vector<PixelBox>> boxes(images.size());
+  std::atomic<size_t> next{0};  // a thread takes the next image when it is done with one: their times differ
+  parallel_for(std::ssize(images), 1, [&](int64_t, int64_t) {
+    for (size_t i = next++; i < images.size(); i = next++) {
+      boxes[i] = in_order(search(copy_image(images[i]), sorted, min_size, seed), max_boxes);
     }
   });
-  std::vector<Tensor> boxes;
+  std::vector<Tensor> tensors;
   for (size_t i = 0; i < images.size(); ++i) {
-    boxes.push_back(in_order(std::move(found[i]), max_boxes, images[i]));
+    tensors.push_back(as_tensor(boxes[i], images[i]));
   }
-  return boxes;
+  return tensors;
 }
 
 }  // namespace
