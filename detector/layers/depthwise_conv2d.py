@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from detector.layers._autograd import differentiable
+from detector.layers._depthwise_by_torch import conv2d_by_groups, torch_is_faster
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._layout import is_channels_last, memory_format
@@ -38,6 +39,12 @@ def depthwise_conv2d(
     dtype, which is then the output's, as in torch's convolutions. A NaN or infinity affects only the outputs
     whose window contains it. On a GPU it may turn the whole weight gradient of its channel into NaN.
 
+    Where torch's own convolution takes less time it is called instead: on a GPU for contiguous inputs with a
+    kernel, stride or dilation that has no kernel here (square kernels of 3, 5 and 7 with stride 1 or 2 have)
+    and for channels-last inputs with more than 81 taps. It is bitwise reproducible with
+    ``torch.backends.cudnn.deterministic``, and has torch's limits and precision, also that of
+    ``torch.backends.cudnn.allow_tf32``. float64 and several filters per channel are always computed here.
+
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. A channels-last input
             is not copied and gives a channels-last output; any other gives a contiguous one.
@@ -64,6 +71,8 @@ def depthwise_conv2d(
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device):  # the first is the cheaper
         input, weight = (_as_autocast(tensor, device) for tensor in (input, weight))
         bias = None if bias is None else _as_autocast(bias, device)
+    if torch_is_faster(input, weight, *sizes):
+        return conv2d_by_groups(input, weight, bias, *sizes)
     return _forward(input, weight, bias, *sizes)
 
 

@@ -216,6 +216,44 @@ def test_empty(changes: dict, device: torch.device) -> None:
     torch.testing.assert_close(grad_bias, op_contract.random_upstreams([output])[0].sum((0, 2, 3)))
 
 
+# ---- torch's convolution where it is faster ----
+
+HANDED_OVER = [
+    *(
+        (case, dtype, False, "cuda")
+        for case in (Case((9, 9), padding=(4, 4)), Case(dilation=(2, 2)), Case((4, 2)), Case(stride=(3, 3)))
+        for dtype in (torch.float32, torch.float16)
+    ),
+    (Case((13, 13), padding=(6, 6)), torch.float32, True, "cuda"),
+]
+KEPT = [
+    (Case(), torch.float32, False, "cpu"),
+    (Case(), torch.float64, True, "cpu"),
+    (Case(), torch.float16, True, "cpu"),
+    (Case(multiplier=2), torch.float32, True, "cpu"),
+    *((Case((k, k)), torch.float16, last, "cuda") for k in (3, 5, 7) for last in (False, True)),
+    (Case((5, 5), (2, 2), (2, 2)), torch.float32, False, "cuda"),
+    (Case((9, 9), padding=(4, 4)), torch.float32, True, "cuda"),
+    (Case((9, 9), padding=(4, 4)), torch.float64, False, "cuda"),
+    (Case(dilation=(2, 2)), torch.float32, True, "cuda"),
+    (Case((9, 9), padding=(4, 4), multiplier=2), torch.float32, False, "cuda"),
+]
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["torch's", "ours"])
+@pytest.mark.parametrize("device_type", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_who_computes(ours: bool, device_type: str) -> None:
+    for case, dtype, channels_last, where in KEPT if ours else HANDED_OVER:
+        if where != device_type:
+            continue
+        inputs = case.inputs(device_type, dtype, channels_last)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            case.function()(*inputs)
+        called = {event.key for event in profile.key_averages()}
+        assert ("detector::depthwise_conv2d_forward" in called) == ours, (case, dtype, channels_last)
+        assert ("aten::conv2d" in called) != ours, (case, dtype, channels_last)
+
+
 # ---- reproducibility ----
 
 
@@ -226,10 +264,11 @@ def test_reproducible(case: Case, dtype: torch.dtype, channels_last: bool, devic
     op_contract.assert_reproducible(case.function(), case.inputs(device, dtype, channels_last))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @FORMATS
 @pytest.mark.parametrize("case", [Case(size=(60, 60)), Case((5, 5), (2, 2), size=(80, 80))], ids=str)
-def test_independent_of_threads(case: Case, channels_last: bool) -> None:
-    inputs = case._replace(channels=32).inputs("cpu", torch.float32, channels_last)
+def test_independent_of_threads(case: Case, channels_last: bool, dtype: torch.dtype) -> None:
+    inputs = case._replace(channels=32).inputs("cpu", dtype, channels_last)
     op_contract.assert_independent_of_threads(case.function(), inputs)
 
 

@@ -102,7 +102,6 @@ def test_unaligned_channels_and_addresses(dtype: torch.dtype) -> None:
     assert_matches_torch([shifted.requires_grad_(), weight, bias], 1, 1)
 
 
-# Tensor cores also multiply by zeros, and NaN times zero is NaN.
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_nan_and_inf_stay_local(dtype: torch.dtype) -> None:
     input, weight, bias = make_inputs((2, 8, 20, 60), 7, dtype)

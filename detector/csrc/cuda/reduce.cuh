@@ -56,6 +56,16 @@ __device__ T warp_reduce(T value, Op op) {
   }
 }
 
+// The sum of the values of the lanes up to this one.
+template <typename T>
+__device__ T warp_scan(T value) {
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const T before = __shfl_up_sync(0xffffffffu, value, offset);
+    value += lane_of_thread() >= offset ? before : 0;
+  }
+  return value;
+}
+
 // Every thread of a block of kWarp full warps (1024 threads) gets the result.
 template <typename Op, typename T>
 __device__ T block_reduce(T value, Op op) {

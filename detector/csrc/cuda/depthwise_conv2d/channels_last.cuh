@@ -7,9 +7,7 @@
 #include "channels_last/forward.cuh"
 #include "channels_last/grad_input_halved.cuh"
 #include "channels_last/grad_weight.cuh"
-#include "channels_last/grad_weight_planes.cuh"
 #include "channels_last/tiles.cuh"
-#include "channels_last/toeplitz.cuh"
 #include "kernels.cuh"
 
 namespace detector::depthwise_conv2d {
@@ -21,27 +19,6 @@ inline bool has_kernel(const Problem& p) {
       p.kernel_h == p.kernel_w && p.stride_h == p.stride_w && p.dilation_h * p.dilation_w == 1;
   return square && (p.stride_h == 1 ? p.kernel_h == 3 || p.kernel_h == 5 || p.kernel_h == 7
                                     : p.stride_h == 2 && p.kernel_h == 3);
-}
-
-// Whether a kernel for the matrix units suits an image of so many columns, half of a block's at least, and
-// the device, which must have such units and `shared` bytes for a block.
-template <typename Kernel>
-bool suits_matrix_units(Kernel kernel, int64_t shared, int64_t width) {
-  const CompiledKernel compiled = compiled_kernel(kernel);
-  return 2 * width >= ceil_div(width, Chunk::columns) * Chunk::columns && shared <= compiled.most_shared &&
-         compiled.architecture >= 80;
-}
-
-// A forward pass, or the gradient of the input as a forward pass with the kernel turned around.
-template <typename T, int K>
-void launch_same(const Walk& walk, int64_t batch, const T* input, const T* weight, const T* bias,
-                 bool flipped, T* output, cudaStream_t stream) {
-  if constexpr (sizeof(T) == 2 && K >= 5) {
-    if (suits_matrix_units(toeplitz_kernel<T, K>, Toeplitz::shared_bytes, walk.width)) {
-      return launch_toeplitz<T, K>(walk, batch, input, weight, bias, flipped, output, stream);
-    }
-  }
-  launch_forward<T, K, 1, ForwardTile<T, K>>(walk, batch, input, weight, bias, flipped, output, stream);
 }
 
 // Calls body with the kernel size as a constant.
@@ -76,7 +53,9 @@ bool forward_channels_last(const Problem& p, const T* input, const T* weight, co
     return true;
   }
   with_kernel(p, [&](auto k) {
-    launch_same<T, decltype(k)::value>(walk_output(p), p.batch, input, weight, bias, false, output, stream);
+    constexpr int K = decltype(k)::value;
+    launch_forward<T, K, 1, ForwardTile<T, K>>(walk_output(p), p.batch, input, weight, bias, false, output,
+                                               stream);
   });
   return true;
 }
@@ -97,12 +76,13 @@ bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, 
     launch_stencil(p, true, grad, weight, no_bias, grad_input, stream);
     return true;
   }
-  with_kernel(p, [&](auto k) {
+  with_kernel(p, [&](auto k) {  // a forward pass with the kernel turned around
     constexpr int K = decltype(k)::value;
     Walk walk = walk_input(p);
     walk.pad_h = K - 1 - walk.pad_h;
     walk.pad_w = K - 1 - walk.pad_w;
-    launch_same<T, K>(walk, p.batch, grad, weight, no_bias, true, grad_input, stream);
+    launch_forward<T, K, 1, ForwardTile<T, K>>(walk, p.batch, grad, weight, no_bias, true, grad_input,
+                                               stream);
   });
   return true;
 }
@@ -125,11 +105,6 @@ bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, 
   }
   with_kernel(p, [&](auto k) {
     constexpr int K = decltype(k)::value;
-    if constexpr (sizeof(T) == 2 && K >= 5) {
-      if (suits_matrix_units(pairs_kernel<T, K>, Pairs::shared_bytes, p.out_width)) {
-        return launch_pairs<T, K>(walk_output(p), p.batch, input, grad, grad_weight, allocate, stream);
-      }
-    }
     launch_grad_weight<T, K, 1, GradWeightTile<T, K>>(walk_output(p), p.batch, input, grad, grad_weight,
                                                       allocate, stream);
   });

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../reduce.cuh"
-#include "channels_last/planes.cuh"
+#include "channels_last/walk.cuh"
 #include "strips.cuh"
 
 namespace detector::depthwise_conv2d {
@@ -117,6 +117,29 @@ __device__ uint32_t rounded_pair(float first, float second) {
   }
 #endif
   return pair;
+}
+
+__device__ inline unsigned shared_address(const void* data) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(data));
+}
+
+// Four matrices of 8 x 8; lanes 8 i ... 8 i + 7 give the addresses of the rows of matrix i.
+__device__ inline void load_matrices(unsigned address, unsigned (&to)[4]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+#endif
+}
+
+__device__ inline void load_transposed(unsigned address, unsigned (&to)[4]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+#endif
 }
 
 // Two 8 x 8 matrices below each other: lane l gives the address of row l % 16.

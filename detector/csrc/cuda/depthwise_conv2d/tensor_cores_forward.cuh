@@ -62,7 +62,7 @@ __device__ bool convolve_octets(const T* tile, int pitch, int octets, const uint
   uint32_t pixels[K][4];  // an even octet, then an odd one, of the rows of each tap row
 #pragma unroll
   for (int i = 0; i < K; ++i) {
-    channels_last::load_matrices(channels_last::shared_address(rows + i * pitch), pixels[i]);
+    load_matrices(shared_address(rows + i * pitch), pixels[i]);
   }
   for (int x = 0; x < octets; x += 2, target += 2 * kVector) {
     const T* const even = rows + min(x + 2, octets) * kVector;

@@ -31,7 +31,7 @@ __device__ void correlate_octets(const T* input, int input_pitch, const T* grad,
     for (int i = 0; i < K; i += 2) {
       uint32_t a[4] = {};
       if (i + 1 < K) {
-        channels_last::load_transposed(channels_last::shared_address(rows + i * input_pitch), a);
+        load_transposed(shared_address(rows + i * input_pitch), a);
       } else {
         load_matrices<true>(a[0], a[2], last_rows);
       }

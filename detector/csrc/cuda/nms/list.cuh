@@ -10,15 +10,6 @@ constexpr int kFlagsAThread = 4;
 constexpr int kFlagsALoad = 16;
 constexpr int kFlagsABlock = kListThreads * kFlagsAThread;
 
-// The sum of a number over the lanes up to this one.
-__device__ inline int scan_warp(int number) {
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const int below = __shfl_up_sync(0xffffffffu, number, offset);
-    number += lane_of_thread() >= offset ? below : 0;
-  }
-  return number;
-}
-
 // A block lists the kept boxes of its stretch of ranks, after those before, which it counts for itself: the
 // flags are few bytes, and no block waits for another. `flags` (size,), padded to 16 bytes, are 0 or 1.
 __global__ void __launch_bounds__(kListThreads)
@@ -42,7 +33,7 @@ __global__ void __launch_bounds__(kListThreads)
     const int past = max(begin + kFlagsAThread - size, int64_t(0));
     own = *reinterpret_cast<const uint32_t*>(flags + begin) & (0xffffffffu >> 8 * past);
   }
-  int up_to = scan_warp(__popc(own));  // in the warp, then in the block
+  int up_to = warp_scan(__popc(own));  // in the warp, then in the block
   if (lane_of_thread() == kWarp - 1) {
     number_of_warp[warp_of_thread()] = up_to;
   }

@@ -113,7 +113,7 @@ __device__ inline void give(const Answer& answer, const uint32_t* slots, int siz
     for (int first = 0; first < kFewWords; first += kWarp) {
       const int word = first + lane_of_thread();
       const int own = __popc(word * kWarp < size ? kept[word] : 0);
-      const int up_to = sum + scan_warp(own);
+      const int up_to = sum + warp_scan(own);
       before[word] = up_to - own;
       sum = __shfl_sync(0xffffffffu, up_to, kWarp - 1);
     }

@@ -40,15 +40,6 @@ __device__ inline T block_best(T value) {
   return value;
 }
 
-template <typename T>
-__device__ T warp_scan(T value) {  // inclusive
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const T before = __shfl_up_sync(kAllLanes, value, offset);
-    value += lane_of_thread() >= offset ? before : 0;
-  }
-  return value;
-}
-
 struct Scan {
   int64_t before, all;  // sums of the threads before this one, and of all
 };

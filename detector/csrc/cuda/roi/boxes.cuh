@@ -19,30 +19,20 @@ struct BoxesByImage {
 
 constexpr int kOrderThreads = kWarp * kWarp;
 
-// The position of the `count` items of a thread among all items of its block of kOrderThreads, in the order
-// of the threads.
-struct Place {
-  int before, total;
-};
-
-__device__ inline Place place_of(int count) {
+// How many items the threads of a block of kOrderThreads before this one have, which has `count`.
+__device__ inline int count_before(int count) {
   __shared__ int warp_totals[kWarp];
-  int before = count;  // of this thread and those before it
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const int lower = __shfl_up_sync(0xffffffffu, before, offset);
-    before += lane_of_thread() >= offset ? lower : 0;
-  }
+  const int through = warp_scan(count);
   if (lane_of_thread() == kWarp - 1) {
-    warp_totals[warp_of_thread()] = before;
+    warp_totals[warp_of_thread()] = through;
   }
   __syncthreads();
-  Place place{before - count, 0};
+  int before = through - count;
   for (int warp = 0; warp < kWarp; ++warp) {
-    place.before += warp < warp_of_thread() ? warp_totals[warp] : 0;
-    place.total += warp_totals[warp];
+    before += warp < warp_of_thread() ? warp_totals[warp] : 0;
   }
   __syncthreads();  // warp_totals is free again
-  return place;
+  return before;
 }
 
 // The image of a box, N if it has none.
@@ -70,7 +60,7 @@ __global__ void __launch_bounds__(kOrderThreads)
     count += box_group == group;
   }
   const int start = block_reduce(earlier, Sum{});
-  int position = start + place_of(count).before;
+  int position = start + count_before(count);
   for (int r = first; r < end; ++r) {
     if (group_of(r) == group) {
       order[position++] = r;

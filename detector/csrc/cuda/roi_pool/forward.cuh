@@ -24,14 +24,13 @@ struct ClassedBoxes {
 __host__ __device__ inline int pairs_of(const Sizes& sizes) { return int((sizes.bins() + 1) / 2); }
 
 // The group of each box: its image and the class that tells the sides of its windows.
-template <typename A>
-__global__ void groups_kernel(const A* rows, A scale, Sizes sizes, int* groups) {
+__global__ void groups_kernel(const float* rows, float scale, Sizes sizes, int* groups) {
   const int64_t r = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (r >= sizes.boxes) {
     return;
   }
-  const A* row = rows + 5 * r;
-  const PooledBox<A> box(row, scale, sizes.pooled_height, sizes.pooled_width);
+  const float* row = rows + 5 * r;
+  const PooledBox<float> box(row, scale, sizes.pooled_height, sizes.pooled_width);
   // The logarithm of the largest side that fits all bins; one that the border ends is as wide as its window.
   const auto largest = [](int number, int border, auto span_of) {
     int least = 1 << (kSides - 1);
@@ -54,8 +53,7 @@ struct GroupOf {
 };
 
 // The bins of all boxes, a thread each.
-template <typename A>
-__global__ void bins_kernel(const A* rows, A scale, Sizes sizes, const int* groups, const int* order,
+__global__ void bins_kernel(const float* rows, float scale, Sizes sizes, const int* groups, const int* order,
                             Grid grid, Bin* bins) {
   const int pitch = 2 * pairs_of(sizes);
   const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, position = at / pitch;
@@ -63,7 +61,7 @@ __global__ void bins_kernel(const A* rows, A scale, Sizes sizes, const int* grou
     return;
   }
   const int r = order[position], i = at % pitch, window_class = groups[r] % kClasses;
-  const PooledBox<A> box(rows + 5 * int64_t(r), scale, sizes.pooled_height, sizes.pooled_width);
+  const PooledBox<float> box(rows + 5 * int64_t(r), scale, sizes.pooled_height, sizes.pooled_width);
   const Span y = box.rows(i / sizes.pooled_width, sizes.height);
   const Span x = box.columns(i % sizes.pooled_width, sizes.width);
   const int nothing = grid.nothing();
@@ -98,7 +96,6 @@ __device__ T* kept(T* address) {
 template <bool kPaired, int kBins, typename T, int V>
 __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& boxes, int first, int end,
                            const Sizes& sizes, int exist, T* values, int32_t* argmax) {
-  using K = typename Windows<T, V>::K;
   const int bins = kBins > 0 ? kBins : sizes.bins(), pairs = (bins + 1) / 2;
   const int at_once = max(kWarp / pairs, 1);
   const uint32_t box_stride = uint32_t(sizes.channels) * bins, pitch = 2 * pairs;
@@ -125,7 +122,7 @@ __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& box
       next = fetch(position + step);  // on its way meanwhile
       next_box = boxes.order[min(position + step, end - 1)];
       const bool exists = position < end && wanted < pairs;
-      K key[2][V];
+      Key key[2][V];
       windows.pool(place, key);
       Pack<T, 2> value[V];
       Pack<int32_t, 2> cell[V];
@@ -212,9 +209,8 @@ __global__ void __launch_bounds__(kMostThreads<V>)
 
 // False, and nothing written, where the windows of V channels fit no block.
 template <typename T, int V>
-bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, Accumulate<T> scale,
+bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, float scale,
                   const roi::Output<T>& output) {
-  using A = Accumulate<T>;
   const Grid grid{int(sizes.height), int(sizes.width)};
   const int64_t shared = grid.size() * Windows<T, V>::kBytes;
   const auto kernel = windows_kernel<T, V>;
@@ -230,17 +226,17 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
   const Tensor scratch = allocate(
       boxes, {num_bins * int64_t(sizeof(Bin)) + (2 * sizes.boxes + num_groups + 2) * int64_t(sizeof(int))},
       ScalarType::Byte);
-  const auto* row = static_cast<const A*>(rows.const_data_ptr());
+  const auto* row = static_cast<const float*>(rows.const_data_ptr());
   auto* bin = static_cast<Bin*>(scratch.mutable_data_ptr());
   int* box_groups = reinterpret_cast<int*>(bin + num_bins);
   int *order = box_groups + sizes.boxes, *starts = order + sizes.boxes;
   constexpr int block_threads = 128;
-  launch_kernel(groups_kernel<A>, blocks_for(sizes.boxes, block_threads), block_threads, 0, stream, row,
-                scale, sizes, box_groups);
+  launch_kernel(groups_kernel, blocks_for(sizes.boxes, block_threads), block_threads, 0, stream, row, scale,
+                sizes, box_groups);
   launch_kernel(roi::order_kernel<GroupOf>, num_groups + 1, roi::kOrderThreads, 0, stream,
                 GroupOf{box_groups}, int(sizes.boxes), int(num_groups), order, starts);
-  launch_kernel(bins_kernel<A>, blocks_for(num_bins, block_threads), block_threads, 0, stream, row, scale,
-                sizes, box_groups, order, grid, bin);
+  launch_kernel(bins_kernel, blocks_for(num_bins, block_threads), block_threads, 0, stream, row, scale, sizes,
+                box_groups, order, grid, bin);
   const int parts = shared > 100 * 1024 ? 1 : 2;  // of a processor
   const int64_t groups = ceil_div(sizes.channels, V);
   const int64_t slots = parts * device_attribute(cudaDevAttrMultiProcessorCount);
@@ -252,12 +248,12 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
 }
 
 template <typename T>
-bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, Accumulate<T> scale,
+bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, float scale,
                   const roi::Output<T>& output) {
   if (sizes.channels * sizes.bins() > std::numeric_limits<int32_t>::max()) {
     return false;
   }
-  return pool_windows<T, sizeof(T) == 8 ? 2 : 4>(input, boxes, sizes, scale, output);
+  return pool_windows<T, 4>(input, boxes, sizes, scale, output);
 }
 
 }  // namespace detector::roi_pool

@@ -14,14 +14,14 @@ namespace detector::roi_pool {
 // Cells count from 1, and 0 is no cell. A float and its tie are the halves of a double, which a GPU compares
 // in one instruction: in the upper half neither floats nor infinity look like a double's NaN. Negative
 // doubles are the smaller for a greater lower half.
-struct FloatKey {
+struct Key {
   double bits;
 
-  __device__ FloatKey() {}
-  __device__ FloatKey(float value, uint32_t tie) { bits = __hiloint2double(__float_as_int(value), tie); }
+  __device__ Key() {}
+  __device__ Key(float value, uint32_t tie) { bits = __hiloint2double(__float_as_int(value), tie); }
 
   // Not of minus zero.
-  __device__ static FloatKey of(float value, int cell) {
+  __device__ static Key of(float value, int cell) {
     const uint32_t negative = __float_as_int(value) >> 31;  // in all bits
     return {value, uint32_t(cell) << 16 ^ (~negative & 0xffff0000u)};
   }
@@ -33,55 +33,32 @@ struct FloatKey {
     asm("lop3.b32 %0, %1, %2, 0, 0xc3;" : "=r"(equal) : "r"(tie()), "r"(negative));
     return equal >> 16;
   }
-  __device__ bool operator>(const FloatKey& other) const { return bits > other.bits; }
+  __device__ bool operator>(const Key& other) const { return bits > other.bits; }
 };
 
-struct DoubleKey {
-  double value_;
-  uint32_t tie_;
-
-  __device__ DoubleKey() {}
-  __device__ DoubleKey(double value, uint32_t tie) : value_(value), tie_(tie) {}
-
-  __device__ static DoubleKey of(double value, int cell) { return {value, uint32_t(0xffff - cell) << 16}; }
-  __device__ uint32_t tie() const { return tie_; }
-  __device__ double value() const { return value_; }
-  __device__ int cell() const { return ~tie_ >> 16; }
-  __device__ bool operator>(const DoubleKey& other) const {
-    return value_ > other.value_ || (value_ == other.value_ && tie_ > other.tie_);
-  }
-};
-
-template <typename A>
-using Key = std::conditional_t<std::is_same_v<A, double>, DoubleKey, FloatKey>;
-
-template <typename K>
-__device__ K greater(const K& a, const K& b) {
-  return a > b ? a : b;
-}
+__device__ inline Key greater(const Key& a, const Key& b) { return a > b ? a : b; }
 
 // The keys of V channels in each of some places in shared memory: values, and ties of which a word holds two.
 template <typename T, int V>
 class StoredKeys {
  public:
-  using K = Key<Accumulate<T>>;
   using Ties = Pack<std::conditional_t<V == 1, uint16_t, uint32_t>, (V + 1) / 2>;
   static constexpr int64_t kBytes = sizeof(Pack<T, V>) + sizeof(Ties);  // of a place
 
   __device__ StoredKeys(char* shared, int places)
       : values_(reinterpret_cast<Pack<T, V>*>(shared)), ties_(reinterpret_cast<Ties*>(values_ + places)) {}
 
-  __device__ void load(int i, K (&key)[V]) const {
+  __device__ void load(int i, Key (&key)[V]) const {
     const Pack<T, V> values = values_[i];
     const Ties ties = ties_[i];
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       const uint32_t word = ties.values[v / 2];
-      key[v] = {Accumulate<T>(values.values[v]), v % 2 == 0 ? word << 16 : word};
+      key[v] = {float(values.values[v]), v % 2 == 0 ? word << 16 : word};
     }
   }
 
-  __device__ void store(int i, const K (&key)[V]) {
+  __device__ void store(int i, const Key (&key)[V]) {
     Pack<T, V> values;
     Ties ties;
 #pragma unroll
@@ -111,7 +88,7 @@ class StoredKeys<float, V> {
       : firsts_(reinterpret_cast<Pack<double, V / 2>*>(shared)),
         seconds_(reinterpret_cast<Pack<float, V / 2>*>(firsts_ + places)) {}
 
-  __device__ void load(int i, FloatKey (&key)[V]) const {
+  __device__ void load(int i, Key (&key)[V]) const {
     const auto firsts = firsts_[i];
     const auto seconds = seconds_[i];
 #pragma unroll
@@ -121,13 +98,13 @@ class StoredKeys<float, V> {
     }
   }
 
-  __device__ void store(int i, const FloatKey (&key)[V]) {
+  __device__ void store(int i, const Key (&key)[V]) {
     Pack<double, V / 2> firsts;
     Pack<float, V / 2> seconds;
 #pragma unroll
     for (int pair = 0; pair < V / 2; ++pair) {
       const auto &first = key[2 * pair], &second = key[2 * pair + 1];
-      firsts.values[pair] = FloatKey(first.value(), __byte_perm(second.tie(), first.tie(), 0x7632)).bits;
+      firsts.values[pair] = Key(first.value(), __byte_perm(second.tie(), first.tie(), 0x7632)).bits;
       seconds.values[pair] = second.value();
     }
     firsts_[i] = firsts;

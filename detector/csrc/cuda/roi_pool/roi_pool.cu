@@ -30,10 +30,13 @@ std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes,
       using A = Accumulate<T>;
       const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()),
                               static_cast<int32_t*>(argmax.mutable_data_ptr()), false};
-      const bool by_windows = sizes.cells() >= 16 * sizes.bins();  // else windows are not worth their making
-      if (!by_windows || !pool_windows<T>(input, boxes, sizes, A(spatial_scale), to)) {
-        roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)}, to);
+      if constexpr (!std::is_same_v<T, double>) {
+        const bool worth_making = sizes.cells() >= 16 * sizes.bins();
+        if (worth_making && pool_windows<T>(input, boxes, sizes, A(spatial_scale), to)) {
+          return;
+        }
       }
+      roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)}, to);
     });
   }
   return {output, argmax};

@@ -39,16 +39,14 @@ struct Grid {
 template <typename T, int V>
 class Windows {
  public:
-  using A = Accumulate<T>;
-  using K = Key<A>;
   static constexpr int64_t kBytes = StoredKeys<T, V>::kBytes;  // of a window
 
   __device__ Windows(char* shared, const Grid& grid) : keys_(shared, grid.size()), grid_(grid) {
     if (threadIdx.x < 2) {
-      K key[V];
+      Key key[V];
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        key[v] = K::of(threadIdx.x == 0 ? A(T(kLowest)) : A(0), 0);
+        key[v] = Key::of(threadIdx.x == 0 ? float(T(kLowest)) : 0.f, 0);
       }
       keys_.store(threadIdx.x == 0 ? grid_.nothing() : grid_.zero(), key);
     }
@@ -70,7 +68,7 @@ class Windows {
   }
 
   // The maxima of two bins, whose loads do not wait for each other.
-  __device__ void pool(const Bin (&bin)[2], K (&key)[2][V]) const {
+  __device__ void pool(const Bin (&bin)[2], Key (&key)[2][V]) const {
     if (!bin[0].is_long() && !bin[1].is_long()) {
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
@@ -97,15 +95,15 @@ class Windows {
  private:
   static constexpr int kAtOnce = 5;  // cells of a thread, whose loads do not wait for each other
 
-  __device__ void pool_corners(const Bin& bin, K (&key)[V]) const {
+  __device__ void pool_corners(const Bin& bin, Key (&key)[V]) const {
     keys_.load(bin.first(), key);
     join(bin.right(), key);
     join(bin.down(), key);
     join(bin.both(), key);
   }
 
-  __device__ void join(int i, K (&key)[V]) const {
-    K other[V];
+  __device__ void join(int i, Key (&key)[V]) const {
+    Key other[V];
     keys_.load(i, other);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -124,24 +122,24 @@ class Windows {
       channel_data[v] = reader.data + min(v, reader.channels - 1) * reader.channel_stride;
     }
     for (int base = threadIdx.x; base < cells; base += kAtOnce * blockDim.x) {
-      A value[kAtOnce][V];
+      float value[kAtOnce][V];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         const int i = min(base + k * int(blockDim.x), cells - 1), y = row_of(i), x = i - y * grid_.width;
         const int64_t at = y * reader.row_stride + x * reader.column_stride;
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          value[k][v] = A(channel_data[v][at]);
+          value[k][v] = float(channel_data[v][at]);
         }
       }
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         const int i = min(base + k * int(blockDim.x), cells - 1);
-        K key[V];
+        Key key[V];
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          const A real = max(value[k][v] + A(0), A(kLowest));  // minus zero is zero, NaN the lowest
-          key[v] = K::of(A(T(real)), real > A(kLowest) ? i + 1 : 0);
+          const float real = max(value[k][v] + 0.f, kLowest);  // minus zero is zero, NaN the lowest
+          key[v] = Key::of(float(T(real)), real > kLowest ? i + 1 : 0);
         }
         keys_.store(i + row_of(i) * gap, key);
       }
@@ -155,7 +153,7 @@ class Windows {
     const int windows = grid_.nothing(), stride = grid_.stride(), step = down * stride + right;
     const unsigned reciprocal = 0xffffffffu / stride + 1;
     for (int base = threadIdx.x; base - int(threadIdx.x) < windows; base += kAtOnce * blockDim.x) {
-      K key[kAtOnce][V];
+      Key key[kAtOnce][V];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         const int i = min(base + k * int(blockDim.x), windows - 1);

@@ -1,0 +1,67 @@
+"""Depthwise convolution by torch's own convolution, where that takes less time than the kernels of csrc."""
+
+import os
+import sys
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d
+
+from detector.layers._layout import is_channels_last
+
+_EXPLAINS = os.environ.get("DETECTOR_EXPLAIN") == "1"
+_MOST_TAPS = 81  # of the channels-last kernels for CUDA
+_MOST_ELEMENTS, _MOST_STEP = 2**30, 2**15  # torch's kernels compute with 32-bit integers
+
+
+def torch_is_faster(
+    input: Tensor,
+    weight: Tensor,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> bool:
+    """Whether torch's convolution computes the same in less time, as csrc/*/depthwise_conv2d/README.md say.
+
+    False also for invalid arguments, which the op refuses.
+    """
+    if input.dim() != 4 or weight.dim() != 4 or input.dtype == torch.float64:
+        return False
+    if weight.shape[0] != input.shape[1] or weight.shape[1] != 1:  # one filter for each channel
+        return False
+    kernel, channels_last = (weight.shape[2], weight.shape[3]), is_channels_last(input)
+    if input.device.type == "cpu":
+        faster = False
+    elif channels_last:
+        faster = kernel[0] * kernel[1] > _MOST_TAPS
+    else:
+        has_kernel = kernel in ((3, 3), (5, 5), (7, 7)) and stride in ((1, 1), (2, 2)) and dilation == (1, 1)
+        faster = not has_kernel
+    valid = faster and all(
+        kernel[i] >= 1
+        and 1 <= stride[i] < _MOST_STEP
+        and 1 <= dilation[i] < _MOST_STEP
+        and 0 <= padding[i] < _MOST_STEP
+        and (kernel[i] - 1) * dilation[i] < input.shape[2 + i] + 2 * padding[i]
+        for i in range(2)
+    )
+    return valid and (torch.compiler.is_compiling() or input.numel() < _MOST_ELEMENTS)
+
+
+def conv2d_by_groups(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> Tensor:
+    """The output keeps the memory format of the input."""
+    if _EXPLAINS and not torch.compiler.is_compiling():
+        print("detector: depthwise_conv2d calls torch's convolution", file=sys.stderr)
+    channels = input.shape[1]
+    # If either tensor is channels-last, torch's large kernels take up to 9 times as long. A filter with one
+    # channel may have the strides of both formats.
+    filters = weight.reshape(-1).view(weight.shape)
+    output = conv2d(input.contiguous(), filters, bias, stride, padding, dilation, channels)
+    return output.contiguous(memory_format=torch.channels_last) if is_channels_last(input) else output
