@@ -25,14 +25,12 @@ def torch_is_faster(
 
     False also for invalid arguments, which the op refuses.
     """
-    if input.dim() != 4 or weight.dim() != 4 or input.dtype == torch.float64:
+    if input.device.type == "cpu" or input.dtype == torch.float64 or input.dim() != 4 or weight.dim() != 4:
         return False
     if weight.shape[0] != input.shape[1] or weight.shape[1] != 1:  # one filter for each channel
         return False
     kernel, channels_last = (weight.shape[2], weight.shape[3]), is_channels_last(input)
-    if input.device.type == "cpu":
-        faster = False
-    elif channels_last:
+    if channels_last:
         faster = kernel[0] * kernel[1] > _MOST_TAPS
     else:
         has_kernel = kernel in ((3, 3), (5, 5), (7, 7)) and stride in ((1, 1), (2, 2)) and dilation == (1, 1)

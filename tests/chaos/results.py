@@ -66,6 +66,7 @@ def reported(folder: Path, outcome: Outcome) -> str:
 
 
 def printed(folder: Path, outcome: Outcome) -> str:
-    """What was printed, without progress bars."""
-    lines = [line for line in outcome.output.replace("\r", "\n").splitlines() if "image/s" not in line]
-    return "\n".join(line for line in lines if "it/s" not in line)
+    """What was printed, without progress bars and the next command, which repeats the arguments."""
+    lines = outcome.output.replace("\r", "\n").splitlines()
+    unequal = ("image/s", "it/s", "next: ")
+    return "\n".join(line for line in lines if not any(words in line for words in unequal))
