@@ -16,7 +16,7 @@ from detector.data.proposals.search import make_finder
 from detector.structures import box_iou
 from detector.utils.errors import DataError
 
-_TIE = 0.01  # of two recalls that differ by less, the faster search wins
+_TIE = 0.01  # of two recalls that differ by less, that of fewer proposals wins
 
 
 class Trial(NamedTuple):
@@ -71,7 +71,7 @@ def try_searches(
         num_boxes = sum(map(len, found.values())) / len(found)
         trials.append(Trial(keys, recall, num_boxes, milliseconds))
     best = max(trial.recall for trial in trials)
-    winner = min((t for t in trials if t.recall > best - _TIE), key=lambda trial: trial.milliseconds)
+    winner = min((t for t in trials if t.recall > best - _TIE), key=lambda trial: trial.num_boxes)
     return [winner, *(trial for trial in trials if trial is not winner)]
 
 
