@@ -12,6 +12,7 @@ from torch.nn.functional import conv2d
 
 from detector import _C
 from detector.layers import DepthwiseConv2d, depthwise_conv2d
+from detector.layers._depthwise_by_torch import conv2d_by_groups, torch_is_faster
 
 CHANNELS_LAST = torch.channels_last
 FORMATS = pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
@@ -240,8 +241,34 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize("ours", [False, True], ids=["torch's", "ours"])
-@pytest.mark.parametrize("device_type", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize(("cases", "by_torch"), [(HANDED_OVER, True), (KEPT, False)], ids=["torch's", "ours"])
+def test_who_shall_compute(cases, by_torch: bool) -> None:
+    """The choice by shapes, dtype and format alone, with tensors without values in place of a GPU's."""
+    for case, dtype, channels_last, where in cases:
+        input, weight, _ = case.inputs("cpu", dtype, channels_last)
+        if where == "cuda":
+            input, weight = (torch.empty_like(tensor, device="meta") for tensor in (input, weight))
+        chosen = torch_is_faster(input, weight, case.stride, case.padding, case.dilation)
+        assert chosen == by_torch, (case, dtype, channels_last)
+
+
+@FORMATS
+@pytest.mark.parametrize("case", [case for case, dtype, *_ in HANDED_OVER if dtype == torch.float32], ids=str)
+def test_torchs_convolution_computes_the_same(case: Case, channels_last: bool) -> None:
+    inputs = case.inputs("cpu", torch.float64, channels_last)
+    by_torch = partial(
+        conv2d_by_groups, stride=case.stride, padding=case.padding, dilation=case.dilation
+    )  # float64 is never handed over, so the function below is ours
+    torch.testing.assert_close(
+        outputs_and_gradients(by_torch, inputs), outputs_and_gradients(case.function(), inputs)
+    )
+    assert by_torch(*inputs).is_contiguous(memory_format=CHANNELS_LAST) == channels_last
+
+
+@pytest.mark.parametrize(
+    ("ours", "device_type"),
+    [(True, "cpu"), *(pytest.param(ours, "cuda", marks=pytest.mark.cuda) for ours in (False, True))],
+)
 def test_who_computes(ours: bool, device_type: str) -> None:
     for case, dtype, channels_last, where in KEPT if ours else HANDED_OVER:
         if where != device_type:
