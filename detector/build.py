@@ -47,7 +47,7 @@ def accumulated_batches(cfg: CfgNode) -> int:
     """Batches per step of each process.
 
     Raises:
-        ValueError: SOLVER.IMAGES_PER_STEP cannot be shared by the processes.
+        ConfigError: SOLVER.IMAGES_PER_STEP cannot be shared by the processes.
     """
     solver, processes = cfg.SOLVER, world_size()
     if solver.IMAGES_PER_STEP == 0:

@@ -132,6 +132,6 @@ def load_pretrained(cfg: CfgNode, model: nn.Module, name: str | None = None) -> 
         load(model, weights.tensors)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"MODEL.WEIGHTS: {error}; download it, or use ''") from None
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, UserError) as error:
         reason = shorten(str(error), 300)  # torch lists every key on lines of their own
         raise ConfigError(f"MODEL.WEIGHTS is {source!r}, which cannot be used: {reason}") from error

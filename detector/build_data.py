@@ -95,8 +95,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
     Classes that cannot be learned and labels that are probably misspelt are logged as warnings. `stride` is
     the backbone's.
     """
-    counts = dataset.images_per_class(), len(dataset), dataset.images_without_class()
-    for line in doubtful_classes(dataset.name, *counts):
+    for line in doubtful_classes(dataset.name, dataset.label_counts(), len(dataset)):
         logger.warning("warning: %s", line)
     inputs, reviewed = cfg.INPUT, build_reviewed(cfg, dataset)
     if reviewed:

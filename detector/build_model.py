@@ -175,7 +175,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
         pretrained: load its ImageNet weights; False: those of a checkpoint come next.
 
     Raises:
-        FileNotFoundError, ValueError: there are no such weights, or they are of another network.
+        FileNotFoundError, UserError: there are no such weights, or they are of another network.
     """
     options, backbone = cfg.SELF_TRAIN, cfg.SELF_TRAIN.BACKBONE
     mean, std = cfg.INPUT.MEAN, cfg.INPUT.STD
@@ -193,7 +193,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
             pyramid = torchvision_pyramid(backbone, pretrained=bool(options.WEIGHTS))
             if pretrained and options.WEIGHTS:
                 load_torchvision_weights(pyramid, convert_weights(load_tensors(options.WEIGHTS)).tensors)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, UserError) as error:
             reason = shorten(str(error), 300)
             raise ConfigError(
                 f"SELF_TRAIN.WEIGHTS is {options.WEIGHTS!r}, which does not fit: {reason}"

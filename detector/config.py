@@ -28,7 +28,7 @@ from detector.config_reader import (
     read_yaml_chain,
     unknown_key,
 )
-from detector.utils.errors import ConfigError
+from detector.utils.errors import ConfigError, shortened
 
 logger = logging.getLogger(__name__)
 
@@ -591,14 +591,13 @@ def _differences(pairs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 def _warn(gone: Sequence[str], new: Sequence[str], source: str) -> None:
     if gone:
-        logger.warning("warning: %s has keys that do not exist, which are ignored: %s", source, _some(gone))
+        logger.warning("warning: %s has keys that do not exist, which are ignored: %s", source, _listed(gone))
     if new:
-        logger.warning("warning: %s lacks keys, which have their defaults: %s", source, _some(new))
+        logger.warning("warning: %s lacks keys, which have their defaults: %s", source, _listed(new))
 
 
-def _some(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
-    return ", ".join(key[:100] for key in keys[:10]) + more
+def _listed(keys: Sequence[str]) -> str:
+    return shortened([key[:100] for key in keys])
 
 
 def _finish(values: Mapping[str, Any], source: str) -> CfgNode:

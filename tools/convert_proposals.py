@@ -44,7 +44,7 @@ def run(config_file: str, overrides: Sequence[str], form: str, train: Path | Non
     cfg = load_cfg(config_file, overrides)
     output = Path(cfg.DATASETS.PROPOSALS)
     if output.exists():
-        raise FileExistsError(f"{output} exists: delete it to make it anew")
+        raise FileExistsError(f"{output} exists: delete it to make it again")
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
     boxes: dict[str, np.ndarray] = {}
@@ -57,7 +57,7 @@ def run(config_file: str, overrides: Sequence[str], form: str, train: Path | Non
     output.parent.mkdir(parents=True, exist_ok=True)
     with file_lock(output):
         if output.exists():  # another process may have made it since
-            raise FileExistsError(f"{output} exists: delete it to make it anew")
+            raise FileExistsError(f"{output} exists: delete it to make it again")
         save_proposals(output, list(boxes), list(boxes.values()), list(sizes.values()))
     print(f"{output}: {len(boxes)} images, {sum(map(len, boxes.values()))} boxes")
 

@@ -21,7 +21,7 @@ from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.pictures import choose_samples, write_samples
 from detector.evaluation.report import align
 from detector.structures import Annotation
-from detector.utils.errors import UserError
+from detector.utils.errors import UserError, shortened
 
 _SHOWN = 5  # of each kind of problem
 _IOUS = (0.5, 0.7)
@@ -66,7 +66,7 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
             print(f"warning    {line}")
         if counts:
             low, median, high = min(counts), statistics.median(counts), max(counts)
-            print(f"proposals  {low}/{median:.0f}/{high} an image (min/median/max), as a detector gets them")
+            print(f"proposals  {low}/{median:.0f}/{high} per image (min/median/max), as a detector gets them")
         problems += unreadable.values()
         path = Path(cfg.OUTPUT_DIR, "check", f"{split}.png")
         draw_samples(cfg, path, dataset, proposals if counts else None, unreadable)
@@ -76,9 +76,9 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
             print(f"warning    {line}\n")
     repeated = [" = ".join(names) for names in pictures.values() if len(names) > 1]
     if repeated:
-        print(f"same pixels:{_some(repeated)}\n")
+        print(f"same pixels:{_block(repeated)}\n")
     if problems:
-        raise UserError(f"what would stop a run:{_some(problems)}")
+        raise UserError(f"what would stop a run:{_block(problems)}")
 
 
 def describe_images(dataset: AnnotatedImages) -> str:
@@ -97,8 +97,7 @@ def findings(
     """What will make results worse, and what to do."""
     lines = []
     if is_train:
-        counts = dataset.images_per_class(), len(dataset), dataset.images_without_class()
-        lines += doubtful_classes(dataset.name, *counts)
+        lines += doubtful_classes(dataset.name, dataset.label_counts(), len(dataset))
         lines += tag_findings(dataset.name, dataset.all_labels(), dataset.class_names)
     tiny = [i for i in range(len(dataset)) if min(dataset.image_size(i)) < _TINY]
     if tiny:
@@ -122,7 +121,7 @@ def leaked_images(train: dict[str, tuple[int, ...]], test: dict[str, tuple[int, 
     pairs = near_duplicates(list(train.values()), list(test.values()))
     if not pairs:
         return []
-    shown = _some([f"{train_ids[i]} and {test_ids[j]}" for i, j in pairs])
+    shown = _block([f"{train_ids[i]} and {test_ids[j]}" for i, j in pairs])
     return [
         f"{len({j for _, j in pairs})} images to test on are nearly the same as images to train on, so the "
         f"results will be too good; move both into one split:{shown}"
@@ -221,7 +220,5 @@ def draw_samples(
     write_samples(path, dataset, indices, boxes)
 
 
-def _some(lines: Sequence[str]) -> str:
-    """The first few of many lines."""
-    more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return "".join(f"\n  {line}" for line in [*lines[:_SHOWN], *more])
+def _block(lines: Sequence[str]) -> str:
+    return "\n  " + shortened(lines, _SHOWN, "\n  ")

@@ -142,7 +142,7 @@ def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
         return list(find_pictures([folder]).values())
     try:
         dataset = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    except (FileNotFoundError, ValueError) as error:
+    except (OSError, UserError) as error:
         raise UserError(f"no images to check with: {error}; --images names a folder of others") from None
     return [dataset.image_path(i) for i in range(len(dataset))]
 

@@ -16,7 +16,6 @@ from tqdm import tqdm
 from detector.api.loading import find_checkpoint, load
 from detector.api.predicting import search_threads
 from detector.api.run_folder import Model
-from detector.data.annotated import hint_nearest
 from detector.data.formats import (
     FORMATS,
     ReviewImage,
@@ -25,8 +24,9 @@ from detector.data.formats import (
     review_image,
     review_import,
 )
+from detector.data.image_labels import check_rows
 from detector.data.image_table import Row, picture_name, read_table
-from detector.data.images import open_image, read_image_size
+from detector.data.images import open_image
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
 from detector.structures import Detections, Scores
@@ -40,7 +40,7 @@ from detector.utils.distributed import (
     together,
     world_size,
 )
-from detector.utils.errors import DataError, UserError
+from detector.utils.errors import UserError
 from detector.utils.files import atomic_write, file_digest
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
@@ -90,7 +90,8 @@ def label(
         with together():
             weights = find_checkpoint(weights, model)
             predictor = load(weights, device, score_threshold=score_threshold, model=model)
-            rows, sizes = _read_rows(labels, root, predictor.class_names)
+            rows, mistakes = read_table(labels)
+            sizes = check_rows(rows, root, predictor.class_names, mistakes)
             if output is not None:
                 words = [file_digest(weights), file_digest(labels), str(root), score_threshold]
                 stack.enter_context(folder_lock(output))
@@ -165,25 +166,6 @@ def _encode(
 ) -> Iterator[tuple[str, bytes]]:
     for form in formats:
         yield from encode_review(form, images, class_names, folder=root.resolve().name)
-
-
-def _read_rows(path: Path, root: Path, class_names: Sequence[str]) -> tuple[list[Row], list[tuple[int, int]]]:
-    """The rows of a table and the (height, width) of their images; all that is wrong is one DataError."""
-    rows, mistakes = read_table(path)
-    sizes: list[tuple[int, int]] = []
-    lines: dict[str, int] = {}
-    for row in rows:
-        for name in sorted({*row.labels, *row.unknown} - set(class_names)):
-            known = f"the detector knows {', '.join(class_names)}"
-            mistakes.add(row.line, f"unknown label {name!r}{hint_nearest(name, class_names)}; {known}")
-        if (first := lines.setdefault(picture_name(row.file), row.line)) != row.line:
-            mistakes.add(row.line, f"image {row.file!r} is on line {first} already: list an image once")
-        try:
-            sizes.append(read_image_size(root / row.file, apply_orientation=True))
-        except (OSError, DataError) as error:
-            mistakes.add(row.line, error)
-    mistakes.check()
-    return rows, sizes
 
 
 def _label_rows(

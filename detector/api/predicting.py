@@ -147,7 +147,7 @@ def check_outputs(
     for file in sorted(files):
         if outputs.path(file).resolve() in inputs:
             raise UserError(
-                f"{outputs.path(file)} is one of the pictures to look at, and would be replaced: "
+                f"{outputs.path(file)} is one of the input pictures and would be replaced: "
                 "name another folder to write to (--output)"
             )
     outputs.check(sorted(files))
@@ -181,7 +181,7 @@ def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> 
             scores = predictor.scores(image, proposals)
             best = float(scores.scores.max()) if scores.scores.numel() else 0.0
             result = Result(source.name, image, predictor.detections(scores), best)
-        except (OSError, ValueError, MemoryError) as error:
+        except (OSError, UserError, MemoryError) as error:
             message = str(error) or type(error).__name__
             yield message if str(source.path) in message else f"{source.path}: {message}"
         else:
@@ -210,7 +210,7 @@ def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
         try:
             for number, frame in video_frames(path, stride):
                 yield Source(frame_name(name, number), path, frame)
-        except (OSError, ValueError, MemoryError) as error:
+        except (OSError, UserError, MemoryError) as error:
             yield Source(name, path, error)
 
 

@@ -50,7 +50,7 @@ def run(
         output: the .npz file to make; needed without a config.
         mode: of :func:`make_finder`; without a config quality by default.
         longest_side: larger images are searched on a copy of this many pixels; without a config 300.
-        workers: processes; 0: one a core.
+        workers: processes; 0: one per core.
         tune: make no file, but print which search covers most of the boxes in this file, of any format of
             :func:`detector.data.formats.review_import`, of which up to 50 images are searched.
 
@@ -80,7 +80,7 @@ def run(
     with process_group(torch.device("cpu"), _PATIENCE):
         with together():
             if output.exists():
-                raise FileExistsError(f"{output} exists: delete it to make it anew")
+                raise FileExistsError(f"{output} exists: delete it to make it again")
             files, apply_orientation = _find_files(cfg, voc, splits, images)
             output.parent.mkdir(parents=True, exist_ok=True)
         counts = propose(
@@ -125,7 +125,7 @@ def _tune(files: Mapping[str, Path], boxes: Path, max_count: int, apply_orientat
     print(
         f"{sum(map(len, known.values()))} boxes in {len(known)} images; at most {max_count} proposals count"
     )
-    print("recall at IoU 0.5   proposals   ms an image   search")
+    print("recall at IoU 0.5   proposals   ms per image   search")
     for trial in trials:
         keys = " ".join(f"{key} {value}" for key, value in trial.keys.items())
         print(f"{trial.recall:17.3f}{trial.num_boxes:12.0f}{trial.milliseconds:14.0f}   {keys}")

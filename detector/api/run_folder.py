@@ -28,7 +28,7 @@ from detector.evaluation.report import write_json
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.utils.distributed import find_device, gather, is_main, raise_once
-from detector.utils.errors import ConfigError, UserError
+from detector.utils.errors import ConfigError, UserError, shortened
 from detector.utils.files import atomic_write, reading
 from detector.utils.logging import setup_logging
 from detector.utils.reproducibility import seed_everything
@@ -150,10 +150,9 @@ def check_class_names(cfg: CfgNode, checkpoint: Mapping[str, Any], path: Path) -
     pairs = enumerate(zip_longest(saved, cfg.DATASETS.CLASSES), start=1)
     differing = [f"class {i} is {old!r} there and {new!r} here" for i, (old, new) in pairs if old != new]
     if saved and differing:
-        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise ConfigError(
             f"checkpoint {path} was trained with other classes than DATASETS.CLASSES: "
-            f"{'; '.join(differing[:3])}{more}. Use the config that it was trained with: config.yaml in its "
+            f"{shortened(differing, 3, '; ')}. Use the config that it was trained with: config.yaml in its "
             "run folder"
         )
 

@@ -1,4 +1,4 @@
-"""The config of a data set of one's own: written from what is in a folder of pictures."""
+"""The config of your own data set, written from what is in a folder of pictures."""
 
 import importlib.util
 import json
@@ -11,7 +11,7 @@ import torch
 
 from detector.config import load_cfg
 from detector.data.tagged_pictures import TRAIN, VAL, find_tags, split_pictures
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, shortened
 from detector.utils.files import atomic_write
 
 _RECIPE = "own_mist_lite0"
@@ -19,7 +19,6 @@ _STEPS_PER_IMAGE = 4  # as of photos_mist_lite0: 1,500 steps for 385 photographs
 _GPU_STEPS = (500, 20_000)  # least and most
 _CPU_STEPS, _CPU_SIZE, _CPU_BOXES = 300, 320, 500
 _SMALL_OBJECT = 32  # pixels: two cells of the backbone's features
-_SHOWN = 10  # names of classes
 
 
 def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.yaml")) -> Path:
@@ -60,7 +59,7 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     except BaseException:
         shutil.rmtree(folder)
         raise
-    print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({_some(classes)})")
+    print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({shortened(classes)})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
     sides = [side for each in tagged for side in each.sides]
     if sides:
@@ -135,8 +134,3 @@ def _quoted(path: Path) -> str:
 def _write(path: Path, lines: Sequence[str]) -> None:
     with atomic_write(path, "w") as file:
         file.writelines(f"{line}\n" for line in lines)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

@@ -121,7 +121,7 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
     logger.info("model       %s from %s", cfg.MODEL.BACKBONE.TIMM_NAME or cfg.MODEL.BACKBONE.NAME, origin)
     logger.info("parameters  %.2f million, %.2f million trained", parameters / 1e6, trained / 1e6)
     logger.info(
-        "batch       %d images a step (%d at a time, %d times%s), gradients %s",
+        "batch       %d images per step (%d at a time, %d times%s), gradients %s",
         *(images, solver.IMAGES_PER_BATCH, accumulated_batches(cfg)),
         f", in {world_size()} processes" if world_size() > 1 else "",
         "summed" if solver.GRADIENT_REDUCTION == "sum" else "averaged",
@@ -129,7 +129,7 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
     logger.info("steps       %d, %.1f epochs", solver.MAX_ITER, epochs)
     logger.info("optimizer   %s, learning rate %g, %s", solver.OPTIMIZER, base_lr(cfg), solver.SCHEDULE)
     if solver.LR_SCALING == "linear":
-        logger.info("            scaled from %g for %d images a step", solver.BASE_LR, solver.LR_IMAGES)
+        logger.info("            scaled from %g for %d images per step", solver.BASE_LR, solver.LR_IMAGES)
     logger.info(
         "device      %s, %s, %d threads, seed %d",
         *(device, cfg.PRECISION, torch.get_num_threads(), cfg.SEED),

@@ -55,7 +55,7 @@ def propose(parser: ArgumentParser) -> Run:
     add("--mode", choices=MODES, metavar="MODE", help=", ".join(MODES))
     add("--longest-side", type=int, metavar="N", help="search on copies of N pixels (default: 300)")
     add("--tune", type=Path, metavar="BOXES", help="only tell which mode covers most of these boxes")
-    add("--workers", type=int, default=0, metavar="N", help="processes (default: one a core)")
+    add("--workers", type=int, default=0, metavar="N", help="processes (default: one per core)")
 
     def run(options: Namespace) -> None:
         from detector.api import proposing

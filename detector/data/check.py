@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from detector.structures import Annotation, ImageDataset, box_iou
+from detector.utils.errors import DataError, shortened
 
 _RARE = 4  # a class with 1/4 of the images of another one of nearly the same name is probably misspelled
-_MOST_SHOWN = 10  # classes per message, and pairs of classes
+_MOST_SHOWN = 10  # pairs of classes
 _LONGEST = 10.0  # aspect ratio: more is suspicious
 _WHOLE = 0.98  # share of the image: a larger box localizes nothing
 _FEW, _OFTEN, _UNBALANCED = 20, 0.9, 10  # images of a class; share of the images; times as many images
@@ -36,7 +37,7 @@ def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
     def read(index: int) -> Pixels:
         try:
             image = source.read_image(index)
-        except (OSError, ValueError) as error:
+        except (OSError, DataError) as error:
             return Pixels(str(error), b"")
         content = repr(tuple(image.shape)).encode() + image.numpy().tobytes()
         digest = hashlib.sha1(content, usedforsecurity=False).digest()
@@ -88,20 +89,20 @@ def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> l
     lines = []
     if few := [named[c] for c in np.flatnonzero((counts > 0) & (counts < _FEW)).tolist()]:
         lines.append(
-            f"{name}: fewer than {_FEW} images show {_shortened(few)}: their boxes will be poor, and vary "
+            f"{name}: fewer than {_FEW} images show {shortened(few)}: their boxes will be poor, and vary "
             "with SEED; add images, or leave the classes out of DATASETS.CLASSES"
         )
     often = (counts > _OFTEN * len(labels)) & (counts < len(labels))
     if crowded := [named[c] for c in np.flatnonzero(often).tolist()]:
         lines.append(
-            f"{name}: nearly all {len(labels)} images show {_shortened(crowded)}: little is left to "
+            f"{name}: nearly all {len(labels)} images show {shortened(crowded)}: little is left to "
             "contrast, and boxes will settle on what images have in common; add images without them"
         )
     together = shown.T.astype(np.int64) @ shown  # (C, C) images that show both
     pairs = np.argwhere(np.triu((together == counts) & (together == counts[:, None]) & (counts > 1), k=1))
     if inseparable := [f"{class_names[a]} and {class_names[b]}" for a, b in pairs.tolist()]:
         lines.append(
-            f"{name}: always together are {_shortened(inseparable)}: they cannot be told apart; add "
+            f"{name}: always together are {shortened(inseparable)}: they cannot be told apart; add "
             "images that show one of the two"
         )
     present = counts[counts > 0]
@@ -133,12 +134,7 @@ def odd_boxes(annotation: Annotation, size: tuple[int, int], min_side: float) ->
     return {what: int(rows.sum()) for what, rows in odd.items() if rows.any()}
 
 
-def doubtful_classes(
-    name: str,
-    images_per_class: Mapping[str, int],
-    num_images: int,
-    images_without_class: Mapping[str, int] | None = None,
-) -> list[str]:
+def doubtful_classes(name: str, counts: Mapping[str, tuple[int, int]], num_images: int) -> list[str]:
     """One message per kind of problem, with the classes and what to do; usually none.
 
     A class that no image or every image shows cannot be learned: image labels then carry no information
@@ -146,30 +142,29 @@ def doubtful_classes(
 
     Args:
         name: name of the data set in the messages.
-        images_per_class: the number of images that show each class.
+        counts: the number of images that show each class, and of those that are known not to show it.
         num_images: the number of images of the data set.
-        images_without_class: the number of images that are known not to show each class; None: all others.
     """
     lines = []
-    counts = images_per_class
-    if absent := [each for each in counts if counts[each] == 0]:
+    shown = {each: images for each, (images, _) in counts.items()}
+    if absent := [each for each in shown if shown[each] == 0]:
         lines.append(
             f"{name}: no image shows {_listed(absent)}, which cannot be learned: add images that do, or "
             "leave the class out of DATASETS.CLASSES"
         )
-    absent_in = images_without_class or {each: num_images - counts[each] for each in counts}
-    hidden = [each for each in counts if 0 < counts[each] < num_images and absent_in[each] == 0]
-    if hidden:
+    if hidden := [
+        each for each, (images, others) in counts.items() if 0 < images < num_images and not others
+    ]:
         lines.append(
             f"{name}: no image is known not to show {_listed(hidden)}, which cannot be learned: where the "
             "label is not there, it is unknown; label some of these images"
         )
-    if everywhere := [each for each in counts if 0 < counts[each] == num_images]:
+    if everywhere := [each for each in shown if 0 < shown[each] == num_images]:
         lines.append(
             f"{name}: all {num_images} images show {_listed(everywhere)}, which cannot be learned from image "
             "labels: add images that do not show it"
         )
-    return lines + _misspelled(name, counts, num_images)
+    return lines + _misspelled(name, shown, num_images)
 
 
 def _misspelled(name: str, counts: Mapping[str, int], num_images: int) -> list[str]:
@@ -214,10 +209,5 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum()) or name
 
 
-def _shortened(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
-    return ", ".join(texts[:_MOST_SHOWN]) + more
-
-
 def _listed(names: list[str]) -> str:
-    return _shortened([repr(name) for name in names])
+    return shortened([repr(name) for name in names])

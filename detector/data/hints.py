@@ -1,4 +1,4 @@
-"""Reader of points in objects and counts of objects: JSON lines, one an image.
+"""Reader of points in objects and counts of objects: JSON lines, one per image.
 
 {"file": "a.jpg", "points": [{"label": "cat", "point": [31.5, 80]}], "counts": {"dog": 3}}
 

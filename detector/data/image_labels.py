@@ -43,11 +43,7 @@ class ImageLabels(AnnotatedImages):
         rows, mistakes = read_table(path)
         class_names = tuple(class_names) or list_labels(rows, mistakes)
         columns = {name: column for column, name in enumerate(class_names)}
-        sizes = _read_sizes(root, rows, mistakes)
-        for row in rows:
-            for label in {*row.labels, *row.unknown} - columns.keys():
-                mistakes.add(row.line, unknown_class(label, class_names))
-        mistakes.check()
+        sizes = check_rows(rows, root, class_names, mistakes)
         boxes = [(index, box) for index, row in enumerate(rows) for box in row.boxes or ()]
         labels, unknown = np.zeros((2, len(rows), len(class_names)), dtype=bool)
         for index, row in enumerate(rows):
@@ -59,7 +55,7 @@ class ImageLabels(AnnotatedImages):
             class_names,
             [_image_id(row) for row in rows],
             [str(root / row.file) for row in rows],
-            sizes,
+            np.array(sizes, dtype=np.int64).reshape(-1, 2),
             Objects(
                 images=np.array([index for index, _ in boxes], dtype=np.int64),
                 boxes=np.array([box.box for _, box in boxes], dtype=np.float64).reshape(-1, 4),
@@ -120,8 +116,15 @@ def _image_id(row: Row) -> str:
     return PurePosixPath(picture_name(row.file)).with_suffix("").as_posix()
 
 
-def _read_sizes(root: Path, rows: Sequence[Row], mistakes: Mistakes) -> np.ndarray:
-    """(N, 2) (height, width) of the images; unreadable images and those listed twice are mistakes."""
+def check_rows(
+    rows: Sequence[Row], root: Path, class_names: Sequence[str], mistakes: Mistakes
+) -> list[tuple[int, int]]:
+    """The (height, width) of the images of a table.
+
+    Raises:
+        DataError: there are `mistakes` already, an image cannot be read or is listed twice, or a label is
+            unknown; names all wrong lines.
+    """
     first: dict[str, Row] = {}
     sizes = []
     for row in rows:
@@ -133,6 +136,9 @@ def _read_sizes(root: Path, rows: Sequence[Row], mistakes: Mistakes) -> np.ndarr
                     "image once, with all its labels; suffixes are not part of the id"
                 )
             sizes.append(read_image_size(root / row.file, apply_orientation=True))
-        except (OSError, ValueError) as error:
+        except (OSError, DataError) as error:
             mistakes.add(row.line, error)
-    return np.array(sizes, dtype=np.int64).reshape(-1, 2)
+        for label in sorted({*row.labels, *row.unknown} - set(class_names)):
+            mistakes.add(row.line, unknown_class(label, class_names))
+    mistakes.check()
+    return sizes

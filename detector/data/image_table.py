@@ -25,10 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
-_MOST_SHOWN = 10  # mistakes
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
 _KEYS = ("file", "labels", "unknown", "boxes")
 _OTHER_SEPARATORS = (";", "\t", "|")  # of columns, as some spreadsheets write them
@@ -65,8 +64,7 @@ class Mistakes:
         if not self.found:
             return
         lines = [f"{self.path}, line {line}: {what}" for line, what in sorted(self.found)]
-        more = f"\n... and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
-        raise DataError("\n".join(lines[:_MOST_SHOWN]) + more)
+        raise DataError(shortened(lines, between="\n"))
 
 
 def read_table(path: Path) -> tuple[list[Row], Mistakes]:
@@ -109,7 +107,7 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
                 is_first = False
                 try:
                     yield _csv_row(line, cells, columns)
-                except ValueError as error:
+                except DataError as error:
                     mistakes.add(line, error)
             line = reader.line_num + 1
     except csv.Error as error:
@@ -172,7 +170,7 @@ def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
     for line, content in json_lines(text.split("\n"), mistakes):
         try:
             yield _json_row(line, content)
-        except (ValueError, OverflowError) as error:
+        except (DataError, OverflowError) as error:
             mistakes.add(line, error)
 
 

@@ -61,7 +61,7 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
         return found, " and ".join(map(str, tables.values()))
     labels = labels or _find_labels(pictures)
     if labels is None:
-        return _folder_a_class(pictures), "folders, one a class"
+        return _folder_a_class(pictures), "folders, one per class"
     if labels.suffix.lower() in _TABLES:
         rows, mistakes = read_table(labels)
         mistakes.check()

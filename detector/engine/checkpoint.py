@@ -18,7 +18,7 @@ from torch.torch_version import TorchVersion
 
 from detector import __version__
 from detector.utils.distributed import world_size
-from detector.utils.errors import DataError, UserError
+from detector.utils.errors import DataError, UserError, shortened
 from detector.utils.files import atomic_write
 from detector.utils.torch_file import non_finite, read_torch_file
 
@@ -153,9 +153,8 @@ def restore_model(model: nn.Module, checkpoint: dict[str, Any], path: Path) -> N
         if saved[key].shape != shape or saved[key].dtype != own[key].dtype
     ]
     if differing:
-        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise UserError(
-            f"checkpoint {path} is of another model: {'; '.join(differing[:3])}{more}. "
+            f"checkpoint {path} is of another model: {shortened(differing, 3, '; ')}. "
             "Use the config that it was trained with: config.yaml in its run folder"
         )
     model.load_state_dict(saved)

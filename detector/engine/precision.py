@@ -10,7 +10,7 @@ from torch import Tensor
 from detector.engine.loss_log import NonFiniteLoss
 from detector.utils.errors import UserError
 
-# The gradient of no healthy step overflows at a smaller loss scale: below, the scaler would halve for ever.
+# The gradient of no healthy step overflows at a smaller loss scale: below, the scaler would halve forever.
 _LEAST_SCALE = 1.0
 
 

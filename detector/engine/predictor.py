@@ -66,7 +66,7 @@ class Predictor:
             them. `image_id` is the path of the file, or the number of the image in the list.
 
         Raises:
-            FileNotFoundError, TypeError, ValueError: an image or proposals that cannot be used.
+            FileNotFoundError, TypeError, UserError: an image or proposals that cannot be used.
         """
         if not isinstance(images, (list, tuple)):
             image, boxes = cast(ImageSource, images), cast(Tensor | np.ndarray | None, proposals)
@@ -117,9 +117,9 @@ class WeakPredictor(Predictor):
     Args:
         model: as :func:`detector.engine.inference.predict` takes it.
         find: makes the proposals of an image that comes without: (H, W, 3) uint8 RGB to (R, 4) float32.
-        transforms: one a test pass.
+        transforms: one per test pass.
         min_size: a proposal whose width or height is at most this, in pixels, is dropped.
-        max_count: most proposals an image; the first are kept.
+        max_count: maximum number of proposals per image; the first are kept.
         options: the other arguments of :class:`Predictor`.
     """
 
@@ -168,7 +168,7 @@ class WeakPredictor(Predictor):
 
 
 def _boxes(proposals: Tensor | np.ndarray) -> Tensor:
-    """Proposals as a float32 tensor (R, 4) on the CPU; ValueError where they are not boxes."""
+    """Proposals as a float32 tensor (R, 4) on the CPU; UserError where they are not boxes."""
     boxes = torch.as_tensor(proposals).detach().cpu().float()
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise UserError(f"proposals have the shape {tuple(boxes.shape)}, expected (R, 4)")

@@ -87,7 +87,7 @@ def restore(
 
 
 def check_batches(checkpoint: Mapping[str, Any], accumulate: int) -> None:
-    """Refuse to continue with another number of batches a step, which would make the run another one.
+    """Refuse to continue with another number of batches per step, which would make the run another one.
 
     Another number of processes may continue where the product with `accumulate` is the same; results are then
     equal up to rounding, not bitwise, and a warning is logged.
@@ -99,7 +99,7 @@ def check_batches(checkpoint: Mapping[str, Any], accumulate: int) -> None:
     if before != now:
         fitting = [n for n in range(1, before + 1) if before % n == 0]
         raise UserError(
-            f"the checkpoint was made with {before} batches a step, but {world_size()} processes x "
+            f"the checkpoint was made with {before} batches per step, but {world_size()} processes x "
             f"{accumulate} accumulated batches are {now}; processes x SOLVER.ACCUMULATE must stay {before}, "
             f"so the number of processes can be {', '.join(map(str, fitting))}"
         )

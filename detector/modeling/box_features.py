@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from detector.layers import RoIAlign, RoIPool
+from detector.utils.errors import UserError
 
 
 class BoxFeatures(nn.Module):
@@ -127,13 +128,13 @@ def context_ring(size: int, scale: float) -> Tensor:
     """Mask (size, size) of an enlarged RoI's grid: 1 where the center of a cell is outside the RoI, else 0.
 
     Raises:
-        ValueError: all cells are inside.
+        UserError: all cells are inside.
     """
     inside = ((torch.arange(size) + 0.5) * 2 / size - 1).abs() < 1 / scale
     outside = ~(inside[:, None] & inside)
     if not outside.any():
         least = size / (size - 1) if size > 1 else float("inf")
-        raise ValueError(
+        raise UserError(
             f"context is {scale}, expected at least {least:.3g}: otherwise no cell of a {size} x {size} grid "
             "lies outside the proposal"
         )

@@ -4,6 +4,8 @@ Commands print one line for a :class:`UserError` or an `OSError`. Every other ex
 traceback.
 """
 
+from collections.abc import Sequence
+
 TIMED_OUT = "DataLoader timed out"  # how torch's message begins
 
 
@@ -21,6 +23,12 @@ class DataError(UserError):
 
 class MissingPackage(UserError, ImportError):
     """An optional package is not installed; the message says how to install it."""
+
+
+def shortened(texts: Sequence[str], most: int = 10, between: str = ", ") -> str:
+    """The first `most` of many texts, and how many more there are."""
+    more = [f"... and {len(texts) - most} more"] if len(texts) > most else []
+    return between.join([*texts[:most], *more])
 
 
 # Modules that each extra of pyproject.toml installs. `detector.layers` needs none of them.

@@ -139,7 +139,7 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
 
 
 def check_regular(path: str | Path, kind: str = "file") -> None:
-    """Raise where `path` is missing, a folder, or a FIFO or device, which would block the reader for ever."""
+    """Raise where `path` is missing, a folder, or a FIFO or device, which would block the reader forever."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError as error:

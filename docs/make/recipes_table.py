@@ -49,7 +49,7 @@ OUTRO = """\
 Equal in all: VGG16 without pool4 and with conv5 dilated (stride 8), conv1 and conv2 frozen, RoI max pooling
 to 7 x 7, fc6 and fc7 from ImageNet, three streams, SGD with momentum 0.9, learning rate x 0.1 at each fall,
 biases at twice the learning rate without weight decay, losses averaged over classes and proposals, a graph
-with edges above IoU 0.4 and 5 centers a class (PCL), members from IoU 0.5, NMS at IoU 0.3, flips.
+with edges above IoU 0.4 and 5 centers per class (PCL), members from IoU 0.5, NMS at IoU 0.3, flips.
 
 ## What differs for all of them
 
@@ -116,8 +116,8 @@ def caps(cfg: CfgNode) -> str:
 
 def detections(cfg: CfgNode) -> str:
     test = cfg.TEST
-    whole = "" if test.MAX_PER_CLASS else f"{test.MAX_DETECTIONS} an image after NMS"
-    return whole or f"{test.MAX_PER_CLASS} a class before NMS"
+    whole = "" if test.MAX_PER_CLASS else f"{test.MAX_DETECTIONS} per image after NMS"
+    return whole or f"{test.MAX_PER_CLASS} per class before NMS"
 
 
 def pseudo_labels(cfg: CfgNode) -> str:
@@ -147,7 +147,7 @@ ROWS: dict[str, Callable[[CfgNode], str]] = {
     "pseudo labels": pseudo_labels,
     "ImageNet weights": lambda c: "Caffe's" if "caffe" in c.MODEL.WEIGHTS else "torchvision's",
     "image labels": lambda c: f"{'with' if c.DATASETS.DIFFICULT_LABELS else 'without'} difficult objects",
-    "images a step": lambda c: str(images_per_step(c)),
+    "images per step": lambda c: str(images_per_step(c)),
     "learning rate": learning_rate,
     "that of the refinement heads": refinement_rate,
     "weight decay": lambda c: f"{c.SOLVER.WEIGHT_DECAY:g}",

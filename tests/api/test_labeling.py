@@ -92,10 +92,10 @@ def test_every_wrong_line_of_the_table_is_named(run_folder: Path, table: Path) -
     with pytest.raises(DataError) as caught:
         detector.label(run_folder, table)
     lines = str(caught.value).split("\n")
-    assert "line 1: unknown label" in lines[0]
+    assert "line 1: unknown class" in lines[0]
     assert "did you mean" in lines[0]
     assert "gone.png does not exist" in lines[1]
-    assert "line 4: image 'b.png' is on line 3 already" in lines[2]
+    assert "line 4: image 'b.png' has the same id as './b.png' on line 3" in lines[2]
 
 
 def test_an_unknown_format_is_named_before_any_work(table: Path) -> None:

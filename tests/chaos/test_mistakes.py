@@ -209,7 +209,7 @@ MISTAKES = {
     "resuming with another batch": (
         (*RESUME, "SOLVER.IMAGES_PER_BATCH", 3),
         ERROR,
-        ("IMAGES_PER_BATCH|images a step",),
+        ("IMAGES_PER_BATCH|images per step",),
         {"prepare": as_if_killed, "writes": RUN},
     ),
     "learning rate 1e6": ((*TRAIN, "SOLVER.BASE_LR", "1e6"), ERROR, ("BASE_LR",), {"writes": NEW}),

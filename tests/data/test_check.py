@@ -14,6 +14,7 @@ from detector.data.check import (
     tag_findings,
 )
 from detector.structures import Annotation
+from detector.utils.errors import DataError
 
 
 class Pictures:
@@ -21,7 +22,7 @@ class Pictures:
 
     def read_image(self, index):
         if index == 1:
-            raise ValueError("image b cannot be read")
+            raise DataError("image b cannot be read")
         shape = (3, 2, 4) if index == 3 else (3, 4, 2)
         return torch.full(shape, 7, dtype=torch.uint8)
 
@@ -60,20 +61,25 @@ def test_crowds_are_not_odd():
     assert odd_boxes(crowd, (100, 100), min_side=2) == {}
 
 
+def doubtful(images, total):
+    """The messages about classes that so many of `total` images show; the others are known not to."""
+    return doubtful_classes("set", {name: (n, total - n) for name, n in images.items()}, total)
+
+
 def test_a_sound_set_is_passed_without_a_word():
-    assert doubtful_classes("set", {"car": 30, "cat": 12, "dog": 3, "plant": 9}, 40) == []
-    assert doubtful_classes("set", {"cell": 30}, 40) == []  # one class, with images that do not show it
+    assert doubtful({"car": 30, "cat": 12, "dog": 3, "plant": 9}, 40) == []
+    assert doubtful({"cell": 30}, 40) == []  # one class, with images that do not show it
 
 
 def test_classes_of_no_image_are_named_in_one_line():
-    (line,) = doubtful_classes("set", {"cat": 5, "cow": 0, "whale": 0}, 9)
+    (line,) = doubtful({"cat": 5, "cow": 0, "whale": 0}, 9)
     assert "no image shows 'cow', 'whale'" in line
     assert "DATASETS.CLASSES" in line
 
 
 @pytest.mark.parametrize("counts", [{"cell": 9}, {"cell": 9, "nucleus": 4}, {"cell": 9, "nucleus": 0}])
 def test_a_class_of_every_image_is_named(counts):
-    line = doubtful_classes("set", counts, 9)[-1]
+    line = doubtful(counts, 9)[-1]
     assert "all 9 images show 'cell'" in line
     assert "add images that do not show it" in line
 
@@ -85,7 +91,7 @@ def test_a_class_of_every_image_is_named(counts):
 def test_a_label_that_is_nearly_another_is_named(rare, frequent):
     for names in ((rare, frequent), (frequent, rare)):
         counts = {name: 1 if name == rare else 8 for name in names}
-        (line,) = doubtful_classes("set", counts, 20)
+        (line,) = doubtful(counts, 20)
         assert f"class {rare!r}, in 1 of 20 images, differs" in line
         assert f"did you mean {frequent!r}?" in line
 
@@ -113,19 +119,18 @@ def test_one_edit(first, second, expected):
 
 
 def test_a_class_that_is_nowhere_known_to_be_absent():
-    counts = {"cat": 4, "dog": 4}
-    (line,) = doubtful_classes("set", counts, 9, {"cat": 0, "dog": 3})
+    (line,) = doubtful_classes("set", {"cat": (4, 0), "dog": (4, 3)}, 9)
     assert "known not to show 'cat'" in line
 
 
 def test_many_classes_are_not_all_listed():
-    (line,) = doubtful_classes("set", {f"{'ab'[i % 2] * (i + 1)}": 0 for i in range(0, 60, 5)}, 9)
+    (line,) = doubtful({f"{'ab'[i % 2] * (i + 1)}": 0 for i in range(0, 60, 5)}, 9)
     assert line.count("'") == 20
     assert "and 2 more" in line
 
 
 def test_many_pairs_are_not_all_listed():
-    lines = doubtful_classes("set", dict.fromkeys(["cat", "Cat", "CAT", "c.at", "c a t", "ca-t"], 3), 9)
+    lines = doubtful(dict.fromkeys(["cat", "Cat", "CAT", "c.at", "c a t", "ca-t"], 3), 9)
     assert len(lines) == 11
     assert "5 more pairs" in lines[-1]
 

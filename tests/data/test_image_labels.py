@@ -174,8 +174,7 @@ def test_unknown_classes(root):
         [False] * 3,
         [False, True, True],
     ]
-    assert dataset.images_per_class() == {"bird": 1, "cat": 0, "dog": 1}
-    assert dataset.images_without_class() == {"bird": 1, "cat": 2, "dog": 1}
+    assert dataset.label_counts() == {"bird": (1, 1), "cat": (0, 2), "dog": (1, 1)}
     write(root, "file,labels,unknown", "a.jpg,dog,brid")
     with pytest.raises(DataError, match="'brid'"):
         ImageLabels(root, "train", CLASSES)

@@ -101,6 +101,6 @@ def test_other_processes_may_go_on_with_the_same_batches_a_step(monkeypatch, cap
     assert caplog.text == ""
     check_batches({"batches_per_step": 6, "world_size": 1}, accumulate=2)
     assert "warning: 1 processes made the checkpoint, 3 continue" in caplog.text
-    message = "with 8 batches a step, but 3 processes x 2 accumulated batches are 6.* can be 1, 2, 4, 8$"
+    message = "with 8 batches per step, but 3 processes x 2 accumulated batches are 6.* can be 1, 2, 4, 8$"
     with pytest.raises(ValueError, match=message):
         check_batches({"batches_per_step": 8, "world_size": 4}, accumulate=2)

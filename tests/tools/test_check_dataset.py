@@ -29,7 +29,7 @@ def test_a_sound_data_set(check, tmp_path, capsys):
     assert re.search(r"class +images +share +boxes +recall 0\.5 +recall 0\.7\n", told)
     rows = re.findall(r"^all +(\d+) +\d+ +(\S+) +(\S+)$", told, re.MULTILINE)
     assert rows == [("8", "1.000", "1.000"), ("4", "1.000", "1.000")]
-    assert "an image (min/median/max)" in told
+    assert "per image (min/median/max)" in told
     assert "fewer than 20 images show" in told
     assert "nearly the same" not in told
     assert {path.name for path in (tmp_path / "run" / "check").iterdir()} == {"trainval.png", "test.png"}

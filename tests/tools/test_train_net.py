@@ -39,7 +39,7 @@ def test_the_run_folder_says_what_ran(train_net, tmp_path, overrides, capsys):
     assert len(list(folder.glob("events.*"))) == 1
     for text in (capsys.readouterr().err, (folder / "log.txt").read_text()):
         assert "method      pcl, 3 refinement streams" in text
-        assert "batch       2 images a step (1 at a time, 2 times)" in text
+        assert "batch       2 images per step (1 at a time, 2 times)" in text
         assert "step 4/4  loss" in text
         assert f"weights in {folder / 'model_final.pt'}" in text
 
@@ -105,7 +105,7 @@ def test_resuming_with_another_config_says_so(train_net, capsys):
 def test_resuming_with_another_number_of_batches_a_step_is_refused(train_net, capsys):
     assert train_net("SOLVER.MAX_ITER", "1") == 0
     assert train_net("SOLVER.ACCUMULATE", "3", "--resume") == 2
-    text = "made with 2 batches a step, but 1 processes x 3 accumulated batches are 3; processes x "
+    text = "made with 2 batches per step, but 1 processes x 3 accumulated batches are 3; processes x "
     assert text + "SOLVER.ACCUMULATE must stay 2" in capsys.readouterr().err
 
 

@@ -103,7 +103,7 @@ def propose(
         with together():
             stack.enter_context(file_lock(output))
             if output.exists():
-                raise FileExistsError(f"{output} exists: delete it to make it anew")
+                raise FileExistsError(f"{output} exists: delete it to make it again")
         return _propose(images, output, find, parameters, workers, apply_orientation)
 
 
@@ -180,7 +180,7 @@ def search_all(
 ) -> Generator[tuple[str, Found | str], None, None]:
     """What was found in each image, or why it could not be read, as they get done.
 
-    At most two images a worker are searched or wait for the caller: the results of all would fill the memory.
+    At most two images per worker are searched or wait for the caller: all results would fill the memory.
 
     Raises:
         UserError: a worker process was killed.
@@ -227,7 +227,7 @@ def begin_worker(find: Finder) -> None:
 
 
 def _exit_with_parent() -> None:
-    """A parent that is killed cannot stop its workers, which would wait for work for ever."""
+    """A parent that is killed cannot stop its workers, which would wait for work forever."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])  # ready once the parent has ended, however it ended

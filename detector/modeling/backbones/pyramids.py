@@ -80,11 +80,11 @@ def load_torchvision_weights(backbone: nn.Module, weights: Mapping[str, Tensor])
     """Load the state dict of torchvision's ImageNet classifier of the same name.
 
     Raises:
-        ValueError: the weights are of another network.
+        UserError: the weights are of another network.
     """
     renamed = {key.removeprefix("features."): tensor for key, tensor in weights.items()}
     body = backbone.get_submodule("body")
     missing = [key for key in body.state_dict() if key not in renamed]
     if missing:
-        raise ValueError(f"weights hold no {missing[0]}, which the network has")
+        raise UserError(f"weights hold no {missing[0]}, which the network has")
     body.load_state_dict({key: renamed[key] for key in body.state_dict()})
