@@ -14,11 +14,16 @@ from detector.data.batch_order import repeat_factors
 from detector.data.box_loader import BoxDataset, IndexedImages, box_loader
 from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
-from detector.data.hints import read_hints
 from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
 from detector.data.proposals import Proposals, load_proposals
-from detector.data.reviewed import annotations_as_reviewed, draw_images, favor, read_reviewed
+from detector.data.reviewed import (
+    annotations_as_reviewed,
+    draw_images,
+    favor,
+    read_hints,
+    read_reviewed,
+)
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.structures import Hints, ReviewedBoxes, Views

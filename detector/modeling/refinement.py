@@ -15,9 +15,8 @@ from torch import Tensor
 
 from detector.layers import assign_to_seeds, pcl_loss, proposal_clusters
 from detector.layers.proposal_clusters import ProposalClusters
-from detector.modeling.hints import with_hints
 from detector.modeling.per_image import mean_per_image
-from detector.modeling.reviewed import with_reviewed
+from detector.modeling.reviewed import with_hints, with_reviewed
 from detector.structures import Batch, box_iou
 
 
@@ -118,16 +117,14 @@ class Refinement:
         if isinstance(self.rule, str):
             options = {**self.options, **assignment}
             found = proposal_clusters(boxes, sources, batch.labels, batch.counts, method=self.rule, **options)
-            found = with_hints(found, sources, batch, **assignment)
-            return with_reviewed(found, batch, self.member_iou)
-        sizes = batch.counts.tolist()
-        streams = []
-        for scores in sources if sources.dim() == 3 else sources[None]:  # (sum R, C) each
-            images = zip(boxes.split(sizes), scores.split(sizes), batch.labels, strict=True)
-            each = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
-            streams.append(ProposalClusters(*map(torch.cat, zip(*each, strict=True))))
-        stacked = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
-        found = stacked if sources.dim() == 3 else streams[0]
+        else:
+            sizes, streams = batch.counts.tolist(), []
+            for scores in sources if sources.dim() == 3 else sources[None]:  # (sum R, C) each
+                images = zip(boxes.split(sizes), scores.split(sizes), batch.labels, strict=True)
+                each = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
+                streams.append(ProposalClusters(*map(torch.cat, zip(*each, strict=True))))
+            stacked = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
+            found = stacked if sources.dim() == 3 else streams[0]
         found = with_hints(found, sources, batch, **assignment)
         return with_reviewed(found, batch, self.member_iou)
 
