@@ -1,13 +1,10 @@
 """Testing a detector on a data set, image by image; several processes share the images, and a test that was
 killed resumes.
 
-The results of each process are cached in a file, a line for each image with a checksum. Its name has the key
+The results of each process are cached in a file of records (detector/utils/records.py). Its name has the key
 of the test, so that a test with other weights or another config does not read it.
 """
 
-import json
-import logging
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +15,7 @@ from torch import Tensor
 
 from detector.structures import Detections, Scores
 from detector.utils.distributed import gather, rank, world_size
-from detector.utils.files import reading
-
-logger = logging.getLogger(__name__)
+from detector.utils.records import append_record, read_records
 
 
 @dataclass(frozen=True)
@@ -70,18 +65,14 @@ def test_images(
     path = path.with_name(f"{path.name}-{key[:16]}")
     found: dict[str, Any] = {}
     for each in sorted(path.parent.glob(f"{path.name}.*.jsonl")):
-        found |= {record["image_id"]: record for record in _read_records(each)}
+        found |= {record["image_id"]: record for record in read_records(each)}
     gather(None)  # all have read before one writes
     left = [index for index, image_id in enumerate(image_ids) if image_id not in found]
     own, added = left[rank() :: world_size()], []
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f"{path.name}.{rank()}.jsonl"), "ab") as file:
-        file.write(b"\n")  # a kill may have torn the last line
-        for scores in predict(own) if own else ():
-            added.append(_as_record(image_result(scores, postprocess)))
-            content = json.dumps(added[-1], allow_nan=False).encode()
-            file.write(_checksum(content) + b" " + content + b"\n")
-            file.flush()  # when it returns, a kill of this process does not lose the line
+    for scores in predict(own) if own else ():
+        added.append(_as_record(image_result(scores, postprocess)))
+        append_record(path.with_name(f"{path.name}.{rank()}.jsonl"), added[-1])
     for records in gather(added):
         found |= {record["image_id"]: record for record in records}
     return [_from_record(found[image_id]) for image_id in image_ids]
@@ -96,24 +87,6 @@ def remove_results(folder: Path, key: str) -> None:
         path.unlink()
     if not any(folder.iterdir()):
         folder.rmdir()
-
-
-def _read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file; a line that was torn by a kill or damaged since is omitted, with a warning."""
-    with reading(path, "test results"):
-        lines = path.read_bytes().splitlines()
-    records = []
-    for number, line in enumerate(lines, start=1):
-        checksum, _, content = line.partition(b" ")
-        if line and checksum == _checksum(content):
-            records.append(json.loads(content))
-        elif line:
-            logger.warning("warning: %s: line %d is damaged, its image is tested again", path, number)
-    return records
-
-
-def _checksum(content: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(content)
 
 
 def _as_record(result: ImageResult) -> dict[str, Any]:

@@ -5,7 +5,6 @@ that people write and pictures of other formats have none: what remains valid is
 documented.
 """
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -51,14 +50,15 @@ def shorten_run(folder):
 def begin_journal(folder):
     """A search of proposals that was interrupted after the last picture."""
     from detector.data.images import read_image
-    from detector.data.proposals.journal import Journal
-    from detector.data.proposals.search import make_finder
+    from detector.data.proposals.search import as_record, make_finder
+    from detector.utils.records import append_record
 
     find, parameters = make_finder("grid", 300)
-    with closing(Journal(folder / "made.npz.partial", {**parameters, "apply_orientation": True})) as journal:
-        for path in sorted((folder / "own/pictures").iterdir())[:6]:
-            image = read_image(path, apply_orientation=True).permute(1, 2, 0).numpy()
-            journal.add(f"pictures/{path.stem}", (image.shape[:2], find(image)))
+    journal = folder / "made.npz.partial"
+    append_record(journal, {"parameters": {**parameters, "apply_orientation": True}})
+    for path in sorted((folder / "own/pictures").iterdir())[:6]:
+        image = read_image(path, apply_orientation=True).permute(1, 2, 0).numpy()
+        append_record(journal, as_record(f"pictures/{path.stem}", (image.shape[:2], find(image))))
 
 
 RESUME = ("train", "--config-file", "config.yaml", "--resume")

@@ -107,12 +107,12 @@ def test_a_damaged_line_is_found_again_with_a_warning(tmp_path, caplog):
     """A changed digit is still JSON: without a checksum it would change the figures without a word."""
     whole = run(tmp_path / "test")
     path, seen = tmp_path / "test-weights.0.jsonl", []
-    lines = path.read_bytes().splitlines(keepends=True)
-    place = lines[2].index(b'"scores": [0.') + len(b'"scores": [0.')
-    digit = b"1" if lines[2][place : place + 1] != b"1" else b"2"
-    lines[2] = lines[2][:place] + digit + lines[2][place + 1 :]
+    lines = path.read_bytes().splitlines(keepends=True)  # with an empty line before each
+    place = lines[3].index(b'"scores": [0.') + len(b'"scores": [0.')
+    digit = b"1" if lines[3][place : place + 1] != b"1" else b"2"
+    lines[3] = lines[3][:place] + digit + lines[3][place + 1 :]
     path.write_bytes(b"".join(lines))
     with caplog.at_level(logging.WARNING, "detector"):
         assert all(map(same, run(tmp_path / "test", seen=seen), whole))
     assert seen == [1]
-    assert f"{path}: line 3 is damaged" in caplog.text
+    assert f"{path}: line 4 is damaged" in caplog.text

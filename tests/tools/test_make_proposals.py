@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,10 @@ from detector.data.images import read_image
 from detector.data.proposals import load_proposals
 from detector.data.proposals import search as module
 from detector.data.proposals.grid import grid_boxes
-from detector.data.proposals.journal import Journal
 from detector.data.proposals.selective_search import search_image
 from detector.data.toybox import CLASSES
 from detector.data.voc import VOCDataset
+from detector.utils.records import append_record
 
 CONFIG = Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml"
 SEARCH = ("--mode", "fast", "--longest-side", 100)
@@ -230,8 +229,7 @@ def test_an_unreadable_image_is_named_after_the_others_are_done(
 
 def test_a_journal_of_other_parameters_is_not_continued(refused, pictures, tmp_path):
     journal = tmp_path / "out.npz.partial"
-    with closing(Journal(journal, {"mode": "fast", "longest_side": 200})):
-        pass
+    append_record(journal, {"parameters": {"mode": "fast", "longest_side": 200}})
     errors = refused("--images", pictures, "--output", tmp_path / "out.npz")
     assert re.search(r"out\.npz\.partial .*begun with other parameters.*Delete it", errors)
     assert journal.exists()

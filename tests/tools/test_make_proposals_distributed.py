@@ -4,14 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from detector.api.proposing import run as propose
 from detector.data.proposals import load_proposals
-from detector.data.proposals.journal import Journal
+from detector.data.proposals.search import as_record
+from detector.utils.records import append_record
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
@@ -30,10 +30,9 @@ def test_two_processes_write_the_file_of_one_and_go_on_from_three(toybox, tmp_pa
     propose(images=images, output=tmp_path / "alone.npz", mode="grid", workers=1)
     sound = load_proposals(tmp_path / "alone.npz")
     journal_path = tmp_path / "out.npz.partial.2"  # of the third process of an earlier start
-    with closing(Journal(journal_path, {"mode": "grid", "apply_orientation": True})) as journal:
-        journal.add(
-            sound.image_ids[0], (tuple(sound.sizes[0].tolist()), sound[sound.image_ids[0]][:1].numpy())
-        )
+    append_record(journal_path, {"parameters": {"mode": "grid", "apply_orientation": True}})
+    size, boxes = tuple(sound.sizes[0].tolist()), sound[sound.image_ids[0]][:1].numpy()
+    append_record(journal_path, as_record(sound.image_ids[0], (size, boxes)))
     result = run_two("--images", images, "--output", tmp_path / "out.npz")
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("12 images, ") == 1

@@ -1,5 +1,6 @@
 """Proposals of many images: found in worker processes, resumed where that was interrupted."""
 
+import base64
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ from glob import escape
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,12 +26,13 @@ from detector.data.proposals import selective_search
 from detector.data.proposals.corners import corner_boxes
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
-from detector.data.proposals.journal import Found, Journal
 from detector.utils.distributed import gather, is_main, rank, together, world_size
 from detector.utils.errors import DataError, UserError
 from detector.utils.folder_lock import file_lock
+from detector.utils.records import append_record, read_records
 
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
+Found = tuple[tuple[int, int], np.ndarray]  # (height, width) of an image and its boxes (R, 4) float32
 Mode = Literal["quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid"]
 
 
@@ -98,65 +100,47 @@ def propose(
             case all others have been done and are in the journal.
         UserError: another process is making the same file, or a worker process was killed.
     """
-    output = Path(output)
+    output, done = Path(output), set[str]()
+    begun = {**parameters, "apply_orientation": apply_orientation}
     with ExitStack() as stack:
         with together():
             stack.enter_context(file_lock(output))
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it again")
-        return _propose(images, output, find, parameters, workers, apply_orientation)
-
-
-def _propose(
-    images: Mapping[str, Path],
-    output: Path,
-    find: Finder,
-    parameters: Mapping[str, object],
-    workers: int,
-    apply_orientation: bool,
-) -> list[int]:
-    begun = {**parameters, "apply_orientation": apply_orientation}
-    done: set[str] = set()
-    with together():
-        if is_main():  # no other process reads journals, and none is written yet
-            done = set(_read_journals(output, begun))
-    done = gather(done)[0]
-    waiting = ((image_id, path) for image_id, path in images.items() if image_id not in done)
-    share = dict(islice(waiting, rank(), None, world_size()))
-    failures: dict[str, str] = {}
-    with (
-        together(),
-        closing(Journal(_journal_path(output, rank()), begun)) as journal,
-        closing(search_all(share, find, apply_orientation, workers)) as results,
-    ):
-        initial = 0 if world_size() > 1 else len(images) - len(share)
-        options = {"total": initial + len(share), "initial": initial, "unit": "image"}
-        for image_id, result in tqdm(results, **options, disable=not is_main() or None):
-            if isinstance(result, str):
-                failures[image_id] = result
-            else:
-                journal.add(image_id, result)
-    failures = {image_id: text for part in gather(failures) for image_id, text in part.items()}
-    with together():
-        if failures:
-            lines = "".join(f"\n  {failures[image_id]}" for image_id in images if image_id in failures)
-            raise DataError(
-                f"{len(failures)} of {len(images)} images could not be read:{lines}\n"
-                "The others are done: repair or remove these, then run the same command again."
-            )
-        if not is_main():
-            return []
-        found = _read_journals(output, begun)
-        sizes, boxes = zip(*(found[image_id] for image_id in images), strict=True)
-        save_proposals(output, list(images), boxes, sizes)
-        for path in _list_journals(output):
-            path.unlink()
-    return list(map(len, boxes))
-
-
-def _journal_path(output: Path, number: int) -> Path:
-    """The journal of one process; that of the first is also the one without torchrun."""
-    return output.with_name(f"{output.name}.partial{f'.{number}' if number else ''}")
+            if is_main():  # no other process reads journals, and none is written yet
+                done = set(_read_journals(output, begun))
+        done = gather(done)[0]
+        waiting = ((image_id, path) for image_id, path in images.items() if image_id not in done)
+        share = dict(islice(waiting, rank(), None, world_size()))
+        failures: dict[str, str] = {}
+        # The journal of the first process is also the one without torchrun.
+        journal = output.with_name(f"{output.name}.partial{f'.{rank()}' if rank() else ''}")
+        with together(), closing(search_all(share, find, apply_orientation, workers)) as results:
+            if not journal.exists():
+                append_record(journal, {"parameters": begun})
+            initial = 0 if world_size() > 1 else len(images) - len(share)
+            options = {"total": initial + len(share), "initial": initial, "unit": "image"}
+            for image_id, result in tqdm(results, **options, disable=not is_main() or None):
+                if isinstance(result, str):
+                    failures[image_id] = result
+                else:
+                    append_record(journal, as_record(image_id, result))
+        failures = {image_id: text for part in gather(failures) for image_id, text in part.items()}
+        with together():
+            if failures:
+                lines = "".join(f"\n  {failures[image_id]}" for image_id in images if image_id in failures)
+                raise DataError(
+                    f"{len(failures)} of {len(images)} images could not be read:{lines}\n"
+                    "The others are done: repair or remove these, then run the same command again."
+                )
+            if not is_main():
+                return []
+            found = _read_journals(output, begun)
+            sizes, boxes = zip(*(found[image_id] for image_id in images), strict=True)
+            save_proposals(output, list(images), boxes, sizes)
+            for path in _list_journals(output):
+                path.unlink()
+        return list(map(len, boxes))
 
 
 def _list_journals(output: Path) -> list[Path]:
@@ -170,9 +154,27 @@ def _list_journals(output: Path) -> list[Path]:
 def _read_journals(output: Path, parameters: Mapping[str, object]) -> dict[str, Found]:
     found: dict[str, Found] = {}
     for path in _list_journals(output):
-        with closing(Journal(path, parameters)) as journal:
-            found |= journal.read()
+        first, *records = read_records(path) or [{}]
+        begun = first.get("parameters")
+        if begun is None:
+            raise DataError(f"{path} is damaged or not a journal of this version: delete it to start over")
+        if begun != parameters:
+            raise DataError(
+                f"{path} was begun with other parameters: {begun}, expected {parameters}. Delete it to start "
+                "over, or run again with its parameters"
+            )
+        for record in records:
+            height, width = record["size"]
+            boxes = np.frombuffer(base64.b64decode(record["boxes"]), "<f4").reshape(-1, 4)
+            found[record["image_id"]] = (height, width), boxes
     return found
+
+
+def as_record(image_id: str, found: Found) -> dict[str, Any]:
+    """What was found in an image, for a journal."""
+    size, boxes = found
+    content = base64.b64encode(boxes.astype("<f4").tobytes()).decode()
+    return {"image_id": image_id, "size": list(size), "boxes": content}
 
 
 def search_all(

@@ -1,18 +1,18 @@
 """detector.data.proposals.search: what is in memory and on the disk while many images are searched."""
 
-import resource
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from detector.data.images import read_image_size
+from detector.data.proposals import load_proposals
 from detector.data.proposals import search as module
 from detector.data.proposals.grid import grid_boxes
-from detector.data.proposals.journal import Journal
 from detector.utils.errors import UserError
+from detector.utils.records import append_record
 
 
 class Threads(ThreadPoolExecutor):
@@ -56,30 +56,19 @@ def test_an_existing_output_is_left_alone(images, tmp_path):
     assert (tmp_path / "out.npz").read_bytes() == b"another run's"
 
 
-def test_a_full_disk_is_an_error_that_names_the_journal_which_stays_usable(tmp_path):
-    boxes = np.arange(4000, dtype=np.float32).reshape(-1, 4)
-    path = tmp_path / "out.npz.partial"
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with closing(Journal(path, {})) as journal:
-        journal.add("a", ((9, 8), boxes))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, limits[1]))
-        try:
-            with pytest.raises(OSError, match=r"cannot write .*out\.npz\.partial: "):
-                journal.add("b", ((9, 8), boxes))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    with closing(Journal(path, {})) as journal:
-        assert set(journal.read()) == {"a"}
-        journal.add("b", ((9, 8), boxes))
-    with closing(Journal(path, {})) as journal:
-        size, found = journal.read()["b"]
-        assert size == (9, 8)
-        np.testing.assert_array_equal(found, boxes)
-    path.write_bytes(path.read_bytes().replace(boxes[5:7].tobytes(), boxes[6:8].tobytes()))
-    with (
-        closing(Journal(path, {})) as journal,
-        pytest.raises(
-            UserError, match=r"out\.npz\.partial is damaged .*checksum of image 'a' is wrong.*delete"
-        ),
-    ):
-        journal.read()
+def test_damaged_records_of_a_journal_are_searched_again(images, tmp_path, caplog):
+    parameters = {"mode": "grid", "apply_orientation": False}
+    journal, (name, path) = tmp_path / "out.npz.partial", next(iter(images.items()))
+    height, width = read_image_size(path)
+    append_record(journal, {"parameters": parameters})
+    only = np.array([[0, 0, 5, 7.5]], np.float32)
+    append_record(journal, module.as_record(name, ((height, width), only)))
+    sound = journal.read_bytes()
+    module.propose(images, tmp_path / "out.npz", grid_boxes, {"mode": "grid"}, workers=1)
+    np.testing.assert_array_equal(load_proposals(tmp_path / "out.npz")[name], only)  # not searched again
+    assert not journal.exists()
+    (tmp_path / "out.npz").unlink()
+    journal.write_bytes(sound.replace(b'"boxes": "AAAA', b'"boxes": "BAAA'))
+    module.propose(images, tmp_path / "out.npz", grid_boxes, {"mode": "grid"}, workers=1)
+    assert len(load_proposals(tmp_path / "out.npz")[name]) > 1
+    assert f"{journal}: line 4 is damaged" in caplog.text

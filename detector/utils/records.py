@@ -1,0 +1,49 @@
+"""Results that a command appends to a file as they come: a line of JSON with a checksum for each.
+
+After a kill, the same command reads what is there and computes the rest.
+"""
+
+import json
+import logging
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from detector.utils.files import check_appendable, reading
+
+logger = logging.getLogger(__name__)
+
+
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a record to a file. When it returns, a kill of this process does not lose the record.
+
+    Raises:
+        UserError: `path` is a link or not a regular file.
+        OSError: it cannot be written, for example because the disk is full; names it.
+    """
+    check_appendable(path, "file of results")
+    content = json.dumps(record, allow_nan=False).encode()
+    try:
+        with open(path, "ab") as file:
+            file.write(b"\n%s %s\n" % (_checksum(content), content))  # a kill may have torn the last line
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file; a line that was torn by a kill or damaged since is omitted, with a warning."""
+    with reading(path, "file of results"):
+        lines = path.read_bytes().splitlines()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        checksum, _, content = line.partition(b" ")
+        if line and checksum == _checksum(content):
+            records.append(json.loads(content))
+        elif line:
+            logger.warning("warning: %s: line %d is damaged, its result is computed again", path, number)
+    return records
+
+
+def _checksum(content: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(content)
