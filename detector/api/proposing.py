@@ -1,25 +1,30 @@
-"""Make the proposals file of a data set or of a folder of images."""
+"""Make the proposals file of a data set or of a folder of images, by a search that may be chosen by trial."""
 
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
+from torch import Tensor
+from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.api.tuning import read_known_boxes, try_searches
 from detector.build_data import build_dataset, name_classes
 from detector.config import get_cfg, load_cfg
+from detector.data.formats import review_import
+from detector.data.images import read_image
 from detector.data.pictures import find_pictures
 from detector.data.proposals.search import Mode, make_finder, propose
 from detector.data.voc import find_split
+from detector.structures import box_iou
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import is_main, local_world_size, process_group, together
-from detector.utils.errors import UserError
+from detector.utils.errors import DataError, UserError
 
 _PATIENCE = 24 * 3600.0  # seconds: another process may have much larger images
+_TIE = 0.01  # of two recalls that differ by less, that of fewer proposals wins
 
 
 def run(
@@ -129,11 +134,81 @@ def _tune(files: Mapping[str, Path], boxes: Path, max_count: int, apply_orientat
     for trial in trials:
         keys = " ".join(f"{key} {value}" for key, value in trial.keys.items())
         print(f"{trial.recall:17.3f}{trial.num_boxes:12.0f}{trial.milliseconds:14.0f}   {keys}")
-    lines = "".join(
-        f"\n  {key.removeprefix('PROPOSALS.')}: {_yaml(value)}" for key, value in trials[0].keys.items()
-    )
-    print(f"next: write the first into the config, then make the proposals\nPROPOSALS:{lines}")
+    print("next: write the first into the config, then make the proposals\nPROPOSALS:")
+    for key, value in trials[0].keys.items():
+        print(f"  {key.removeprefix('PROPOSALS.')}: {list(value) if isinstance(value, tuple) else value}")
 
 
-def _yaml(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
+class Trial(NamedTuple):
+    """What a search found in the images."""
+
+    keys: Mapping[str, object]  # the config keys that select it
+    recall: float  # share of the known boxes that a proposal covers with an IoU of at least 0.5
+    num_boxes: float  # proposals of an image, on average
+    milliseconds: float  # for an image, on average
+
+
+def read_known_boxes(path: Path, image_ids: Sequence[str], limit: int) -> dict[str, Tensor]:
+    """The boxes (M, 4) of up to `limit` images, evenly chosen among those that have some, by image id.
+
+    Args:
+        path: any file or folder of :func:`review_import`; all its boxes count as true.
+
+    Raises:
+        DataError: no image of `image_ids` has a box there.
+    """
+    wanted, known = set(image_ids), {}
+    for image in review_import(path, reviewed="all"):
+        name = Path(image.name).with_suffix("").as_posix()
+        if name in wanted and image.boxes:
+            known[name] = torch.tensor([box.box for box in image.boxes], dtype=torch.float32)
+    if not known:
+        raise DataError(f"{path} has no box of any of the {len(wanted)} images, such as {image_ids[0]!r}")
+    chosen = sorted(known)[:: -(-len(known) // limit)]
+    return {image_id: known[image_id] for image_id in chosen}
+
+
+def try_searches(
+    images: Mapping[str, Path], known: Mapping[str, Tensor], *, max_count: int, apply_orientation: bool
+) -> list[Trial]:
+    """The searches worth a try for objects of the known sizes; first the one to use.
+
+    Args:
+        images: file of each image id.
+        known: boxes (M, 4) of some of the images, half-open xyxy in pixels.
+        max_count: only so many proposals of an image count.
+    """
+    tensors = {i: read_image(images[i], apply_orientation=apply_orientation) for i in known}
+    pixels = {image_id: image.permute(1, 2, 0).contiguous().numpy() for image_id, image in tensors.items()}
+    trials = []
+    for keys in tqdm(_candidates(torch.cat(list(known.values()))), "searches", disable=None):
+        options = {key.removeprefix("PROPOSALS.").lower(): value for key, value in keys.items()}
+        find, _ = make_finder(**options)  # type: ignore[arg-type]
+        started = time.perf_counter()
+        found = {image_id: find(image)[:max_count] for image_id, image in pixels.items()}
+        milliseconds = 1e3 * (time.perf_counter() - started) / len(known)
+        overlaps = [box_iou(boxes, torch.from_numpy(found[i])).amax(1) for i, boxes in known.items()]
+        recall = float((torch.cat(overlaps) >= 0.5).double().mean())
+        num_boxes = sum(map(len, found.values())) / len(found)
+        trials.append(Trial(keys, recall, num_boxes, milliseconds))
+    best = max(trial.recall for trial in trials)
+    winner = min((t for t in trials if t.recall > best - _TIE), key=lambda trial: trial.num_boxes)
+    return [winner, *(trial for trial in trials if trial is not winner)]
+
+
+def _candidates(boxes: Tensor) -> list[dict[str, object]]:
+    """The keys of each search; the sides for corners are those of most boxes."""
+    sides = torch.cat([boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]])
+    shortest, longest = sides.quantile(torch.tensor([0.1, 0.95])).round().clamp(min=4).tolist()
+    searches: list[dict[str, object]] = [
+        {"PROPOSALS.MODE": mode, "PROPOSALS.LONGEST_SIDE": side, "PROPOSALS.MIN_REGION": region}
+        for mode, side, region in (
+            ("fast", 300, 100),
+            ("quality", 300, 100),
+            ("quality", 300, 20),
+            ("quality", 600, 100),
+            ("quality", 600, 20),
+        )
+    ]
+    corners: dict[str, object] = {"PROPOSALS.MODE": "corners", "PROPOSALS.SIDES": (shortest, longest)}
+    return [{"PROPOSALS.MODE": "grid"}, *searches, corners]

@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from detector.evaluation.drawing import class_color, outermost_pixels
+from detector.evaluation.pictures import class_color, outermost_pixels
 from detector.utils.files import atomic_write
 from detector.utils.npz import open_npz, pick
 

@@ -20,7 +20,7 @@ from detector.build_model import build_model
 from detector.config import load_cfg
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.resuming import checkpoint_path
-from detector.evaluation.drawing import class_color, draw_labeled, outermost_pixels
+from detector.evaluation.pictures import class_color, draw_labeled, outermost_pixels
 from detector.layers import proposal_clusters
 from detector.layers.reference_clusters import top_ranking
 from detector.modeling.head import HeadOutputs

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 import detector
 from detector.build_data import build_dataset
 from detector.config import load_cfg
-from detector.evaluation.drawing import class_color, draw_labeled
+from detector.evaluation.pictures import class_color, draw_labeled
 from detector.structures import Detections
 
 OUTPUT = Path(__file__).parents[1] / "images/tags_to_boxes.jpg"

@@ -3,8 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from detector.evaluation.drawing import contact_sheet
-from detector.evaluation.pictures import choose_images, draw_detections, write_pictures
+from detector.evaluation.pictures import choose_images, contact_sheet, draw_detections, write_pictures
 from detector.structures import Annotation, Detections
 from detector.utils.errors import UserError
 from detector.utils.outputs import OutputFolder

@@ -1,8 +1,19 @@
-"""Files of boxes for labeling tools: COCO, VOC, YOLO, Label Studio and CVAT, written and read back."""
+"""Files of boxes for labeling tools: COCO, VOC, YOLO, Label Studio and CVAT, written and read back.
 
+Each format has a module, which describes it; here is which files it consists of, and which format a file has.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from detector.data.formats import coco, cvat, label_studio, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
-from detector.data.formats.files import FORMATS, encode_review, review_import
-from detector.data.formats.review import ReviewBox, ReviewImage, review_image
+from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image
+from detector.utils.errors import DataError
+from detector.utils.files import reading
 
 __all__ = [
     "FORMATS",
@@ -13,3 +24,86 @@ __all__ = [
     "review_image",
     "review_import",
 ]
+FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
+
+
+def encode_review(
+    form: str, images: Sequence[ReviewImage], class_names: Sequence[str], *, folder: str = "images"
+) -> Iterator[tuple[str, bytes]]:
+    """Name, below the output folder, and content of each file of one of FORMATS, which its module describes.
+
+    Args:
+        folder: name of the folder of images, below which Label Studio serves them.
+    """
+    if form == "coco":
+        yield "coco.json", coco.encode(images, class_names)
+    elif form == "voc":
+        for image in images:
+            yield f"Annotations/{Path(image.name).with_suffix('.xml').as_posix()}", voc.encode(image)
+    elif form == "yolo":
+        yield from yolo.encode(images, class_names)
+    elif form == "label-studio":
+        yield "tasks.json", label_studio.encode(images, folder)
+        yield "label_config.xml", label_studio.label_config(class_names)
+    elif form == "cvat":
+        yield "annotations.xml", cvat.encode(images, class_names)
+    else:
+        raise DataError(f"the format is {form!r}, expected one of {', '.join(FORMATS)}")
+
+
+def review_import(
+    path: str | Path,
+    *,
+    images: str | Path | None = None,
+    reviewed: Literal["flags", "all"] = "flags",
+) -> list[ReviewImage]:
+    """Read boxes that a person has corrected; `ReviewImage.true_boxes` are those that count as true.
+
+    Args:
+        path: what :func:`encode_review` wrote or the tool exported: a JSON file of COCO or Label Studio, an
+            XML file of CVAT, the folder of VOC's Annotations or the one above, or YOLO's with data.yaml.
+        images: the folder of images, for the sizes that YOLO's files and tasks of others lack.
+        reviewed: "flags": only what the file says was reviewed; "all": all boxes of all images were.
+
+    Raises:
+        FileNotFoundError: the path, or an image whose size is needed, does not exist.
+        DataError: the file is in none of the formats or damaged, or no box or image in it is flagged as
+            reviewed; names the file.
+    """
+    path = Path(path)
+    found = _read_folder(path, images) if path.is_dir() else _read_file(path, images)
+    if reviewed == "all":
+        return [replace(image, complete=True) for image in found]
+    if all(image.reviewed == "none" for image in found):
+        raise DataError(
+            f"{path}: none of its {len(found)} images has a reviewed box. If a person has gone through all "
+            "of them, pass --reviewed all (reviewed='all' in Python)"
+        )
+    return found
+
+
+def _read_folder(path: Path, images: str | Path | None) -> list[ReviewImage]:
+    if (path / "data.yaml").is_file():
+        with reading(path / "data.yaml", "YOLO data set"):
+            return check_images(yolo.read(path, images))
+    folder = path / "Annotations" if (path / "Annotations").is_dir() else path
+    files = sorted(folder.rglob("*.xml"))
+    if not files:
+        raise DataError(f"{path} has neither data.yaml (YOLO) nor XML files (VOC)")
+    found = []
+    for file in files:
+        with reading(file, "annotation"):
+            found += check_images([voc.read(file, folder)])
+    return found
+
+
+def _read_file(path: Path, images: str | Path | None) -> list[ReviewImage]:
+    with reading(path, "file of boxes"):
+        if path.suffix.lower() == ".xml":
+            return check_images(cvat.read(path))
+        if path.suffix.lower() == ".json":
+            content = json.loads(path.read_bytes())
+            return check_images(
+                label_studio.read(content, images) if isinstance(content, list) else coco.read(path)
+            )
+        raise DataError("it is neither .json (COCO, Label Studio) nor .xml (CVAT); VOC and YOLO are folders")

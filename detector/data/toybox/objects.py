@@ -12,8 +12,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from detector.data.toybox.paint import plain, random_paint
-from detector.data.toybox.shapes import Part, box, ellipse, jointed, limb, polygon, turned
+from detector.data.toybox.paint import (
+    Part,
+    box,
+    ellipse,
+    jointed,
+    limb,
+    plain,
+    polygon,
+    random_paint,
+    turned,
+)
 
 Rng = np.random.Generator
 

@@ -6,8 +6,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from detector.data.toybox.objects import MAKERS, distractor
-from detector.data.toybox.paint import blend, pattern, random_background
-from detector.data.toybox.shapes import Part
+from detector.data.toybox.paint import Part, blend, pattern, random_background
 from detector.data.voc_writer import VOCObject
 
 SUPERSAMPLING = 3  # drawn this many times larger, then averaged: smooth edges

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
-from detector.evaluation.drawing import class_color
+from detector.evaluation.pictures import class_color
 from detector.utils.files import encode_image
 
 _SIDE = 640  # pixels; larger pictures are scaled down to this longest side
