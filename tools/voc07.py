@@ -36,7 +36,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.utils.distributed import find_device
     from detector.utils.errors import UserError
     from detector.utils.files import file_digest, read_json
-    from detector.utils.run_info import run_info
+    from detector.utils.reproducibility import run_info
 
 # fmt: off
 # Of VOC 2007: images, and objects of each class without the difficult ones. Only the totals, 12,608 and

@@ -16,7 +16,6 @@ from detector.config_reader import flatten
 from detector.data.annotated import AnnotatedImages
 from detector.engine.snapshots import list_snapshots
 from detector.evaluation.attention import load_attention
-from detector.evaluation.detections_file import load_detections
 from detector.evaluation.errors import confusion, count_kinds, count_outcomes, judge
 from detector.evaluation.page.document import Section, render
 from detector.evaluation.page.galleries import (
@@ -38,7 +37,7 @@ from detector.evaluation.page.metrics_sections import (
 )
 from detector.evaluation.page.streams_section import streams_section
 from detector.evaluation.pictures import choose_images
-from detector.evaluation.report import MEANS
+from detector.evaluation.report import MEANS, load_detections
 from detector.evaluation.voc import precision_recall
 from detector.structures import Annotation, Detections
 from detector.utils.errors import DataError, UserError

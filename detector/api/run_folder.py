@@ -31,8 +31,7 @@ from detector.utils.distributed import find_device, gather, is_main, raise_once
 from detector.utils.errors import ConfigError, UserError, shortened
 from detector.utils.files import atomic_write, reading
 from detector.utils.logging import setup_logging
-from detector.utils.reproducibility import seed_everything
-from detector.utils.run_info import run_info
+from detector.utils.reproducibility import run_info, seed_everything
 
 logger = logging.getLogger(__name__)
 

@@ -40,9 +40,8 @@ from detector.engine.checkpoint import load_checkpoint
 from detector.engine.inference import predict, score_images
 from detector.engine.precision import Precision
 from detector.engine.testing import remove_results, test_images
-from detector.evaluation.detections_file import encode_detections
 from detector.evaluation.pictures import write_pictures
-from detector.evaluation.report import encode_json, metrics_table
+from detector.evaluation.report import encode_detections, encode_json, metrics_table
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.structures import Detections, Scores
 from detector.utils.config_files import find_config

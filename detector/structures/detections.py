@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from detector.structures.comparable import Comparable
+from detector.structures.tensor_fields import TensorFields
 from detector.utils.errors import MissingPackage
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Comparable):
+class Scores(TensorFields):
     """Class scores of the R proposals of one image, averaged over test-time augmentation.
 
     Without a regression branch, `boxes` is a view that repeats each proposal for every class.
@@ -29,7 +29,7 @@ class Scores(Comparable):
 
 
 @dataclass(frozen=True, eq=False)
-class Detections(Comparable):
+class Detections(TensorFields):
     """The D boxes detected in one image, in descending order of score.
 
     A container: `len(detections)` is D, and an integer, a slice, or a tensor of indices or booleans selects
@@ -63,8 +63,7 @@ class Detections(Comparable):
 
     def to(self, device: torch.device | str) -> "Detections":
         """The detections with their tensors on `device`."""
-        boxes, scores, labels = (tensor.to(device) for tensor in (self.boxes, self.scores, self.labels))
-        return Detections(self.image_id, boxes, scores, labels, self.names)
+        return self.map(lambda tensor: tensor.to(device))
 
     def to_coco(self, image_id: int | str | None = None) -> list[dict[str, Any]]:
         """Rows of COCO's results format: image_id, category_id from 1, bbox (x, y, width, height) and score.

@@ -6,7 +6,6 @@ the images that a person has reviewed, and points and counts, if the config name
 own.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,31 +13,25 @@ import torch
 from torch import Tensor
 
 from detector.structures.boxes import box_area
-from detector.structures.comparable import Comparable
+from detector.structures.tensor_fields import TensorFields
 
 
 @dataclass(frozen=True, eq=False)
-class ReviewedBoxes(Comparable):
+class ReviewedBoxes(TensorFields):
     """The G objects of one image that a person has drawn or confirmed: the only boxes that training sees."""
 
     boxes: Tensor  # (G, 4) float32 xyxy in pixels of the image
     labels: Tensor  # (G,) int64, foreground class index in [0, C)
     complete: bool  # these are all objects of the image; else it may show others
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> "ReviewedBoxes":
-        return ReviewedBoxes(function(self.boxes), function(self.labels), self.complete)
-
 
 @dataclass(frozen=True, eq=False)
-class Hints(Comparable):
+class Hints(TensorFields):
     """What a person has said about the objects of one image without boxes: P points and C counts."""
 
     points: Tensor  # (P, 2) float32 xy in pixels of the image; each is in an object
     labels: Tensor  # (P,) int64, its foreground class index in [0, C)
     counts: Tensor  # (C,) int64, how many objects of a class the image shows at most; 0: unknown
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> "Hints":
-        return Hints(function(self.points), function(self.labels), function(self.counts))
 
     def alone(self, boxes: Tensor) -> Tensor:
         """(R, P) bool: whether a box (R, 4) contains the point, and no other of its class."""
@@ -48,7 +41,7 @@ class Hints(Comparable):
 
 
 @dataclass(frozen=True, eq=False)
-class Sample(Comparable):
+class Sample(TensorFields):
     """One image with its proposals and image-level labels."""
 
     image: Tensor  # (3, H, W) uint8 RGB
@@ -65,7 +58,7 @@ class Sample(Comparable):
 
 
 @dataclass(frozen=True, eq=False)
-class Views(Comparable):
+class Views(TensorFields):
     """One image in all test passes: resized, flipped or not."""
 
     image_id: str
@@ -75,7 +68,7 @@ class Views(Comparable):
 
 
 @dataclass(frozen=True, eq=False)
-class Batch(Comparable):
+class Batch(TensorFields):
     """Several samples, padded to one size. Row r of `rois` belongs to image rois[r, 0]; images in order."""
 
     images: Tensor  # (B, 3, H, W) uint8 RGB, padded at the right and the bottom
@@ -106,24 +99,15 @@ class Batch(Comparable):
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         """The batch with its tensors on `device`, except `counts`."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking), without="counts")
 
     def pin_memory(self) -> "Batch":
         """The batch in page-locked memory; DataLoader calls this."""
-        return self._map(Tensor.pin_memory)
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        tensors = function(self.images), function(self.rois), function(self.labels)
-        pixels = None if self.pixels is None else function(self.pixels)
-        unknown = None if self.unknown is None else function(self.unknown)
-        reviewed = tuple(None if each is None else each.map(function) for each in self.reviewed)
-        hints = tuple(None if each is None else each.map(function) for each in self.hints)
-        sizes = function(self.sizes)
-        return Batch(*tensors, self.counts, self.image_ids, sizes, pixels, unknown, reviewed, hints)
+        return self.map(Tensor.pin_memory, without="counts")
 
 
 @dataclass(frozen=True, eq=False)
-class Annotation(Comparable):
+class Annotation(TensorFields):
     """The ground-truth boxes of one image, which only evaluation reads."""
 
     image_id: str

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from detector.utils.errors import MissingPackage
-from detector.utils.run_info import package_version
+from detector.utils.reproducibility import package_version
 
 Mode = Literal["fast", "quality"]
 

@@ -1,4 +1,4 @@
-"""detector.utils.run_info: what a run was made with."""
+"""detector.utils.reproducibility: what a run was made with."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 import detector
-from detector.utils.run_info import git_commit, run_info
+from detector.utils.reproducibility import git_commit, run_info
 
 
 def test_it_is_json_and_says_what_is_needed_to_repeat_the_run():
