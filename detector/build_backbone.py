@@ -67,18 +67,15 @@ def _load_timm(model: Any, tensors: Mapping[str, Tensor]) -> None:
     load_timm_weights(model.backbone, tensors)
 
 
-def _load_vgg16(model: Any, tensors: Mapping[str, Tensor]) -> None:
-    load_vgg16_weights(model.backbone, model.box_features.layers, tensors)
-
-
-def _load_resnet(model: Any, tensors: Mapping[str, Tensor]) -> None:
-    load_resnet_weights(model.backbone, tensors)
-
-
-_RESNET = Entry(_create_resnet, (8, 16, 32), 5, _load_resnet)
+_RESNET = Entry(
+    _create_resnet, (8, 16, 32), 5, lambda model, tensors: load_resnet_weights(model.backbone, tensors)
+)
 BACKBONES = {
     "small": Entry(lambda cfg: SmallBackbone(), (8,), 0, None),
-    "vgg16": Entry(_create_vgg16, (8, 16), 3, _load_vgg16),
+    "vgg16": Entry(
+        *(_create_vgg16, (8, 16), 3),
+        lambda model, tensors: load_vgg16_weights(model.backbone, model.box_features.layers, tensors),
+    ),
     "resnet18": _RESNET,
     "resnet34": _RESNET,
     "resnet50": _RESNET,

@@ -169,7 +169,7 @@ def doubtful_classes(name: str, counts: Mapping[str, tuple[int, int]], num_image
 
 def _misspelled(name: str, counts: Mapping[str, int], num_images: int) -> list[str]:
     """One message per pair of classes of which one is probably a misspelling of the other."""
-    plain = {each: _plain(each) for each in counts}
+    plain = {each: "".join(filter(str.isalnum, each.casefold())) or each for each in counts}
     lines = []
     for pair in combinations(counts, 2):
         rare, frequent = sorted(pair, key=counts.__getitem__)
@@ -203,10 +203,6 @@ def one_edit_apart(first: str, second: str) -> bool:
         or first == second[1:]
         or (first[:2] == second[1::-1] and first[2:] == second[2:])
     )
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum()) or name
 
 
 def _listed(names: list[str]) -> str:

@@ -102,8 +102,12 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
             if line == 1 and [cell.lower() for cell in cells] in _HEADERS:
                 columns = len(cells)
             elif any(cells):
-                if is_first:
-                    _check_separator(cells, mistakes.path, line)
+                found = [each for each in _OTHER_SEPARATORS if each in cells[0]]
+                if is_first and len(cells) == 1 and found:  # one error for the whole table, not one per row
+                    raise DataError(
+                        f"{mistakes.path}, line {line}: the columns are separated by {found[0]!r}, expected "
+                        "',': write file,label;label on each line, or export the table with ',' between them"
+                    )
                 is_first = False
                 try:
                     yield _csv_row(line, cells, columns)
@@ -112,16 +116,6 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
             line = reader.line_num + 1
     except csv.Error as error:
         mistakes.add(line, f"not CSV: {error}")
-
-
-def _check_separator(cells: list[str], path: Path, line: int) -> None:
-    """Raise one error for the whole table, not one per row, if its first row has another separator."""
-    found = [separator for separator in _OTHER_SEPARATORS if separator in cells[0]]
-    if len(cells) == 1 and found:
-        raise DataError(
-            f"{path}, line {line}: the columns are separated by {found[0]!r}, expected ',': write "
-            "file,label;label on each line, or export the table with ',' between the columns"
-        )
 
 
 def _csv_row(line: int, cells: list[str], columns: int) -> Row:

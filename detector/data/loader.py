@@ -107,12 +107,17 @@ class TestDataset(Dataset):
 
     def __getitem__(self, index: int) -> Views:
         sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
-        height, width = sample.image.shape[1:]
-        samples: list[Sample] = []
-        for size, of_size in groupby(self.transforms, key=lambda transform: transform.size_options):
-            resized = resize(sample, *size)
-            samples += [transform.finish(resized) for transform in of_size]
-        return Views(sample.image_id, (height, width), sample.proposals, tuple(samples))
+        return make_views(sample, self.transforms)
+
+
+def make_views(sample: Sample, transforms: Sequence[TestTransform]) -> Views:
+    """All test passes of an image as read; passes of one size share the resized image."""
+    height, width = sample.image.shape[1:]
+    samples: list[Sample] = []
+    for size, of_size in groupby(transforms, key=lambda transform: transform.size_options):
+        resized = resize(sample, *size)
+        samples += [transform.finish(resized) for transform in of_size]
+    return Views(sample.image_id, (height, width), sample.proposals, tuple(samples))
 
 
 def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:

@@ -51,8 +51,9 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     """
     if not pictures.is_dir():
         raise FileNotFoundError(f"{pictures} is no folder of pictures")
-    tables = _split_tables(pictures) if labels is None else {}
-    if len(tables) == 2:
+    named_like_splits = [pictures / f"{split}{suffix}" for split in (TRAIN, VAL) for suffix in _TABLES]
+    tables = {path.stem: path for path in named_like_splits if path.is_file()}
+    if labels is None and len(tables) == 2:
         found = [
             each._replace(split=split)
             for split, path in tables.items()
@@ -87,12 +88,6 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
 def _sides(image: ReviewImage) -> tuple[float, ...]:
     boxes = (each.box for each in image.boxes)
     return tuple(math.sqrt((x2 - x1) * (y2 - y1)) / max(image.size) for x1, y1, x2, y2 in boxes)
-
-
-def _split_tables(folder: Path) -> dict[str, Path]:
-    """The tables that are named like splits."""
-    paths = [folder / f"{split}{suffix}" for split in (TRAIN, VAL) for suffix in _TABLES]
-    return {path.stem: path for path in paths if path.is_file()}
 
 
 def _find_labels(folder: Path) -> Path | None:

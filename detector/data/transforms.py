@@ -90,9 +90,6 @@ class TestTransform:
     flip: bool  # whether to flip the image
     inclusive_rois: bool = False  # whether RoI pooling gets inclusive corners
 
-    def __call__(self, sample: Sample) -> Sample:
-        return self.finish(resize(sample, *self.size_options))
-
     @property
     def size_options(self) -> tuple[int, str, int]:
         """Arguments of :func:`resize`; passes with equal arguments can share the resized image."""

@@ -62,7 +62,11 @@ class VOCDataset(AnnotatedImages):
         sizes = np.array([read_image_size(path) for path in paths], dtype=np.int64)  # (N, 2)
         xml_paths = [root / "Annotations" / f"{image_id}.xml" for image_id in image_ids]
         rows = [_read_objects(path) for path in xml_paths]
-        class_names = tuple(class_names) or _list_classes(rows, root, split)
+        class_names = tuple(class_names) or tuple(sorted({name for file in rows for *_, name, _ in file}))
+        if not class_names:
+            raise DataError(
+                f"no annotation of the split {split} of {root} has an object: there are no classes"
+            )
         objects = _gather(rows, xml_paths, class_names)
         super().__init__(
             f"{root.name}_{split}",
@@ -74,14 +78,6 @@ class VOCDataset(AnnotatedImages):
             objects,
             labeling=~objects.difficult | difficult_labels,
         )
-
-
-def _list_classes(files: Sequence[list[Row]], root: Path, split: str) -> tuple[str, ...]:
-    """The class names of all objects, in alphabetical order."""
-    names = {name for rows in files for *_, name, _ in rows}
-    if not names:
-        raise DataError(f"no annotation of the split {split} of {root} has an object: there are no classes")
-    return tuple(sorted(names))
 
 
 def _gather(files: Sequence[list[Row]], xml_paths: Sequence[Path], class_names: Sequence[str]) -> Objects:

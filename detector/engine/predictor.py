@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from detector.data.images import ImageSource, open_image
+from detector.data.loader import make_views
 from detector.data.proposals import clean_proposals
 from detector.data.proposals.search import Finder
 from detector.data.transforms import TestTransform
@@ -156,15 +157,13 @@ class WeakPredictor(Predictor):
     ) -> Views:
         """The proposals of an image, found or given, and a sample for each test pass."""
         image = open_image(source)
-        height, width = image.shape[1:]
         if proposals is None:
             boxes = self.find_proposals(image)
         else:
-            boxes = clip_boxes(_boxes(proposals), height, width)
+            boxes = clip_boxes(_boxes(proposals), *image.shape[1:])
         boxes = clean_proposals(boxes, min_size=self.min_size, stride=1, max_count=self.max_count)
         name = str(source) if isinstance(source, (str, Path)) else image_id
-        sample = Sample(image, boxes, torch.zeros(len(self.class_names)), name)
-        return Views(name, (height, width), boxes, tuple(pass_(sample) for pass_ in self.transforms))
+        return make_views(Sample(image, boxes, torch.zeros(len(self.class_names)), name), self.transforms)
 
 
 def _boxes(proposals: Tensor | np.ndarray) -> Tensor:

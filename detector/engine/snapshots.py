@@ -38,7 +38,7 @@ class Snapshots:
         model.train()
         if not all(each.scores.isfinite().all() for each in seen):
             return  # the next step raises NonFiniteLoss, which names the images
-        save_attention(snapshot_path(folder, iteration), seen)
+        save_attention(folder / "snapshots" / f"{iteration:06d}.npz", seen)
         for image, each in zip(self.images, seen, strict=True):
             picture = np.asarray(draw_attention(image, each, self.class_names))
             writer.add_image(f"streams/{each.image_id}", picture, iteration, dataformats="HWC")
@@ -59,11 +59,6 @@ def attend(model: nn.Module, views: Views, refinement: Refinement | None) -> Att
     return Attention(
         views.image_id, labels, views.proposals, scores.cpu()[..., labels], clusters.cpu(), centers.cpu()
     )
-
-
-def snapshot_path(folder: Path, iteration: int) -> Path:
-    """The path of the snapshot after `iteration` steps in a run folder."""
-    return folder / "snapshots" / f"{iteration:06d}.npz"
 
 
 def list_snapshots(folder: Path) -> list[Path]:

@@ -60,8 +60,9 @@ def coco_ap(
         truth = COCO()
         truth.dataset = _as_dataset(annotations, num_classes)
         truth.createIndex()
-        rows = _as_rows(in_order_of(annotations, detections))  # (D, 7)
-        if len(rows):
+        ordered = in_order_of(annotations, detections)
+        rows = [row for index, image in enumerate(ordered) for row in image.to_coco(index)]
+        if rows:
             found = truth.loadRes(rows)
         else:  # pycocotools cannot load an empty list
             found = COCO()
@@ -77,11 +78,11 @@ def coco_ap(
 
 
 def _as_dataset(annotations: Sequence[Annotation], num_classes: int) -> dict:
-    """The ground-truth boxes in COCO format; the ids of images and classes are their indices."""
+    """The ground-truth boxes in COCO format; ids of images are their indices, ids of classes one more."""
     rows = [
         {
             "image_id": index,
-            "category_id": label,
+            "category_id": label + 1,
             "bbox": [x1, y1, x2 - x1, y2 - y1],
             # An area outside all ranges is ignored; unlike a crowd it absorbs only one detection.
             "area": -1.0 if difficult else area,
@@ -99,25 +100,8 @@ def _as_dataset(annotations: Sequence[Annotation], num_classes: int) -> dict:
     ]
     return {
         "images": [{"id": index} for index in range(len(annotations))],
-        "categories": [{"id": label, "name": str(label)} for label in range(num_classes)],
+        "categories": [{"id": label + 1, "name": str(label)} for label in range(num_classes)],
         "annotations": [
             row | {"id": number} for number, row in enumerate(rows, start=1)
         ],  # from 1: pycocotools reads 0 as no match
     }
-
-
-def _as_rows(detections: Sequence[Detections]) -> np.ndarray:
-    """(D, 7) float64: image id, x, y, width, height, score, category id."""
-    rows = [np.empty((0, 7))]
-    for index, image in enumerate(detections):
-        boxes = image.boxes.double().numpy()
-        sides = boxes[:, 2:] - boxes[:, :2]
-        columns = [
-            np.full(len(boxes), index),
-            boxes[:, :2],
-            sides,
-            image.scores.numpy(),
-            image.labels.numpy(),
-        ]
-        rows.append(np.column_stack(columns))
-    return np.concatenate(rows)

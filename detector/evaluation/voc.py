@@ -4,6 +4,7 @@ AP is computed in one pass over flat arrays of the boxes of all images and class
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -78,8 +79,11 @@ def _ranked_hits(
     true_group, true_boxes = true_group[~crowd], true_boxes[~crowd]
     difficult = _concatenate([annotation.difficult for annotation in annotations]).astype(bool)[~crowd]
 
-    match = _best_match(found_boxes, found_group, true_boxes, true_group, iou_threshold, _paired_iou)  # (D,)
-    in_crowd = _best_match(found_boxes, found_group, crowd_boxes, crowd_group, iou_threshold, _paired_share)
+    match = _best_match(
+        found_boxes, found_group, true_boxes, true_group, iou_threshold, _paired_overlap
+    )  # (D,)
+    share = partial(_paired_overlap, share=True)
+    in_crowd = _best_match(found_boxes, found_group, crowd_boxes, crowd_group, iou_threshold, share)
     right = np.zeros(len(match), dtype=bool)
     taken, first = np.unique(match, return_index=True)  # the highest-ranked detection of each object
     right[first[taken >= 0]] = True
@@ -208,28 +212,16 @@ def _best_match(
     return match
 
 
-def _paired_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """IoU (P,) of boxes (P, 4) and others (P, 4), row by row; 0 where the union is empty."""
-    intersection = _paired_intersection(boxes, others)
-    return _ratio(intersection, _areas(boxes) + _areas(others) - intersection)
+def _paired_overlap(boxes: np.ndarray, others: np.ndarray, *, share: bool = False) -> np.ndarray:
+    """IoU (P,) of boxes (P, 4) and others (P, 4), row by row, or with `share` the share of the boxes inside.
 
-
-def _paired_share(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Share (P,) of the area of boxes (P, 4) inside others (P, 4), row by row; 0 for empty boxes."""
-    return _ratio(_paired_intersection(boxes, others), _areas(boxes))
-
-
-def _paired_intersection(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    It is 0 where the denominator is.
+    """
     sides = np.minimum(boxes[:, 2:], others[:, 2:]) - np.maximum(boxes[:, :2], others[:, :2])  # (P, 2)
-    return sides.clip(min=0).prod(axis=1)
-
-
-def _areas(boxes: np.ndarray) -> np.ndarray:
-    return (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+    inside = sides.clip(min=0).prod(axis=1)
+    own, other = ((each[:, 2:] - each[:, :2]).prod(axis=1) for each in (boxes, others))
+    whole = own if share else own + other - inside
+    return np.divide(inside, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 def _average_precision(right: np.ndarray, num_objects: int, eleven_point: bool) -> float:

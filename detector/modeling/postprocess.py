@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from detector.layers import batched_nms
 from detector.structures import Detections, Scores, box_iou
@@ -27,7 +26,8 @@ def postprocess(
     """
     candidates = scores.scores > score_threshold  # (R, C)
     if max_per_class:
-        candidates &= _best_of_class(scores.scores, max_per_class)
+        best = scores.scores.sort(dim=0, descending=True, stable=True).indices[:max_per_class]
+        candidates &= torch.zeros_like(candidates).scatter_(0, best, True)
     rows, labels = candidates.nonzero().unbind(dim=1)  # (D,), (D,)
     boxes, values = scores.boxes[rows, labels], scores.scores[rows, labels]  # (D, 4), (D,)
     keep = batched_nms(boxes, values, labels, nms_threshold)  # best first
@@ -50,14 +50,7 @@ def vote_boxes(found: Detections, scores: Scores, voting_iou: float) -> Detectio
     for label in found.labels.unique().tolist():
         same, voters = found.labels == label, scores.boxes[:, label]
         near = box_iou(found.boxes[same], voters) >= voting_iou  # (D, R)
-        weights = (
-            scores.scores[:, label].clamp(min=1e-12).where(near, 0.0)
-        )  # a box votes for itself, at least
+        # A box votes for itself, at least.
+        weights = scores.scores[:, label].clamp(min=1e-12).where(near, 0.0)
         boxes[same] = (weights @ voters / weights.sum(dim=1, keepdim=True)).to(boxes.dtype)
     return replace(found, boxes=boxes)
-
-
-def _best_of_class(scores: Tensor, count: int) -> Tensor:
-    """(R, C) bool: the `count` highest scores of each column; of equal ones the first."""
-    best = scores.sort(dim=0, descending=True, stable=True).indices[:count]  # (count, C)
-    return torch.zeros_like(scores, dtype=torch.bool).scatter_(0, best, True)

@@ -30,7 +30,11 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
         UserError: `path` is a link or not a regular file.
     """
     logger = logging.getLogger("detector")
-    file = _log_file(path) if path is not None and is_main() else None
+    file = None
+    if path is not None and is_main():
+        check_appendable(path, "log file")
+        file = logging.FileHandler(path, encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
         if isinstance(handler, MemoryHandler):
@@ -47,10 +51,3 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
         logger.addHandler(file)
     warnings.showwarning = lambda message, *_, **__: logger.warning("warning: %s", message)
     return logger
-
-
-def _log_file(path: Path) -> logging.FileHandler:
-    check_appendable(path, "log file")
-    file = logging.FileHandler(path, encoding="utf-8")
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    return file

@@ -92,7 +92,13 @@ class OutputFolder:
         path, digests = self.path(name), self._digests.setdefault(name, set())
         path.parent.mkdir(parents=True, exist_ok=True)
         if digest not in digests:
-            _append(self.folder / RECORD, {"file": name, "key": self.key, "sha256": digest})
+            record, entry = self.folder / RECORD, {"file": name, "key": self.key, "sha256": digest}
+            check_appendable(record, "list of outputs")
+            try:
+                with open(record, "a", encoding="utf-8") as file:
+                    file.write(f"\n{json.dumps(entry)}\n")  # a kill may have torn the last line
+            except OSError as error:
+                raise OSError(f"cannot write {record}: {error.strerror or error}") from error
             digests.add(digest)
         self._written.add(name)
         return path
@@ -118,12 +124,3 @@ def _read_record(path: Path, key: str) -> dict[str, set[str]]:
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # torn by a kill, or damaged: its file counts as not listed, and is left as it is
     return digests
-
-
-def _append(path: Path, entry: dict[str, str]) -> None:
-    check_appendable(path, "list of outputs")
-    try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(f"\n{json.dumps(entry)}\n")  # a kill may have torn the last line
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror or error}") from error

@@ -28,7 +28,9 @@ def read_torch_file(path: str | Path, kind: str) -> Any:
         DataError: it is damaged, of another format, or holds objects other than tensors and plain values.
     """
     with reading(path, kind):
-        if _begins_as_zip(path):
+        with open(path, "rb") as file:
+            is_zip = file.read(2) == b"PK"  # a zip archive that is cut off has lost its directory
+        if is_zip:
             _verify(path)
         return torch.load(path, map_location="cpu", weights_only=True)
 
@@ -65,11 +67,6 @@ def _leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         return
     for key, value in items:
         yield from _leaves(value, f"{name}.{key}" if name else str(key))
-
-
-def _begins_as_zip(path: str | Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(2) == b"PK"  # a zip archive that is cut off has lost its directory
 
 
 def _verify(path: str | Path) -> None:

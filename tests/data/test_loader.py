@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from detector.data.batch_order import SeededBatches
-from detector.data.loader import TestDataset, WeakDataset, collate, test_loader, train_loader
+from detector.data.loader import TestDataset, WeakDataset, collate, make_views, test_loader, train_loader
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.data.worker_loader import _explain_errors
@@ -80,7 +80,7 @@ def test_roi_pooling_may_get_the_inclusive_corners_of_the_authors_code(source, f
     sample = Sample(torch.zeros(3, 40, 60, dtype=torch.uint8), half_open, torch.ones(2), "a")
     test = TestTransform(80, "shortest", 2000, flip, inclusive_rois=True)
     train = TrainTransform((100,), "shortest", 2000, False, inclusive_rois=True)
-    batch = collate([test(sample), test(sample)])
+    batch = collate(make_views(sample, [test, test]).samples)
     if flip:
         x1, y1, x2, y2 = inclusive.unbind(dim=1)
         inclusive = torch.stack([59 - x2, y1, 59 - x1, y2], dim=1)
@@ -91,7 +91,7 @@ def test_roi_pooling_may_get_the_inclusive_corners_of_the_authors_code(source, f
     if not flip:
         rois = collate([train(sample, torch.Generator())]).inputs[1]
         torch.testing.assert_close(rois[:, 1:], 2.5 * inclusive)
-    plain = collate([replace(test, inclusive_rois=False)(sample)])
+    plain = collate(make_views(sample, [replace(test, inclusive_rois=False)]).samples)
     assert plain.inputs[1] is plain.rois
 
 

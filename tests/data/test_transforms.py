@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from detector.data.loader import make_views
 from detector.data.transforms import TestTransform, TrainTransform, flip, resize, resized_size
 from detector.structures import Sample
 
@@ -136,8 +137,8 @@ def test_train_transform_without_flip_keeps_the_sizes_drawn():
 
 def test_test_transform_is_the_pass_it_names():
     original = sample()
-    plain = TestTransform(20, "shortest", 200, False)(original)
-    flipped = TestTransform(20, "shortest", 200, True)(original)
+    passes = [TestTransform(20, "shortest", 200, flip) for flip in (False, True)]
+    plain, flipped = make_views(original, passes).samples
     assert plain.image.shape == (3, 20, 30)
     assert torch.equal(plain.image, resize(original, 20, "shortest", 200).image)
     assert torch.equal(flipped.image, plain.image.flip(2))

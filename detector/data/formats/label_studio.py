@@ -97,7 +97,12 @@ def read(tasks: Sequence[Any], folder: str | Path | None) -> Iterator[ReviewImag
 
 
 def _read_task(task: dict[str, Any], data: dict[str, Any], folder: str | Path | None) -> ReviewImage:
-    name = data["file"] if "file" in data else _name_of(data["image"])
+    if "file" in data:
+        name = data["file"]
+    else:
+        parts = urlsplit(data["image"])
+        local = parse_qs(parts.query).get("d")
+        name = local[0] if local else _UPLOADED.sub("", parts.path.rpartition("/")[2])
     submitted = [each for each in task.get("annotations", []) if not each.get("was_cancelled")]
     # The tool lists the ids of predictions in some exports.
     predicted = [each for each in task.get("predictions", []) if isinstance(each, dict)]
@@ -106,12 +111,6 @@ def _read_task(task: dict[str, Any], data: dict[str, Any], folder: str | Path | 
     size = _size(data, regions, name, folder)
     boxes = tuple(_read_region(region, size, name) for region in regions)
     return ReviewImage(name, size, boxes, complete=bool(submitted))
-
-
-def _name_of(address: str) -> str:
-    parts = urlsplit(address)
-    local = parse_qs(parts.query).get("d")
-    return local[0] if local else _UPLOADED.sub("", parts.path.rpartition("/")[2])
 
 
 def _size(

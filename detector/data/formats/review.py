@@ -58,12 +58,11 @@ def review_image(
     doubtful: Iterable[int] = (),
 ) -> ReviewImage:
     """Detections as boxes that a person has yet to review; `doubtful` lists rows of `detections`."""
-    rows, doubts = zip(detections.boxes.tolist(), detections.scores.tolist(), strict=True), set(doubtful)
+    columns = (each.tolist() for each in (detections.boxes, detections.scores, detections.labels))
+    rows, doubts = enumerate(zip(*columns, strict=True)), set(doubtful)
     boxes = [
-        ReviewBox(class_names[label], (x1, y1, x2, y2), score, doubtful=row in doubts)
-        for row, (((x1, y1, x2, y2), score), label) in enumerate(
-            zip(rows, detections.labels.tolist(), strict=True)
-        )
+        ReviewBox(class_names[label], tuple(box), score, doubtful=row in doubts)
+        for row, (box, score, label) in rows
     ]
     return ReviewImage(name, size, tuple(boxes))
 

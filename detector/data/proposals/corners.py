@@ -45,7 +45,8 @@ def corner_boxes(image: np.ndarray, *, sides: Sequence[float] = (16.0, 64.0)) ->
     response = _corner_response(torch.from_numpy(padded).permute(2, 0, 1))[inside, inside]
     sums = torch.nn.functional.pad(response.double().cumsum(0).cumsum(1), (1, 0, 1, 0))  # (H + 1, W + 1)
     boxes, scores = [], []
-    for short in _lengths(sides[0], sides[1]):
+    count = max(1, round(math.log(sides[1] / sides[0], _RATIO)))  # so that the longest side is sides[1]
+    for short in (sides[0] * _RATIO**i for i in range(count)):
         for w, h in ((short, _RATIO * short), (_RATIO * short, short)):
             w, h = min(width, round(w)), min(height, round(h))
             x, y = _positions(width, w), _positions(height, h)
@@ -57,12 +58,6 @@ def corner_boxes(image: np.ndarray, *, sides: Sequence[float] = (16.0, 64.0)) ->
     best = score.argsort(descending=True, stable=True)[:_MAX_CANDIDATES]
     found, score = found[best], score[best]
     return found[nms(found, score.float(), _MAX_IOU)[:_MAX_BOXES]].numpy()
-
-
-def _lengths(shortest: float, longest: float) -> list[float]:
-    """The shorter sides of the boxes, whose longer sides end with `longest`."""
-    count = max(1, round(math.log(longest / shortest, _RATIO)))
-    return [shortest * _RATIO**i for i in range(count)]
 
 
 def _corner_response(image: Tensor) -> Tensor:

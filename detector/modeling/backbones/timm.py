@@ -63,14 +63,11 @@ class TimmBackbone(Backbone):
         self.body = FeatureListNet(network, out_indices=(index,), flatten_sequential=nested)
         self.stride = stride
         self.out_channels = stages[index]["num_chs"]
-        if frozen_stages:
-            self._freeze(stages[frozen_stages - 1]["module"].replace(".", "_"))
-
-    def _freeze(self, last: str) -> None:
-        for name, child in self.body.named_children():
+        last = stages[frozen_stages - 1]["module"].replace(".", "_") if frozen_stages else None
+        for name, child in self.body.named_children() if last else ():
             child.requires_grad_(False)
             if name == last:
-                return
+                break
 
     def train(self, mode: bool = True) -> "TimmBackbone":
         super().train(mode)
