@@ -110,7 +110,7 @@ def label(
 
 
 def tagged_boxes(
-    scores: Scores, labels: Tensor, unknown: Tensor, *, score_threshold: float, nms_threshold: float = 0.3
+    scores: Scores, labels: Tensor, unknown: Tensor, *, score_threshold: float
 ) -> tuple[Detections, list[int]]:
     """The boxes of an image whose tags are known, best first, and the rows of those that are doubtful.
 
@@ -120,11 +120,8 @@ def tagged_boxes(
             more than the threshold.
         unknown: (C,) bool, the classes that may be there: they get boxes that score more than it.
         score_threshold: all boxes that score more than this are taken, up to non-maximum suppression.
-        nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
     """
-    found = pseudo_boxes(
-        scores, labels | unknown, score_threshold=score_threshold, nms_threshold=nms_threshold
-    )
+    found = pseudo_boxes(scores, labels | unknown, score_threshold=score_threshold)
     found = found[(found.scores > score_threshold) | labels[found.labels]]
     return found, (found.scores <= score_threshold).nonzero()[:, 0].tolist()
 

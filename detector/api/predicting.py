@@ -63,8 +63,6 @@ def run(
         UserError: an argument cannot be used, or a file is in the way; or, once all others are done, some
             files could not be read.
     """
-    if not 0 <= score_threshold <= 1:
-        raise UserError(f"--score-threshold is {score_threshold}, expected 0 to 1")
     if stride < 1:
         raise UserError(f"--stride is {stride}, expected 1 or more")
     with folder_lock(output):

@@ -27,7 +27,6 @@ from detector.evaluation.page.metrics_sections import (
     CARDS,
     cards,
     classes_section,
-    config_section,
     confusion_section,
     curves_section,
     errors_section,
@@ -83,7 +82,7 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
             *results,
             streams(cfg, folder),
             curves_section(read_curves(folder)),
-            config_section(changes(cfg), {"weights": metrics["weights"]} | facts(run_info)),
+            Section("Run", render("run", changes=changes(cfg), facts=facts(metrics, run_info))),
         ],
     )
     outputs.write(output.name, page.encode())
@@ -203,10 +202,11 @@ def changes(cfg: CfgNode) -> list[tuple[str, object, object]]:
     return [(key, defaults[key], value) for key, value in flatten(cfg) if value != defaults[key]]
 
 
-def facts(run_info: dict) -> dict[str, str]:
-    """The entries of run.json that the page shows."""
+def facts(metrics: dict, run_info: dict) -> dict[str, str]:
+    """The entries of metrics.json and run.json that identify the run."""
     packages = run_info["packages"] if isinstance(run_info.get("packages"), dict) else {}
     return {
+        "weights": metrics["weights"],
         "command": str(run_info.get("command", "")),
         "date": str(run_info.get("date", "")),
         "commit": str(run_info.get("commit") or ""),

@@ -1,13 +1,13 @@
 """The config of your own data set, written from what is in a folder of pictures."""
 
 import importlib.util
-import json
 import shutil
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+import yaml
 
 from detector.config import load_cfg
 from detector.data.tagged_pictures import TRAIN, VAL, find_tags, split_pictures
@@ -50,12 +50,13 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     classes = sorted({label for each in tagged for label in each.labels})
     if not classes:
         raise DataError(f"{source}: none of {len(tagged)} pictures has a label")
-    lines, reason = _config(folder, len(train), torch.cuda.is_available())
+    values, reason = _config(folder, len(train), torch.cuda.is_available())
     folder.mkdir(parents=True)
     try:
         for split, rows in ((TRAIN, train), (VAL, val)):
-            _write(folder / f"{split}.jsonl", [each.row() for each in rows])
-        _write(output, [f"# Written by: detector init {pictures}", *lines])
+            _write(folder / f"{split}.jsonl", "".join(f"{each.row()}\n" for each in rows))
+        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+        _write(output, f"# Written by: detector init {pictures}\n{text}")
     except BaseException:
         shutil.rmtree(folder)
         raise
@@ -71,46 +72,38 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     return output
 
 
-def _config(folder: Path, num_images: int, gpu: bool) -> tuple[list[str], str]:
-    """The lines of a config, and why they are so."""
-    lines = [
-        f"_BASE_: {_RECIPE}",
-        f"OUTPUT_DIR: {_quoted(Path('runs', folder.name))}",
-        "DATASETS:",
-        f"  ROOT: {_quoted(folder)}",
-        f"  PROPOSALS: {_quoted(folder / 'proposals.npz')}",
-    ]
+def _config(folder: Path, num_images: int, gpu: bool) -> tuple[dict[str, Any], str]:
+    """The values of a config, and why they are so."""
+    values: dict[str, Any] = {
+        "_BASE_": _RECIPE,
+        "OUTPUT_DIR": str(Path("runs", folder.name)),
+        "DATASETS": {"ROOT": str(folder), "PROPOSALS": str(folder / "proposals.npz")},
+    }
     steps = _STEPS_PER_IMAGE * num_images
     if gpu:
         least, most = _GPU_STEPS
         steps = min(max(steps, least), most)
-        return [
-            *lines,
-            "SOLVER:",
-            f"  MAX_ITER: {steps}",
-        ], f"there is a GPU; {steps} steps for {num_images} pictures"
+        values["SOLVER"] = {"MAX_ITER": steps}
+        return values, f"there is a GPU; {steps} steps for {num_images} pictures"
     steps = min(steps, _CPU_STEPS)
     warmup = min(steps // 5, load_cfg(_RECIPE).SOLVER.WARMUP_ITERS)
-    smaller = [
-        "SOLVER:",
-        f"  MAX_ITER: {steps}",
-        f"  WARMUP_ITERS: {warmup}",
-        "PROPOSALS:",
-        f"  MAX_COUNT: {_CPU_BOXES}",
-        "INPUT:",
-        *(f"  {key}: [{_CPU_SIZE}]" for key in ("TRAIN_SIZES", "TEST_SIZES")),
-        "SELF_TRAIN:",
-        f"  MAX_ITER: {steps}",
-        "  IMAGES_PER_BATCH: 4",
-        f"  SIZES: [{_CPU_SIZE * 3 // 4}]",
-        f"  MAX_SIZE: {_CPU_SIZE}",
-        "  CHANNELS: 128",
-    ]
+    values |= {
+        "SOLVER": {"MAX_ITER": steps, "WARMUP_ITERS": warmup},
+        "PROPOSALS": {"MAX_COUNT": _CPU_BOXES},
+        "INPUT": {"TRAIN_SIZES": [_CPU_SIZE], "TEST_SIZES": [_CPU_SIZE]},
+        "SELF_TRAIN": {
+            "MAX_ITER": steps,
+            "IMAGES_PER_BATCH": 4,
+            "SIZES": [_CPU_SIZE * 3 // 4],
+            "MAX_SIZE": _CPU_SIZE,
+            "CHANNELS": 128,
+        },
+    }
     reason = (
         f"there is no GPU, so {steps} steps at {_CPU_SIZE} pixels with {_CPU_BOXES} proposals of an image; "
         "on a GPU leave out SOLVER, PROPOSALS, INPUT and SELF_TRAIN"
     )
-    return [*lines, *smaller], reason
+    return values, reason
 
 
 def _describe_objects(side: float, config: Path, source: str) -> str:
@@ -126,11 +119,6 @@ def _describe_objects(side: float, config: Path, source: str) -> str:
     )
 
 
-def _quoted(path: Path) -> str:
-    """A path as YAML reads it whatever its characters are."""
-    return json.dumps(str(path))
-
-
-def _write(path: Path, lines: Sequence[str]) -> None:
+def _write(path: Path, text: str) -> None:
     with atomic_write(path, "w") as file:
-        file.writelines(f"{line}\n" for line in lines)
+        file.write(text)

@@ -35,6 +35,10 @@ class ProgressLog:
         self.bar.update()
         self._images += images
 
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
     def report(self, iteration: int, values: Mapping[str, float]) -> None:
         """Write the values after step `iteration`."""
         now = time.perf_counter()
@@ -59,29 +63,20 @@ def open_progress_log(folder: Path, start: int, max_iter: int) -> Iterator[Progr
     Raises:
         OSError: the events could not be written; names the folder.
     """
-    with _open_events(folder, start) as writer:
-        progress = ProgressLog(writer, start, max_iter)
-        with progress.bar:
-            yield progress
-
-
-@contextmanager
-def _open_events(folder: Path, start: int) -> Iterator[SummaryWriter | None]:
-    if not is_main():
-        yield None
-        return
     with _quiet_writer_thread():
         try:
-            writer = SummaryWriter(folder, purge_step=start + 1)
+            writer = SummaryWriter(folder, purge_step=start + 1) if is_main() else None
+            progress = ProgressLog(writer, start, max_iter)
             try:
-                yield writer
+                with progress.bar:
+                    yield progress
             except BaseException:
                 with suppress(OSError):  # it would hide the error that ended the block
-                    writer.close()
+                    progress.close()
                 raise
-            writer.close()
+            progress.close()
         except OSError as error:  # that of a full disk names no file
-            if error.strerror is None or error.filename is not None:
+            if error.strerror is None or error.filename is not None or not is_main():
                 raise
             raise OSError(f"cannot write the TensorBoard events in {folder}: {error.strerror}") from error
 

@@ -198,8 +198,9 @@ def draw_labeled(
     draw.text((left + 2, top + 1), text, fill="black" if bright else "white", font=font)
 
 
-def draw_dashed(draw: ImageDraw.ImageDraw, box: list[float], dash: int = 6) -> None:
+def draw_dashed(draw: ImageDraw.ImageDraw, box: list[float]) -> None:
     """A thin box, dashed white on black."""
+    dash = 6  # pixels
     left, top, right, bottom = outermost_pixels(box)
     draw.rectangle((left, top, right, bottom), outline="black", width=2)
     for x in range(left, right, 2 * dash):

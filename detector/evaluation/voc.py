@@ -43,19 +43,15 @@ def voc_ap(
 
 
 def precision_recall(
-    detections: Sequence[Detections],
-    annotations: Sequence[Annotation],
-    num_classes: int,
-    *,
-    iou_threshold: float = 0.5,
+    detections: Sequence[Detections], annotations: Sequence[Annotation], num_classes: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Recall and precision (D,) of each class after each of its D detections, in descending order of score.
 
-    Matching follows :func:`voc_ap`; ignored detections are excluded. Recall is nan for a class without
-    objects.
+    Matching follows :func:`voc_ap` at IoU 0.5; ignored detections are excluded. Recall is nan for a class
+    without objects.
     """
     curves = []
-    for right, objects in _ranked_hits(detections, annotations, num_classes, iou_threshold):
+    for right, objects in _ranked_hits(detections, annotations, num_classes, 0.5):
         hits = np.cumsum(right)
         recall = hits / objects if objects else np.full(len(hits), np.nan)
         curves.append((recall, hits / np.arange(1, len(hits) + 1)))

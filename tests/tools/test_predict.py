@@ -162,7 +162,7 @@ def test_an_input_is_never_written_over(predict, run_folder, tmp_path, monkeypat
     before = picture.read_bytes()
     monkeypatch.chdir(tmp_path)
     assert command("predict")(words_for(".", run_folder, "pictures/a.jpg")) == 2
-    assert "pictures/a.jpg is one of the pictures to look at" in capsys.readouterr().err
+    assert "pictures/a.jpg is one of the input pictures" in capsys.readouterr().err
     assert picture.read_bytes() == before
 
 

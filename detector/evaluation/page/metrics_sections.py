@@ -103,11 +103,6 @@ def curves_section(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Secti
     return Section("Training", render("training", figures=figures))
 
 
-def config_section(changes: Sequence[tuple[str, object, object]], facts: Mapping[str, str]) -> Section:
-    """Facts about the run, and the (key, default, value) of every key that differs from its default."""
-    return Section("Run", render("run", changes=changes, facts=facts))
-
-
 def classes_section(metrics: Mapping, on_what: str) -> Section:
     """AP and CorLoc of each class, from the dict of `summarize`."""
     columns = {name: metrics[mean] for name, mean in MEANS.items() if metrics.get(mean) is not None}
