@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from detector.api.loading import find_checkpoint, load
-from detector.api.predicting import search_threads
+from detector.api.predicting import ahead, search_threads
 from detector.api.run_folder import Model
 from detector.data.formats import (
     FORMATS,
@@ -30,7 +30,6 @@ from detector.data.images import open_image
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
 from detector.structures import Detections, Scores
-from detector.utils.ahead import ahead
 from detector.utils.distributed import (
     find_device,
     gather,

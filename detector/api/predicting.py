@@ -3,9 +3,11 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +22,6 @@ from detector.data.voc_writer import detected_objects, encode_annotation
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.evaluation.pictures import draw_detections
 from detector.structures import Detections
-from detector.utils.ahead import ahead
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import local_world_size
 from detector.utils.errors import UserError
@@ -31,6 +32,9 @@ from detector.utils.outputs import OutputFolder
 logger = logging.getLogger(__name__)
 
 FORMATS = ("pictures", "coco", "voc")
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def run(
@@ -184,6 +188,28 @@ def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> 
             yield message if str(source.path) in message else f"{source.path}: {message}"
         else:
             yield result
+
+
+def ahead(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[tuple[T, Future[R]]]:
+    """Yield each item with the future of `function(item)`, in order, computed in threads.
+
+    For functions that release the GIL, as those of OpenCV and torch do.
+
+    Up to `threads` calls run at a time, and up to twice as many results wait to be consumed. The items are
+    iterated in the caller's thread.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        begun: deque[tuple[T, Future[R]]] = deque()
+        try:
+            for item in items:
+                begun.append((item, pool.submit(function, item)))
+                if len(begun) > 2 * threads:
+                    yield begun.popleft()
+            while begun:
+                yield begun.popleft()
+        finally:
+            for _, future in begun:
+                future.cancel()
 
 
 def search_threads() -> int:

@@ -4,14 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from detector.data.coco import (
-    look_up,
-    read_categories,
-    read_file_names,
-    read_instances,
-    read_numbers,
-    read_sizes,
-)
+from detector.data import coco
 from detector.data.formats.review import ReviewBox, ReviewImage
 
 
@@ -49,15 +42,15 @@ def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
 
 def read(path: Path) -> Iterator[ReviewImage]:
     """The images of a COCO file. iscrowd regions are no boxes of an object and are left out."""
-    content = read_instances(path)
+    content = coco.read_instances(path)
     images, annotations = content["images"], content["annotations"]
     rows = {image["id"]: index for index, image in enumerate(images)}
-    categories = read_categories(content["categories"])
-    owners = look_up(annotations, "image_id", rows, "image")
-    look_up(annotations, "category_id", {number: 0 for number in categories}, "category")
-    corners = read_numbers(annotations, "bbox", "annotation", (4,))
+    categories = coco.read_categories(content["categories"])
+    owners = coco.look_up(annotations, "image_id", rows, "image")
+    coco.look_up(annotations, "category_id", {number: 0 for number in categories}, "category")
+    corners = coco.read_numbers(annotations, "bbox", "annotation", (4,))
     corners[:, 2:] += corners[:, :2]  # from x, y, width, height
-    scores = read_numbers(annotations, "score", "annotation")  # nan where there is none
+    scores = coco.read_numbers(annotations, "score", "annotation")  # nan where there is none
     boxes: list[list[ReviewBox]] = [[] for _ in images]
     for row, owner, (x1, y1, x2, y2), score in zip(
         annotations, owners.tolist(), corners.tolist(), scores.tolist(), strict=True
@@ -66,7 +59,7 @@ def read(path: Path) -> Iterator[ReviewImage]:
             label, known = categories[row["category_id"]], score if row.get("score") is not None else None
             flags = row.get("reviewed") is True, row.get("doubtful") is True
             boxes[owner].append(ReviewBox(label, (x1, y1, x2, y2), known, *flags))
-    sizes = read_sizes(images).tolist() if images else []
-    names = read_file_names(images)
+    sizes = coco.read_sizes(images).tolist() if images else []
+    names = coco.read_file_names(images)
     for image, name, (height, width), found in zip(images, names, sizes, boxes, strict=True):
         yield ReviewImage(name, (height, width), tuple(found), image.get("reviewed") is True)

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from detector.utils.ahead import ahead
+from detector.api.predicting import ahead
 
 
 def test_results_come_in_order_and_errors_with_theirs():
