@@ -42,7 +42,7 @@ def run(
     weights: str | Path,
     output: Path,
     *,
-    formats: Sequence[str] = ("pictures",),
+    formats: Sequence[str] | None = None,
     score_threshold: float = SCORE_THRESHOLD,
     stride: int = 1,
     device: str = "auto",
@@ -57,7 +57,7 @@ def run(
         paths: images, folders of images, and videos.
         weights: a run folder or a checkpoint.
         output: the folder to write to.
-        formats: some of FORMATS.
+        formats: some of FORMATS; None: pictures.
         score_threshold: a box scores more than this.
         stride: of a video, every so many frames.
         device: "auto", "cpu" or "cuda".
@@ -67,6 +67,7 @@ def run(
         UserError: an argument cannot be used, or a file is in the way; or, once all others are done, some
             files could not be read.
     """
+    formats = formats or ("pictures",)
     if stride < 1:
         raise UserError(f"--stride is {stride}, expected 1 or more")
     with folder_lock(output):

@@ -103,7 +103,15 @@ def label(parser: ArgumentParser) -> Run:
     add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
     names = f"{', '.join(FORMATS)}; may be repeated"
-    add("--format", required=True, action="append", choices=FORMATS, metavar="NAME", help=names)
+    add(
+        "--format",
+        required=True,
+        action="append",
+        choices=FORMATS,
+        dest="formats",
+        metavar="NAME",
+        help=names,
+    )
     add("--score-threshold", type=float, default=0.3, metavar="X", help="default: 0.3")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add_model_option(parser)
@@ -112,16 +120,7 @@ def label(parser: ArgumentParser) -> Run:
         from detector.api import labeling
         from detector.utils.distributed import is_main
 
-        found = labeling.label(
-            options.weights,
-            options.labels,
-            options.images,
-            device=options.device,
-            score_threshold=options.score_threshold,
-            output=options.output,
-            formats=options.format,
-            model=options.model,
-        )
+        found = labeling.label(**vars(options))
         if not is_main():
             return
         doubtful = sum(box.doubtful for image in found for box in image.boxes)
@@ -144,19 +143,13 @@ def suggest(parser: ArgumentParser) -> Run:
     add("-n", "--count", type=int, default=20, metavar="N", help="number of images (default: 20)")
     add("--by", choices=RULES, default=RULES[0], metavar="RULE", help=", ".join(RULES))
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    add("--format", choices=FORMATS, default="label-studio", metavar="NAME", help=", ".join(FORMATS))
+    listed = ", ".join(FORMATS)
+    add("--format", choices=FORMATS, default="label-studio", dest="form", metavar="NAME", help=listed)
 
     def run(options: Namespace) -> None:
         from detector.api import suggesting
 
-        found = suggesting.suggest(
-            options.config_file,
-            options.overrides,
-            count=options.count,
-            by=options.by,
-            output=options.output,
-            form=options.format,
-        )
+        found = suggesting.suggest(**vars(options))
         print(f"{len(found)} images to box: {options.output}")
         next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
 
@@ -180,9 +173,7 @@ def review_import(parser: ArgumentParser) -> Run:
     def run(options: Namespace) -> None:
         from detector.api import labeling
 
-        found = labeling.import_reviewed(
-            options.path, options.output, images=options.images, reviewed=options.reviewed
-        )
+        found = labeling.import_reviewed(**vars(options))
         boxes = sum(len(image.boxes) for image in found)
         print(f"{boxes} ground-truth boxes in {len(found)} images: {options.output}")
         learn = ("DATASETS.BOXED", options.output, "SOLVER.BOXED_SHARE", 0.5)

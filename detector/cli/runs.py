@@ -93,7 +93,7 @@ def self_train(parser: ArgumentParser) -> Run:
         from detector.api import self_training
         from detector.config import load_cfg
 
-        self_training.run(options.config_file, options.overrides, options.weights, options.resume)
+        self_training.run(**vars(options))
         folder = load_cfg(options.config_file, options.overrides).OUTPUT_DIR
         next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")
 
@@ -111,7 +111,8 @@ def predict(parser: ArgumentParser) -> Run:
     add("paths", nargs="+", type=Path, metavar="PATH", help="an image, a folder, or a video")
     add("--weights", required=True, metavar="RUN", help="a run folder or a checkpoint")
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    add("--format", action="append", choices=OUTPUT_FORMATS, help="what to write; may be repeated")
+    what = "what to write; may be repeated (default: pictures)"
+    add("--format", action="append", choices=OUTPUT_FORMATS, dest="formats", help=what)
     least = f"a box scores more than this (default: {SCORE_THRESHOLD})"
     add("--score-threshold", type=float, metavar="X", default=SCORE_THRESHOLD, help=least)
     add("--stride", type=int, default=1, metavar="N", help="of a video, every N-th frame (default: 1)")
@@ -121,16 +122,7 @@ def predict(parser: ArgumentParser) -> Run:
     def run(options: Namespace) -> None:
         from detector.api import predicting
 
-        predicting.run(
-            options.paths,
-            options.weights,
-            options.output,
-            formats=options.format or ["pictures"],
-            score_threshold=options.score_threshold,
-            stride=options.stride,
-            device=options.device,
-            model=options.model,
-        )
+        predicting.run(**vars(options))
         next_step("detector", "export", options.weights, "--format", "torch_export")
 
     return run
@@ -146,7 +138,7 @@ def report(parser: ArgumentParser) -> Run:
     file, is self-contained (docs/report.md).
     """
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="a run folder, trained and tested")
+    add("folder", type=Path, metavar="RUN", help="a run folder, trained and tested")
     add("overrides", nargs="*", metavar="KEY VALUE", help="config keys to change")
     add("--output", type=Path, metavar="FILE", help="default: RUN/report.html")
     add_model_option(parser)
@@ -154,8 +146,8 @@ def report(parser: ArgumentParser) -> Run:
     def run(options: Namespace) -> None:
         from detector.api import report
 
-        report.run(options.run, options.overrides, options.output, options.model)
-        next_step("detector", "predict", "--weights", options.run, "--output", "found", "PICTURES")
+        report.run(**vars(options))
+        next_step("detector", "predict", "--weights", options.folder, "--output", "found", "PICTURES")
 
     return run
 
@@ -170,7 +162,7 @@ def export(parser: ArgumentParser) -> Run:
     """
     add = parser.add_argument
     add("weights", type=Path, metavar="RUN", help="a run folder or a checkpoint")
-    add("--format", required=True, choices=EXPORT_FORMATS, help="what to write")
+    add("--format", required=True, choices=EXPORT_FORMATS, dest="form", help="what to write")
     add("--images", type=Path, metavar="FOLDER", help="pictures to check with (default: the test split)")
     add("--count", type=int, default=20, help="how many of them (default: 20)")
     add_model_option(parser)
@@ -178,7 +170,7 @@ def export(parser: ArgumentParser) -> Run:
     def run(options: Namespace) -> None:
         from detector.api import exporting
 
-        exporting.run(options.weights, options.format, options.images, options.count, options.model)
+        exporting.run(**vars(options))
         print("next: run it, as docs/export.md shows")
 
     return run
