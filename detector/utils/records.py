@@ -6,7 +6,7 @@ After a kill, the same command reads what is there and computes the rest.
 import json
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +31,15 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a file; a line that was torn by a kill or damaged since is omitted, with a warning."""
-    with reading(path, "file of results"):
-        lines = path.read_bytes().splitlines()
-    records = []
-    for number, line in enumerate(lines, start=1):
-        checksum, _, content = line.partition(b" ")
-        if line and checksum == _checksum(content):
-            records.append(json.loads(content))
-        elif line:
-            logger.warning("warning: %s: line %d is damaged, its result is computed again", path, number)
-    return records
+    with reading(path, "file of results"), open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            checksum, _, content = line.rstrip(b"\n").partition(b" ")
+            if checksum and checksum == _checksum(content):
+                yield json.loads(content)
+            elif checksum:
+                logger.warning("warning: %s: line %d is damaged, its result is computed again", path, number)
 
 
 def _checksum(content: bytes) -> bytes:

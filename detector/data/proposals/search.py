@@ -154,8 +154,8 @@ def _list_journals(output: Path) -> list[Path]:
 def _read_journals(output: Path, parameters: Mapping[str, object]) -> dict[str, Found]:
     found: dict[str, Found] = {}
     for path in _list_journals(output):
-        first, *records = read_records(path) or [{}]
-        begun = first.get("parameters")
+        records = read_records(path)
+        begun = next(records, {}).get("parameters")
         if begun is None:
             raise DataError(f"{path} is damaged or not a journal of this version: delete it to start over")
         if begun != parameters:
