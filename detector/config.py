@@ -325,8 +325,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "Balanced sampling: images of a class that fewer than this share of the images show are drawn "
             "sqrt(REPEAT_THRESHOLD / share) times as often; 0: all equally often.", most=1),
         Key("SOLVER.BOXED_SHARE", 0.0,
-            "Share of the draws that are of images with reviewed boxes, if they are fewer; 0: all images are "
-            "drawn equally often; 1: only these are drawn.", most=1),
+            "Share of the draws of each class that are of images with reviewed boxes, if these are fewer; a "
+            "class that none of them shows is drawn as often from the others. 0: all images are drawn "
+            "equally often; 1: only these are drawn.", most=1),
         Key("SOLVER.IMAGES_PER_STEP", 0,
             "Images per step of all processes, a multiple of IMAGES_PER_BATCH times processes, from which "
             "ACCUMULATE is computed; 0: ACCUMULATE applies.", may_change=True),

@@ -82,14 +82,24 @@ def draw_images(image_ids: Sequence[str], share: float, seed: int) -> list[str]:
     return [image_ids[i] for i in order[: max(1, round(share * len(image_ids)))]]
 
 
-def favor(boxed: np.ndarray, share: float) -> np.ndarray:
-    """How often to draw each image (N,) so that at least `share` of all draws are of those that are `boxed`.
+def favor(boxed: np.ndarray, labels: np.ndarray, share: float) -> np.ndarray:
+    """How often to draw each image (N,) for at least `share` of the draws of each class to be of boxed images.
+
+    A class is drawn as often as if all images were drawn once, one that no boxed image shows from the others:
+    what a few boxed images do not show must not become rare. This is exact if no image shows two classes;
+    else a boxed image is drawn as its classes ask for on average, another as the one that asks for most.
 
     Args:
         boxed: (N,) bool.
-        share: in [0, 1]; 1: the others are never drawn.
+        labels: (N, C) bool. Images without a class count as one more.
+        share: in [0, 1]; 1: only boxed images are drawn.
     """
-    count, rest = int(boxed.sum()), int((~boxed).sum())
     if share == 1:
         return boxed.astype(float)
-    return np.where(boxed, max(1.0, share * rest / (max(count, 1) * (1 - share))), 1.0)
+    classes = np.column_stack([labels, ~labels.any(axis=1)])  # (N, C + 1)
+    count, known = classes.sum(axis=0), classes[boxed].sum(axis=0)  # (C + 1,), images and boxed ones
+    shares = np.where(known > 0, np.maximum(share, known / np.maximum(count, 1)), 0)
+    of_boxed = shares * count / np.maximum(known, 1)
+    of_others = (1 - shares) * count / np.maximum(count - known, 1)
+    mean = (classes * of_boxed).sum(axis=1) / classes.sum(axis=1)
+    return np.where(boxed, mean, (classes * of_others).max(axis=1))
