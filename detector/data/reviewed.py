@@ -83,7 +83,7 @@ def draw_images(image_ids: Sequence[str], share: float, seed: int) -> list[str]:
 
 
 def favor(boxed: np.ndarray, labels: np.ndarray, share: float) -> np.ndarray:
-    """How often to draw each image (N,) for at least `share` of the draws of each class to be of boxed images.
+    """How often to draw each image (N,) so that boxed images are at least `share` of the draws of each class.
 
     A class is drawn as often as if all images were drawn once, one that no boxed image shows from the others:
     what a few boxed images do not show must not become rare. This is exact if no image shows two classes;
