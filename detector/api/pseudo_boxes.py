@@ -10,8 +10,10 @@ from yacs.config import CfgNode
 from detector.api.run_folder import Model, check_class_names, restore_network
 from detector.api.testing import predict_all
 from detector.build import build_precision, build_pseudo_boxes
+from detector.build_data import build_reviewed
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set
+from detector.data.reviewed import reviewed_counts
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.self_training import mean_scores
 from detector.evaluation.report import write_json
@@ -111,4 +113,5 @@ def write_pseudo_boxes(
         found,
         train_set.read_image,
         apply_orientation=cfg.DATASETS.FORMAT == "image_labels",  # the other formats box the stored pixels
+        reviewed=reviewed_counts(build_reviewed(cfg, train_set), train_set.image_ids),
     )

@@ -1,6 +1,6 @@
 """The boxes that training may see: of images that a person has reviewed."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +74,14 @@ def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) 
         complete = bool(clear.all())
         found[image_id] = ReviewedBoxes(annotation.boxes[clear], annotation.labels[clear], complete)
     return found
+
+
+def reviewed_counts(
+    reviewed: Mapping[str, ReviewedBoxes], image_ids: Iterable[str]
+) -> list[tuple[int, bool]]:
+    """For each image, how many of its boxes are reviewed, and whether these are all its objects."""
+    found = (reviewed.get(image_id) for image_id in image_ids)
+    return [(0, False) if each is None else (len(each.boxes), each.complete) for each in found]
 
 
 def draw_images(image_ids: Sequence[str], share: float, seed: int) -> list[str]:

@@ -12,7 +12,13 @@ from detector.build_data import build_reviewed, draw_factors
 from detector.config import load_cfg
 from detector.data.batch_order import SeededBatches
 from detector.data.loader import WeakDataset, collate
-from detector.data.reviewed import annotations_as_reviewed, draw_images, favor, read_reviewed
+from detector.data.reviewed import (
+    annotations_as_reviewed,
+    draw_images,
+    favor,
+    read_reviewed,
+    reviewed_counts,
+)
 from detector.data.transforms import TrainTransform
 from detector.data.voc import VOCDataset
 from detector.structures import ReviewedBoxes
@@ -113,6 +119,11 @@ def test_annotations_as_reviewed(source) -> None:
         assert found[image_id].complete == bool(clear.all())
     with pytest.raises(DataError, match="has no image 'z'"):
         annotations_as_reviewed(source, ["z"])
+
+
+def test_counts_of_reviewed_boxes() -> None:
+    boxes = ReviewedBoxes(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64), complete=True)
+    assert reviewed_counts({"b": boxes}, "abc") == [(0, False), (2, True), (0, False)]
 
 
 def test_a_larger_share_has_the_images_of_a_smaller() -> None:

@@ -56,16 +56,24 @@ def review_image(
     class_names: Sequence[str],
     *,
     doubtful: Iterable[int] = (),
+    reviewed: int = 0,
+    complete: bool = False,
 ) -> ReviewImage:
-    """Detections as boxes that a person has yet to review; `doubtful` lists rows of `detections`."""
+    """Detections as boxes that a person has yet to review.
+
+    Args:
+        doubtful: rows of `detections`.
+        reviewed: so many boxes, the first, are reviewed already.
+        complete: these are all objects of the image.
+    """
     rows, doubts = zip(detections.boxes.tolist(), detections.scores.tolist(), strict=True), set(doubtful)
     boxes = [
-        ReviewBox(class_names[label], (x1, y1, x2, y2), score, doubtful=row in doubts)
+        ReviewBox(class_names[label], (x1, y1, x2, y2), score, row < reviewed, row in doubts)
         for row, (((x1, y1, x2, y2), score), label) in enumerate(
             zip(rows, detections.labels.tolist(), strict=True)
         )
     ]
-    return ReviewImage(name, size, tuple(boxes))
+    return ReviewImage(name, size, tuple(boxes), complete)
 
 
 def check_images(images: Iterable[ReviewImage]) -> list[ReviewImage]:
