@@ -403,6 +403,12 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "A box that is left becomes the mean, weighted by score, of all boxes of its class that have at "
             "least this IoU with it; 0: it stays.", most=1, may_change=True),
         Key("SELF_TRAIN.NMS", 0.3, "IoU threshold of the NMS among these boxes.", most=1, may_change=True),
+        Key("SELF_TRAIN.PSEUDO_WEIGHT", 1.0,
+            "Weight of the losses at pseudo boxes and in the background of images whose objects are not all "
+            "boxed; that of reviewed boxes is 1.", most=1, may_change=True),
+        Key("SELF_TRAIN.DROP_LOSS", 0.0,
+            "This share of the foreground RoIs of images without reviewed boxes, those with the highest "
+            "classification loss of a batch, is left out of the losses; 0: none.", below=1, may_change=True),
         Key("SELF_TRAIN.BACKBONE", "resnet50",
             "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision.",
             choices=("timm", "resnet50", "mobilenet_v3"), may_change=True),

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from detector.data.formats import review_import
+from detector.data.pseudo_set import read_reviewed_counts
 from detector.data.toybox import CLASSES
 from detector.data.voc import VOCDataset
 
@@ -129,6 +131,45 @@ def test_the_average_teaches_and_is_what_is_kept(command, keys, tmp_path, capsys
     assert self_train([*keys, "--resume"]) == 0
     resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     assert all(resumed[name].equal(value) for name, value in whole.items())
+
+
+def test_reviewed_boxes_and_pseudo_boxes_have_weights(command, keys, overrides, tmp_path, capsys):
+    """The pseudo set says which boxes are reviewed, and the losses of the student read that."""
+    root = overrides[overrides.index("DATASETS.ROOT") + 1]
+    source = VOCDataset(root, "trainval", CLASSES)
+    boxed = [image_id for i, image_id in enumerate(source.image_ids) if len(source.annotation(i).boxes)][:3]
+    (tmp_path / "boxed.txt").write_text("\n".join(boxed))
+    keys = [*keys, "DATASETS.BOXED", str(tmp_path / "boxed.txt"), "SELF_TRAIN.IMAGES_PER_BATCH", "4"]
+    assert command("train")(keys) == 0
+    self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
+
+    def trained(*words):
+        shutil.rmtree(folder, ignore_errors=True)
+        assert self_train([*keys, *words]) == 0
+        return torch.load(folder / "model_final.pt", weights_only=True)["model"]
+
+    plain = trained()
+    counts = read_reviewed_counts(folder / "pseudo", "trainval")
+    for i, image_id in enumerate(source.image_ids):
+        truth, count = source.annotation(i), int(image_id in boxed) * len(source.annotation(i).boxes)
+        assert counts[i] == (count, image_id in boxed)
+        first = VOCDataset(folder / "pseudo", "trainval", CLASSES).annotation(i)
+        assert not count or torch.equal(first.boxes, truth.boxes)
+    (read,) = [image for image in review_import(folder / "pseudo") if Path(image.name).stem == boxed[0]]
+    assert read.complete
+
+    words = ["SELF_TRAIN.PSEUDO_WEIGHT", "0.25", "SELF_TRAIN.DROP_LOSS", "0.5"]
+    whole = trained(*words)
+    assert any(not plain[name].equal(value) for name, value in whole.items())
+    assert self_train([*keys, "--resume"]) == 2
+    assert "SELF_TRAIN.PSEUDO_WEIGHT: 0.25 -> 1.0" in capsys.readouterr().err
+    (folder / "checkpoints" / "000002.pt").unlink()
+    (folder / "model_final.pt").unlink()
+    assert self_train([*keys, *words, "--resume"]) == 0
+    resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
+    assert all(resumed[name].equal(value) for name, value in whole.items())
+    steps = ["SELF_TRAIN.TEACHER_STEPS", "1", *words[:2]]
+    assert any(not whole[name].equal(value) for name, value in trained(*steps).items())
 
 
 def test_points_choose_the_boxes(command, keys, overrides, tmp_path):
