@@ -8,6 +8,7 @@ network and schedule with the ground-truth boxes of all images. All others are F
 
 * "student" learns from the boxes that "tags" finds. "voted": groups are not dropped. "parts": nor are boxes
   moved by voting. "groups": groups are dropped, and boxes are not moved. "all": neither, and parts stay.
+  "drop": as "student", without a quarter of the foreground RoIs, those of the highest loss.
 * "rounds": a second student learns from the boxes of the first. "teacher": the student goes on for 300 steps
   on what its moving average finds. "both": rounds, then teacher.
 * "three": the mean of "tags" and of OICR ("oicr") and PCL ("pcl") with the same keys finds the boxes.
@@ -122,6 +123,7 @@ if __name__ == "__main__":
         "parts": (one, PARTS),
         "groups": (one, (*PARTS, *GROUPS)),
         "all": (one, ALL),
+        "drop": (one, (*STUDENT, "SELF_TRAIN.DROP_LOSS", "0.25")),
         "rounds": (one, (*STUDENT, *ROUNDS)),
         "teacher": (one, (*STUDENT, *TEACHER)),
         "both": (one, (*STUDENT, *ROUNDS, *TEACHER)),
