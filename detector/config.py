@@ -385,6 +385,10 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.ROUNDS", 1,
             "After the first round the student finds the boxes from which the next student learns.",
             over=0, may_change=True),
+        Key("SELF_TRAIN.FOLDS", 1,
+            "In each round but the last, so many students learn, each from all images but its share of them; "
+            "for the next round each finds the boxes of its share. 1: one student learns from all images.",
+            over=0, may_change=True),
         Key("SELF_TRAIN.TEACHER_STEPS", 0,
             "After the last round, steps in which the moving average of the student finds the boxes that the "
             "student learns from; the average is the result. 0: none.", may_change=True),

@@ -27,16 +27,16 @@ from detector.utils.reproducibility import seed_everything
 FIXED = tuple(
     f"SELF_TRAIN.{key}"
     for key in (
-        *(*CHOOSING, "ROUNDS", "TEACHER_STEPS", "PSEUDO_WEIGHT", "DROP_LOSS"),
+        *(*CHOOSING, "ROUNDS", "FOLDS", "TEACHER_STEPS", "PSEUDO_WEIGHT", "DROP_LOSS"),
         *("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE"),
     )
 )
 
 
 def train_detector(
-    cfg: CfgNode, folder: Path, device: torch.device, factors: np.ndarray | None = None
+    cfg: CfgNode, folder: Path, pseudo: Path, device: torch.device, factors: np.ndarray | None = None
 ) -> None:
-    """Train on the pseudo boxes of the folder, from its newest checkpoint or from the start.
+    """Train on the data set `pseudo`, from the newest checkpoint of the folder or from the start.
 
     Args:
         factors: (N,), how often to draw each image; None: all equally often.
@@ -44,10 +44,9 @@ def train_detector(
     with together():
         # The same weights, whether boxes were found before or not.
         seed_everything(cfg.SEED, cfg.DETERMINISTIC)
-        source = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
-        reviewed = (
-            read_reviewed_counts(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT) if _weighs_boxes(cfg) else ()
-        )
+        folder.mkdir(exist_ok=True)
+        source = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
+        reviewed = read_reviewed_counts(pseudo, cfg.DATASETS.TRAIN_SPLIT) if _weighs_boxes(cfg) else ()
         model = build_faster_rcnn(cfg).to(device)
     images = BoxDataset(source, flip=cfg.INPUT.FLIP, reviewed=reviewed)
     _train(cfg, folder, device, model, images, factors)

@@ -51,7 +51,7 @@ def test_four_processes_do_what_one_does_and_resume(command, overrides, tmp_path
     cfg = student_cfg(load_cfg(CONFIG, overrides))
     cfg.defrost()
     cfg.SOLVER.IMAGES_PER_BATCH, cfg.SOLVER.ACCUMULATE = 2, 4
-    train_detector(cfg, again, torch.device("cpu"))
+    train_detector(cfg, again, again / "pseudo", torch.device("cpu"))
     theirs, ours = (
         torch.load(path / "model_final.pt", weights_only=True)["model"] for path in (folder, again)
     )
