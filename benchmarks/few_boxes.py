@@ -115,7 +115,7 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
 def both_detectors(weak: Path, student: Path, folder: Path) -> Path:
     """A run folder that holds the weak detector of one run and the student of another."""
     folder.mkdir(exist_ok=True)
-    for target in (weak / "model_final.pt", student / "self_train"):
+    for target in (weak / "config.yaml", weak / "model_final.pt", student / "self_train"):
         link = folder / target.name
         if not link.is_symlink():
             link.symlink_to(target)

@@ -18,6 +18,7 @@ CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
 KEYS = (
     "SELF_TRAIN.BACKBONE mobilenet_v3 SELF_TRAIN.SIZES (48,) SELF_TRAIN.MAX_ITER 2 "
     "SELF_TRAIN.IMAGES_PER_BATCH 8 SOLVER.MAX_ITER 1 SOLVER.CHECKPOINT_PERIOD 1 TEST.PICTURES 0 "
+    "DATASETS.BOXED_SHARE 0.5 SELF_TRAIN.PSEUDO_WEIGHT 0.5 "
     "SOLVER.OPTIMIZER sgd"  # AdamW scales gradients up that are nothing but rounding errors
 )
 
