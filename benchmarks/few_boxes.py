@@ -4,14 +4,20 @@
 
 The first argument is a data set of DATA. Its ground-truth boxes stand for those of a person.
 
-* "tags": no boxes. "tags_P": P % of the images are boxed, and half of the draws are of them. "tags_100" is
-  full supervision with the same network and schedule.
+* "tags": no boxes. "tags_P": P % of the images are boxed, and half of the draws of each class are of them;
+  "sparse_P": four fifths. "tags_100" is full supervision with the same network and schedule.
 * "boxes_P": the same boxed images alone; all others, and their tags, are left out.
 * "points": a point in the center of each object of all images, and no boxes. "counts": how many objects of
   each class they show.
 * "suggested_RULE_P": as "tags_P", but the images are those that `detector suggest --by RULE` chooses with the
-  detector "tags" of the same seed, which must have been trained before.
+  detector "tags" of the same seed, which must have been trained before; "disagreement" also needs
+  "student_tags".
 * "student_...": the Faster R-CNN that learns from the detector of that name and from the reviewed boxes.
+  "..._w25": it counts pseudo boxes a quarter. "..._drop": it leaves out a quarter of the RoIs on them, those
+  of the highest loss.
+
+Results named "..._equal_draws" are older: half of all draws were of boxed images, rather than of the draws of
+each class, and `detector suggest` chose without regard to the classes.
 """
 
 import json
@@ -43,7 +49,9 @@ DATA = {
 PERCENT = (1, 5, 10, 25, 50, 100)
 
 
-RULES, SUGGESTED = ("entropy", "box-in-box"), (1, 5, 10)
+RULES, SUGGESTED = ("entropy", "box-in-box", "disagreement"), (1, 5, 10)
+# Of students of SUGGESTED and of no boxes.
+TRUST = {"w25": ("SELF_TRAIN.PSEUDO_WEIGHT", "0.25"), "drop": ("SELF_TRAIN.DROP_LOSS", "0.25")}
 
 
 def variants(data_set: str) -> dict[str, tuple[str, ...]]:
@@ -55,12 +63,23 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
         found[f"tags_{percent}"] = *share, "0.5"
         if percent < 100:
             found[f"boxes_{percent}"] = *share, "1"
+            found[f"sparse_{percent}"] = *share, "0.8"
     for name in ("points", "counts"):
         found[name] = *keys, "DATASETS.HINTS", f"{folder}/{name}.jsonl"
-    for rule in RULES:
+    for rule in RULES if data_set != "toybox" else RULES[:2]:  # there is no student to disagree with
         for percent in SUGGESTED:
             boxed = f"{folder}/{rule}_{percent}_{{seed}}.txt"
             found[f"suggested_{rule}_{percent}"] = *keys, "DATASETS.BOXED", boxed, "SOLVER.BOXED_SHARE", "0.5"
+    return found
+
+
+def students(data_set: str) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The teacher of each student and its config overrides; Toybox has none."""
+    if data_set == "toybox":
+        return {}
+    found = {f"student_{name}": ((name,), ()) for name in variants(data_set)}
+    for name in ("tags", *(f"tags_{percent}" for percent in SUGGESTED)):
+        found |= {f"student_{name}_{suffix}": ((name,), keys) for suffix, keys in TRUST.items()}
     return found
 
 
@@ -77,6 +96,8 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
 
     def suggest(run: Path, rule: str) -> None:
         seed = run.name.removeprefix("tags_")
+        if rule == "disagreement":
+            run = both_detectors(run, run.parent / f"student_tags_{seed}", folder / f"detectors_{seed}")
         output, most = folder / f"{rule}_{seed}", max(SUGGESTED) * len(dataset) // 100
         if not (output / "images.txt").exists():
             command = [sys.executable, "-m", "detector", "suggest", config, "-n", str(most), "--by", rule]
@@ -89,6 +110,16 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda pair: suggest(pair[0].parent, pair[1]), product(trained, rules)))
+
+
+def both_detectors(weak: Path, student: Path, folder: Path) -> Path:
+    """A run folder that holds the weak detector of one run and the student of another."""
+    folder.mkdir(exist_ok=True)
+    for target in (weak / "config.yaml", weak / "model_final.pt", student / "self_train"):
+        link = folder / target.name
+        if not link.is_symlink():
+            link.symlink_to(target)
+    return folder
 
 
 def write_hints(dataset: AnnotatedImages, folder: Path) -> None:
@@ -111,6 +142,5 @@ if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in DATA:
         sys.exit(f"name a data set first: {', '.join(DATA)}")
     data_set = sys.argv.pop(1)
-    all_variants = variants(data_set)
-    students = {} if data_set == "toybox" else {f"student_{name}": ((name,), ()) for name in all_variants}
-    compare(f"few_boxes_{data_set}", DATA[data_set][0], all_variants, students, partial(prepare, data_set))
+    config, prepare_set = DATA[data_set][0], partial(prepare, data_set)
+    compare(f"few_boxes_{data_set}", config, variants(data_set), students(data_set), prepare_set)

@@ -8,6 +8,9 @@ network and schedule with the ground-truth boxes of all images. All others are F
 
 * "student" learns from the boxes that "tags" finds. "voted": groups are not dropped. "parts": nor are boxes
   moved by voting. "groups": groups are dropped, and boxes are not moved. "all": neither, and parts stay.
+  "drop": as "student", without a quarter of the foreground RoIs, those of the highest loss.
+* "folds": a second student learns from the boxes of two, each of which learned from the other half of the
+  images; "folds_teacher": and goes on as "teacher".
 * "rounds": a second student learns from the boxes of the first. "teacher": the student goes on for 300 steps
   on what its moving average finds. "both": rounds, then teacher.
 * "three": the mean of "tags" and of OICR ("oicr") and PCL ("pcl") with the same keys finds the boxes.
@@ -50,6 +53,7 @@ VOTED = (*PARTS, "SELF_TRAIN.VOTING_IOU", "0.3")
 GROUPS = ("SELF_TRAIN.DROP_GROUPS", "0.4")
 STUDENT = (*VOTED, *GROUPS)
 ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
+FOLDS = (*ROUNDS, "SELF_TRAIN.FOLDS", "2")
 
 
 def corrected(rung: str, found: Annotation, truth: Annotation, proposals: Tensor) -> Detections:
@@ -122,6 +126,9 @@ if __name__ == "__main__":
         "parts": (one, PARTS),
         "groups": (one, (*PARTS, *GROUPS)),
         "all": (one, ALL),
+        "drop": (one, (*STUDENT, "SELF_TRAIN.DROP_LOSS", "0.25")),
+        "folds": (one, (*STUDENT, *FOLDS)),
+        "folds_teacher": (one, (*STUDENT, *FOLDS, *TEACHER)),
         "rounds": (one, (*STUDENT, *ROUNDS)),
         "teacher": (one, (*STUDENT, *TEACHER)),
         "both": (one, (*STUDENT, *ROUNDS, *TEACHER)),

@@ -91,7 +91,8 @@ def draw_factors(cfg: CfgNode, dataset: AnnotatedImages, reviewed: Container[str
     threshold, share = cfg.SOLVER.REPEAT_THRESHOLD, cfg.SOLVER.BOXED_SHARE if boxed.any() else 0.0
     if not threshold and not share:
         return None
-    return repeat_factors(dataset.all_labels(), threshold) * favor(boxed, share)
+    labels = dataset.all_labels()
+    return repeat_factors(labels, threshold) * favor(boxed, labels, share)
 
 
 def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:

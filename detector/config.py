@@ -325,8 +325,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "Balanced sampling: images of a class that fewer than this share of the images show are drawn "
             "sqrt(REPEAT_THRESHOLD / share) times as often; 0: all equally often.", most=1),
         Key("SOLVER.BOXED_SHARE", 0.0,
-            "Share of the draws that are of images with reviewed boxes, if they are fewer; 0: all images are "
-            "drawn equally often; 1: only these are drawn.", most=1),
+            "Share of the draws of each class that are of images with reviewed boxes, if these are fewer; a "
+            "class that none of them shows is drawn as often from the others. 0: all images are drawn "
+            "equally often; 1: only these are drawn.", most=1),
         Key("SOLVER.IMAGES_PER_STEP", 0,
             "Images per step of all processes, a multiple of IMAGES_PER_BATCH times processes, from which "
             "ACCUMULATE is computed; 0: ACCUMULATE applies.", may_change=True),
@@ -384,6 +385,10 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.ROUNDS", 1,
             "After the first round the student finds the boxes from which the next student learns.",
             over=0, may_change=True),
+        Key("SELF_TRAIN.FOLDS", 1,
+            "In each round but the last, so many students learn, each from all images but its share of them; "
+            "for the next round each finds the boxes of its share. 1: one student learns from all images.",
+            over=0, may_change=True),
         Key("SELF_TRAIN.TEACHER_STEPS", 0,
             "After the last round, steps in which the moving average of the student finds the boxes that the "
             "student learns from; the average is the result. 0: none.", may_change=True),
@@ -402,6 +407,12 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "A box that is left becomes the mean, weighted by score, of all boxes of its class that have at "
             "least this IoU with it; 0: it stays.", most=1, may_change=True),
         Key("SELF_TRAIN.NMS", 0.3, "IoU threshold of the NMS among these boxes.", most=1, may_change=True),
+        Key("SELF_TRAIN.PSEUDO_WEIGHT", 1.0,
+            "Weight of the losses at pseudo boxes and in the background of images whose objects are not all "
+            "boxed; that of reviewed boxes is 1.", most=1, may_change=True),
+        Key("SELF_TRAIN.DROP_LOSS", 0.0,
+            "This share of the foreground RoIs of images without reviewed boxes, those with the highest "
+            "classification loss of a batch, is left out of the losses; 0: none.", below=1, may_change=True),
         Key("SELF_TRAIN.BACKBONE", "resnet50",
             "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision.",
             choices=("timm", "resnet50", "mobilenet_v3"), may_change=True),

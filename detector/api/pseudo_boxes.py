@@ -10,8 +10,10 @@ from yacs.config import CfgNode
 from detector.api.run_folder import Model, check_class_names, restore_network
 from detector.api.testing import predict_all
 from detector.build import build_precision, build_pseudo_boxes
+from detector.build_data import build_reviewed
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set
+from detector.data.reviewed import reviewed_counts
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.self_training import mean_scores
 from detector.evaluation.report import write_json
@@ -36,6 +38,7 @@ def origin(cfg: CfgNode, weights: Sequence[Path]) -> dict[str, str | float]:
         "weights": " ".join(file_digest(path) if path.exists() else "" for path in weights).strip(),
         **{f"SELF_TRAIN.{key}": student[key] for key in (*CHOOSING, "TEACHER_STEPS")},
         "SELF_TRAIN.ROUNDS": student.ROUNDS if student.ROUNDS > 1 else 0,
+        "SELF_TRAIN.FOLDS": student.FOLDS if student.ROUNDS > 1 and student.FOLDS > 1 else 0,
         **{f"DATASETS.{key}": data[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")},
     }
 
@@ -62,12 +65,20 @@ def check_origin(cfg: CfgNode, weights: Sequence[Path], folder: Path) -> None:
 
 
 def find_pseudo_boxes(
-    cfg: CfgNode, train_set: AnnotatedImages, weights: Sequence[Path], folder: Path, device: torch.device
+    cfg: CfgNode,
+    train_set: AnnotatedImages,
+    weights: Sequence[Path],
+    folder: Path,
+    device: torch.device,
+    *,
+    held_out: bool = False,
 ) -> None:
     """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin.
 
     Args:
         weights: of the detector that finds them, or of several weak detectors, whose mean does.
+        held_out: the detectors have each learned from all images but their fold, and each finds the boxes of
+            its fold: the one of index i those of the images i, i + K, i + 2 K, ...
 
     Raises:
         UserError: one of several is a Faster R-CNN, which scores boxes of its own.
@@ -76,12 +87,18 @@ def find_pseudo_boxes(
         if is_main():
             folder.mkdir(exist_ok=True)
             write_json(folder / _ORIGIN, origin(cfg, weights))
-        models = [_load_model(cfg, path, "weak" if len(weights) > 1 else "auto", device) for path in weights]
+        kind: Model = "weak" if len(weights) > 1 and not held_out else "auto"
+        models = [_load_model(cfg, path, kind, device) for path in weights]
         own = range(rank(), len(train_set), world_size())
         choose = build_pseudo_boxes(cfg, train_set)
         precision = build_precision(cfg, device)
-        results = zip(*(predict_all(cfg, model, train_set, own, precision) for model in models), strict=True)
-    boxes = {index: choose(index, mean_scores(scores)) for index, scores in zip(own, results, strict=True)}
+    boxes = {}
+    groups = [[model] for model in models] if held_out else [models]
+    for fold, group in enumerate(groups):
+        indices = [index for index in own if index % len(groups) == fold]
+        found = (predict_all(cfg, model, train_set, indices, precision) for model in group)
+        for index, *scores in zip(indices, *found, strict=True):
+            boxes[index] = choose(index, mean_scores(scores))
     for others in gather(boxes):
         boxes |= others
     with together():
@@ -111,4 +128,5 @@ def write_pseudo_boxes(
         found,
         train_set.read_image,
         apply_orientation=cfg.DATASETS.FORMAT == "image_labels",  # the other formats box the stored pixels
+        reviewed=reviewed_counts(build_reviewed(cfg, train_set), train_set.image_ids),
     )

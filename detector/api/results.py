@@ -19,6 +19,8 @@ from detector.structures import Annotation
 from detector.utils.files import archive_digest, file_digest
 from detector.utils.outputs import OutputFolder
 
+# Keys of SELF_TRAIN on which the results of a student depend; the others say how it is trained.
+_OF_A_STUDENT = ("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE", "TEST_PROPOSALS")
 OWN_TEST = "the run's own test"  # the key of its outputs
 
 
@@ -65,6 +67,9 @@ def _relevant(cfg: CfgNode, student: bool) -> str:
     """All of a config but the keys of training, speed and pictures; of the proposals, the file's digest."""
     relevant = cfg.clone()
     relevant.defrost()
+    if student:
+        for key in set(relevant.SELF_TRAIN) - set(_OF_A_STUDENT):
+            del relevant.SELF_TRAIN[key]
     for key in ("SOLVER", "PROPOSALS" if student else "SELF_TRAIN", "DISTRIBUTED", "OUTPUT_DIR", "THREADS"):
         del relevant[key]
     for key in ("PICTURES", "PICTURE_SCORE"):

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 from yacs.config import CfgNode
 
 from detector.api.pseudo_boxes import check_origin, find_pseudo_boxes
@@ -60,16 +62,21 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
         factors = draw_factors(cfg, train_set, build_reviewed(cfg, train_set))
         rounds = list(each_round(cfg, folder, weights))
         for each in rounds:
-            check_round(*each)
-    for round_cfg, round_folder, teacher in rounds:
-        if round_folder != folder and (round_folder / "model_final.pt").exists():
+            check_round(each)
+    for each in rounds:
+        made = [path for path in each.students if path != folder and (path / "model_final.pt").exists()]
+        if len(made) == len(each.students):
             continue
-        if round_cfg.SELF_TRAIN.TEACHER_STEPS:
-            train_with_teacher(round_cfg, round_folder, device, train_set, teacher[0], factors)
+        if each.cfg.SELF_TRAIN.TEACHER_STEPS:
+            train_with_teacher(each.cfg, folder, device, train_set, each.weights[0], factors)
         else:
-            if not (round_folder / "pseudo").exists():
-                find_pseudo_boxes(round_cfg, train_set, teacher, round_folder, device)
-            train_detector(round_cfg, round_folder, device, factors)
+            pseudo, held_out = each.folder / "pseudo", each.weights_held_out
+            if not pseudo.exists():
+                find_pseudo_boxes(each.cfg, train_set, each.weights, each.folder, device, held_out=held_out)
+            for fold, path in enumerate(each.students):
+                drawn = held_out_factors(factors, len(train_set), fold, len(each.students))
+                if path not in made:
+                    train_detector(each.cfg, path, pseudo, device, drawn)
         gather(None)  # the main process has written model_final.pt before another reads it
     metrics = test(cfg, folder, folder / "model_final.pt", "student")
     if is_main():
@@ -78,17 +85,31 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
             print(line.format(number, **figures))
 
 
-def each_round(
-    cfg: CfgNode, folder: Path, weights: Sequence[Path]
-) -> Iterator[tuple[CfgNode, Path, Sequence[Path]]]:
-    """The config of each round, its folder, and the weights of the detectors that find its boxes.
+def held_out_factors(factors: np.ndarray | None, count: int, fold: int, folds: int) -> np.ndarray | None:
+    """How often to draw each of `count` images: as `factors` say, those of the fold never."""
+    if folds == 1:
+        return factors
+    return np.where(np.arange(count) % folds == fold, 0.0, 1.0 if factors is None else factors)
 
-    The last one writes to `folder`, the ones before it to round_1, round_2, ... in it. The config of a round
-    is that of a self-training that ends with it. SELF_TRAIN.TEACHER_STEPS follow the rounds as one more,
-    which goes on from the weights of the last student. Boxes of a student are regressed and stay where they
+
+class Round(NamedTuple):
+    """A round of self-training: students that learn from the same pseudo boxes."""
+
+    cfg: CfgNode  # of a self-training that ends with this round
+    folder: Path  # of the pseudo boxes
+    students: Sequence[Path]  # their folders: that of the round, or one in it for each fold
+    weights: Sequence[Path]  # of the detectors that find the boxes
+    weights_held_out: bool  # each finds the boxes of its fold, not the mean of all of them
+
+
+def each_round(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> Iterator[Round]:
+    """The rounds that the config asks for, and one more for SELF_TRAIN.TEACHER_STEPS.
+
+    The last one writes to `folder`, the ones before it to round_1, round_2, ... in it. The steps of the
+    teacher go on from the weights of the last student. Boxes of a student are regressed and stay where they
     are: only those of the weak detector are moved to the mean of others, and only its groups go.
     """
-    count, steps = cfg.SELF_TRAIN.ROUNDS, cfg.SELF_TRAIN.TEACHER_STEPS
+    count, steps, folds = cfg.SELF_TRAIN.ROUNDS, cfg.SELF_TRAIN.TEACHER_STEPS, 1
     for number in range(1, count + 1):
         round_cfg = cfg.clone()
         round_cfg.defrost()
@@ -97,42 +118,50 @@ def each_round(
             round_cfg.SELF_TRAIN.VOTING_IOU = round_cfg.SELF_TRAIN.DROP_GROUPS = 0.0
         round_cfg.freeze()
         round_folder = folder if number == count and not steps else folder / f"round_{number}"
-        yield round_cfg, round_folder, weights
-        weights = [round_folder / "model_final.pt"]
+        held_out, folds = folds > 1, cfg.SELF_TRAIN.FOLDS if number < count else 1
+        students = [round_folder / f"fold_{fold}" for fold in range(folds)] if folds > 1 else [round_folder]
+        yield Round(round_cfg, round_folder, students, weights, held_out)
+        weights = [path / "model_final.pt" for path in students]
     if steps:
         teacher_cfg = cfg.clone()
         teacher_cfg.defrost()
         teacher_cfg.SOLVER.MAX_ITER = steps
         teacher_cfg.SELF_TRAIN.VOTING_IOU = teacher_cfg.SELF_TRAIN.DROP_GROUPS = 0.0
         teacher_cfg.freeze()
-        yield teacher_cfg, folder, weights
+        yield Round(teacher_cfg, folder, [folder], weights, False)
 
 
-def check_round(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
+def check_round(each: Round) -> None:
     """Refuse to continue a round that was begun with another config or other weights; see each_round.
 
     Raises:
         UserError: names what differs.
     """
-    if (folder / "pseudo").exists():
-        check_origin(cfg, weights, folder)
-    config = folder / "config.yaml"
-    if config.exists() and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
-        with reading(config, "config"):
-            check_resumable(config.read_text(), cfg, FIXED)
+    if (each.folder / "pseudo").exists():
+        check_origin(each.cfg, each.weights, each.folder)
+    for folder in each.students:
+        config = folder / "config.yaml"
+        if config.exists() and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
+            with reading(config, "config"):
+                check_resumable(config.read_text(), each.cfg, FIXED)
 
 
 def student_cfg(cfg: CfgNode) -> CfgNode:
     """The config by which the student is trained: SELF_TRAIN replaces what SOLVER says.
 
     Raises:
-        ConfigError: the processes cannot share the images of a step.
+        ConfigError: the processes cannot share the images of a step, or there is no round with folds.
     """
     options, changed = cfg.SELF_TRAIN, cfg.clone()
     if options.IMAGES_PER_BATCH % world_size():
         raise ConfigError(
             f"SELF_TRAIN.IMAGES_PER_BATCH is {options.IMAGES_PER_BATCH}, expected a multiple of "
             f"{world_size()}: so many processes share the images of a step"
+        )
+    if options.FOLDS > 1 and options.ROUNDS == 1:
+        raise ConfigError(
+            f"SELF_TRAIN.FOLDS is {options.FOLDS}, expected 1, or SELF_TRAIN.ROUNDS of at least 2: the last "
+            "round has one student"
         )
     changed.defrost()
     for key in ("MAX_ITER", "BASE_LR"):

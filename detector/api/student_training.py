@@ -9,10 +9,12 @@ from yacs.config import CfgNode
 from detector.api.pseudo_boxes import CHOOSING
 from detector.api.run_folder import check_same_start, hint_at_resume, record_run, resume_run
 from detector.build import build_optimizer, build_precision, build_pseudo_boxes, build_train_options
-from detector.build_data import build_box_loader
+from detector.build_data import build_box_loader, build_reviewed
 from detector.build_model import build_faster_rcnn
 from detector.data.annotated import AnnotatedImages
 from detector.data.box_loader import BoxDataset, IndexedImages
+from detector.data.pseudo_set import read_reviewed_counts
+from detector.data.reviewed import reviewed_counts
 from detector.data.voc import VOCDataset
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.teacher import TeacherStudent, teacher_decay
@@ -24,14 +26,17 @@ from detector.utils.reproducibility import seed_everything
 # Keys that a resumed run may not change, beside those that no run may.
 FIXED = tuple(
     f"SELF_TRAIN.{key}"
-    for key in (*CHOOSING, "ROUNDS", "TEACHER_STEPS", "BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE")
+    for key in (
+        *(*CHOOSING, "ROUNDS", "FOLDS", "TEACHER_STEPS", "PSEUDO_WEIGHT", "DROP_LOSS"),
+        *("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE"),
+    )
 )
 
 
 def train_detector(
-    cfg: CfgNode, folder: Path, device: torch.device, factors: np.ndarray | None = None
+    cfg: CfgNode, folder: Path, pseudo: Path, device: torch.device, factors: np.ndarray | None = None
 ) -> None:
-    """Train on the pseudo boxes of the folder, from its newest checkpoint or from the start.
+    """Train on the data set `pseudo`, from the newest checkpoint of the folder or from the start.
 
     Args:
         factors: (N,), how often to draw each image; None: all equally often.
@@ -39,9 +44,12 @@ def train_detector(
     with together():
         # The same weights, whether boxes were found before or not.
         seed_everything(cfg.SEED, cfg.DETERMINISTIC)
-        source = VOCDataset(folder / "pseudo", cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
+        folder.mkdir(exist_ok=True)
+        source = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
+        reviewed = read_reviewed_counts(pseudo, cfg.DATASETS.TRAIN_SPLIT) if _weighs_boxes(cfg) else ()
         model = build_faster_rcnn(cfg).to(device)
-    _train(cfg, folder, device, model, BoxDataset(source, flip=cfg.INPUT.FLIP), factors)
+    images = BoxDataset(source, flip=cfg.INPUT.FLIP, reviewed=reviewed)
+    _train(cfg, folder, device, model, images, factors)
 
 
 def train_with_teacher(
@@ -68,7 +76,15 @@ def train_with_teacher(
             choose=build_pseudo_boxes(cfg, train_set),
             flip=cfg.INPUT.FLIP,
         )
-    _train(cfg, folder, device, model, IndexedImages(train_set), factors)
+        reviewed = (
+            reviewed_counts(build_reviewed(cfg, train_set), train_set.image_ids) if _weighs_boxes(cfg) else ()
+        )
+    _train(cfg, folder, device, model, IndexedImages(train_set, reviewed=reviewed), factors)
+
+
+def _weighs_boxes(cfg: CfgNode) -> bool:
+    """Whether the losses of the student ask which boxes are reviewed."""
+    return cfg.SELF_TRAIN.PSEUDO_WEIGHT != 1 or cfg.SELF_TRAIN.DROP_LOSS > 0
 
 
 def _train(

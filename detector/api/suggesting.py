@@ -71,11 +71,12 @@ def suggest(
     outputs = OutputFolder(output, f"suggest {by} {count} {digest}")
     outputs.check(["images.txt"])
     values, features, images = _assess(cfg, dataset, left, by)
-    rows = (
-        values.argsort(descending=True)[:count].tolist()
-        if by == "random"
-        else choose(values, features, count)
-    )
+    if by == "random":
+        rows = values.argsort(descending=True)[:count].tolist()
+    else:
+        labels = torch.from_numpy(dataset.all_labels())
+        known = torch.ones(len(labels), dtype=torch.bool).index_fill(0, torch.tensor(left), False)
+        rows = choose(values, features, labels[left], count, known=labels[known])
     chosen = [images[row] for row in rows]
     outputs.write("images.txt", "".join(f"{_image_id(dataset, image)}\n" for image in chosen).encode())
     folder = dataset.image_path(left[0]).parents[len(Path(_name(dataset, left[0])).parts) - 1]
@@ -114,26 +115,37 @@ def disagreement(found: Detections, others: Detections) -> float:
     return sum(misses) / len(misses) if misses else 0.0
 
 
-def choose(values: Tensor, features: Tensor, count: int) -> list[int]:
-    """Rows of images with high values that look different, the most valuable first.
+def choose(values: Tensor, features: Tensor, labels: Tensor, count: int, *, known: Tensor) -> list[int]:
+    """Rows of images with high values that look different and show each class as often as all images do.
 
-    Each next image has the largest product of its value, scaled to [0.01, 1], and the distance of its
-    features, scaled to length 1, from those of the nearest image chosen before.
+    Each next image shows the class that is furthest behind its share of the images so far, of those that an
+    image is left of: a rule may value the images of some classes alone. Among its images, the next has the
+    largest product of its value, scaled to [0.01, 1], and the distance of its features, scaled to length 1,
+    from those of the nearest image chosen before. Images without a class come last.
 
     Args:
         values: (N,) what to learn from the image; larger is better. N is at least 1.
         features: (N, F) of any scale.
+        labels: (N, C) bool, the classes that each image shows.
+        known: (K, C) bool, those of the images that have boxes already.
     """
     span = (values.max() - values.min()).clamp(min=1e-9)
     value = 0.01 + 0.99 * (values - values.min()).double() / span
     features = normalize(features.double(), dim=1)
-    gain, chosen = value, []
-    nearest = torch.full_like(value, torch.inf)
+    shares = torch.cat([labels, known]).double().mean(dim=0)  # (C,)
+    shown, total = known.double().sum(dim=0), len(known)  # (C,) images of a class that have boxes, of all
+    nearest, free = torch.ones_like(value), torch.ones(len(value), dtype=torch.bool)
+    chosen: list[int] = []
     for _ in range(min(count, len(value))):
-        row = int(gain.argmax())
+        behind = (shares * (total + 1) - shown).where(labels[free].any(dim=0), -torch.inf)
+        candidates = free & labels[:, behind.argmax()]
+        candidates = candidates if candidates.any() else free
+        row = int((value * nearest).where(candidates, -1.0).argmax())
+        distance = (features - features[row]).norm(dim=1)
+        nearest = torch.minimum(nearest, distance) if chosen else distance
+        shown, total = shown + labels[row], total + 1
+        free[row] = False
         chosen.append(row)
-        nearest = torch.minimum(nearest, (features - features[row]).norm(dim=1))
-        gain = (value * nearest).index_fill(0, torch.tensor(chosen), -1.0)
     return chosen
 
 

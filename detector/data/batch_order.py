@@ -9,6 +9,7 @@ import torch
 from detector.utils.errors import DataError
 
 _Entry = tuple[int, int]  # index of an image, draw
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 def repeat_factors(labels: np.ndarray, threshold: float) -> np.ndarray:
@@ -89,12 +90,14 @@ class SeededBatches:
         """The images of an epoch.
 
         Image i covers an interval as long as its repeats, beginning where that of image i - 1 ends; it is
-        drawn once for each integer in it after a random shift of all intervals (systematic sampling).
+        drawn once for each integer in it after a shift of all intervals (systematic sampling). The first
+        shift is random; multiples of the golden ratio spread those of all epochs evenly, so that an image
+        with 0.5 repeats is drawn in about every second one, and not never in a short run.
         """
         order = _permutation(self.epoch_length, _mix(self.seed, 0, epoch))
         if self.ends is None:
             return order
-        shift = np.random.default_rng([self.seed, 3, epoch]).random()
+        shift = (np.random.default_rng([self.seed, 3]).random() + epoch * _GOLDEN) % 1
         last = np.floor(self.ends * (self.epoch_length / self.ends[-1]) + shift).astype(np.int64)
         last[-1] = self.epoch_length  # despite the rounding in the line above
         images = np.repeat(np.arange(len(last)), np.diff(last, prepend=0))

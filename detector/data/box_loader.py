@@ -20,7 +20,8 @@ class BoxBatch:
     """Images of any sizes with their boxes, as torchvision's detectors take them."""
 
     images: list[Tensor]  # (3, H, W) float32 in [0, 1], each
-    # Of each image: boxes (G, 4) float32 xyxy and labels (G,) int64, 0 is background; or its index ()
+    # Of each image: boxes (G, 4) float32 xyxy and labels (G,) int64, 0 is background; or its index (). Also,
+    # if the data set knows: reviewed () int64, how many boxes are, which come first, and complete () bool.
     targets: list[dict[str, Tensor]]
     image_ids: tuple[str, ...]
 
@@ -42,10 +43,15 @@ class BoxBatch:
 
 
 class BoxDataset(Dataset):
-    """`dataset[index, draw]` is image `index`, its target and its id; `draw` seeds the random flip."""
+    """`dataset[index, draw]` is image `index`, its target and its id; `draw` seeds the random flip.
 
-    def __init__(self, source: ImageDataset, *, flip: bool):
-        self.source, self.flip = source, flip
+    Args:
+        reviewed: of each image, how many boxes a person has reviewed, which come first, and whether these are
+            all its objects; (): unknown.
+    """
+
+    def __init__(self, source: ImageDataset, *, flip: bool, reviewed: Sequence[tuple[int, bool]] = ()):
+        self.source, self.flip, self.reviewed = source, flip, reviewed
 
     def __len__(self) -> int:
         return len(self.source.image_ids)
@@ -59,14 +65,19 @@ class BoxDataset(Dataset):
         boxes = annotation.boxes
         if self.flip and torch.rand((), generator=torch.Generator().manual_seed(draw)) < 0.5:
             image, boxes = image.flip(2), flip_boxes(boxes, image.shape[2])
-        return image, {"boxes": boxes, "labels": annotation.labels + 1}, annotation.image_id
+        target = {"boxes": boxes, "labels": annotation.labels + 1, **_review(self.reviewed, index)}
+        return image, target, annotation.image_id
 
 
 class IndexedImages(Dataset):
-    """`dataset[index, draw]` is image `index` without its boxes: the target is its `index` () alone."""
+    """`dataset[index, draw]` is image `index` without its boxes: the target has its `index` ().
 
-    def __init__(self, source: ImageDataset):
-        self.source = source
+    Args:
+        reviewed: as of :class:`BoxDataset`.
+    """
+
+    def __init__(self, source: ImageDataset, *, reviewed: Sequence[tuple[int, bool]] = ()):
+        self.source, self.reviewed = source, reviewed
 
     def __len__(self) -> int:
         return len(self.source.image_ids)
@@ -74,7 +85,15 @@ class IndexedImages(Dataset):
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, dict[str, Tensor], str]:
         index = key[0]
         image = self.source.read_image(index).float() / 255  # (3, H, W)
-        return image, {"index": torch.tensor(index)}, self.source.image_ids[index]
+        target = {"index": torch.tensor(index), **_review(self.reviewed, index)}
+        return image, target, self.source.image_ids[index]
+
+
+def _review(reviewed: Sequence[tuple[int, bool]], index: int) -> dict[str, Tensor]:
+    if not reviewed:
+        return {}
+    count, complete = reviewed[index]
+    return {"reviewed": torch.tensor(count), "complete": torch.tensor(complete)}
 
 
 def collate_boxes(samples: Sequence[tuple[Tensor, dict[str, Tensor], str]]) -> BoxBatch:

@@ -8,6 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from detector.data.formats import encode_coco, review_image
+from detector.data.formats.coco import read as read_coco
 from detector.data.images import IMAGE_SUFFIXES, is_turned
 from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 from detector.structures import Detections
@@ -27,6 +28,7 @@ def write_pseudo_set(
     read: Callable[[int], Tensor],
     *,
     apply_orientation: bool,
+    reviewed: Sequence[tuple[int, bool]] = (),
 ) -> None:
     """Write the new folder `root`, which appears when it is complete.
 
@@ -41,6 +43,8 @@ def write_pseudo_set(
         detections: of each image.
         read: maps an index to the image as the detector saw it, (3, H, W) uint8 RGB.
         apply_orientation: whether the detector saw images rotated by their EXIF orientation.
+        reviewed: of each image, how many boxes a person has reviewed, which come first, and whether these are
+            all its objects, which both files say; (): of none.
 
     Raises:
         FileExistsError: the folder exists.
@@ -58,12 +62,19 @@ def write_pseudo_set(
                 write_new(target, encode_image(Image.fromarray(read(index).permute(1, 2, 0).numpy()), "png"))
             else:
                 target.symlink_to(path.resolve())
-            boxes = zip(found.boxes.tolist(), found.labels.tolist(), strict=True)
-            objects = [VOCObject(class_names[label], tuple(box)) for box, label in boxes]
-            write_annotation(folder, name, size, objects, folder=Path(root).name)
-            reviews.append(review_image(name, size, found, class_names))
+            count, complete = reviewed[index] if reviewed else (0, False)
+            review = review_image(name, size, found, class_names, reviewed=count, complete=complete)
+            objects = [VOCObject(box.label, box.box, reviewed=box.reviewed) for box in review.boxes]
+            write_annotation(folder, name, size, objects, folder=Path(root).name, verified=complete)
+            reviews.append(review)
         write_split(folder, split, image_ids)
         write_new(folder / f"{split}.json", encode_coco(reviews, class_names))
+
+
+def read_reviewed_counts(root: str | Path, split: str) -> list[tuple[int, bool]]:
+    """What :func:`write_pseudo_set` was told as `reviewed`, from SPLIT.json."""
+    images = read_coco(Path(root) / f"{split}.json")
+    return [(len(image.true_boxes), image.complete) for image in images]
 
 
 def _file_name(image_id: str) -> str:

@@ -8,7 +8,7 @@ A class of which an image has points has one in each of its objects, or at least
 :class:`detector.data.image_labels.ImageLabels`, or an image id. Points are in pixels of the image.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,23 +91,41 @@ def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) 
     return found
 
 
+def reviewed_counts(
+    reviewed: Mapping[str, ReviewedBoxes], image_ids: Iterable[str]
+) -> list[tuple[int, bool]]:
+    """For each image, how many of its boxes are reviewed, and whether these are all its objects."""
+    found = (reviewed.get(image_id) for image_id in image_ids)
+    return [(0, False) if each is None else (len(each.boxes), each.complete) for each in found]
+
+
 def draw_images(image_ids: Sequence[str], share: float, seed: int) -> list[str]:
     """A share of the images, at least one. With the same seed, a larger share has the images of a smaller."""
     order = torch.randperm(len(image_ids), generator=torch.Generator().manual_seed(seed)).tolist()
     return [image_ids[i] for i in order[: max(1, round(share * len(image_ids)))]]
 
 
-def favor(boxed: np.ndarray, share: float) -> np.ndarray:
-    """How often to draw each image (N,) so that at least `share` of all draws are of those that are `boxed`.
+def favor(boxed: np.ndarray, labels: np.ndarray, share: float) -> np.ndarray:
+    """How often to draw each image (N,) so that boxed images are at least `share` of the draws of each class.
+
+    A class is drawn as often as if all images were drawn once, one that no boxed image shows from the others:
+    what a few boxed images do not show must not become rare. This is exact if no image shows two classes;
+    else a boxed image is drawn as its classes ask for on average, another as the one that asks for most.
 
     Args:
         boxed: (N,) bool.
-        share: in [0, 1]; 1: the others are never drawn.
+        labels: (N, C) bool. Images without a class count as one more.
+        share: in [0, 1]; 1: only boxed images are drawn.
     """
-    count, rest = int(boxed.sum()), int((~boxed).sum())
     if share == 1:
         return boxed.astype(float)
-    return np.where(boxed, max(1.0, share * rest / (max(count, 1) * (1 - share))), 1.0)
+    classes = np.column_stack([labels, ~labels.any(axis=1)])  # (N, C + 1)
+    count, known = classes.sum(axis=0), classes[boxed].sum(axis=0)  # (C + 1,), images and boxed ones
+    shares = np.where(known > 0, np.maximum(share, known / np.maximum(count, 1)), 0)
+    of_boxed = shares * count / np.maximum(known, 1)
+    of_others = (1 - shares) * count / np.maximum(count - known, 1)
+    mean = (classes * of_boxed).sum(axis=1) / classes.sum(axis=1)
+    return np.where(boxed, mean, (classes * of_others).max(axis=1))
 
 
 def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:

@@ -60,7 +60,13 @@ def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:
 
 
 def write_annotation(
-    root: Path, image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], *, folder: str
+    root: Path,
+    image_name: str,
+    size: tuple[int, int],
+    objects: Sequence[VOCObject],
+    *,
+    folder: str,
+    verified: bool = False,
 ) -> None:
     """Write Annotations/ID.xml of an RGB image, where ID is its name without suffix.
 
@@ -72,7 +78,8 @@ def write_annotation(
     """
     path = inside(root / "Annotations", image_name).with_suffix(".xml")
     path.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
-    write_new(path, encode_annotation(image_name, size, objects, folder=folder))
+    content = encode_annotation(image_name, size, objects, folder=folder, verified=verified)
+    write_new(path, content)
 
 
 def encode_annotation(

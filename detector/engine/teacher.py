@@ -78,7 +78,7 @@ class TeacherStudent(nn.Module):
 
         Args:
             images: (3, H, W) float32 in [0, 1], each.
-            targets: the `index` () of each image in the data set; nothing else is read.
+            targets: the `index` () of each image in the data set; what else they hold the student gets.
         """
         with torch.no_grad():
             found = list(self.teacher.scores(images))
@@ -89,5 +89,5 @@ class TeacherStudent(nn.Module):
             if self.flip and torch.rand(()) < 0.5:
                 view, moved = view.flip(2), flip_boxes(moved, image.shape[2])
             views.append(view)
-            boxes.append({"boxes": moved, "labels": pseudo.labels + 1})  # 0 is background
+            boxes.append({**target, "boxes": moved, "labels": pseudo.labels + 1})  # 0 is background
         return self.student(views, boxes)

@@ -5,12 +5,19 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torchvision.models import detection
 from torchvision.models.detection.anchor_utils import AnchorGenerator
-from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
+from torchvision.models.detection.image_list import ImageList
+from torchvision.models.detection.rpn import (
+    RegionProposalNetwork,
+    RPNHead,
+    concat_box_prediction_layers,
+)
 from torchvision.ops import MultiScaleRoIAlign, clip_boxes_to_image
 
 from detector.layers import batched_nms, roi_align
+from detector.modeling.box_weights import WeightedRoIHeads, anchor_weights, weighted_losses
 from detector.structures import box_area, boxes_to_rois, clip_boxes, scale_boxes
 
 PADDED_TO = 32  # pixels: the sides of batches are multiples of it
@@ -54,6 +61,8 @@ def faster_rcnn(
     mean: Sequence[float],
     std: Sequence[float],
     test_proposals: int = 1000,
+    pseudo_weight: float = 1.0,
+    drop_loss: float = 0.0,
     score_threshold: float = 1e-3,
     max_detections: int = 100,
 ) -> FasterRCNN:
@@ -68,6 +77,9 @@ def faster_rcnn(
         max_size: maximum length of the longer side.
         mean, std: of red, green and blue in [0, 1].
         test_proposals: most proposals of an image that are classified in testing.
+        pseudo_weight: of the losses at boxes, and in the background, that are a guess; see box_weights.py.
+        drop_loss: the share of the foreground RoIs without reviewed boxes that is left out. With either of
+            the two, targets have `reviewed` and `complete`.
     """
     sides: Sequence[tuple[int, ...]]  # of the anchors of each map, in pixels of the resized image
     sides = ((32,), (64,), (128,), (256,), (512,))
@@ -98,16 +110,59 @@ def faster_rcnn(
         box_score_thresh=score_threshold,
         box_detections_per_img=max_detections,
     )
-    model.rpn = proposals
+    proposals.pseudo_weight = pseudo_weight
+    model.rpn, heads = proposals, model.roi_heads
+    model.roi_heads = WeightedRoIHeads(
+        *(heads.box_roi_pool, heads.box_head, heads.box_predictor),
+        fg_iou_thresh=0.5,
+        bg_iou_thresh=0.5,
+        batch_size_per_image=512,
+        positive_fraction=0.25,
+        bbox_reg_weights=None,
+        score_thresh=heads.score_thresh,
+        nms_thresh=heads.nms_thresh,
+        detections_per_img=heads.detections_per_img,
+    )
+    model.roi_heads.pseudo_weight, model.roi_heads.drop_loss = pseudo_weight, drop_loss
     return model
 
 
 class ProposalNetwork(RegionProposalNetwork):
-    """torchvision's region proposal network with detector.layers.batched_nms.
+    """torchvision's region proposal network with detector.layers.batched_nms and weights of boxes.
 
     torchvision's NMS took 28 % of the GPU time of a step on 8 Doom images. The results are the same, except
     that torchvision separates levels by an offset, which rounds coordinates.
     """
+
+    pseudo_weight = 1.0
+
+    def forward(
+        self, images: ImageList, features: dict[str, Tensor], targets: list[dict[str, Tensor]] | None = None
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """As torchvision's; its losses have no weights, so those with weights repeat what it does."""
+        if not self.training or targets is None or self.pseudo_weight == 1:
+            return super().forward(images, features, targets)
+        maps = list(features.values())
+        logits_of, deltas_of = self.head(maps)
+        anchors = self.anchor_generator(images, maps)
+        counts = [each[0].numel() for each in logits_of]  # anchors of each level
+        logits, deltas = concat_box_prediction_layers(logits_of, deltas_of)  # (B * A, 1), (B * A, 4)
+        decoded = self.box_coder.decode(deltas.detach(), anchors).view(len(anchors), -1, 4)
+        boxes, _ = self.filter_proposals(decoded, logits, images.image_sizes, counts)
+        labels, matched_boxes = self.assign_targets_to_anchors(anchors, targets)
+        expected = self.box_coder.encode(matched_boxes, anchors)
+        masks = self.fg_bg_sampler(labels)
+        positive, negative = (torch.cat(mask).nonzero()[:, 0] for mask in masks)
+        sampled = torch.cat([positive, negative])
+        weights = anchor_weights(anchors, labels, targets, self.pseudo_weight)[sampled]
+        losses = F.binary_cross_entropy_with_logits(
+            logits.flatten()[sampled], torch.cat(labels)[sampled], reduction="none"
+        )
+        first = torch.arange(len(positive), device=sampled.device)
+        objectness, regression = weighted_losses(
+            losses, deltas[positive], torch.cat(expected)[positive], weights, first
+        )
+        return boxes, {"loss_objectness": objectness, "loss_rpn_box_reg": regression}
 
     def filter_proposals(
         self,

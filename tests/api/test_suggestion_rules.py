@@ -46,8 +46,36 @@ def test_disagreement_about_the_best_boxes() -> None:
     assert disagreement(detections(BOXES[:0], []), detections(BOXES[:0], [])) == 0
 
 
+NONE = torch.zeros(0, 3, dtype=torch.bool)  # no image has boxes
+
+
+def shown(*classes: int) -> torch.Tensor:
+    """Labels (N, 3) of images that show one class; -1: none."""
+    return torch.tensor(classes)[:, None] == torch.arange(3)
+
+
 def test_valuable_images_that_look_different() -> None:
-    features = torch.tensor([[1.0, 0], [1, 0.01], [0, 3], [-1, 1]])
-    assert choose(torch.tensor([5.0, 4.9, 3.0, 0.0]), features, 2) == [0, 2]
-    assert sorted(choose(torch.tensor([5.0, 4.9, 3.0, 0.0]), features, 9)) == [0, 1, 2, 3]
-    assert choose(torch.ones(4), features, 1) == [0]
+    features, labels = torch.tensor([[1.0, 0], [1, 0.01], [0, 3], [-1, 1]]), shown(1, 1, 1, 1)
+    values = torch.tensor([5.0, 4.9, 3.0, 0.0])
+    assert choose(values, features, labels, 2, known=NONE) == [0, 2]
+    assert sorted(choose(values, features, labels, 9, known=NONE)) == [0, 1, 2, 3]
+    assert choose(torch.ones(4), features, labels, 1, known=NONE) == [0]
+
+
+def test_a_rule_that_values_one_class_chooses_all_in_their_shares() -> None:
+    """Half of the images show class 0, which is all that the rule cares for, a quarter each of the others."""
+    labels = shown(*[0] * 20, *[1] * 10, *[2] * 10)
+    values = torch.arange(40).flip(0).double()
+    features = torch.nn.functional.normalize(torch.rand(40, 5, generator=torch.Generator().manual_seed(0)))
+    rows = choose(values, features, labels, 12, known=NONE)
+    for count in (4, 8, 12):  # of any number, the first are as good
+        assert labels[rows[:count]].sum(dim=0).tolist() == [count // 2, count // 4, count // 4]
+    assert rows[0] == 0
+    boxed = shown(0, 0, 0, 1)
+    rows = choose(values, features, labels, 4, known=boxed)
+    assert torch.cat([labels[rows], boxed]).sum(dim=0).tolist() == [4, 2, 2]
+
+
+def test_images_without_a_class_and_classes_without_an_image_left() -> None:
+    features, labels = torch.eye(3), shown(-1, 1, 1)
+    assert choose(torch.tensor([9.0, 1.0, 2.0]), features, labels, 3, known=shown(0, 0)) == [2, 1, 0]

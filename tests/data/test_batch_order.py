@@ -61,6 +61,12 @@ def test_images_with_repeats_are_drawn_as_often_on_average():
     assert [index for index, _ in next(later)] == drawn[21:24]
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_an_image_with_half_a_repeat_is_drawn_in_one_of_a_few_epochs(seed):
+    batches = islice(SeededBatches(20, 10, seed, repeats=[0.5] * 20), 3)  # 10 images an epoch
+    assert {index for batch in batches for index, _ in batch} == set(range(20))
+
+
 def test_repeats_of_one_change_nothing():
     plain, ones = (SeededBatches(5, 2, seed=3, repeats=each) for each in (None, [1.0] * 5))
     images = [[sorted(i for b in islice(each, 5) for i, _ in b)] for each in (plain, ones)]

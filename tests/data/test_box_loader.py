@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 import torch
 
-from detector.data.box_loader import BoxDataset, box_loader
+from detector.data.box_loader import BoxDataset, IndexedImages, box_loader
 from detector.structures import Annotation
 
 
@@ -60,3 +60,15 @@ def test_boxes_move_with_the_image_and_labels_count_from_one():
                 assert image.sum() == 3 * (x2 - x1) * (y2 - y1)
                 flipped.add(x1 > 0)
     assert flipped == {False, True}
+
+
+def test_targets_say_how_many_boxes_are_reviewed():
+    counts = [(index, index == 2) for index in range(6)]
+    for dataset in (
+        BoxDataset(Source(), flip=False, reviewed=counts),
+        IndexedImages(Source(), reviewed=counts),
+    ):
+        targets = [dataset[index, 0][1] for index in range(6)]
+        assert [(int(each["reviewed"]), bool(each["complete"])) for each in targets] == counts
+    assert set(IndexedImages(Source())[0, 0][1]) == {"index"}
+    assert set(BoxDataset(Source(), flip=False)[0, 0][1]) == {"boxes", "labels"}

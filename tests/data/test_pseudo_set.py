@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
+from detector.data.formats import review_import
 from detector.data.images import read_image, read_image_size
-from detector.data.pseudo_set import write_pseudo_set
+from detector.data.pseudo_set import read_reviewed_counts, write_pseudo_set
 from detector.data.voc import VOCDataset
 from detector.structures import Detections
 
@@ -77,6 +78,19 @@ def test_pycocotools_reads_the_json(image, tmp_path):
     assert [row["bbox"] for row in rows] == [[0, 2, 10, 10], [5, 5, 1, 4]]
     assert [read.cats[row["category_id"]]["name"] for row in rows] == ["potted plant", "cat"]
     assert len(VOCDataset(tmp_path / "p", "train", CLASSES).annotation(1).boxes) == 0
+
+
+def test_both_files_say_which_boxes_are_reviewed(image, tmp_path):
+    boxes = [[0, 2, 10, 12], [5, 5, 6, 9]]
+    given, counts = [found(name, boxes, [1, 0]) for name in "abc"], [(1, False), (0, False), (2, True)]
+    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)] * 3, given, reviewed=counts)
+    assert read_reviewed_counts(tmp_path / "p", "train") == counts
+    for file in (tmp_path / "p" / "Annotations", tmp_path / "p" / "train.json"):
+        images = review_import(file)
+        assert [each.reviewed for each in images] == ["some", "none", "all"]
+        assert [each.label for each in images[0].true_boxes] == ["potted plant"]
+    write(tmp_path / "q", "train", CLASSES, [(image, SIZE)] * 3, given)
+    assert read_reviewed_counts(tmp_path / "q", "train") == [(0, False)] * 3
 
 
 def test_nothing_half_written_stays_and_nothing_is_overwritten(image, tmp_path):

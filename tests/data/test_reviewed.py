@@ -4,6 +4,7 @@ import json
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,13 @@ from detector.build_data import build_reviewed, draw_factors
 from detector.config import load_cfg
 from detector.data.batch_order import SeededBatches
 from detector.data.loader import WeakDataset, collate
-from detector.data.reviewed import annotations_as_reviewed, draw_images, favor, read_reviewed
+from detector.data.reviewed import (
+    annotations_as_reviewed,
+    draw_images,
+    favor,
+    read_reviewed,
+    reviewed_counts,
+)
 from detector.data.transforms import TrainTransform
 from detector.data.voc import VOCDataset
 from detector.structures import ReviewedBoxes
@@ -114,6 +121,11 @@ def test_annotations_as_reviewed(source) -> None:
         annotations_as_reviewed(source, ["z"])
 
 
+def test_counts_of_reviewed_boxes() -> None:
+    boxes = ReviewedBoxes(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64), complete=True)
+    assert reviewed_counts({"b": boxes}, "abc") == [(0, False), (2, True), (0, False)]
+
+
 def test_a_larger_share_has_the_images_of_a_smaller() -> None:
     names = [str(i) for i in range(40)]
     few, many = draw_images(names, 0.1, 0), draw_images(names, 0.5, 0)
@@ -123,20 +135,44 @@ def test_a_larger_share_has_the_images_of_a_smaller() -> None:
     assert len(draw_images(names, 1e-6, 0)) == 1
 
 
+def one_class_each(*classes: int, of: int) -> np.ndarray:
+    """Labels (N, C) of images that show one class; -1: none."""
+    return np.array(classes)[:, None] == np.arange(of)
+
+
 @pytest.mark.parametrize(
-    ("count", "share", "expected"), [(10, 0.5, 9), (10, 0.05, 1), (10, 0, 1), (0, 0.5, 1)]
+    ("count", "share", "boxed_often", "others_often"),
+    [(10, 0.5, 5, 5 / 9), (10, 0.05, 1, 1), (10, 0, 1, 1), (0, 0.5, 0, 1), (100, 0.5, 1, 0)],
 )
-def test_reviewed_images_get_their_share_of_the_draws(count, share, expected) -> None:
-    boxed = torch.arange(100).numpy() < count
-    factors = favor(boxed, share)
-    assert factors[~boxed].tolist() == [1] * (100 - count)
-    assert factors[boxed].tolist() == pytest.approx([expected] * count)
-    assert count == 0 or factors[boxed].sum() / factors.sum() >= share - 1e-9
+def test_reviewed_images_get_their_share_of_the_draws(count, share, boxed_often, others_often) -> None:
+    boxed = np.arange(100) < count
+    factors = favor(boxed, np.ones((100, 1), dtype=bool), share)
+    assert factors[boxed].tolist() == pytest.approx([boxed_often] * count)
+    assert factors[~boxed].tolist() == pytest.approx([others_often] * (100 - count))
+
+
+def test_each_class_is_drawn_as_often_as_without_reviewed_boxes() -> None:
+    """Of class 0 one image of 20 has boxes, of class 1 none, of class 2 most, of no class one of 5."""
+    labels = one_class_each(*[0] * 20, *[1] * 30, *[2] * 10, *[-1] * 5, of=3)
+    boxed = np.zeros(65, dtype=bool)
+    boxed[[0, *range(51, 60), 64]] = True
+    factors = favor(boxed, labels, 0.5)
+    assert (labels * factors[:, None]).sum(axis=0).tolist() == pytest.approx([20, 30, 10])
+    assert factors.sum() == pytest.approx(65)
+    assert factors[[0, 1, 20, 50, 51, 60, 64]].tolist() == pytest.approx([10, 10 / 19, 1, 1, 1, 0.625, 2.5])
+
+
+def test_images_of_several_classes() -> None:
+    """The boxed image shows classes 0 and 1; nobody has boxed class 2."""
+    labels = np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 1], [0, 0, 1]], dtype=bool)
+    factors = favor(np.arange(6) == 0, labels, 0.5)
+    assert factors.tolist() == pytest.approx([(2 + 1) / 2, 2 / 3, 2 / 3, 1, 1, 1])
 
 
 def test_with_the_share_1_no_other_image_is_drawn() -> None:
-    boxed = torch.arange(7).numpy() % 3 == 1
-    batches = islice(SeededBatches(7, 2, 0, repeats=favor(boxed, 1.0)), 20)
+    boxed = np.arange(7) % 3 == 1
+    factors = favor(boxed, one_class_each(0, 0, 0, 0, 1, 1, 2, of=3), 1.0)
+    batches = islice(SeededBatches(7, 2, 0, repeats=factors), 20)
     drawn = [index for batch in batches for index, _ in batch]
     assert sorted(set(drawn)) == [1, 4]
 
@@ -145,11 +181,12 @@ def test_the_config_names_reviewed_images(tmp_path, source) -> None:
     listed = tmp_path / "boxed.txt"
     listed.write_text("a\n\nd\n")
     assert set(build_reviewed(cfg_of("DATASETS.BOXED", str(listed)), source)) == {"a", "d"}
-    half = cfg_of("DATASETS.BOXED_SHARE", 0.4, "SOLVER.BOXED_SHARE", 0.5)
-    reviewed = build_reviewed(half, source)
+    often = cfg_of("DATASETS.BOXED_SHARE", 0.4, "SOLVER.BOXED_SHARE", 0.9)
+    reviewed = build_reviewed(often, source)
     assert len(reviewed) == 2
-    factors = draw_factors(half, source, reviewed)
-    assert factors.tolist() == [1.5 if name in reviewed else 1.0 for name in source.image_ids]
+    factors = draw_factors(often, source, reviewed)
+    assert np.array_equal(factors, favor(np.isin(source.image_ids, [*reviewed]), source.all_labels(), 0.9))
+    assert len(set(factors.tolist())) > 1
     assert build_reviewed(cfg_of(), source) == {}
     assert draw_factors(cfg_of(), source, {}) is None
 

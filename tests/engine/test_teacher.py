@@ -50,7 +50,7 @@ def test_the_teacher_sees_the_image_and_the_student_a_distorted_one_with_the_box
     )
     images = [torch.rand(3, 60, 80), torch.rand(3, 70, 50)]
     scores = [each for each, _ in model.teacher.scores(images)]
-    indices = [{"index": torch.tensor(7)}, {"index": torch.tensor(3)}]
+    indices = [{"index": torch.tensor(7), "reviewed": torch.tensor(1)}, {"index": torch.tensor(3)}]
     for seed in range(8):
         torch.manual_seed(seed)
         model(images, indices)
@@ -65,6 +65,7 @@ def test_the_teacher_sees_the_image_and_the_student_a_distorted_one_with_the_box
             flipped += target["boxes"].equal(mirrored)
             assert target["boxes"].equal(mirrored) or target["boxes"].equal(BOX)
             assert target["labels"].tolist() == [3]
+        assert targets[0]["reviewed"] == 1
     assert 0 < flipped < 16
 
 

@@ -86,6 +86,8 @@ def test_cuda_half_a_million_boxes(largest: float) -> None:
 
 
 def test_cuda_more_than_2_to_31_elements() -> None:
+    if torch.cuda.mem_get_info()[0] < 60 * 2**30:
+        pytest.skip("needs 60 GiB of free GPU memory")
     size = 2**29 + 3
     boxes = torch.tensor([[0.0, 0, 1, 1]], device=cuda).expand(size, 4)
     assert boxes.numel() > 2**31

@@ -4,9 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from detector.api.self_training import held_out_factors
+from detector.data.formats import review_import
+from detector.data.pseudo_set import read_reviewed_counts
 from detector.data.toybox import CLASSES
 from detector.data.voc import VOCDataset
 
@@ -87,6 +91,44 @@ def test_the_student_of_a_round_finds_the_boxes_of_the_next(command, keys, tmp_p
     assert any(not first_student[name].equal(value) for name, value in whole.items())
 
 
+def test_each_student_of_a_fold_finds_the_boxes_that_it_did_not_learn(command, keys, tmp_path, capsys):
+    keys = [*keys, "SELF_TRAIN.ROUNDS", "2", "SELF_TRAIN.FOLDS", "2", "SELF_TRAIN.VOTING_IOU", "0.3"]
+    assert command("train")(keys) == 0
+    self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
+    assert self_train(keys) == 0
+    assert len(json.loads((folder / "metrics.json").read_text())["pseudo_boxes_by_round"]) == 2
+    found = VOCDataset(folder / "pseudo", "trainval", CLASSES)
+    for fold in range(2):
+        own = tmp_path / f"fold_{fold}"
+        weights = ["--weights", str(folder / f"round_1/fold_{fold}/model_final.pt")]
+        assert self_train([*keys[:-6], "OUTPUT_DIR", str(own), *weights]) == 0
+        alone = VOCDataset(own / "self_train/pseudo", "trainval", CLASSES)
+        equal = [torch.equal(found.annotation(i).boxes, alone.annotation(i).boxes) for i in range(8)]
+        assert all(equal[fold::2])
+        assert not all(equal[1 - fold :: 2])
+    factors = held_out_factors(np.full(3, 2.0), 3, 1, 2)
+    assert factors is not None
+    assert factors.tolist() == [2, 0, 2]
+
+    assert self_train([*keys, "SELF_TRAIN.ROUNDS", "1"]) == 2
+    assert "SELF_TRAIN.FOLDS is 2, expected 1" in capsys.readouterr().err
+    assert self_train([*keys, "SELF_TRAIN.FOLDS", "3", "--resume"]) == 2
+    assert "SELF_TRAIN.FOLDS" in capsys.readouterr().err
+    student = folder / "round_1/fold_1/model_final.pt"
+    whole = torch.load(folder / "model_final.pt", weights_only=True)["model"]
+    learned = torch.load(student, weights_only=True)["model"]
+    student.unlink()  # as if stopped before it
+    shutil.rmtree(folder / "round_1/fold_1/checkpoints")
+    for path in (folder / "pseudo", folder / "checkpoints"):
+        shutil.rmtree(path)
+    for file in ("model_final.pt", "metrics.json", "pseudo_origin.json"):
+        (folder / file).unlink()
+    assert self_train([*keys, "--resume"]) == 0
+    for expected, path in ((learned, student), (whole, folder / "model_final.pt")):
+        resumed = torch.load(path, weights_only=True)["model"]
+        assert all(resumed[name].equal(value) for name, value in expected.items())
+
+
 def test_the_mean_of_several_weak_detectors_finds_the_boxes(command, keys, tmp_path, capsys):
     train, self_train, folder = command("train"), command("self-train"), tmp_path / "run"
     found, weights = [], []
@@ -129,6 +171,45 @@ def test_the_average_teaches_and_is_what_is_kept(command, keys, tmp_path, capsys
     assert self_train([*keys, "--resume"]) == 0
     resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     assert all(resumed[name].equal(value) for name, value in whole.items())
+
+
+def test_reviewed_boxes_and_pseudo_boxes_have_weights(command, keys, overrides, tmp_path, capsys):
+    """The pseudo set says which boxes are reviewed, and the losses of the student read that."""
+    root = overrides[overrides.index("DATASETS.ROOT") + 1]
+    source = VOCDataset(root, "trainval", CLASSES)
+    boxed = [image_id for i, image_id in enumerate(source.image_ids) if len(source.annotation(i).boxes)][:3]
+    (tmp_path / "boxed.txt").write_text("\n".join(boxed))
+    keys = [*keys, "DATASETS.BOXED", str(tmp_path / "boxed.txt"), "SELF_TRAIN.IMAGES_PER_BATCH", "4"]
+    assert command("train")(keys) == 0
+    self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
+
+    def trained(*words):
+        shutil.rmtree(folder, ignore_errors=True)
+        assert self_train([*keys, *words]) == 0
+        return torch.load(folder / "model_final.pt", weights_only=True)["model"]
+
+    plain = trained()
+    counts = read_reviewed_counts(folder / "pseudo", "trainval")
+    for i, image_id in enumerate(source.image_ids):
+        truth, count = source.annotation(i), int(image_id in boxed) * len(source.annotation(i).boxes)
+        assert counts[i] == (count, image_id in boxed)
+        first = VOCDataset(folder / "pseudo", "trainval", CLASSES).annotation(i)
+        assert not count or torch.equal(first.boxes, truth.boxes)
+    (read,) = [image for image in review_import(folder / "pseudo") if Path(image.name).stem == boxed[0]]
+    assert read.complete
+
+    words = ["SELF_TRAIN.PSEUDO_WEIGHT", "0.25", "SELF_TRAIN.DROP_LOSS", "0.5"]
+    whole = trained(*words)
+    assert any(not plain[name].equal(value) for name, value in whole.items())
+    assert self_train([*keys, "--resume"]) == 2
+    assert "SELF_TRAIN.PSEUDO_WEIGHT: 0.25 -> 1.0" in capsys.readouterr().err
+    (folder / "checkpoints" / "000002.pt").unlink()
+    (folder / "model_final.pt").unlink()
+    assert self_train([*keys, *words, "--resume"]) == 0
+    resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
+    assert all(resumed[name].equal(value) for name, value in whole.items())
+    steps = ["SELF_TRAIN.TEACHER_STEPS", "1", *words[:2]]
+    assert any(not whole[name].equal(value) for name, value in trained(*steps).items())
 
 
 def test_points_choose_the_boxes(command, keys, overrides, tmp_path):

@@ -18,6 +18,7 @@ CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
 KEYS = (
     "SELF_TRAIN.BACKBONE mobilenet_v3 SELF_TRAIN.SIZES (48,) SELF_TRAIN.MAX_ITER 2 "
     "SELF_TRAIN.IMAGES_PER_BATCH 8 SOLVER.MAX_ITER 1 SOLVER.CHECKPOINT_PERIOD 1 TEST.PICTURES 0 "
+    "DATASETS.BOXED_SHARE 0.5 SELF_TRAIN.PSEUDO_WEIGHT 0.5 "
     "SOLVER.OPTIMIZER sgd"  # AdamW scales gradients up that are nothing but rounding errors
 )
 
@@ -51,7 +52,7 @@ def test_four_processes_do_what_one_does_and_resume(command, overrides, tmp_path
     cfg = student_cfg(load_cfg(CONFIG, overrides))
     cfg.defrost()
     cfg.SOLVER.IMAGES_PER_BATCH, cfg.SOLVER.ACCUMULATE = 2, 4
-    train_detector(cfg, again, torch.device("cpu"))
+    train_detector(cfg, again, again / "pseudo", torch.device("cpu"))
     theirs, ours = (
         torch.load(path / "model_final.pt", weights_only=True)["model"] for path in (folder, again)
     )

@@ -56,15 +56,23 @@ def review_image(
     class_names: Sequence[str],
     *,
     doubtful: Iterable[int] = (),
+    reviewed: int = 0,
+    complete: bool = False,
 ) -> ReviewImage:
-    """Detections as boxes that a person has yet to review; `doubtful` lists rows of `detections`."""
+    """Detections as boxes that a person has yet to review.
+
+    Args:
+        doubtful: rows of `detections`.
+        reviewed: so many boxes, the first, are reviewed already.
+        complete: these are all objects of the image.
+    """
     columns = (each.tolist() for each in (detections.boxes, detections.scores, detections.labels))
     rows, doubts = enumerate(zip(*columns, strict=True)), set(doubtful)
     boxes = [
-        ReviewBox(class_names[label], tuple(box), score, doubtful=row in doubts)
+        ReviewBox(class_names[label], tuple(box), score, row < reviewed, row in doubts)
         for row, (box, score, label) in rows
     ]
-    return ReviewImage(name, size, tuple(boxes))
+    return ReviewImage(name, size, tuple(boxes), complete)
 
 
 def check_images(images: Iterable[ReviewImage]) -> list[ReviewImage]:

@@ -1,0 +1,101 @@
+"""Losses of Faster R-CNN that count less where boxes, or the lack of them, are a guess.
+
+A target says how many of its boxes, the first ones, a person has `reviewed` (), and whether it is `complete`
+(): these are all objects of the image. Reviewed boxes have the weight 1, pseudo boxes less, and so has the
+background of an image that is not complete, as it may show other objects. As in torchvision, sums are divided
+by the number of samples, whatever their weights: half the weight is half the gradient.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchvision.models.detection.roi_heads import RoIHeads
+
+from detector.structures import box_iou
+
+_BETA = 1 / 9  # of torchvision's smooth L1 losses of boxes
+
+
+def sample_weights(
+    foreground: Tensor, matched: Tensor, target: Mapping[str, Tensor], pseudo_weight: float
+) -> Tensor:
+    """The weights (R,) of the samples of one image, RoIs or anchors.
+
+    Args:
+        foreground: (R,) bool.
+        matched: (R,) int64, the box that a foreground sample matches.
+    """
+    true = torch.where(foreground, matched < target["reviewed"], target["complete"])
+    return torch.where(true, 1.0, pseudo_weight)
+
+
+def anchor_weights(
+    anchors: Sequence[Tensor],
+    labels: Sequence[Tensor],
+    targets: Sequence[Mapping[str, Tensor]],
+    pseudo_weight: float,
+) -> Tensor:
+    """The weights (sum A,) of anchors (A, 4) of several images; labels (A,) are 1 where one matches a box."""
+    weights = []
+    for boxes, label, target in zip(anchors, labels, targets, strict=True):
+        rows, matched = (label > 0).nonzero()[:, 0], torch.zeros_like(label, dtype=torch.int64)
+        if len(rows):  # torchvision's matcher takes the box of the highest IoU, but does not tell which
+            matched[rows] = box_iou(target["boxes"], boxes[rows]).argmax(dim=0)
+        weights.append(sample_weights(label > 0, matched, target, pseudo_weight))
+    return torch.cat(weights)
+
+
+def weighted_losses(
+    classification: Tensor, deltas: Tensor, expected: Tensor, weights: Tensor, positive: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The sums of the weighted losses of R samples over R, of the classes and of the boxes.
+
+    Args:
+        classification: (R,) losses.
+        deltas, expected: (P, 4) of the foreground samples.
+        weights: (R,).
+        positive: (P,) int64, which these are.
+    """
+    boxes = F.smooth_l1_loss(deltas, expected, beta=_BETA, reduction="none").sum(dim=1)  # (P,)
+    count = len(classification)
+    return (weights * classification).sum() / count, (weights[positive] * boxes).sum() / count
+
+
+class WeightedRoIHeads(RoIHeads):
+    """torchvision's RoI heads, whose losses weight each RoI and can leave out the least likely ones.
+
+    With `drop_loss`, of the foreground RoIs of all images of a batch without reviewed boxes this share is
+    left out: those with the highest classification loss, whose boxes are probably wrong. WeakSAM (arXiv
+    2402.14812) leaves out foreground RoIs whose losses of both class and box exceed a number, from a set step
+    on; a share needs no number, and cannot leave out all.
+    """
+
+    pseudo_weight, drop_loss = 1.0, 0.0
+
+    def forward(
+        self,
+        features: dict[str, Tensor],
+        proposals: list[Tensor],
+        image_shapes: list[tuple[int, int]],
+        targets: list[dict[str, Tensor]] | None = None,
+    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
+        """As torchvision's; with weights or `drop_loss`, training reads `reviewed`, `complete` of targets."""
+        if not self.training or targets is None or (self.pseudo_weight == 1 and not self.drop_loss):
+            return super().forward(features, proposals, image_shapes, targets)
+        rois, matched, labels, deltas = self.select_training_samples(proposals, targets)
+        pooled = self.box_head(self.box_roi_pool(features, rois, image_shapes))
+        logits, found = self.box_predictor(pooled)
+        samples = zip(labels, matched, targets, strict=True)
+        weights = torch.cat([sample_weights(y > 0, m, t, self.pseudo_weight) for y, m, t in samples])
+        guessed = torch.cat([(y > 0) & (t["reviewed"] == 0) for y, t in zip(labels, targets, strict=True)])
+        label = torch.cat(labels)
+        losses = F.cross_entropy(logits, label, reduction="none")  # (sum R,)
+        rows = guessed.nonzero()[:, 0]
+        dropped = losses.detach()[rows].topk(int(self.drop_loss * len(rows))).indices
+        weights = weights.index_fill(0, rows[dropped], 0.0)
+        positive = (label > 0).nonzero()[:, 0]
+        found = found.unflatten(1, (-1, 4))[positive, label[positive]]
+        classes, boxes = weighted_losses(losses, found, torch.cat(deltas)[positive], weights, positive)
+        return [], {"loss_classifier": classes, "loss_box_reg": boxes}
