@@ -21,7 +21,6 @@ from detector.data.pictures import count_frames, find_pictures, is_video, video_
 from detector.data.voc_writer import detected_objects, encode_annotation
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.evaluation.pictures import draw_detections
-from detector.structures import Detections
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import local_world_size
 from detector.utils.errors import UserError
@@ -87,31 +86,48 @@ def write_all(
     stride: int,
     score_threshold: float,
 ) -> None:
-    reviews = []
+    """Write what is found in each image or frame; files that cannot be read are named at the end.
+
+    Finding proposals takes most of the time: while the model runs on one image, other threads find those of
+    the next images.
+    """
+
+    def search(source: Source) -> tuple[Tensor, Tensor | None]:
+        if isinstance(source.image, Exception):
+            raise source.image
+        image = open_image(source.image)
+        return image, predictor.find_proposals(image)
+
+    reviews, classes = [], predictor.class_names
     counts = [count_frames(path, stride) if is_video(path) else 1 for path in sources.values()]
     images = boxes = failures = 0
-    best = 0.0
+    best = 0.0  # score of all proposals, above the threshold or not
     with tqdm(total=sum(counts), unit="image", disable=None) as bar:
-        for result in predict_all(predictor, sources, stride):
+        for source, searched in ahead(search, read_sources(sources, stride), search_threads()):
             bar.update()
-            if isinstance(result, str):
+            try:
+                image, proposals = searched.result()
+                scores = predictor.scores(image, proposals)
+                found = predictor.detections(scores)
+            except (OSError, UserError, MemoryError) as error:
+                message = str(error) or type(error).__name__
+                place = "" if str(source.path) in message else f"{source.path}: "
+                logger.error("not done: %s%s", place, message)
                 failures += 1
-                logger.error("not done: %s", result)
                 continue
-            images, boxes = images + 1, boxes + len(result.found.boxes)
-            best = max(best, result.best_score)
-            name, image, found = result.name, result.image, result.found
-            size = (image.shape[1], image.shape[2])
+            images, boxes = images + 1, boxes + len(found)
+            best = max(best, float(scores.scores.max()) if scores.scores.numel() else 0.0)
+            name, size = source.name, (image.shape[1], image.shape[2])
             if "pictures" in formats:
-                picture = draw_detections(image, found, None, predictor.class_names, score_threshold=0.0)
+                picture = draw_detections(image, found, None, classes, score_threshold=0.0)
                 outputs.write(output_name(name, "pictures"), encode_image(picture, "jpeg", quality=90))
             if "coco" in formats:
-                reviews.append(review_image(name, size, found, predictor.class_names))
+                reviews.append(review_image(name, size, found, classes))
             if "voc" in formats:
                 content = encode_annotation(name, size, detected_objects(found), folder="pictures")
                 outputs.write(output_name(name, "voc"), content)
     if "coco" in formats:
-        outputs.write(output_name("", "coco"), encode_coco(reviews, predictor.class_names))
+        outputs.write(output_name("", "coco"), encode_coco(reviews, classes))
     print(f"{boxes} boxes in {images} images: {outputs.folder}")
     if images and not boxes:
         print(
@@ -154,41 +170,6 @@ def check_outputs(
                 "name another folder to write to (--output)"
             )
     outputs.check(sorted(files))
-
-
-class Result(NamedTuple):
-    """What was found in an image or frame."""
-
-    name: str
-    image: Tensor  # (3, H, W) uint8
-    found: Detections
-    best_score: float  # of all its proposals, above the threshold or not; 0 without proposals
-
-
-def predict_all(predictor: Predictor, sources: dict[str, Path], stride: int) -> Iterator[Result | str]:
-    """The result of each image or frame, or why a file cannot be read.
-
-    Finding proposals takes most of the time: while the model runs on one image, other threads find those of
-    the next images.
-    """
-
-    def search(source: Source) -> tuple[Tensor, Tensor | None]:
-        if isinstance(source.image, Exception):
-            raise source.image
-        image = open_image(source.image)
-        return image, predictor.find_proposals(image)
-
-    for source, found in ahead(search, read_sources(sources, stride), search_threads()):
-        try:
-            image, proposals = found.result()
-            scores = predictor.scores(image, proposals)
-            best = float(scores.scores.max()) if scores.scores.numel() else 0.0
-            result = Result(source.name, image, predictor.detections(scores), best)
-        except (OSError, UserError, MemoryError) as error:
-            message = str(error) or type(error).__name__
-            yield message if str(source.path) in message else f"{source.path}: {message}"
-        else:
-            yield result
 
 
 def ahead(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[tuple[T, Future[R]]]:
