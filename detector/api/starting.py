@@ -22,7 +22,7 @@ _SMALL_OBJECT = 32  # pixels: two cells of the backbone's features
 
 
 def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.yaml")) -> Path:
-    """Write a config for a folder of pictures, with tables of their labels beside it, and say why it is so.
+    """Write a config for a folder of pictures, with tables of their labels beside it; print the reasons.
 
     Args:
         pictures: the folder.

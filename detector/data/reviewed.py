@@ -1,4 +1,4 @@
-"""What a person has told about training images: boxes of reviewed images, and hints, points and counts.
+"""What a person has said about training images: boxes of reviewed images, and hints, points and counts.
 
 A file of hints has JSON lines, one per image:
 

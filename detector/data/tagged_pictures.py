@@ -130,7 +130,7 @@ def _folder_a_class(pictures: Path) -> list[Tagged]:
 def split_pictures(tagged: Sequence[Tagged]) -> tuple[list[Tagged], list[Tagged], str]:
     """Training and validation pictures, and by what they were split; the same for the same names.
 
-    Shots of one scene belong into one split, or the results are too good. Names such as street_001.jpg and
+    Shots of one scene belong in one split, or the results are too good. Names such as street_001.jpg and
     street_002.jpg tell scenes, unless that leaves a class too few scenes to divide.
     """
     known = [each.split for each in tagged]

@@ -117,7 +117,7 @@ class WeakPredictor(Predictor):
 
     Args:
         model: as :func:`detector.engine.inference.predict` takes it.
-        find: makes the proposals of an image that comes without: (H, W, 3) uint8 RGB to (R, 4) float32.
+        find: finds the proposals of an image for which none are given: (H, W, 3) uint8 RGB to (R, 4) float32.
         transforms: one per test pass.
         min_size: a proposal whose width or height is at most this, in pixels, is dropped.
         max_count: maximum number of proposals per image; the first are kept.

@@ -43,7 +43,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def remove_old_checkpoints(folder: Path, iteration: int, keep: int) -> None:
     """Keep the newest `keep` checkpoints of those up to `iteration`, and what is later than that.
 
-    What is later was left aside as damaged. Of a write that was killed, the unfinished file goes too.
+    What is later was skipped as damaged. The unfinished file of a write that was killed is removed, too.
     """
     written = [path for path in list_checkpoints(folder) if int(path.stem) <= iteration]
     for path in [*written[:-keep], *(folder / "checkpoints").glob(".*.pt.tmp")]:

@@ -39,9 +39,8 @@ def atomic_write(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         temporary.unlink(missing_ok=True)  # left by a process that was killed
-        flags = (
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-        )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         descriptor = os.open(temporary, flags, _permissions(path))
         with open(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
             if hasattr(os, "fchmod") and path.is_file():
@@ -157,6 +156,21 @@ def check_appendable(path: Path, kind: str) -> None:
         raise UserError(f"{kind} {path} is a symbolic link, which is not written to: remove it")
     if path.exists():
         check_regular(path, kind)
+
+
+def append_line(path: Path, line: bytes, kind: str) -> None:
+    """Add a line to a file; once this returns, a kill of this process does not lose it.
+
+    Raises:
+        UserError: as :func:`check_appendable`.
+        OSError: it cannot be written, for example because the disk is full; names it.
+    """
+    check_appendable(path, kind)
+    try:
+        with open(path, "ab") as file:
+            file.write(b"\n" + line + b"\n")  # a kill may have torn the last line
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def read_text(path: str | Path, kind: str = "file", limit: int = _TEXT_LIMIT) -> str:

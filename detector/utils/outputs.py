@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from detector.utils.errors import UserError
-from detector.utils.files import atomic_write, check_appendable, file_digest, inside, read_text
+from detector.utils.files import append_line, atomic_write, file_digest, inside, read_text
 
 RECORD = ".detector-outputs.jsonl"
 
@@ -92,13 +92,8 @@ class OutputFolder:
         path, digests = self.path(name), self._digests.setdefault(name, set())
         path.parent.mkdir(parents=True, exist_ok=True)
         if digest not in digests:
-            record, entry = self.folder / RECORD, {"file": name, "key": self.key, "sha256": digest}
-            check_appendable(record, "list of outputs")
-            try:
-                with open(record, "a", encoding="utf-8") as file:
-                    file.write(f"\n{json.dumps(entry)}\n")  # a kill may have torn the last line
-            except OSError as error:
-                raise OSError(f"cannot write {record}: {error.strerror or error}") from error
+            entry = {"file": name, "key": self.key, "sha256": digest}
+            append_line(self.folder / RECORD, json.dumps(entry).encode(), "list of outputs")
             digests.add(digest)
         self._written.add(name)
         return path

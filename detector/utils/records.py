@@ -10,25 +10,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from detector.utils.files import check_appendable, reading
+from detector.utils.files import append_line, reading
 
 logger = logging.getLogger(__name__)
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a record to a file. When it returns, a kill of this process does not lose the record.
-
-    Raises:
-        UserError: `path` is a link or not a regular file.
-        OSError: it cannot be written, for example because the disk is full; names it.
-    """
-    check_appendable(path, "file of results")
+    """Add a record to a file, see :func:`append_line`."""
     content = json.dumps(record, allow_nan=False).encode()
-    try:
-        with open(path, "ab") as file:
-            file.write(b"\n%s %s\n" % (_checksum(content), content))  # a kill may have torn the last line
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+    append_line(path, _checksum(content) + b" " + content, "file of results")
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
