@@ -68,17 +68,27 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     outputs = OutputFolder(output.parent, _KEY)
     outputs.check([output.name])
     cfg = load_cfg(folder / "config.yaml", overrides)
-    metrics, detections = read_results(folder)
+    path = folder / "metrics.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} has no test results: run `detector test {folder}` first")
+    metrics = read_json(path)
+    with reading(path, "metrics"):
+        check_metrics(metrics)
+    detections = load_detections(folder / "detections.npz")
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
     kinds, results = results_sections(cfg, metrics, test_set, detections)
+    on_what = (
+        f"In percent. AP on the {len(test_set)} images of {test_set.name}, "
+        f"CorLoc on the split {cfg.DATASETS.TRAIN_SPLIT}; both use only images with ground-truth boxes."
+    )
     page = render(
         "page",
         title=f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
         summary=summary(metrics, test_set.name, kinds),
         cards=cards(metrics),
         sections=[
-            classes_section(metrics, describe_images(cfg, test_set)),
+            classes_section(metrics, on_what),
             *results,
             streams(cfg, folder),
             curves_section(read_curves(folder)),
@@ -87,18 +97,6 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     )
     outputs.write(output.name, page.encode())
     print(f"report    {output}")
-
-
-def read_results(folder: Path) -> tuple[dict, list[Detections]]:
-    """The metrics and the detections on the test split that `detector test` wrote to a run folder."""
-    if not (folder / "metrics.json").is_file():
-        config = folder / "config.yaml"
-        raise FileNotFoundError(f"{folder} has no test results: run `detector test {config}` first")
-    path = folder / "metrics.json"
-    metrics = read_json(path)
-    with reading(path, "metrics"):
-        check_metrics(metrics)
-    return metrics, load_detections(folder / "detections.npz")
 
 
 def check_metrics(metrics: dict[str, Any]) -> None:
@@ -187,13 +185,6 @@ def streams(cfg: CfgNode, folder: Path) -> Section:
         return train_set.read_image(places[image_id]), train_set.annotation(places[image_id])
 
     return streams_section(snapshots, train_set.class_names, read)
-
-
-def describe_images(cfg: CfgNode, test_set: AnnotatedImages) -> str:
-    return (
-        f"In percent. AP on the {len(test_set)} images of {test_set.name}, "
-        f"CorLoc on the split {cfg.DATASETS.TRAIN_SPLIT}; both use only images with ground-truth boxes."
-    )
 
 
 def changes(cfg: CfgNode) -> list[tuple[str, object, object]]:

@@ -1,6 +1,7 @@
 """Concrete drop block: training learns which cells of a RoI to drop (Ren et al., arXiv 2004.04725)."""
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -56,9 +57,11 @@ class ConcreteDropBlock(nn.Module):
         self.bound, self.rescale = bound, rescale
         by_batch = norm == "batch"
         self.reduce = nn.Conv2d(channels, width, 3, padding=1, bias=not by_batch)
-        self.norm = _batch_norm(width) if by_batch else nn.GroupNorm(1, width)
+        # Without running statistics, which are not needed as testing drops no cells.
+        batch_norm = partial(nn.BatchNorm2d, track_running_stats=False)
+        self.norm = batch_norm(width) if by_batch else nn.GroupNorm(1, width)
         self.expand = nn.Conv2d(width, 1, 3, padding=1, bias=False)
-        self.expand_norm = _batch_norm(1) if by_batch else nn.Identity()
+        self.expand_norm = batch_norm(1) if by_batch else nn.Identity()
         self.shortcut = nn.Conv2d(channels, 1, 1, bias=not by_batch)
         if by_batch:
             for layer in (self.reduce, self.expand, self.shortcut):
@@ -90,11 +93,6 @@ class ConcreteDropBlock(nn.Module):
 
     def extra_repr(self) -> str:
         return f"limit={self.limit:.3g}, size={self.size}, temperature={self.temperature}"
-
-
-def _batch_norm(channels: int) -> nn.BatchNorm2d:
-    """BatchNorm without running statistics, which are not needed as testing drops no cells."""
-    return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
 def draw(probs: Tensor, temperature: float) -> Tensor:
