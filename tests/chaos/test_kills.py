@@ -34,7 +34,7 @@ def propose_again():
 
 
 COMMANDS = {
-    # name: command, command that goes on, what it makes, where, and how often
+    # name: command, command that resumes, what it makes, where, and how often
     "train_net": (TRAIN, (*TRAIN, "--resume"), trained, NEW, 9),
     "test_net": (TEST, TEST, measured, RUN, 6),
     "make_proposals": (PROPOSE, propose_again, proposed, ("made.npz*", ".made.npz*"), 6),

@@ -27,7 +27,7 @@ class Pictures:
         return torch.full(shape, 7, dtype=torch.uint8)
 
 
-def test_every_image_is_read_whatever_the_others_are():
+def test_every_image_is_read_even_if_others_are_damaged():
     for threads in (0, 1, 3):
         a, b, c, d = read_all(Pictures(), threads)
         assert b.error == "image b cannot be read"
@@ -66,7 +66,7 @@ def doubtful(images, total):
     return doubtful_classes("set", {name: (n, total - n) for name, n in images.items()}, total)
 
 
-def test_a_sound_set_is_passed_without_a_word():
+def test_a_sound_set_gives_no_warning():
     assert doubtful({"car": 30, "cat": 12, "dog": 3, "plant": 9}, 40) == []
     assert doubtful({"cell": 30}, 40) == []  # one class, with images that do not show it
 
@@ -154,7 +154,7 @@ def labels_of(*columns):
     return np.array([[letter == "1" for letter in column] for column in columns]).T
 
 
-def test_balanced_tags_are_passed_without_a_word():
+def test_balanced_tags_give_no_warning():
     assert tag_findings("set", labels_of("1" * 30 + "0" * 30, "0" * 30 + "1" * 30), ("cat", "dog")) == []
 
 

@@ -34,7 +34,7 @@ def test_16_bit_images_keep_their_upper_bits(tmp_path):
     assert read_image(tmp_path / "image.png").tolist() == [[[0, 1, 156, 255]]] * 3
 
 
-def test_transparency_is_dropped_without_a_word(tmp_path):
+def test_transparency_is_dropped_without_a_warning(tmp_path):
     picture = Image.fromarray(RAMP).convert("RGB")
     picture.convert("P").save(tmp_path / "palette.png", transparency=bytes(range(0, 250, 10)))
     half = Image.fromarray(np.dstack([RAMP] * 3 + [np.full_like(RAMP, 128)]))
@@ -128,7 +128,7 @@ def test_formats(tmp_path, form):
 
 
 def test_a_pipe_is_refused_before_it_is_opened(tmp_path):
-    os.mkfifo(tmp_path / "cat.jpg")  # opening it would wait for ever
+    os.mkfifo(tmp_path / "cat.jpg")  # opening it would block forever
     with pytest.raises(DataError, match=r"image .*cat\.jpg is not a regular file"):
         read_image_size(tmp_path / "cat.jpg")
 

@@ -170,7 +170,7 @@ def test_annotations_of_unknown_encodings_are_named(folder, content):
 def test_an_annotation_that_is_a_pipe(folder):
     path = one_image(folder, [])
     path.unlink()
-    os.mkfifo(path)  # opening it would wait for ever
+    os.mkfifo(path)  # opening it would block forever
     assert "a.xml is not a regular file" in refused(folder, DataError)
 
 

@@ -37,8 +37,8 @@ def test_round_trip(tmp_path):
     for name, value in net.state_dict().items():
         assert other.state_dict()[name].equal(value)
     momenta = [s["momentum_buffer"] for s in optimizer.state.values()]
-    for mine, saved in zip(other_optimizer.state.values(), momenta, strict=True):
-        assert mine["momentum_buffer"].equal(saved)
+    for restored, saved in zip(other_optimizer.state.values(), momenta, strict=True):
+        assert restored["momentum_buffer"].equal(saved)
     assert other_optimizer.param_groups[0]["lr"] == 0.7  # the config decides, not the checkpoint
 
 

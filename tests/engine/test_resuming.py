@@ -94,7 +94,7 @@ def test_checkpoints_are_listed_oldest_first_and_by_number(tmp_path):
     assert list_checkpoints(tmp_path) == paths
 
 
-def test_other_processes_may_go_on_with_the_same_batches_a_step(monkeypatch, caplog):
+def test_other_processes_may_continue_with_the_same_batches_per_step(monkeypatch, caplog):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     monkeypatch.setenv("WORLD_SIZE", "3")
     check_batches({"batches_per_step": 6, "world_size": 3}, accumulate=2)

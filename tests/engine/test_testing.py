@@ -1,4 +1,4 @@
-"""detector.engine.testing: tests that are killed go on, and processes share the images."""
+"""detector.engine.testing: tests that are killed are resumed, and processes share the images."""
 
 import json
 import logging
@@ -41,10 +41,10 @@ def same(result, other):
         (result.detections.scores, other.detections.scores),
         (result.detections.labels, other.detections.labels),
     ]
-    return result.image_id == other.image_id and all(mine.equal(its) for mine, its in pairs)
+    return result.image_id == other.image_id and all(first.equal(second) for first, second in pairs)
 
 
-def test_results_are_those_of_the_scores_to_the_bit(tmp_path):
+def test_results_are_bitwise_those_of_the_scores(tmp_path):
     for index, result in enumerate(run(tmp_path / "test")):
         scores = scores_of(index)
         assert same(result, image_result(scores, postprocess))
@@ -67,7 +67,7 @@ def test_without_postprocess_there_are_no_detections():
     assert len(image_result(scores_of(0), None).detections.boxes) == 0
 
 
-def test_a_killed_test_goes_on(tmp_path):
+def test_a_killed_test_is_resumed(tmp_path):
     whole = run(tmp_path / "whole" / "test")
     path, seen = tmp_path / "killed" / "test", []
     with pytest.raises(KeyboardInterrupt):
@@ -104,7 +104,7 @@ def test_only_results_of_the_test_are_removed(tmp_path):
 
 
 def test_a_damaged_line_is_found_again_with_a_warning(tmp_path, caplog):
-    """A changed digit is still JSON: without a checksum it would change the figures without a word."""
+    """A changed digit is still JSON: without a checksum it would change the metrics without a warning."""
     whole = run(tmp_path / "test")
     path, seen = tmp_path / "test-weights.0.jsonl", []
     lines = path.read_bytes().splitlines(keepends=True)  # with an empty line before each

@@ -31,7 +31,7 @@ def run(folder, net, optimizer, data=None, criterion=criterion, **changes):
     return train(net, criterion, optimizer, data, options, folder=folder, **changes)
 
 
-def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one_bitwise(tmp_path):
     whole, optimizer = make()
     run(tmp_path / "whole", whole, optimizer)
 

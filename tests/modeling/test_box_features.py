@@ -48,7 +48,7 @@ def test_chunks_give_the_same_features_and_gradients(chunk):
     torch.testing.assert_close(run(), whole)
 
 
-def test_a_chunk_draws_the_same_units_when_it_is_computed_anew():
+def test_a_recomputed_chunk_drops_the_same_units():
     torch.manual_seed(0)
     layer = BoxFeatures(4, 8, output_size=2, widths=(64,), dropout=0.5, chunk=3)
     rois = torch.tensor([[0.0, 0, 0, 40, 40]]).expand(9, 5)

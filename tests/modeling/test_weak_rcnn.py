@@ -139,7 +139,7 @@ def test_without_streams_the_regression_branch_scores_alone(make_batch):
     torch.testing.assert_close(outputs.scores(), outputs.regression.logits.softmax(dim=1)[:, 1:])
 
 
-def test_a_backbone_that_is_computed_anew_gives_the_same_gradients(make_batch):
+def test_a_recomputed_backbone_gives_the_same_gradients(make_batch):
     model, batch = make_model(), make_batch([[1, 0], [0, 1]], [5, 7])
     gradients = []
     for recompute in (False, True):
@@ -150,7 +150,7 @@ def test_a_backbone_that_is_computed_anew_gives_the_same_gradients(make_batch):
     assert all(kept.equal(anew) for kept, anew in zip(*gradients, strict=True))
 
 
-def test_new_sizes_and_counts_compile_nothing_anew():
+def test_new_sizes_and_counts_do_not_recompile():
     torch._dynamo.reset()
     model, counter = make_model(), CompileCounter()
     plain = copy.deepcopy(model)

@@ -1,4 +1,4 @@
-"""Training and testing on a set in COCO's format: Toybox, written anew."""
+"""Training and testing on a set in COCO's format: Toybox, written in it."""
 
 import json
 import shutil

@@ -113,7 +113,7 @@ def test_own_pictures_are_turned_and_those_of_voc_are_not(make_proposals, tmp_pa
     assert load_proposals(tmp_path / "voc.npz").sizes.tolist() == [[20, 30]]
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bytes(make_proposals, pictures, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_to_the_same_bytes(make_proposals, pictures, tmp_path, monkeypatch):
     make_proposals("--images", pictures, "--output", tmp_path / "unbroken.npz")
     search, searched = module.search, []
 

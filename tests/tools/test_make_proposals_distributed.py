@@ -25,7 +25,7 @@ def run_two(*words):
     )
 
 
-def test_two_processes_write_the_file_of_one_and_go_on_from_three(toybox, tmp_path):
+def test_two_processes_write_the_file_of_one_and_resume_that_of_three(toybox, tmp_path):
     images = toybox / "JPEGImages"
     propose(images=images, output=tmp_path / "alone.npz", mode="grid", workers=1)
     sound = load_proposals(tmp_path / "alone.npz")

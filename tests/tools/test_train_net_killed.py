@@ -1,4 +1,4 @@
-"""tools/train_net.py, killed: it goes on to the same bits, alone or started again by torchrun."""
+"""tools/train_net.py, killed: it resumes bitwise, alone or restarted by torchrun."""
 
 import os
 import random
@@ -51,7 +51,7 @@ def final(folder):
     return load_checkpoint(folder / "model_final.pt")["model"]
 
 
-def test_a_run_that_is_killed_at_random_goes_on_to_the_same_bits(words, tmp_path):
+def test_a_run_that_is_killed_at_random_times_resumes_bitwise(words, tmp_path):
     run_alone(words("whole", 16))
     draw, folder, kept = random.Random(0), tmp_path / "broken", []
     for _ in range(3):
@@ -98,7 +98,7 @@ def child_of_rank(rank, parent):
 
 
 @pytest.mark.cuda
-def test_on_a_gpu_a_resumed_run_equals_an_unbroken_one_to_the_bit(words, tmp_path):
+def test_on_a_gpu_a_resumed_run_equals_an_uninterrupted_one_bitwise(words, tmp_path):
     gpu = {"DEVICE": "cuda"}
     run_alone(words("whole", 6, **gpu))
     checkpoint = next(p for p in list_checkpoints(tmp_path / "whole") if p.stem == "000004")

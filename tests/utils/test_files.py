@@ -112,7 +112,7 @@ def test_any_error_of_a_reader_names_the_file(tmp_path, error):
 
 
 def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path):
-    os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
+    os.mkfifo(tmp_path / "pipe")  # opening it would block forever
     with pytest.raises(DataError, match="not a regular file"), reading(tmp_path / "pipe"):
         pass
     with pytest.raises(DataError, match="is a folder"), reading(tmp_path):
