@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Name of a variant -> config overrides, KEY VALUE KEY VALUE ...; "{seed}" in a value is the seed of the run
 Variants = Mapping[str, Sequence[str]]
 # Name of a self-training run -> the variants that are its teachers, and config overrides beside the first's.
+# The teachers have the seed of the run; of a variant that is named again, the next seed.
 Students = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 
 
@@ -43,7 +44,7 @@ def compare(
         name: determines the result file, benchmarks/results/methods_NAME.json, and the folder of the runs.
         config: config file of all runs.
         variants: default: WSDDN, OICR and PCL.
-        students: self-training runs, each with its teacher's run of the same seed.
+        students: self-training runs.
         prepare: called with the names of the runs and the config overrides, before the first run.
     """
     variants, students = variants or methods("wsddn", "oicr", "pcl"), students or {}
@@ -69,7 +70,9 @@ def compare(
     def one_run(run_name: str, seed: int) -> dict:
         teachers, keys = students.get(run_name, ((), ()))
         keys = [*variants[teachers[0] if teachers else run_name], *keys, *options.overrides]
-        weights = [f"{folder}/{teacher}_{seed}/model_final.pt" for teacher in teachers]
+        seeds = [(seed + teachers[:i].count(each)) % options.seeds for i, each in enumerate(teachers)]
+        pairs = zip(teachers, seeds, strict=True)
+        weights = [f"{folder}/{teacher}_{number}/model_final.pt" for teacher, number in pairs]
         gpu = free_gpus.get()
         try:
             return run(f"{folder}/{run_name}_{seed}", config, keys, seed, weights, options.resume, gpu)

@@ -14,7 +14,7 @@ network and schedule with the ground-truth boxes of all images. All others are F
 * "rounds": a second student learns from the boxes of the first. "teacher": the student goes on for 300 steps
   on what its moving average finds. "both": rounds, then teacher.
 * "three": the mean of "tags" and of OICR ("oicr") and PCL ("pcl") with the same keys finds the boxes.
-  "three_rounds" and "three_teacher" as above.
+  "three_rounds" and "three_teacher" as above. "seeds": the mean of "tags" with three seeds.
 * "truth" learns from the ground-truth boxes.
 * "localized": from the boxes of "student", each of which becomes the ground-truth box of its class that it
   overlaps most, or goes if it overlaps none. What is then left to gain is missed objects.
@@ -133,6 +133,7 @@ if __name__ == "__main__":
         "teacher": (one, (*STUDENT, *TEACHER)),
         "both": (one, (*STUDENT, *ROUNDS, *TEACHER)),
         "three": (three, STUDENT),
+        "seeds": (("tags",) * 3, STUDENT),
         "three_rounds": (three, (*STUDENT, *ROUNDS)),
         "three_teacher": (three, (*STUDENT, *TEACHER)),
         "truth": (one, (*STUDENT, "DATASETS.BOXED_SHARE", "1")),

@@ -5,10 +5,13 @@ import signal
 
 import pytest
 import torch
+from hypothesis import settings
 
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)  # xdist already keeps every core busy
+    settings.register_profile("detector", deadline=None)  # on a busy machine any example may take long
+    settings.load_profile("detector")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a script starts what runs in its background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is tested
 
