@@ -61,9 +61,9 @@ def test_the_teacher_sees_the_image_and_the_student_a_distorted_one_with_the_box
         for image, view, target in zip(images, views, targets, strict=True):
             assert view.shape == image.shape
             assert not view.equal(image)
-            mirrored = flip_boxes(BOX, image.shape[2])
-            flipped += target["boxes"].equal(mirrored)
-            assert target["boxes"].equal(mirrored) or target["boxes"].equal(BOX)
+            flipped_box = flip_boxes(BOX, image.shape[2])
+            flipped += target["boxes"].equal(flipped_box)
+            assert target["boxes"].equal(flipped_box) or target["boxes"].equal(BOX)
             assert target["labels"].tolist() == [3]
         assert targets[0]["reviewed"] == 1
     assert 0 < flipped < 16

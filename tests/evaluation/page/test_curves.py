@@ -4,16 +4,19 @@ from torch.utils.tensorboard import SummaryWriter
 from detector.evaluation.page.metrics_sections import read_curves
 
 
-def write(folder, steps, value, **options):
-    with SummaryWriter(folder, **options) as writer:
+def write(folder, steps, value, number=1, **options):
+    """Write events whose file has its place by `number`; TensorBoard's own names may tie within a second."""
+    with SummaryWriter(folder / "new", **options) as writer:
         for step in steps:
             writer.add_scalar("train/loss", value, step)
             writer.add_scalar("other", 0.0, step)
+    (path,) = (folder / "new").iterdir()
+    path.rename(folder / f"events.out.tfevents.{number}")
 
 
 def test_the_curves_of_a_run_that_was_resumed(tmp_path):
     write(tmp_path, (2, 4, 6), 1.0)
-    write(tmp_path, (6, 8), 2.0, purge_step=5, filename_suffix=".later")
+    write(tmp_path, (6, 8), 2.0, number=2, purge_step=5)
     curves = read_curves(tmp_path)
     assert list(curves) == ["loss"]
     steps, values = curves["loss"]
