@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from methods import ROOT
-from one_recipe import STUDENT
+from one_recipe import PLAIN
 
 from detector.api.run_folder import restore_network
 from detector.api.testing import predict_all
@@ -32,7 +32,7 @@ from detector.utils.distributed import find_device
 
 
 def main(name: str, runs: list[Path]) -> None:
-    cfg = load_cfg(runs[0] / "config.yaml", STUDENT)
+    cfg = load_cfg(runs[0] / "config.yaml", PLAIN)
     train, test = (build_dataset(cfg, split) for split in (cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.TEST_SPLIT))
     device = find_device(cfg.DEVICE)
     found: dict[Path, list[list[Scores]]] = {}  # of all images of both splits

@@ -6,19 +6,22 @@
 The first argument is a data set of benchmarks/few_boxes.py. "tags" is the weak detector, "full" the same
 network and schedule with the ground-truth boxes of all images. All others are Faster R-CNNs:
 
-* "student" learns from the boxes that "tags" finds. "voted": groups are not dropped. "parts": nor are boxes
-  moved by voting. "groups": groups are dropped, and boxes are not moved. "all": neither, and parts stay.
-  "drop": as "student", without a quarter of the foreground RoIs, those of the highest loss.
+* "student" learns from the boxes that "tags" finds, with copy-paste, strong views and more sizes;
+  "copy_paste" and "views" are without the other. "plain" has none of them, nor have all below but "teacher"
+  and "truth".
+* "voted": groups are not dropped. "parts": nor are boxes moved by voting. "groups": groups are dropped, and
+  boxes are not moved. "all": neither, and parts stay. "drop": as "plain", without a quarter of the foreground
+  RoIs, those of the highest loss.
 * "folds": a second student learns from the boxes of two, each of which learned from the other half of the
   images; "folds_teacher": and goes on as "teacher".
 * "rounds": a second student learns from the boxes of the first. "teacher": the student goes on for 300 steps
-  on what its moving average finds. "both": rounds, then teacher.
+  on what its moving average finds; "plain_teacher": as "plain". "both": rounds, then teacher.
 * "three": the mean of "tags" and of OICR ("oicr") and PCL ("pcl") with the same keys finds the boxes.
   "three_rounds" and "three_teacher" as above. "seeds": the mean of "tags" with three seeds.
-* "truth" learns from the ground-truth boxes.
-* "localized": from the boxes of "student", each of which becomes the ground-truth box of its class that it
+* "truth" learns from the ground-truth boxes; "plain_truth": as "plain".
+* "localized": from the boxes of "plain", each of which becomes the ground-truth box of its class that it
   overlaps most, or goes if it overlaps none. What is then left to gain is missed objects.
-* "complete": from the boxes of "student" and the objects of which none has an IoU of 0.5. What is left is
+* "complete": from the boxes of "plain" and the objects of which none has an IoU of 0.5. What is left is
   wrong boxes.
 * "proposals": from the best proposal of each object, which is what a perfect weak detector would find.
 
@@ -48,10 +51,16 @@ RUNGS = ("localized", "complete", "proposals")
 # As configs/own_mist_lite0.yaml, also for data sets whose config file says something else.
 ALL = ("SELF_TRAIN.SCORE_THRESHOLD", "0.85", "SELF_TRAIN.RELATIVE_SCORES", "True")
 ALL = (*ALL, "SELF_TRAIN.VOTING_IOU", "0", "SELF_TRAIN.DROP_GROUPS", "0", "SELF_TRAIN.DROP_INSIDE", "0")
+ALL = (*ALL, "SELF_TRAIN.COPY_PASTE", "0", "SELF_TRAIN.STRONG_VIEWS", "False")
+ALL = (*ALL, "SELF_TRAIN.SIZES", "(320, 400, 480, 400)")
 PARTS = (*ALL, "SELF_TRAIN.DROP_INSIDE", "0.85")
 VOTED = (*PARTS, "SELF_TRAIN.VOTING_IOU", "0.3")
 GROUPS = ("SELF_TRAIN.DROP_GROUPS", "0.4")
-STUDENT = (*VOTED, *GROUPS)
+PLAIN = (*VOTED, *GROUPS)
+COPY_PASTE = ("SELF_TRAIN.COPY_PASTE", "0.5")
+SIZES = ",".join(map(str, (*range(160, 601, 40), 400)))  # the last is for testing
+VIEWS = ("SELF_TRAIN.STRONG_VIEWS", "True", "SELF_TRAIN.SIZES", f"({SIZES})")
+STUDENT = (*PLAIN, *COPY_PASTE, *VIEWS)
 ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
 FOLDS = (*ROUNDS, "SELF_TRAIN.FOLDS", "2")
 
@@ -78,7 +87,7 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
     cfg = load_cfg(ROOT / config, (*keys, *overrides))
     dataset, proposals = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT), load_proposals(cfg.DATASETS.PROPOSALS)
     images = [(dataset.image_path(i), dataset.image_size(i)) for i in range(len(dataset))]
-    for pseudo in sorted(ROOT.glob(f"runs/methods_one_recipe_{data_set}/student_[0-9]/self_train/pseudo")):
+    for pseudo in sorted(ROOT.glob(f"runs/methods_one_recipe_{data_set}/plain_[0-9]/self_train/pseudo")):
         found = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
         for rung in RUNGS:
             folder = ROOT / f"runs/one_recipe_{data_set}/{rung}_{pseudo.parent.parent.name[-1]}"
@@ -122,23 +131,28 @@ if __name__ == "__main__":
     one, three = ("tags",), ("tags", "oicr", "pcl")
     students = {
         "student": (one, STUDENT),
+        "plain": (one, PLAIN),
+        "copy_paste": (one, (*PLAIN, *COPY_PASTE)),
+        "views": (one, (*PLAIN, *VIEWS)),
         "voted": (one, VOTED),
         "parts": (one, PARTS),
         "groups": (one, (*PARTS, *GROUPS)),
         "all": (one, ALL),
-        "drop": (one, (*STUDENT, "SELF_TRAIN.DROP_LOSS", "0.25")),
-        "folds": (one, (*STUDENT, *FOLDS)),
-        "folds_teacher": (one, (*STUDENT, *FOLDS, *TEACHER)),
-        "rounds": (one, (*STUDENT, *ROUNDS)),
+        "drop": (one, (*PLAIN, "SELF_TRAIN.DROP_LOSS", "0.25")),
+        "folds": (one, (*PLAIN, *FOLDS)),
+        "folds_teacher": (one, (*PLAIN, *FOLDS, *TEACHER)),
+        "rounds": (one, (*PLAIN, *ROUNDS)),
         "teacher": (one, (*STUDENT, *TEACHER)),
-        "both": (one, (*STUDENT, *ROUNDS, *TEACHER)),
-        "three": (three, STUDENT),
-        "seeds": (("tags",) * 3, STUDENT),
-        "three_rounds": (three, (*STUDENT, *ROUNDS)),
-        "three_teacher": (three, (*STUDENT, *TEACHER)),
+        "plain_teacher": (one, (*PLAIN, *TEACHER)),
+        "both": (one, (*PLAIN, *ROUNDS, *TEACHER)),
+        "three": (three, PLAIN),
+        "seeds": (("tags",) * 3, PLAIN),
+        "three_rounds": (three, (*PLAIN, *ROUNDS)),
+        "three_teacher": (three, (*PLAIN, *TEACHER)),
         "truth": (one, (*STUDENT, "DATASETS.BOXED_SHARE", "1")),
+        "plain_truth": (one, (*PLAIN, "DATASETS.BOXED_SHARE", "1")),
     }
     for rung in RUNGS:  # their boxes stand for the ground truth of a training split
         root = f"runs/{name}/{rung}_{{seed}}"
-        students[rung] = one, (*STUDENT, "DATASETS.ROOT", root, "DATASETS.BOXED_SHARE", "1")
+        students[rung] = one, (*PLAIN, "DATASETS.ROOT", root, "DATASETS.BOXED_SHARE", "1")
     compare(name, config, variants, students, partial(prepare, data_set))

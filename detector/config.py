@@ -413,6 +413,12 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.DROP_LOSS", 0.0,
             "This share of the foreground RoIs of images without reviewed boxes, those with the highest "
             "classification loss of a batch, is left out of the losses; 0: none.", below=1, may_change=True),
+        Key("SELF_TRAIN.COPY_PASTE", 0.0,
+            "Probability with which one or two objects of other images are pasted into a training image "
+            "before the teacher's steps; 0: never.", most=1, may_change=True),
+        Key("SELF_TRAIN.STRONG_VIEWS", False,
+            "Training images have other colors and details, and a part of them is erased, also before the "
+            "teacher's steps.", may_change=True),
         Key("SELF_TRAIN.BACKBONE", "resnet50",
             "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision.",
             choices=("timm", "resnet50", "mobilenet_v3"), may_change=True),

@@ -17,7 +17,7 @@ from detector.data.pseudo_set import read_reviewed_counts
 from detector.data.reviewed import reviewed_counts
 from detector.data.voc import VOCDataset
 from detector.engine.checkpoint import load_checkpoint, restore_model
-from detector.engine.teacher import TeacherStudent, teacher_decay
+from detector.engine.teacher import TeacherStudent, distort_images, teacher_decay
 from detector.engine.train import train
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.utils.distributed import together, world_size
@@ -28,6 +28,7 @@ FIXED = tuple(
     f"SELF_TRAIN.{key}"
     for key in (
         *(*CHOOSING, "ROUNDS", "FOLDS", "TEACHER_STEPS", "PSEUDO_WEIGHT", "DROP_LOSS"),
+        *("COPY_PASTE", "STRONG_VIEWS"),
         *("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE"),
     )
 )
@@ -48,7 +49,17 @@ def train_detector(
         source = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
         reviewed = read_reviewed_counts(pseudo, cfg.DATASETS.TRAIN_SPLIT) if _weighs_boxes(cfg) else ()
         model = build_faster_rcnn(cfg).to(device)
-    images = BoxDataset(source, flip=cfg.INPUT.FLIP, reviewed=reviewed)
+        if cfg.SELF_TRAIN.STRONG_VIEWS:
+            model.register_forward_pre_hook(distort_images)
+    images = BoxDataset(
+        source,
+        flip=cfg.INPUT.FLIP,
+        reviewed=reviewed,
+        copy_paste=cfg.SELF_TRAIN.COPY_PASTE,
+        pool=None
+        if factors is None
+        else np.flatnonzero(factors),  # a student sees no image that it holds out
+    )
     _train(cfg, folder, device, model, images, factors)
 
 

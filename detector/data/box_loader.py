@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from detector.data.copy_paste import paste_objects
 from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import ImageDataset, flip_boxes
 
@@ -43,30 +45,55 @@ class BoxBatch:
 
 
 class BoxDataset(Dataset):
-    """`dataset[index, draw]` is image `index`, its target and its id; `draw` seeds the random flip.
+    """`dataset[index, draw]` is image `index`, its target and its id; `draw` seeds what is random.
 
     Args:
+        flip: half of the images are flipped.
         reviewed: of each image, how many boxes a person has reviewed, which come first, and whether these are
             all its objects; (): unknown.
+        copy_paste: probability with which objects of other images are pasted into an image; their boxes count
+            as not reviewed.
+        pool: indices of the images that they are taken from; None: all.
     """
 
-    def __init__(self, source: ImageDataset, *, flip: bool, reviewed: Sequence[tuple[int, bool]] = ()):
-        self.source, self.flip, self.reviewed = source, flip, reviewed
+    def __init__(
+        self,
+        source: ImageDataset,
+        *,
+        flip: bool,
+        reviewed: Sequence[tuple[int, bool]] = (),
+        copy_paste: float = 0.0,
+        pool: np.ndarray | None = None,
+    ):
+        self.source, self.flip, self.reviewed, self.copy_paste = source, flip, reviewed, copy_paste
+        self.pool = np.arange(len(source.image_ids)) if pool is None else pool
 
     def __len__(self) -> int:
         return len(self.source.image_ids)
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, dict[str, Tensor], str]:
         index, draw = key
-        image = self.source.read_image(index).float() / 255  # (3, H, W)
+        image, boxes, labels = self._read(index)
+        review = _review(self.reviewed, index)
+        rng, others = np.random.default_rng(draw), self.pool[self.pool != index]
+        if len(others) and rng.random() < self.copy_paste:
+            image, boxes, labels, kept = paste_objects(
+                image, boxes, labels, lambda: self._read(int(rng.choice(others))), rng
+            )
+            if review:
+                review["reviewed"] = kept[: review["reviewed"]].sum()
+        image = image.float() / 255  # (3, H, W)
+        if self.flip and torch.rand((), generator=torch.Generator().manual_seed(draw)) < 0.5:
+            image, boxes = image.flip(2), flip_boxes(boxes, image.shape[2])
+        target = {"boxes": boxes, "labels": labels, **review}
+        return image, target, self.source.image_ids[index]
+
+    def _read(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Image (3, H, W) uint8, boxes (G, 4), and labels (G,) from 1."""
         annotation = self.source.annotation(index)
         if annotation is None:
             raise ValueError(f"image {self.source.image_ids[index]} has no boxes to train on")
-        boxes = annotation.boxes
-        if self.flip and torch.rand((), generator=torch.Generator().manual_seed(draw)) < 0.5:
-            image, boxes = image.flip(2), flip_boxes(boxes, image.shape[2])
-        target = {"boxes": boxes, "labels": annotation.labels + 1, **_review(self.reviewed, index)}
-        return image, target, annotation.image_id
+        return self.source.read_image(index), annotation.boxes, annotation.labels + 1
 
 
 class IndexedImages(Dataset):

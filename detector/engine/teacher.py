@@ -22,6 +22,12 @@ STRONG_VIEW = v2.Compose(
 )
 
 
+def distort_images(model: nn.Module, inputs: tuple[list[Tensor], ...]) -> tuple[list[Tensor], ...]:
+    """A forward pre-hook of a detector: in training it gets strong views of its images."""
+    images, *others = inputs
+    return ([STRONG_VIEW(image) for image in images], *others) if model.training else inputs
+
+
 def teacher_decay(steps: int) -> float:
     """The decay of the average over `steps` steps: it forgets in a third of them, and in 1,000 at most.
 

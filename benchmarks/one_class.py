@@ -1,0 +1,77 @@
+"""One class, and as many images without it: the weakest case of tags alone.
+
+    python benchmarks/one_class.py photos [--seeds 3] [--jobs 1] [--resume] [--only NAME] [KEY VALUE ...]
+
+The first argument is a data set of benchmarks/few_boxes.py. For each class, the images that show it and as
+many others become a data set of their own. "CLASS_mist" is the recipe of benchmarks/one_recipe.py,
+"CLASS_pcl" the same with PCL, "CLASS_background" with a background class in the MIL head,
+"CLASS_image_head" with an image head, "CLASS_both" with both, "CLASS_full" with the ground-truth boxes of all
+images.
+"""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from cpu_recipe import MIST
+from few_boxes import DATA
+from methods import ROOT, compare
+from steps import FULL
+
+from detector.build_data import build_dataset
+from detector.config import load_cfg
+from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
+
+RECIPES = {
+    "mist": MIST,
+    "pcl": (*MIST, "MODEL.METHOD", "pcl"),
+    "background": (*MIST, "MODEL.MIL_BACKGROUND", "True"),
+    "image_head": (*MIST, "MODEL.IMAGE_HEAD", "True"),
+    "both": (*MIST, "MODEL.IMAGE_HEAD", "True", "MODEL.MIL_BACKGROUND", "True"),
+    "full": (*MIST, *FULL),
+}
+
+
+def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
+    """Write the data set of each class."""
+    config, keys = DATA[data_set]
+    cfg = load_cfg(ROOT / config, (*keys, *overrides))
+    for label, class_name in enumerate(cfg.DATASETS.CLASSES):
+        root = ROOT / folder_of(data_set, class_name)
+        if root.exists() or not any(name.startswith(f"{class_name}_") for name in names):
+            continue
+        with new_voc_folder(root) as folder:
+            for split in (cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.TEST_SPLIT):
+                dataset = build_dataset(cfg, split)
+                shows = [label in dataset.annotation(i).labels for i in range(len(dataset))]
+                others = [i for i, shown in enumerate(shows) if not shown]
+                step = max(1, len(others) // sum(shows))
+                kept = [i for i, shown in enumerate(shows) if shown] + others[::step][: sum(shows)]
+                for i in sorted(kept):
+                    path, truth = dataset.image_path(i), dataset.annotation(i)
+                    (folder / "JPEGImages" / path.name).symlink_to(path.resolve())
+                    boxes = truth.boxes[truth.labels == label].tolist()
+                    objects = [VOCObject(class_name, tuple(box)) for box in boxes]
+                    write_annotation(folder, path.name, dataset.image_size(i), objects, folder=class_name)
+                write_split(folder, split, [dataset.image_ids[i] for i in sorted(kept)])
+
+
+def variants(data_set: str) -> dict[str, tuple[str, ...]]:
+    """The config overrides of each class and recipe."""
+    config, keys = DATA[data_set]
+    found = {}
+    for name in load_cfg(ROOT / config, keys).DATASETS.CLASSES:
+        data = "DATASETS.CLASSES", f"['{name}']", "DATASETS.ROOT", folder_of(data_set, name)
+        found |= {f"{name}_{recipe}": (*keys, *more, *data) for recipe, more in RECIPES.items()}
+    return found
+
+
+def folder_of(data_set: str, class_name: str) -> str:
+    return f"runs/one_class_{data_set}/{class_name}"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in DATA:
+        sys.exit(f"name a data set first: {', '.join(DATA)}")
+    config = DATA[data_set := sys.argv.pop(1)][0]
+    compare(f"one_class_{data_set}", config, variants(data_set), {}, partial(prepare, data_set))
