@@ -72,3 +72,22 @@ def test_targets_say_how_many_boxes_are_reviewed():
         assert [(int(each["reviewed"]), bool(each["complete"])) for each in targets] == counts
     assert set(IndexedImages(Source())[0, 0][1]) == {"index"}
     assert set(BoxDataset(Source(), flip=False)[0, 0][1]) == {"boxes", "labels"}
+
+
+def test_copy_paste_takes_objects_of_the_pool_and_counts_reviewed_boxes():
+    counts = [(1, True)] * 6
+    dataset = BoxDataset(
+        Source(), flip=False, reviewed=counts, copy_paste=1.0, pool=torch.tensor([2, 4]).numpy()
+    )
+    labels, reviewed = set(), set()
+    for draw in range(40):
+        _, target, _ = dataset[4, draw]
+        new = target["labels"].tolist()[int(target["reviewed"]) :]
+        assert target["labels"].tolist()[: int(target["reviewed"])] == [5] * int(target["reviewed"])
+        assert target["complete"]
+        labels |= set(new)
+        reviewed.add(int(target["reviewed"]))
+    assert labels == {3}  # of image 2 alone: an image gets nothing of itself
+    assert reviewed == {0, 1}  # some objects cover it
+    alone = BoxDataset(Source(), flip=False, copy_paste=1.0, pool=torch.tensor([4]).numpy())
+    assert alone[4, 0][0].equal(BoxDataset(Source(), flip=False)[4, 0][0])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from detector.engine.teacher import TeacherStudent, teacher_decay
+from detector.engine.teacher import TeacherStudent, distort_images, teacher_decay
 from detector.modeling.backbones.pyramids import torchvision_pyramid
 from detector.modeling.faster_rcnn import faster_rcnn
 from detector.structures import Detections, flip_boxes
@@ -72,3 +72,16 @@ def test_the_teacher_sees_the_image_and_the_student_a_distorted_one_with_the_box
 @pytest.mark.parametrize(("steps", "decay"), [(300, 0.99), (3000, 0.999), (90000, 0.999), (1, 0.0)])
 def test_the_average_forgets_in_a_third_of_the_steps(steps, decay):
     assert teacher_decay(steps) == pytest.approx(decay)
+
+
+def test_a_detector_gets_strong_views_in_training_alone():
+    model = torch.nn.Identity()
+    model.register_forward_pre_hook(distort_images)
+    image = torch.rand(3, 20, 30)
+    torch.manual_seed(0)
+    (view,) = model([image])
+    assert view.shape == image.shape
+    assert not view.equal(image)
+    torch.manual_seed(0)
+    assert model([image])[0].equal(view)
+    assert model.eval()([image])[0].equal(image)
