@@ -6,14 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
-#include <limits>
 #include <type_traits>
 
 #include "../lltm.h"
 #include "launch.cuh"
-#include "pack.cuh"
-#include "reduce.cuh"
 
 namespace detector::lltm {
 namespace {
@@ -22,28 +18,6 @@ constexpr int kThreads = 256;
 constexpr int kSumColumns = 8, kSumRows = kThreads / kSumColumns;  // of a block that adds rows up
 constexpr int64_t kLongSum = 64, kSmallProduct = 1 << 16;
 constexpr int kMostColumnBlocks = 64;
-constexpr int64_t kFewStates = 1 << 16;  // a thread takes one of so few, to keep more processors busy
-
-// Where threads take packs they count in 32 bits, and each takes one: kernels as short as these take a tenth
-// longer with 64 bits and a loop.
-template <int V>
-using Index = std::conditional_t<(V > 1), int, int64_t>;
-
-// Whether threads may take V columns of all rows at once, and there are so many that they should.
-template <int V, typename T>
-bool in_packs(const Sizes& sizes, std::initializer_list<Matrix<T>> matrices,
-              std::initializer_list<const T*> rows) {
-  constexpr int64_t most = std::numeric_limits<Index<V>>::max();
-  const auto fits = [&](const Matrix<T>& matrix) {
-    return matrix.data == nullptr || (matrix.column_stride == 1 && matrix.row_stride % V == 0 &&
-                                      sizes.rows * matrix.row_stride <= most && is_aligned(matrix.data));
-  };
-  return sizes.rows * sizes.state > kFewStates && sizes.state % V == 0 && sizes.inputs % V == 0 &&
-         sizes.steps * sizes.rows * (2 * sizes.state + sizes.width()) <= most &&
-         sizes.width() <= kMostColumnBlocks * kThreads &&
-         std::all_of(matrices.begin(), matrices.end(), fits) &&
-         std::all_of(rows.begin(), rows.end(), [](const void* row) { return is_aligned(row); });
-}
 
 struct DeviceMath {
   template <typename A>
@@ -70,45 +44,25 @@ struct DeviceMath {
 };
 
 // Threads x and blocks z have the columns, threads y and blocks x the rows.
-template <int V, typename Body>
-__device__ void for_each(Index<V> rows, Index<V> columns, const Body& body) {
-  const Index<V> first_row = Index<V>(blockIdx.x) * int(blockDim.y) + int(threadIdx.y);
-  const Index<V> first_column = Index<V>(blockIdx.z) * int(blockDim.x) + int(threadIdx.x);
-  if constexpr (V > 1) {
-    if (first_row < rows && first_column < columns) {
-      body(first_row, first_column);
-    }
-  } else {
-    for (int64_t n = first_row; n < rows; n += int64_t(gridDim.x) * blockDim.y) {
-      for (int64_t s = first_column; s < columns; s += int64_t(gridDim.z) * blockDim.x) {
-        body(n, s);
-      }
+template <typename Body>
+__device__ void for_each(int64_t rows, int64_t columns, const Body& body) {
+  for (int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; n < rows;
+       n += int64_t(gridDim.x) * blockDim.y) {
+    for (int64_t s = int64_t(blockIdx.z) * blockDim.x + threadIdx.x; s < columns;
+         s += int64_t(gridDim.z) * blockDim.x) {
+      body(n, s);
     }
   }
 }
 
-// Columns from `column` on in a row of the matrix, side by side if there are several.
-template <int V, typename T>
-__device__ const T* columns_of(const Matrix<T>& matrix, Index<V> row, Index<V> column) {
-  if constexpr (V > 1) {
-    return matrix.data + (row * int(matrix.row_stride) + column);
-  } else {
-    return &matrix(row, column);
-  }
-}
-
-// Threads have packs of V columns.
-template <typename T, int V>
+template <typename T>
 __global__ void __launch_bounds__(kThreads) pack_kernel(Sizes sizes, const T* input, Matrix<T> h, T* xh) {
-  using I = Index<V>;
-  const I steps = sizes.steps, rows = sizes.rows, state = sizes.state, inputs = sizes.inputs;
-  for_each<V>(steps * rows, (state + inputs) / V, [&](I n, I i) {
-    const I s = i * V;
-    T* const to = xh + n * (state + inputs) + s;
+  const int64_t state = sizes.state;
+  for_each(sizes.steps * sizes.rows, sizes.width(), [&](int64_t n, int64_t s) {
     if (s >= state) {
-      store_pack(to, load_once<V>(input + (n * inputs + s - state)));
-    } else if (n < rows) {
-      store_pack(to, load_once<V>(columns_of<V>(h, n, s)));
+      xh[n * sizes.width() + s] = input[n * sizes.inputs + s - state];
+    } else if (n < sizes.rows) {
+      xh[n * sizes.width() + s] = h(n, s);
     }
   });
 }
@@ -152,7 +106,7 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
     }
     return;
   }
-  for_each<1>(rows, sizes.width(), [&](int64_t n, int64_t s) {
+  for_each(rows, sizes.width(), [&](int64_t n, int64_t s) {
     if (s >= sizes.state && at.grad_input != nullptr) {
       at.grad_input[n * sizes.inputs + s - sizes.state] = at.grad_xh[n * sizes.width() + s];
     } else if (s < sizes.state && n < sizes.rows && at.grad_h != nullptr) {
@@ -161,76 +115,47 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
   });
 }
 
-// The gates of V columns, and their bias, unless they have it.
-template <int V, typename T>
-__device__ void load_gates(const T* from, const T* from_bias, Index<V> row, Index<V> column, Index<V> state,
-                           Pack<T, V> (&gates)[3], Pack<T, V> (&bias)[3]) {
-#pragma unroll
-  for (int gate = 0; gate < 3; ++gate) {
-    gates[gate] = load_once<V>(from + ((row * 3 + gate) * state + column));
-    if (from_bias != nullptr) {
-      bias[gate] = load_once<V>(from_bias + (gate * state + column));
-    }
-  }
+// A gate of element (n, s) with its bias, unless it has that.
+template <typename T, typename A = Accumulate<T>>
+__device__ A gate_at(const T* gates, const T* bias, int gate, int64_t n, int64_t s, int64_t state) {
+  const A own = A(gates[(n * 3 + gate) * state + s]);
+  return bias == nullptr ? own : own + A(bias[gate * state + s]);
 }
 
-template <typename T, int V, typename A = Accumulate<T>>
+template <typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
-  using I = Index<V>;
-  const I state = at.sizes.state;
-  for_each<V>(at.sizes.rows, state / V, [&](I n, I i) {
-    const I s = i * V, cell = n * state + s;
-    Pack<T, V> gates[3], bias[3] = {}, c = load_once<V>(columns_of<V>(at.c, n, s)), h;
-    load_gates<V>(at.gates, at.bias, n, s, state, gates, bias);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const auto gate = [&](int g) { return A(gates[g].values[v]) + A(bias[g].values[v]); };
-      const auto next = step<DeviceMath>(gate(0), gate(1), gate(2), A(c.values[v]));
-      h.values[v] = T(next.h);
-      c.values[v] = T(next.c);
-    }
-    store_pack(at.next_h + cell, h);
-    store_pack(at.next_c + cell, c);
+  const int64_t state = at.sizes.state;
+  for_each(at.sizes.rows, state, [&](int64_t n, int64_t s) {
+    const auto gate = [&](int i) { return gate_at(at.gates, at.bias, i, n, s, state); };
+    const auto next = step<DeviceMath>(gate(0), gate(1), gate(2), A(at.c(n, s)));
+    at.next_h[n * state + s] = T(next.h);
+    at.next_c[n * state + s] = T(next.c);
     if (at.next_xh != nullptr) {
-      store_pack(at.next_xh + (n * I(at.sizes.width()) + s), h);
+      at.next_xh[n * at.sizes.width() + s] = T(next.h);
     }
   });
 }
 
-template <typename T, int V, typename A = Accumulate<T>>
+template <typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardStep<T> at) {
-  using I = Index<V>;
-  const I state = at.sizes.state;
+  const int64_t state = at.sizes.state;
   if (at.zeros != nullptr && blockIdx.x == 0) {
     for (int64_t s = threadIdx.y * blockDim.x + threadIdx.x; s < at.sizes.width(); s += kThreads) {
       at.zeros[s] = T(0.f);
     }
   }
-  for_each<V>(at.sizes.rows, state / V, [&](I n, I i) {
-    const I s = i * V, cell = n * state + s;
+  for_each(at.sizes.rows, state, [&](int64_t n, int64_t s) {
+    const auto gate = [&](int i) { return gate_at(at.gates, at.bias, i, n, s, state); };
     const auto load = [&](const Matrix<T>& gradient) {
-      return gradient.data == nullptr ? Pack<T, V>{} : load_pack<V>(columns_of<V>(gradient, n, s));
+      return gradient.data == nullptr ? A(0) : A(gradient(n, s));
     };
-    const auto grad_h = load(at.grad_h), carried_h = load(at.carried_h);
-    Pack<T, V> gates[3], bias[3] = {}, slopes[3], grad_c = load(at.grad_c);
-    const auto next_c = load_once<V>(at.next_c + cell);
-    load_gates<V>(at.gates, at.bias, n, s, state, gates, bias);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const auto gate = [&](int g) { return A(gates[g].values[v]) + A(bias[g].values[v]); };
-      const auto of =
-          step_backward<DeviceMath>(gate(0), gate(1), gate(2), A(next_c.values[v]),
-                                    A(grad_h.values[v]) + A(carried_h.values[v]), A(grad_c.values[v]));
-      slopes[0].values[v] = T(of.in);
-      slopes[1].values[v] = T(of.out);
-      slopes[2].values[v] = T(of.candidate);
-      grad_c.values[v] = T(of.c);
-    }
-#pragma unroll
-    for (int gate = 0; gate < 3; ++gate) {
-      store_pack(at.grad_gates + ((n * 3 + gate) * state + s), slopes[gate]);
-    }
-    store_pack(at.new_grad_c + cell, grad_c);
+    const auto slopes = step_backward<DeviceMath>(gate(0), gate(1), gate(2), A(at.next_c[n * state + s]),
+                                                  load(at.grad_h) + load(at.carried_h), load(at.grad_c));
+    T* const grad_gates = at.grad_gates + n * 3 * state + s;
+    grad_gates[0] = T(slopes.in);
+    grad_gates[state] = T(slopes.out);
+    grad_gates[2 * state] = T(slopes.candidate);
+    at.new_grad_c[n * state + s] = T(slopes.c);
   });
 }
 
@@ -266,13 +191,7 @@ struct Cuda {
 
   template <typename T>
   void pack(const Sizes& sizes, const T* input, const Matrix<T>& h, T* xh) const {
-    constexpr int V = std::min(kPackSize<T>, 4);
-    const int64_t rows = sizes.steps * sizes.rows;
-    if (in_packs<V, T>(sizes, {h}, {input, xh})) {
-      launch(pack_kernel<T, V>, rows, sizes.width() / V, 1, sizes, input, h, xh);
-    } else {
-      launch(pack_kernel<T, 1>, rows, sizes.width(), 1, sizes, input, h, xh);
-    }
+    launch(pack_kernel<T>, sizes.steps * sizes.rows, sizes.width(), 1, sizes, input, h, xh);
   }
 
   template <typename T>
@@ -282,25 +201,12 @@ struct Cuda {
 
   template <typename T>
   void forward_step(const ForwardStep<T>& step) const {
-    constexpr int V = 2;  // four take 0.6 us longer (512 x 256 x 512)
-    const Sizes& sizes = step.sizes;
-    if (in_packs<V, T>(sizes, {step.c}, {step.gates, step.bias, step.next_h, step.next_c, step.next_xh})) {
-      launch(forward_kernel<T, V>, sizes.rows, sizes.state / V, 1, step);
-    } else {
-      launch(forward_kernel<T, 1>, sizes.rows, sizes.state, 1, step);
-    }
+    launch(forward_kernel<T, Accumulate<T>>, step.sizes.rows, step.sizes.state, 1, step);
   }
 
   template <typename T>
   void backward_step(const BackwardStep<T>& step) const {
-    constexpr int V = 2;
-    const Sizes& sizes = step.sizes;
-    if (in_packs<V, T>(sizes, {step.grad_h, step.carried_h, step.grad_c},
-                       {step.gates, step.bias, step.next_c, step.grad_gates, step.new_grad_c})) {
-      launch(backward_kernel<T, V>, sizes.rows, sizes.state / V, 1, step);
-    } else {
-      launch(backward_kernel<T, 1>, sizes.rows, sizes.state, 1, step);
-    }
+    launch(backward_kernel<T, Accumulate<T>>, step.sizes.rows, step.sizes.state, 1, step);
   }
 
   template <typename Kernel, typename... Arguments>
