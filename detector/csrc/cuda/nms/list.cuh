@@ -15,7 +15,6 @@ constexpr int kFlagsABlock = kListThreads * kFlagsAThread;
 __global__ void __launch_bounds__(kListThreads)
     list_kernel(const uint8_t* flags, const uint32_t* indices, int64_t size, const unsigned long long* count,
                 Answer answer) {
-  __shared__ int number_of_warp[kWarp];
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *answer.count = *count;
   }
@@ -33,13 +32,7 @@ __global__ void __launch_bounds__(kListThreads)
     const int past = max(begin + kFlagsAThread - size, int64_t(0));
     own = *reinterpret_cast<const uint32_t*>(flags + begin) & (0xffffffffu >> 8 * past);
   }
-  int up_to = warp_scan(__popc(own));  // in the warp, then in the block
-  if (lane_of_thread() == kWarp - 1) {
-    number_of_warp[warp_of_thread()] = up_to;
-  }
-  __syncthreads();
-  up_to += warp_reduce(lane_of_thread() < warp_of_thread() ? number_of_warp[lane_of_thread()] : 0, Sum{});
-  int64_t* next = answer.list + before + up_to - __popc(own);
+  int64_t* next = answer.list + before + block_scan(__popc(own)).before;
   for (; own != 0; own &= own - 1) {
     *next++ = indices[begin + __ffs(own) / 8];
   }

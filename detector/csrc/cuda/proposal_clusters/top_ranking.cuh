@@ -40,7 +40,7 @@ __device__ __noinline__ Sorted sort_numbers(const Pool<B, T>& shared_pool, Fixed
       previous = number;
     }
   }
-  const Scan scanned_counts = block_scan(counts), scanned_sum = block_scan(sum);
+  const Scan<int64_t> scanned_counts = block_scan(counts), scanned_sum = block_scan(sum);
   int32_t distinct = scanned_counts.before >> 32, count = scanned_counts.before & 0xffffffff;
   sum = scanned_sum.before;
   previous = number_before;
@@ -134,7 +134,7 @@ __device__ Nodes<B> take_top_cluster(const Pool<B, T>& pool) {
   for (int32_t word = first; word < last; ++word) {
     count += __popc(sets.top()[word]);
   }
-  const Scan scanned = block_scan(count);
+  const Scan<int64_t> scanned = block_scan(count);
   const auto nodes = pool.work.space.template nodes_for<B>(scanned.all);
   int32_t node = scanned.before;
   for (int32_t word = first; word < last; ++word) {
@@ -153,7 +153,7 @@ __device__ Nodes<B> take_top_share(const Pool<B, T>& pool, double top_share) {
   for (int32_t place = begin; place < end; ++place) {
     count += pool.has_place(place);
   }
-  const Scan scanned = block_scan(count);
+  const Scan<int64_t> scanned = block_scan(count);
   const int64_t top = top_count(scanned.all, top_share);
   const auto nodes = pool.work.space.template nodes_for<B>(top);
   int64_t better = scanned.all - scanned.before;  // rows of the pool from this place on

@@ -19,22 +19,6 @@ struct BoxesByImage {
 
 constexpr int kOrderThreads = kWarp * kWarp;
 
-// How many items the threads of a block of kOrderThreads before this one have, which has `count`.
-__device__ inline int count_before(int count) {
-  __shared__ int warp_totals[kWarp];
-  const int through = warp_scan(count);
-  if (lane_of_thread() == kWarp - 1) {
-    warp_totals[warp_of_thread()] = through;
-  }
-  __syncthreads();
-  int before = through - count;
-  for (int warp = 0; warp < kWarp; ++warp) {
-    before += warp < warp_of_thread() ? warp_totals[warp] : 0;
-  }
-  __syncthreads();  // warp_totals is free again
-  return before;
-}
-
 // The image of a box, N if it has none.
 template <typename A>
 struct ImageOf {
@@ -60,7 +44,7 @@ __global__ void __launch_bounds__(kOrderThreads)
     count += box_group == group;
   }
   const int start = block_reduce(earlier, Sum{});
-  int position = start + count_before(count);
+  int position = start + block_scan(count).before;
   for (int r = first; r < end; ++r) {
     if (group_of(r) == group) {
       order[position++] = r;

@@ -76,44 +76,4 @@ class StoredKeys {
   Ties* ties_;
 };
 
-// Floats in pairs: the first one's key as it is, in whose lower 16 bits is the second one's tie, and the
-// second value. What is loaded is in the registers then where it is compared.
-template <int V>
-  requires(V > 1)
-class StoredKeys<float, V> {
- public:
-  static constexpr int64_t kBytes = 6 * V;  // of a place
-
-  __device__ StoredKeys(char* shared, int places)
-      : firsts_(reinterpret_cast<Pack<double, V / 2>*>(shared)),
-        seconds_(reinterpret_cast<Pack<float, V / 2>*>(firsts_ + places)) {}
-
-  __device__ void load(int i, Key (&key)[V]) const {
-    const auto firsts = firsts_[i];
-    const auto seconds = seconds_[i];
-#pragma unroll
-    for (int pair = 0; pair < V / 2; ++pair) {
-      key[2 * pair].bits = firsts.values[pair];
-      key[2 * pair + 1] = {seconds.values[pair], key[2 * pair].tie() << 16};
-    }
-  }
-
-  __device__ void store(int i, const Key (&key)[V]) {
-    Pack<double, V / 2> firsts;
-    Pack<float, V / 2> seconds;
-#pragma unroll
-    for (int pair = 0; pair < V / 2; ++pair) {
-      const auto &first = key[2 * pair], &second = key[2 * pair + 1];
-      firsts.values[pair] = Key(first.value(), __byte_perm(second.tie(), first.tie(), 0x7632)).bits;
-      seconds.values[pair] = second.value();
-    }
-    firsts_[i] = firsts;
-    seconds_[i] = seconds;
-  }
-
- private:
-  Pack<double, V / 2>* firsts_;
-  Pack<float, V / 2>* seconds_;
-};
-
 }  // namespace detector::roi_pool
