@@ -1,7 +1,7 @@
 // Non-maximum suppression on a GPU. The number of launches depends on the number of boxes alone.
 //
 //   rank_kernel                            up to kFew boxes: the order, group after group, best first
-//   run_kernel, merge_kernel, fill_kernel  more: the same
+//   keys_kernel, cub's sort, fill_kernel   more: the same
 //   scan_kernel                            up to kFew boxes of one group: which stay, the mask or the list
 //   settle_kernel                          else: which stay, the mask
 //   list_kernel                            and, for nms, their indices, best first
@@ -52,8 +52,7 @@ struct Memory {
   Order<A> order;
   State state;
   uint32_t* pairs;  // of scan_kernel
-  Entry<A>*entries, *merged;
-  uint32_t *rank_of_index, *index_of_rank;
+  Sorting sorting;
   uint8_t* flags;  // of each rank
   Tensor tensor;
 
@@ -82,35 +81,34 @@ struct Memory {
     division.take(state.progress, in.scanned() ? 0 : num_chunks);
     division.take(state.words, in.scanned() ? 0 : num_chunks * kWords);
     division.take(pairs, in.scanned() ? num_words * size : 0);
-    division.take(entries, (1 + in.idxs.has_value()) * sorted);
-    division.take(merged, (1 + in.idxs.has_value()) * sorted);
-    division.take(rank_of_index, std::min(sorted, grouped));
-    division.take(index_of_rank, listed);
+    division.take(sorting.keys, sorted);
+    division.take(sorting.sorted_keys, sorted);
+    division.take(sorting.numbers, sorted);
+    division.take(sorting.index_of_rank, std::max(sorted, listed));
+    division.take(sorting.rank_of_place, std::min(sorted, grouped));
     division.take(flags, ceil_div(listed, kFlagsALoad) * kFlagsALoad);
   }
 };
 
 template <typename T, typename A = Accumulate<T>>
-void put_in_order(const Arguments& in, Memory<A>& memory, cudaStream_t stream) {
+void put_in_order(const Arguments& in, const Memory<A>& memory, const Answer& answer, cudaStream_t stream) {
   const int64_t size = in.size(), num_chunks = in.scanned() ? 0 : ceil_div(size, kChunk);
   const auto scores = vector_view<T>(in.scores);
   const auto idxs = in.idxs ? vector_view<int64_t>(*in.idxs) : Vector<int64_t>{nullptr, 0};
-  const Filled<T> filled{matrix_view<T>(in.boxes), memory.order, memory.index_of_rank != nullptr};
+  const Sorting& sorting = memory.sorting;
+  const Filled<T> filled{matrix_view<T>(in.boxes), memory.order, answer.list && !in.scanned()};
   if (in.few()) {
     launch_kernel(rank_kernel<T>, ceil_div(size, kRowsABlock), kOrderThreads, 0, stream, filled, scores, idxs,
-                  memory.index_of_rank, memory.state, num_chunks);
+                  sorting.index_of_rank, memory.state, num_chunks);
     return;
   }
-  const unsigned orders = in.idxs ? 2 : 1, blocks = ceil_div(size, kOrderThreads);
-  launch_kernel(run_kernel<T>, dim3(ceil_div(size, kRun), orders), kRun, 0, stream, scores, idxs, size,
-                memory.entries);
-  for (int64_t run = kRun; run < size; run *= kFanIn) {
-    launch_kernel(merge_kernel<A>, dim3(blocks, orders), kOrderThreads, 0, stream, memory.entries,
-                  memory.merged, size, run, memory.rank_of_index);
-    std::swap(memory.entries, memory.merged);
+  sort_numbers(ScoreKey<T>{scores}, 8 * sizeof(A), sorting, size, sorting.index_of_rank, in.boxes, stream);
+  if (in.idxs) {
+    sort_numbers(GroupKey{idxs, sorting.index_of_rank}, 64, sorting, size, sorting.rank_of_place, in.boxes,
+                 stream);
   }
-  launch_kernel(fill_kernel<T>, blocks, kOrderThreads, 0, stream, filled, memory.entries,
-                memory.rank_of_index, memory.index_of_rank, memory.state, num_chunks);
+  launch_kernel(fill_kernel<T>, ceil_div(size, kOrderThreads), kOrderThreads, 0, stream, filled, sorting,
+                memory.state, num_chunks);
 }
 
 template <typename A>
@@ -127,7 +125,7 @@ void settle(const Arguments& in, const Memory<A>& memory, const Answer& answer, 
                 memory.state, answer.mask ? answer.mask : memory.flags);
   if (answer.list) {
     launch_kernel(list_kernel, ceil_div(size, kFlagsABlock), kListThreads, 0, stream, memory.flags,
-                  memory.index_of_rank, size, memory.state.count, answer);
+                  memory.sorting.index_of_rank, size, memory.state.count, answer);
   }
 }
 
@@ -135,7 +133,7 @@ void launch(const char* op, const Arguments& in, const Answer& answer, cudaStrea
   dispatch_floating(op, "boxes", in.boxes.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     Memory<Accumulate<T>> memory(in, answer);
-    put_in_order<T>(in, memory, stream);
+    put_in_order<T>(in, memory, answer, stream);
     settle(in, memory, answer, stream);
   });
 }

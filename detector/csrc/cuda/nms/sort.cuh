@@ -1,146 +1,79 @@
-// The order of many boxes: by score, and by group. Both are sorted at once, in few launches, where a radix
-// sort would take two or more for each byte of a key, which is most of its time for some 10,000 boxes.
-//
-//   run_kernel    sorted runs, a block each
-//   merge_kernel  kFanIn runs become one; as often as it takes
-//   fill_kernel   what settle_kernel reads
+// The order of many boxes, by cub's radix sort: by score and, where boxes have groups, then by group. The
+// sort is stable, so equal scores keep the order of their indices and the boxes of a group that of their
+// scores.
 #pragma once
 
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/thread/thread_search.cuh>
+
+#include "../../memory.h"
+#include "../launch.cuh"
 #include "order.cuh"
 
 namespace detector::nms {
 
-constexpr int kRun = 1024;  // a power of two
-constexpr int kFanIn = 8;   // runs merged at a time
+// What boxes are sorted in, (size,) each.
+struct Sorting {
+  uint64_t *keys, *sorted_keys;
+  uint32_t* numbers;        // 0, 1, ...
+  uint32_t* index_of_rank;  // by score
+  uint32_t* rank_of_place;  // by group, then by score; null where all boxes are of one group
+};
 
-// What decides a box's place. No two are equal.
-template <typename A>
-struct alignas(sizeof(A) == 4 ? 16 : 8) Entry {
-  int64_t group;
-  decltype(order_key(A{})) key;
-  uint32_t index;
-  // Without a branch, so that loads of several need not wait for each other.
-  __device__ bool operator<(const Entry& other) const {
-    const bool better = (key > other.key) | ((key == other.key) & (index < other.index));
-    return (group < other.group) | ((group == other.group) & better);
+template <typename T>
+struct ScoreKey {
+  Vector<T> scores;
+  __device__ uint64_t operator()(int64_t index) const { return ~order_key(Accumulate<T>(scores[index])); }
+};
+
+struct GroupKey {
+  Vector<int64_t> idxs;
+  const uint32_t* index_of_rank;
+  __device__ uint64_t operator()(int64_t rank) const {
+    return uint64_t(idxs[index_of_rank[rank]]) ^ uint64_t(1) << 63;  // negative groups first
   }
 };
 
-// How many of `length` sorted entries, a power of two, are smaller.
-template <typename A>
-__device__ int count_smaller(const Entry<A>* sorted, int length, const Entry<A>& own) {
-  int smaller = 0;
-  for (int step = length; step > 0; step /= 2) {
-    const int more = smaller + step;
-    smaller = (more <= length) & (sorted[min(more, length) - 1] < own) ? more : smaller;
-  }
-  return smaller;
-}
-
-// Row 0 of `entries` (1 or 2, size) gets runs sorted by score, row 1 by group, then score.
-template <typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kRun)
-    run_kernel(Vector<T> scores, Vector<int64_t> idxs, int64_t size, Entry<A>* entries) {
-  __shared__ Entry<A> run[kRun];
-  const int thread = threadIdx.x, warp_begin = thread - lane_of_thread();
-  const int64_t i = int64_t(blockIdx.x) * kRun + thread;
-  Entry<A> own{INT64_MAX, 0, uint32_t(i)};  // past the last box: after all others
-  if (i < size) {
-    own = {blockIdx.y == 0 ? 0 : idxs[i], order_key(A(scores[i])), uint32_t(i)};
-  }
-  run[thread] = own;
-  __syncwarp();
-  int place = warp_begin;
-  for (int k = 0; k < kWarp; ++k) {
-    place += run[warp_begin + k] < own;
-  }
-  __syncwarp();
-  run[place] = own;
-  __syncthreads();
-  for (int length = kWarp; length < kRun; length *= 2) {  // merges two runs into one
-    const int own_begin = thread / length * length, other_begin = own_begin ^ length;
-    own = run[thread];
-    place = thread - own_begin + min(own_begin, other_begin) + count_smaller(run + other_begin, length, own);
-    __syncthreads();
-    run[place] = own;
-    __syncthreads();
-  }
-  if (i < size) {
-    entries[blockIdx.y * size + i] = run[thread];
-  }
-}
-
-// An entry's place is the number of smaller ones in the runs that become one. `rank_of_index` (size,), if not
-// null, gets the places by score.
-template <typename A>
+template <typename KeyOf>
 __global__ void __launch_bounds__(kOrderThreads)
-    merge_kernel(const Entry<A>* from, Entry<A>* to, int64_t size, int64_t run, uint32_t* rank_of_index) {
+    keys_kernel(KeyOf key_of, int64_t size, uint64_t* keys, uint32_t* numbers) {
   const int64_t i = int64_t(blockIdx.x) * kOrderThreads + threadIdx.x;
-  if (i >= size) {
-    return;
-  }
-  from += blockIdx.y * size;
-  to += blockIdx.y * size;
-  const Entry<A> own = from[i];
-  const int64_t first = i / (run * kFanIn) * (run * kFanIn);
-  const Entry<A>* runs[kFanIn];
-  uint32_t length[kFanIn], smaller[kFanIn] = {};
-#pragma unroll
-  for (int k = 0; k < kFanIn; ++k) {
-    length[k] = max(min(size - first - k * run, run), int64_t(0));
-    runs[k] = from + (length[k] > 0 ? first + k * run : 0);
-  }
-  for (uint32_t step = run; step > 0; step /= 2) {
-#pragma unroll
-    for (int k = 0; k < kFanIn; ++k) {  // loads that do not wait for each other
-      const uint32_t more = smaller[k] + step;
-      const bool are_smaller = runs[k][max(min(more, length[k]), 1u) - 1] < own;
-      smaller[k] = (more <= length[k]) & are_smaller ? more : smaller[k];
-    }
-  }
-  int64_t place = first;
-#pragma unroll
-  for (int k = 0; k < kFanIn; ++k) {
-    place += smaller[k];
-  }
-  to[place] = own;
-  if (rank_of_index && blockIdx.y == 0) {
-    rank_of_index[own.index] = place;
+  if (i < size) {
+    keys[i] = key_of(i);
+    numbers[i] = i;
   }
 }
 
-// The first place of the group of place `last`.
-template <typename A>
-__device__ int64_t find_group(const Entry<A>* entries, int64_t last) {
-  int64_t begin = 0, end = last;  // the answer is in begin..end
-  while (begin < end) {
-    const int64_t middle = (begin + end) / 2;
-    if (entries[middle].group < entries[last].group) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return begin;
+// The numbers from 0 on in the ascending order of the lower `bits` of key_of(number).
+template <typename KeyOf>
+void sort_numbers(const KeyOf& key_of, int bits, const Sorting& in, int64_t size, uint32_t* sorted,
+                  const Tensor& like, cudaStream_t stream) {
+  launch_kernel(keys_kernel<KeyOf>, ceil_div(size, kOrderThreads), kOrderThreads, 0, stream, key_of, size,
+                in.keys, in.numbers);
+  size_t bytes = 0;
+  const auto sort = [&](void* scratch) {
+    STD_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(scratch, bytes, in.keys, in.sorted_keys, in.numbers,
+                                                   sorted, int(size), 0, bits, stream));
+  };
+  sort(nullptr);  // tells the bytes
+  const Tensor scratch = allocate(like, {int64_t(bytes)}, ScalarType::Byte);
+  sort(scratch.mutable_data_ptr());
 }
 
-// `rank_of_index` is null where all boxes are of one group, `index_of_rank` where no list is wanted.
-template <typename T, typename A = Accumulate<T>>
+// Of the sorted boxes what settle_kernel reads.
+template <typename T>
 __global__ void __launch_bounds__(kOrderThreads)
-    fill_kernel(Filled<T> filled, const Entry<A>* entries, const uint32_t* rank_of_index,
-                uint32_t* index_of_rank, State state, int64_t num_chunks) {
+    fill_kernel(Filled<T> filled, Sorting sorted, State state, int64_t num_chunks) {
   clear(state, num_chunks);
-  const int64_t place = int64_t(blockIdx.x) * kOrderThreads + threadIdx.x, size = filled.order.size;
-  if (place >= size) {
+  const int64_t place = int64_t(blockIdx.x) * kOrderThreads + threadIdx.x;
+  if (place >= filled.order.size) {
     return;
   }
-  const uint32_t index = entries[place + (rank_of_index ? size : 0)].index;
-  filled.set(place, rank_of_index ? rank_of_index[index] : place, index);
-  if (rank_of_index) {
-    filled.order.groups[place] = find_group(entries + size, place);
-  }
-  if (index_of_rank) {
-    index_of_rank[place] = entries[place].index;
+  const uint32_t rank = sorted.rank_of_place ? sorted.rank_of_place[place] : place;
+  filled.set(place, rank, sorted.index_of_rank[rank]);
+  if (sorted.rank_of_place) {
+    const uint64_t* groups = sorted.sorted_keys;
+    filled.order.groups[place] = cub::LowerBound(groups, place, groups[place]);
   }
 }
 
