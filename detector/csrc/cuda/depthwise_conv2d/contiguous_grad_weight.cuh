@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../reduce.cuh"
+#include "../sum_parts.cuh"
 #include "staging.cuh"
 
 namespace detector::depthwise_conv2d {
@@ -145,26 +146,6 @@ __global__ void __launch_bounds__(kGradWeightThreads)
   }
 }
 
-template <typename T, typename A>
-__global__ void add_partial_sums_kernel(const A* __restrict__ partial, int64_t weights, int stretches,
-                                        T* __restrict__ result) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < weights; i += step) {
-    A sum = 0;
-    for (int s = 0; s < stretches; ++s) {
-      sum += partial[s * weights + i];
-    }
-    result[i] = T(sum);
-  }
-}
-
-// result[i] = the sum over blocks b of partial[b][i]
-template <typename T, typename A>
-void add_partial_sums(const A* partial, int64_t weights, int64_t blocks, T* result, cudaStream_t stream) {
-  launch_kernel(add_partial_sums_kernel<T, A>, blocks_for(weights, 128), 128, 0, stream, partial, weights,
-                int(blocks), result);
-}
-
 // How many blocks share the strips of a channel: each thread takes `rounds` strips, and adding the threads up
 // takes as long as half a strip. What counts is how often all multiprocessors fill, and for how long.
 template <typename Kernel>
@@ -215,7 +196,7 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
   A* partial = allocate(stretches * weights);
   launch_kernel(kernel, dim3(groups, stretches), kGradWeightThreads, bytes, stream, sizes, input, grad,
                 partial);
-  add_partial_sums(partial, weights, stretches, result, stream);
+  sum_parts(partial, int(stretches), weights, result, stream);
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -129,7 +129,7 @@ bool launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* g
   float* partial = allocate(groups * tiles * weights);
   launch_kernel(kernel, tile_grid(p, sizes, groups), sizes.warps * kWarp, shared_of(sizes), stream, sizes,
                 input, grad, partial);
-  add_partial_sums(partial, weights, groups * tiles, result, stream);
+  sum_parts(partial, int(groups * tiles), weights, result, stream);
   return true;
 }
 

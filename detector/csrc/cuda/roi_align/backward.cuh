@@ -4,7 +4,8 @@
 #pragma once
 
 #include "../roi/gather.cuh"
-#include "../roi/parts.cuh"
+#include "../sum_parts.cuh"
+#include "channels_last.cuh"
 #include "walk.cuh"
 
 namespace detector::roi_align {
@@ -199,7 +200,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   launch_kernel(backward_kernel<T, V, Source>, blocks * chunks, kThreads, 0, stream, grad, boxes, source,
                 sizes, int(groups), chunks, channels_last, sums);
   if (!direct) {
-    roi::sum_parts(sums, chunks, size, static_cast<T*>(output.mutable_data_ptr()), stream);
+    sum_parts(sums, chunks, size, static_cast<T*>(output.mutable_data_ptr()), stream);
   }
 }
 
@@ -229,7 +230,7 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
   if (!channels_last) {
     const Tensor dense = last;
     last = allocate(grad, {sizes.boxes, sizes.bins(), sizes.channels});
-    roi::channels_to_last(static_cast<const T*>(dense.const_data_ptr()), sizes.boxes, sizes.channels,
+    channels_to_last(static_cast<const T*>(dense.const_data_ptr()), sizes.boxes, sizes.channels,
                           sizes.bins(), static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
   }
   const auto* values = static_cast<const T*>(last.const_data_ptr());

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../roi/gather.cuh"
-#include "../roi/parts.cuh"
+#include "../sum_parts.cuh"
 #include "exact_sums.cuh"
 
 namespace detector::roi_pool {
@@ -12,6 +12,13 @@ namespace detector::roi_pool {
 using roi::Sizes;
 
 constexpr int kItems = 8;  // that a thread has on their way
+
+// The cells of an image cut into as few equal bands of at most `most` as there may be.
+struct Bands {
+  int number, size;
+  Bands(int64_t cells, int64_t most)
+      : number(int(ceil_div(cells, most))), size(int(ceil_div(cells, number))) {}
+};
 
 // The same bin of the same channel of some boxes, as it comes from memory.
 template <typename T>
@@ -52,7 +59,7 @@ struct Walk {
 template <typename T, bool kOrdered>
 __global__ void __launch_bounds__(1024)
     backward_kernel(const T* grad, const int32_t* argmax, roi::BoxesByImage<Accumulate<T>> boxes, Sizes sizes,
-                    int chunks, roi::Pieces bands, Accumulate<T>* parts, T* output) {
+                    int chunks, Bands bands, Accumulate<T>* parts, T* output) {
   using A = Accumulate<T>;
   const int band = blockIdx.x % bands.number, first_cell = band * bands.size;
   int rest = blockIdx.x / bands.number;
@@ -113,7 +120,7 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   const int64_t channels = sizes.channels, cells = sizes.cells();
   const auto kernel = ordered ? backward_kernel<T, true> : backward_kernel<T, false>;
   const int64_t most = compiled_kernel(kernel).most_shared;
-  const roi::Pieces bands(cells, ExactSums<A>::most_cells(most));
+  const Bands bands(cells, ExactSums<A>::most_cells(most));
   const int64_t shared = ExactSums<A>::bytes(bands.size);
   const int threads = 2 * shared > most ? 1024 : 512;
   const int64_t slots = device_attribute(cudaDevAttrMultiProcessorCount) * (1024 / threads);
@@ -130,7 +137,7 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
                 ordered ? ordered->view() : roi::BoxesByImage<A>{}, sizes, chunks, bands,
                 direct ? nullptr : sums, direct ? to : nullptr);
   if (!direct) {
-    roi::sum_parts(sums, chunks, sizes.images * channels * cells, to, stream);
+    sum_parts(sums, chunks, sizes.images * channels * cells, to, stream);
   }
 }
 

@@ -1,10 +1,10 @@
-// Work around the backward kernels: a change of layout before, the sum of their parts after.
+// Pooled values with the channels last, as the backward pass reads them.
 #pragma once
 
 #include "../launch.cuh"
 #include "../pack.cuh"
 
-namespace detector::roi {
+namespace detector::roi_align {
 
 constexpr int kTile = 64;
 constexpr int kTileThreads = 256;
@@ -94,34 +94,4 @@ void channels_to_last(const T* from, int64_t boxes, int64_t channels, int64_t bi
   }
 }
 
-template <typename From, typename To>
-__global__ void __launch_bounds__(kTileThreads)
-    sum_kernel(const From* parts, int number, int64_t size, To* sum) {
-  for (int64_t i = int64_t(blockIdx.x) * kTileThreads + threadIdx.x; i < size;
-       i += int64_t(gridDim.x) * kTileThreads) {
-    From total = parts[i];
-#pragma unroll 4
-    for (int part = 1; part < number; ++part) {
-      total += parts[part * size + i];
-    }
-    sum[i] = To(total);
-  }
-}
-
-// (P, size) to (size,), in the order of the parts.
-template <typename From, typename To>
-void sum_parts(const From* parts, int number, int64_t size, To* sum, cudaStream_t stream) {
-  if (size > 0) {
-    launch_kernel(sum_kernel<From, To>, blocks_for(size, kTileThreads), kTileThreads, 0, stream, parts,
-                  number, size, sum);
-  }
-}
-
-// A length cut into as few equal pieces of at most `most` as there may be.
-struct Pieces {
-  int number, size;
-  Pieces(int64_t length, int64_t most)
-      : number(int(ceil_div(length, most))), size(int(ceil_div(length, number))) {}
-};
-
-}  // namespace detector::roi
+}  // namespace detector::roi_align
