@@ -2,9 +2,8 @@
 // than 3, 5 or 7 square, strides other than 1 or 2, dilation, double precision.
 #pragma once
 
-#include "contiguous_forward.cuh"
-#include "contiguous_grad_input.cuh"
 #include "contiguous_grad_weight.cuh"
+#include "contiguous_images.cuh"
 #include "kernels.cuh"
 #include "tensor_cores_forward.cuh"
 #include "tensor_cores_grad_weight.cuh"
@@ -43,7 +42,7 @@ void run_forward(const Problem& p, bool turned, const T* input, const T* weight,
       return;
     }
   }
-  launch_contiguous_forward<K, S>(p, turned, input, weight, bias, output, stream);
+  launch_contiguous_images<Convolution<K, S>>(p, turned, input, weight, bias, output, stream);
 }
 
 template <typename T>
@@ -55,7 +54,8 @@ bool forward_contiguous(const Problem& p, const T* input, const T* weight, const
   });
 }
 
-// The problem whose forward pass with the turned kernel is grad_input of p, where the stride is 1.
+// The problem whose input is the output of p, and reversed: where the stride is 1, its forward pass with the
+// turned kernel is grad_input of p.
 inline Problem transposed(const Problem& p) {
   Problem t = p;
   t.height = p.out_height, t.width = p.out_width;
@@ -67,15 +67,16 @@ inline Problem transposed(const Problem& p) {
 template <typename T>
 bool grad_input_contiguous(const Problem& p, const T* grad, const T* weight, T* result, cudaStream_t stream) {
   return p.multiplier == 1 && dispatch_contiguous(p, [&](auto kernel, auto stride) {
+           const T* no_bias = nullptr;
            if constexpr (stride == 1) {
-             const T* no_bias = nullptr;
              run_forward<kernel, 1>(transposed(p), true, grad, weight, no_bias, result, stream);
              return true;
            } else {
              if (p.pad_h != kernel / 2 || p.pad_w != kernel / 2) {
                return false;
              }
-             launch_contiguous_grad_input<kernel>(p, grad, weight, result, stream);
+             launch_contiguous_images<HalvedTranspose<kernel>>(transposed(p), false, grad, weight, no_bias, result,
+                                                               stream);
              return true;
            }
          });
