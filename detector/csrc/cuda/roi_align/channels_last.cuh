@@ -36,61 +36,14 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
-// A block takes kTile channels of a box, which lie side by side: (C, bins) to (bins, C).
-template <typename T>
-__global__ void __launch_bounds__(kTileThreads)
-    last_kernel(const T* from, int64_t channels, int bins, int groups, T* to) {
-  extern __shared__ __align__(16) char shared[];
-  constexpr int V = 16 / sizeof(T), W = sizeof(T) < 4 ? 2 : 1;  // elements of a load and of a store
-  T* tile = reinterpret_cast<T*>(shared);
-  const int64_t box = blockIdx.x / groups, channel = int64_t(blockIdx.x % groups) * kTile;
-  const int rows = min(int64_t(kTile), channels - channel), size = rows * bins;
-  const T* data = from + (box * channels + channel) * bins;
-  const int whole = is_aligned(data) ? size / V : 0;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < whole; i += kTileThreads) {
-    reinterpret_cast<uint4*>(tile)[i] = reinterpret_cast<const uint4*>(data)[i];
-  }
-  for (int i = whole * V + threadIdx.x; i < size; i += kTileThreads) {
-    tile[i] = data[i];
-  }
-  __syncthreads();
-  T* output = to + box * bins * channels + channel;
-  if (channels % W == 0) {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < bins * (kTile / W); i += kTileThreads) {
-      const int row = i % (kTile / W) * W, bin = i / (kTile / W);
-      if (row < rows) {
-        Pack<T, W> pack;
-#pragma unroll
-        for (int k = 0; k < W; ++k) {
-          pack.values[k] = tile[(row + k) * bins + bin];
-        }
-        store_pack(output + bin * channels + row, pack);
-      }
-    }
-  } else {
-    for (int i = threadIdx.x; i < size; i += kTileThreads) {
-      output[i / rows * channels + i % rows] = tile[i % rows * bins + i / rows];
-    }
-  }
-}
-
 // Pooled values (R, C, bins), contiguous, to (R, bins, C).
 template <typename T>
 void channels_to_last(const T* from, int64_t boxes, int64_t channels, int64_t bins, T* to,
                       cudaStream_t stream) {
-  const int64_t shared = kTile * bins * int64_t(sizeof(T)), groups = ceil_div(channels, kTile);
-  if (boxes * groups == 0) {
-    return;
-  }
-  if (shared > 48 * 1024) {
-    const int64_t tiles_of_bins = ceil_div(bins, kTile);
+  const int64_t groups = ceil_div(channels, kTile), tiles_of_bins = ceil_div(bins, kTile);
+  if (boxes * groups > 0) {
     launch_kernel(transpose_kernel<T>, boxes * groups * tiles_of_bins, kTileThreads, 0, stream, from,
                   channels, bins, int(groups), int(tiles_of_bins), to);
-  } else {
-    launch_kernel(last_kernel<T>, boxes * groups, kTileThreads, shared, stream, from, channels, int(bins),
-                  int(groups), to);
   }
 }
 
