@@ -75,8 +75,8 @@ bool grad_input_contiguous(const Problem& p, const T* grad, const T* weight, T* 
              if (p.pad_h != kernel / 2 || p.pad_w != kernel / 2) {
                return false;
              }
-             launch_contiguous_images<HalvedTranspose<kernel>>(transposed(p), false, grad, weight, no_bias, result,
-                                                               stream);
+             launch_contiguous_images<HalvedTranspose<kernel>>(transposed(p), false, grad, weight, no_bias,
+                                                               result, stream);
              return true;
            }
          });

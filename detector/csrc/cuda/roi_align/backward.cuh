@@ -132,10 +132,10 @@ struct Row {
 };
 
 // parts: (chunks, N, C, H, W), or (chunks, N, H, W, C) with channels_last.
-template <typename T, int V, typename Source>
+template <typename T, int V>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Source source, Sizes sizes, int groups,
-                    int chunks, bool channels_last, Accumulate<T>* parts) {
+    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Mean<Accumulate<T>> mean, Sizes sizes,
+                    int groups, int chunks, bool channels_last, Accumulate<T>* parts) {
   using A = Accumulate<T>;
   const int tiles_x = (sizes.width + kSide - 1) / kSide, tiles_y = (sizes.height + kSide - 1) / kSide;
   const int group = blockIdx.x % groups;
@@ -147,14 +147,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int chunk = rest % chunks, image = rest / chunks;
   const int start = boxes.starts[image];
   const int64_t count = boxes.starts[image + 1] - start;
-  __shared__ Shared<A, Source> shared;
-  const Walk<A, Source> walk{source,
-                             boxes.order,
-                             sizes,
-                             {first_row, first_column},
-                             start + int(count * chunk / chunks),
-                             start + int(count * (chunk + 1) / chunks),
-                             shared};
+  __shared__ Shared<A> shared;
+  const Walk<A> walk{boxes,
+                     mean,
+                     sizes,
+                     {first_row, first_column},
+                     start + int(count * chunk / chunks),
+                     start + int(count * (chunk + 1) / chunks),
+                     shared};
   const int64_t channel = (int64_t(group) * kWarp + lane_of_thread()) * V;
   const bool exists = channel < sizes.channels;
   grad += exists ? channel : 0;
@@ -182,8 +182,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 }
 
 // grad: (R, PH, PW, C), contiguous.
-template <typename T, int V, typename Source>
-void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Source& source,
+template <typename T, int V>
+void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Mean<Accumulate<T>>& mean,
                      const Sizes& sizes, bool channels_last, const Tensor& output) {
   using A = Accumulate<T>;
   const cudaStream_t stream = current_stream(output);
@@ -197,29 +197,11 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const Tensor parts =
       direct ? output : allocate(output, {chunks, size}, accumulate_type(output.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());
-  launch_kernel(backward_kernel<T, V, Source>, blocks * chunks, kThreads, 0, stream, grad, boxes, source,
-                sizes, int(groups), chunks, channels_last, sums);
+  launch_kernel(backward_kernel<T, V>, blocks * chunks, kThreads, 0, stream, grad, boxes, mean, sizes,
+                int(groups), chunks, channels_last, sums);
   if (!direct) {
     sum_parts(sums, chunks, size, static_cast<T*>(output.mutable_data_ptr()), stream);
   }
-}
-
-template <typename T, int V>
-void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Mean<Accumulate<T>>& mean,
-                     const Sizes& sizes, bool channels_last, const Tensor& output) {
-  using A = Accumulate<T>;
-  const bool usual = mean.sampling_ratio == kSamples &&
-                     std::max(sizes.pooled_height, sizes.pooled_width) <= kMostBins && sizes.boxes > 0;
-  if (!usual) {
-    launch_backward<T, V>(grad, boxes, FromRows<A>{boxes, mean}, sizes, channels_last, output);
-    return;
-  }
-  const Tensor tables = allocate(output, {sizes.boxes, int64_t(sizeof(BoxTable<A>))}, ScalarType::Byte);
-  auto* table = static_cast<BoxTable<A>*>(tables.mutable_data_ptr());
-  constexpr int block_threads = 128;
-  launch_kernel(tables_kernel<A>, blocks_for(sizes.boxes * kWarp, block_threads), block_threads, 0,
-                current_stream(output), boxes, mean, sizes, table);
-  launch_backward<T, V>(grad, boxes, FromTables<A>{table}, sizes, channels_last, output);
 }
 
 template <typename T>
@@ -230,8 +212,8 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
   if (!channels_last) {
     const Tensor dense = last;
     last = allocate(grad, {sizes.boxes, sizes.bins(), sizes.channels});
-    channels_to_last(static_cast<const T*>(dense.const_data_ptr()), sizes.boxes, sizes.channels,
-                          sizes.bins(), static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
+    channels_to_last(static_cast<const T*>(dense.const_data_ptr()), sizes.boxes, sizes.channels, sizes.bins(),
+                     static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
   }
   const auto* values = static_cast<const T*>(last.const_data_ptr());
   constexpr int V = 16 / sizeof(Accumulate<T>);

@@ -13,58 +13,22 @@ struct Tile {
   int row, column;  // the first
 };
 
-// Boxes of any number of samples and bins, by their rows.
+using roi::BoxesByImage;
+using roi::Sizes;
+
+// Whether some of the samples may weigh in the cells from `first` on.
 template <typename A>
-struct FromRows {
-  using Box = AlignedBox<A>;
-  BoxesByImage<A> boxes;
-  Mean<A> mean;
+__device__ bool may_touch(const Axis<A>& axis, int bins, int first) {
+  const A end = axis.start + A(bins) * axis.bin;
+  const A low = min(axis.start, end), high = max(axis.start, end);
+  return axis.grid > 0 && A(first + kSide) >= low - A(1) && A(first) <= high + A(2);
+}
 
-  __device__ Box box(int position, const Sizes& sizes) const { return mean.box(boxes.row(position), sizes); }
-  __device__ static bool may_touch(const Box& box, const Tile& tile, const Sizes& sizes) {
-    return may_touch(box.y, sizes.pooled_height, tile.row) &&
-           may_touch(box.x, sizes.pooled_width, tile.column);
-  }
-  __device__ static void weigh(const Box& box, const Tile& tile, const Sizes& sizes, int bin_y, int bin_x,
-                               BoxWeights<A>& to) {
-    to.y.fill(AnySamples<A>(box.y, bin_y, sizes.pooled_height, tile.row, sizes.height), A(1) / box.count());
-    to.x.fill(AnySamples<A>(box.x, bin_x, sizes.pooled_width, tile.column, sizes.width), A(1));
-  }
-
- private:
-  __device__ static bool may_touch(const Axis<A>& axis, int bins, int first) {
-    const A end = axis.start + A(bins) * axis.bin;
-    const A low = min(axis.start, end), high = max(axis.start, end);
-    return axis.grid > 0 && A(first + kSide) >= low - A(1) && A(first) <= high + A(2);
-  }
-};
-
-// Boxes of the usual numbers, by their tables.
 template <typename A>
-struct FromTables {
-  using Box = const BoxTable<A>*;
-  const BoxTable<A>* tables;
-
-  __device__ Box box(int position, const Sizes&) const { return tables + position; }
-  __device__ static bool may_touch(Box box, const Tile& tile, const Sizes&) {
-    return box->first_row < tile.row + kSide && box->last_row >= tile.row &&
-           box->first_column < tile.column + kSide && box->last_column >= tile.column;
-  }
-  __device__ static void weigh(Box box, const Tile& tile, const Sizes&, int, int, BoxWeights<A>& to) {
-    static_assert(kMostBins == kBins);  // there are no more to come
-    const auto along = [](const SamplesOfBin<A>* samples, int first) {
-      return [samples, first](int bin, int cell) { return weight_at(samples[bin], A(first + cell)); };
-    };
-    to.y.fill(along(box->y, tile.row), A(1) / A(kSamples * kSamples));
-    to.x.fill(along(box->x, tile.column), A(1));
-  }
-};
-
-template <typename A, typename Source>
 struct Shared {
   // A box that touches the tile.
   struct Hit {
-    typename Source::Box box;
+    AlignedBox<A> box;
     int index;
   };
   BoxWeights<A> weights[2][kWarps];
@@ -73,14 +37,14 @@ struct Shared {
 };
 
 // The boxes of a block and where they meet the tile of the block.
-template <typename A, typename Source>
+template <typename A>
 struct Walk {
-  Source source;
-  const int* order;
+  BoxesByImage<A> boxes;
+  Mean<A> mean;
   Sizes sizes;
   Tile tile;
   int first, end;
-  Shared<A, Source>& shared;
+  Shared<A>& shared;
 
   // Calls add(weights) for each box from first to end that touches the tile, and each kBins x kBins of
   // the bins of the box, in order; a warp computes the weights of one of them for all warps.
@@ -91,8 +55,10 @@ struct Walk {
     int half = 0;
     for (int base = first; base < end; base += kThreads) {
       const int position = min(base + int(threadIdx.x), end - 1);
-      const typename Source::Box thread_box = source.box(position, sizes);
-      const bool hit = base + int(threadIdx.x) < end && source.may_touch(thread_box, tile, sizes);
+      const AlignedBox<A> thread_box = mean.box(boxes.row(position), sizes);
+      const bool hit = base + int(threadIdx.x) < end &&
+                       may_touch(thread_box.y, sizes.pooled_height, tile.row) &&
+                       may_touch(thread_box.x, sizes.pooled_width, tile.column);
       const unsigned lane_hits = __ballot_sync(0xffffffffu, hit);
       if (lane == 0) {
         warp_hits[warp] = lane_hits;
@@ -104,7 +70,7 @@ struct Walk {
         total += __popc(warp_hits[w]);
       }
       if (hit) {
-        hits[before] = {thread_box, order[position]};
+        hits[before] = {thread_box, boxes.order[position]};
       }
       __syncthreads();
       for (int bin_y = 0; bin_y < sizes.pooled_height; bin_y += kBins) {
@@ -113,7 +79,7 @@ struct Walk {
             BoxWeights<A>* round_weights = weights[half];  // the other half may still be in use
             if (round + warp < total) {
               const auto& [hit_box, index] = hits[round + warp];
-              source.weigh(hit_box, tile, sizes, bin_y, bin_x, round_weights[warp]);
+              weigh(hit_box, bin_y, bin_x, round_weights[warp]);
               const int64_t bin = index * sizes.bins() + int64_t(bin_y) * sizes.pooled_width + bin_x;
               round_weights[warp].first = bin * sizes.channels;
             }
@@ -126,6 +92,13 @@ struct Walk {
         }
       }
     }
+  }
+
+ private:
+  __device__ void weigh(const AlignedBox<A>& box, int bin_y, int bin_x, BoxWeights<A>& to) const {
+    to.y.fill(SampleWeights<A>(box.y, bin_y, sizes.pooled_height, tile.row, sizes.height),
+              A(1) / box.count());
+    to.x.fill(SampleWeights<A>(box.x, bin_x, sizes.pooled_width, tile.column, sizes.width), A(1));
   }
 };
 

@@ -4,18 +4,17 @@
 #include "../pack.cuh"
 #include "../reduce.cuh"
 #include "mean.cuh"
-#include "tables.cuh"
 
 namespace detector::roi_align {
 
 constexpr int kSide = 8;  // cells of a tile, on both axes
 constexpr int kBins = 8;  // of an axis, whose weights are worked out together
 
-// One axis of a box with any number of samples. All lanes of a warp ask for weights together.
+// One axis of a box. All lanes of a warp ask for weights together.
 template <typename A>
-class AnySamples {
+class SampleWeights {
  public:
-  __device__ AnySamples(const Axis<A>& axis, int first_bin, int bins, int first_cell, int size)
+  __device__ SampleWeights(const Axis<A>& axis, int first_bin, int bins, int first_cell, int size)
       : axis_(axis), first_bin_(first_bin), bins_(bins), first_cell_(first_cell), size_(size) {
     const int lane = lane_of_thread(), bin = first_bin + lane / kFew;
     const Sample<A> lane_sample = axis.sample(bin, lane % kFew, size);
