@@ -1,11 +1,10 @@
 // Trilinear interpolation on a GPU. Moving feats is all that costs: (8 + 1) N F elements each way for 16 N F
-// operations, so the floor is those bytes over the copy bandwidth. Three kernels, the output, the gradient of
-// feats and the gradient of the points, for many channels and for few.
+// operations, so the floor is those bytes over the copy bandwidth: the output, the gradient of feats (of few
+// channels by a kernel of its own) and the gradient of the points.
 // benchmarks/cases/trilinear_interpolate.py says what else was tried.
 #include <torch/csrc/stable/library.h>
 
-#include "few_channels.cuh"
-#include "many_channels.cuh"
+#include "kernels.cuh"
 
 namespace detector::trilinear_interpolate {
 namespace {
@@ -34,8 +33,8 @@ constexpr int kPack = sizeof(T) == 2 ? 4 : 16 / sizeof(T);
 template <typename T>
 constexpr int kForwardPack = sizeof(T) == 4 ? 2 : kPack<T>;
 
-// Of channels, up to which they are few: for the gradient of feats, and where feats are read.
-constexpr int64_t kFewBytes = 64, kFewBytesRead = 16;
+// Of channels, up to which they are few.
+constexpr int64_t kFewBytes = 64;
 
 // Whether rows of this tensor, walked along its last dimension, can be read in packs of so many bytes.
 bool takes_packs(const Tensor& tensor, int64_t bytes) {
@@ -57,23 +56,6 @@ void with_packs(const Tensor& a, const Tensor& b, const Body& body) {
     }
   }
   body(std::integral_constant<int, kMost>());
-}
-
-// So few and so stored that the kernels for them can read them.
-bool has_few_channels(const Tensor& feats) {
-  return feats.size(2) * feats.element_size() <= kFewBytesRead && feats.is_contiguous() &&
-         is_aligned(feats.const_data_ptr());
-}
-
-// Calls body(F), a constant: the number of channels.
-template <typename T, int F = kFewBytesRead / sizeof(T), typename Body>
-void with_few_channels(int64_t channels, const Body& body) {
-  if constexpr (F > 1) {
-    if (channels < F) {
-      return with_few_channels<T, F - 1>(channels, body);
-    }
-  }
-  body(std::integral_constant<int, F>());
 }
 
 template <int V, typename T, typename P>
@@ -117,23 +99,6 @@ void run_forward(const Tensor& feats, const Tensor& points, const Tensor& output
                                  [&](auto V) { launch_forward<V, T, P>(feats, points, output); });
 }
 
-template <typename T>
-void run_backward_points(const Tensor& grad, const Tensor& points, const Tensor& feats,
-                         const Tensor& grad_points) {
-  using A = Accumulate<T>;
-  if (grad.numel() > 0 && has_few_channels(feats)) {
-    with_few_channels<T>(feats.size(2), [&](auto F) {
-      launch_kernel(backward_points_few_kernel<F, T>, ceil_div(feats.size(0), kThreads), kThreads, 0,
-                    current_stream(feats), matrix_view<T>(grad),
-                    static_cast<const T*>(feats.const_data_ptr()), matrix_view<A>(points), feats.size(0),
-                    static_cast<A*>(grad_points.mutable_data_ptr()));
-    });
-  } else {  // a point without channels still has a gradient, zero
-    with_packs<T, kPack<T>>(grad, feats,
-                            [&](auto V) { launch_backward_points<V, T>(grad, points, feats, grad_points); });
-  }
-}
-
 Tensor forward(const Tensor& feats, const Tensor& points) {
   check_arguments("trilinear_interpolate", feats, points);
   const auto guard = device_guard(feats);
@@ -164,7 +129,9 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const Tensor& points,
       });
     }
     if (feats && points.numel() > 0) {
-      run_backward_points<T>(grad, points, *feats, gradients.points);
+      with_packs<T, kPack<T>>(grad, *feats, [&](auto V) {
+        launch_backward_points<V, T>(grad, points, *feats, gradients.points);
+      });
     }
   });
   return {gradients.feats, gradients.points};

@@ -1,4 +1,4 @@
-// Kernels whose threads walk rows of channels, a pack at a time.
+// The kernels. Their threads walk rows of channels, a pack at a time, but for one.
 #pragma once
 
 #include "../../trilinear_interpolate.h"
@@ -84,6 +84,37 @@ __global__ void __launch_bounds__(kThreads)
     }
     store_once(to + c * shape.num_channels, result);
   }
+}
+
+// The same for few channels, where threads that walk rows would write a little of the same lines of memory
+// over and over: a thread has sixteen bytes of a point's eight corners, whichever those are, by V channels of
+// a corner. Threads x have a point, threads y several.
+template <int V, typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_feats_few_kernel(Matrix<T> grad, Matrix<A> points, int64_t num_points, int num_channels,
+                              float inverse_of_channels, T* grad_feats) {
+  const int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (n >= num_points) {
+    return;
+  }
+  const int first = threadIdx.x * kPackSize<T>;
+  int c = (first + 0.5f) * inverse_of_channels, f = first - c * num_channels;  // c: first / num_channels
+  const Point<A> point(points, n);
+  Pack<T, kPackSize<T>> result;
+#pragma unroll
+  for (int at = 0; at < kPackSize<T>; at += V) {
+    const auto arriving = load_once<V>(&grad(n, f));
+    const A weight = point.weight(c);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      result.values[at + i] = T(weight * A(arriving.values[i]));
+    }
+    f += V;
+    if (f == num_channels) {
+      f = 0, ++c;
+    }
+  }
+  store_once(grad_feats + n * kCorners * num_channels + first, result);
 }
 
 // A sum over channels: over those of a lane, then over the lanes of the group, in a fixed order.
