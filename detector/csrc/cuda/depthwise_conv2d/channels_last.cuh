@@ -5,7 +5,6 @@
 
 #include "channels_last/any_kernel.cuh"
 #include "channels_last/forward.cuh"
-#include "channels_last/grad_input_halved.cuh"
 #include "channels_last/grad_weight.cuh"
 #include "channels_last/tiles.cuh"
 #include "kernels.cuh"
@@ -66,10 +65,6 @@ bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, 
   using namespace channels_last;
   if (!has_stencil<T>(p, grad, grad_input)) {
     return false;
-  }
-  if (halves(p)) {
-    launch_grad_input_halved(p, grad, weight, grad_input, stream);
-    return true;
   }
   const T* no_bias = nullptr;
   if (p.stride_h == 2 || !has_kernel(p)) {
