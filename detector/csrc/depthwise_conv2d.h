@@ -91,7 +91,7 @@ inline void check_grad(const char* op, const Tensor& grad, const Problem& p) {
 
 template <typename T>
 const T* data_of(const Tensor& tensor) {
-  return static_cast<const T*>(tensor.const_data_ptr());
+  return tensor.const_data_ptr<T>();
 }
 
 template <typename Kernels>
@@ -121,7 +121,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
     const auto dense_bias = bias ? std::make_optional(as_contiguous(*bias)) : std::nullopt;
     Kernels(input).forward(p, channels_last, data_of<T>(dense_input), data_of<T>(dense_weight),
                            dense_bias ? data_of<T>(*dense_bias) : nullptr,
-                           static_cast<T*>(output.mutable_data_ptr()));
+                           output.mutable_data_ptr<T>());
   });
   return output;
 }
@@ -150,7 +150,7 @@ Tensor grad_input(const Tensor& grad, const Tensor& weight, int64_t channels, co
     }
     const Tensor dense_grad = in_layout(grad, channels_last), dense_weight = as_contiguous(weight);
     Kernels(grad).grad_input(p, channels_last, data_of<T>(dense_grad), data_of<T>(dense_weight),
-                             static_cast<T*>(result.mutable_data_ptr()));
+                             result.mutable_data_ptr<T>());
   });
   return result;
 }
@@ -177,7 +177,7 @@ Tensor grad_weight(const Tensor& input, const Tensor& grad, const Sizes& kernel,
     }
     const Tensor dense_input = in_layout(input, channels_last), dense_grad = in_layout(grad, channels_last);
     Kernels(input).grad_weight(p, channels_last, data_of<T>(dense_input), data_of<T>(dense_grad),
-                               static_cast<T*>(result.mutable_data_ptr()));
+                               result.mutable_data_ptr<T>());
   });
   return result;
 }

@@ -190,7 +190,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_inp
   const bool added = Device::adds_bias(rows_of(gates, 0, rows));
   dispatch_floating("lltm", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const auto data = [](const Tensor& tensor) { return static_cast<T*>(tensor.mutable_data_ptr()); };
+    const auto data = [](const Tensor& tensor) { return tensor.mutable_data_ptr<T>(); };
     device.pack(sizes, data(input), matrix_view<T>(h), data(xh));
     Matrix<T> last_c = matrix_view<T>(c);
     for (int64_t t = 0; t < sizes.steps; ++t) {
@@ -237,7 +237,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
   Tensor grad_bias = result(adds_bias, {3 * state});
   dispatch_floating("lltm_backward", "cs", cs.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const auto data = [](const Tensor& tensor) { return static_cast<T*>(tensor.mutable_data_ptr()); };
+    const auto data = [](const Tensor& tensor) { return tensor.mutable_data_ptr<T>(); };
     const auto arriving_h = [&](int64_t t) {
       if (!grad_h) {
         return Matrix<T>{};

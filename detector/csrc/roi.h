@@ -115,9 +115,9 @@ void check_values(const char* op, const A* boxes, const Sizes& sizes) {
 inline void check_values(const char* op, const Tensor& boxes, const Sizes& sizes) {
   const Tensor rows = as_contiguous(boxes);
   if (rows.scalar_type() == ScalarType::Double) {
-    check_values(op, static_cast<const double*>(rows.const_data_ptr()), sizes);
+    check_values(op, rows.const_data_ptr<double>(), sizes);
   } else {
-    check_values(op, static_cast<const float*>(rows.const_data_ptr()), sizes);
+    check_values(op, rows.const_data_ptr<float>(), sizes);
   }
 }
 

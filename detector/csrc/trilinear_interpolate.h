@@ -28,7 +28,7 @@ struct Features {
 
 template <typename T>
 Features<T> features_view(const Tensor& feats) {
-  return {static_cast<const T*>(feats.const_data_ptr()), feats.stride(0), feats.stride(1), feats.stride(2)};
+  return {feats.const_data_ptr<T>(), feats.stride(0), feats.stride(1), feats.stride(2)};
 }
 
 // The factors of a point's weights.

@@ -194,7 +194,7 @@ Tensor nms(const Tensor& boxes, const Tensor& scores, const std::optional<Tensor
            double iou_threshold) {
   const Kept kept = checked_keep_boxes("nms", boxes, scores, idxs, iou_threshold);
   const Tensor indices = allocate(boxes, {kept.number()}, ScalarType::Long);
-  auto* index = static_cast<int64_t*>(indices.mutable_data_ptr());
+  auto* index = indices.mutable_data_ptr<int64_t>();
   for (size_t rank = 0; rank < kept.order.size(); ++rank) {
     if (kept.flags[rank]) {
       *index++ = kept.order[rank];
@@ -208,11 +208,11 @@ std::tuple<Tensor, Tensor> nms_mask(const Tensor& boxes, const Tensor& scores,
   const Kept kept = checked_keep_boxes("nms_mask", boxes, scores, idxs, iou_threshold);
   const Tensor mask = allocate(boxes, {boxes.size(0)}, ScalarType::Bool);
   const Tensor count = allocate(boxes, Lengths{}, ScalarType::Long);
-  auto* is_kept = static_cast<bool*>(mask.mutable_data_ptr());
+  auto* is_kept = mask.mutable_data_ptr<bool>();
   for (size_t rank = 0; rank < kept.order.size(); ++rank) {
     is_kept[kept.order[rank]] = kept.flags[rank];
   }
-  *static_cast<int64_t*>(count.mutable_data_ptr()) = kept.number();
+  *count.mutable_data_ptr<int64_t>() = kept.number();
   return {mask, count};
 }
 

@@ -39,9 +39,8 @@ Tensor nms_rotated(const Tensor& boxes, const std::optional<Tensor>& idxs, doubl
   const std::optional<Tensor> groups = idxs ? std::optional(as_contiguous(*idxs)) : std::nullopt;
   dispatch_float_or_double("nms_rotated", "boxes", boxes.scalar_type(), [&](auto zero) {
     using A = decltype(zero);
-    settle(matrix_view<A>(boxes), size,
-           groups ? static_cast<const int64_t*>(groups->const_data_ptr()) : nullptr, A(iou_threshold),
-           static_cast<bool*>(mask.mutable_data_ptr()));
+    settle(matrix_view<A>(boxes), size, groups ? groups->const_data_ptr<int64_t>() : nullptr,
+           A(iou_threshold), mask.mutable_data_ptr<bool>());
   });
   return mask;
 }

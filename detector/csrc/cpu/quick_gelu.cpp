@@ -40,8 +40,8 @@ Tensor forward(const Tensor& any_input) {
   const Tensor output = allocate_like(input);
   dispatch_floating("quick_gelu", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const auto* from = static_cast<const T*>(input.const_data_ptr());
-    auto* to = static_cast<T*>(output.mutable_data_ptr());
+    const auto* from = input.const_data_ptr<T>();
+    auto* to = output.mutable_data_ptr<T>();
     parallel_for(input.numel(), kGrain, [&](int64_t first, int64_t last) {
       forward_stretch(from + first, last - first, to + first);
     });
@@ -55,9 +55,9 @@ Tensor backward(const Tensor& any_grad, const Tensor& any_input) {
   const Tensor grad_input = allocate_like(input);
   dispatch_floating("quick_gelu_backward", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const auto* arriving = static_cast<const T*>(grad.const_data_ptr());
-    const auto* from = static_cast<const T*>(input.const_data_ptr());
-    auto* to = static_cast<T*>(grad_input.mutable_data_ptr());
+    const auto* arriving = grad.const_data_ptr<T>();
+    const auto* from = input.const_data_ptr<T>();
+    auto* to = grad_input.mutable_data_ptr<T>();
     parallel_for(input.numel(), kGrain, [&](int64_t first, int64_t last) {
       backward_stretch(arriving + first, from + first, last - first, to + first);
     });

@@ -137,8 +137,8 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
     using T = decltype(zero);
     using A = Accumulate<T>;
     const auto cells = roi::cells_of<T>(input, sizes);
-    const auto* box = static_cast<const A*>(rows.const_data_ptr());
-    auto* to = static_cast<T*>(output.mutable_data_ptr());
+    const auto* box = rows.const_data_ptr<A>();
+    auto* to = output.mutable_data_ptr<T>();
     parallel_for(sizes.boxes, 1, [&](int64_t first_box, int64_t end_box) {
       std::vector<A> values(roi::stretch_values(sizes));
       BoxWeights<A> weights;
@@ -191,9 +191,9 @@ Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t
     constexpr int64_t part = 16;  // channels: few, so that the sums of an image stay in the cache
     parallel_for((sizes.channels + part - 1) / part, 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        backward_channels(gradient, static_cast<const Accumulate<T>*>(rows.const_data_ptr()), options, sizes,
-                          i * part, std::min((i + 1) * part, sizes.channels), channels_last,
-                          static_cast<T*>(output.mutable_data_ptr()));
+        backward_channels(gradient, rows.const_data_ptr<Accumulate<T>>(), options, sizes, i * part,
+                          std::min((i + 1) * part, sizes.channels), channels_last,
+                          output.mutable_data_ptr<T>());
       }
     });
   });

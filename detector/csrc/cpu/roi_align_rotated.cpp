@@ -41,9 +41,9 @@ Tensor forward(const Tensor& any_input, const Tensor& any_boxes, int64_t pooled_
   torch::stable::zero_(output);
   dispatch_float_or_double("roi_align_rotated", "input", input.scalar_type(), [&](auto zero) {
     using A = decltype(zero);
-    const auto* from = static_cast<const A*>(input.const_data_ptr());
-    const auto* values = static_cast<const A*>(boxes.const_data_ptr());
-    auto* to = static_cast<A*>(output.mutable_data_ptr());
+    const auto* from = input.const_data_ptr<A>();
+    const auto* values = boxes.const_data_ptr<A>();
+    auto* to = output.mutable_data_ptr<A>();
     check_values("roi_align_rotated", values, sizes);
     parallel_for(sizes.boxes, 1, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
@@ -68,9 +68,9 @@ Tensor backward(const Tensor& any_grad, const Tensor& any_boxes, int64_t images,
   torch::stable::zero_(output);
   dispatch_float_or_double("roi_align_rotated_backward", "grad", grad.scalar_type(), [&](auto zero) {
     using A = decltype(zero);
-    const auto* from = static_cast<const A*>(grad.const_data_ptr());
-    const auto* values = static_cast<const A*>(boxes.const_data_ptr());
-    auto* to = static_cast<A*>(output.mutable_data_ptr());
+    const auto* from = grad.const_data_ptr<A>();
+    const auto* values = boxes.const_data_ptr<A>();
+    auto* to = output.mutable_data_ptr<A>();
     check_values("roi_align_rotated_backward", values, sizes);
     const int64_t bins = int64_t(sizes.pooled_height) * sizes.pooled_width;
     parallel_for(sizes.channels, 16, [&](int64_t first, int64_t last) {

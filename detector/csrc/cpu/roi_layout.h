@@ -25,7 +25,7 @@ struct Cells {
 template <typename T>
 Cells<Accumulate<T>> cells_of(const Tensor& input, const Sizes& sizes) {
   using A = Accumulate<T>;
-  const auto* data = static_cast<const T*>(input.const_data_ptr());
+  const auto* data = input.const_data_ptr<T>();
   const int64_t image = input.stride(0), channel = input.stride(1), row = input.stride(2),
                 column = input.stride(3);
   if constexpr (std::is_same_v<T, A>) {
@@ -35,7 +35,7 @@ Cells<Accumulate<T>> cells_of(const Tensor& input, const Sizes& sizes) {
   }
   const Tensor copy = allocate(input, {sizes.images, sizes.height, sizes.width, sizes.channels},
                                accumulate_type(input.scalar_type()));
-  auto* to = static_cast<A*>(copy.mutable_data_ptr());
+  auto* to = copy.mutable_data_ptr<A>();
   const int64_t channels = sizes.channels, width = sizes.width;
   parallel_for(sizes.images * sizes.height, 4, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
@@ -104,7 +104,7 @@ struct Gradient {
   int64_t box_stride, channel_stride, row_stride, column_stride;
 
   Gradient(const Tensor& grad, bool channels_last)
-      : data(static_cast<const T*>(grad.const_data_ptr())),
+      : data(grad.const_data_ptr<T>()),
         box_stride(grad.stride(0)),
         channel_stride(grad.stride(channels_last ? 3 : 1)),
         row_stride(grad.stride(channels_last ? 1 : 2)),

@@ -150,9 +150,8 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
     using A = Accumulate<T>;
     const auto cells = roi::cells_of<T>(input, sizes);
     parallel_for(sizes.boxes, 1, [&](int64_t first, int64_t last) {
-      pool_boxes(cells, static_cast<const A*>(rows.const_data_ptr()), A(spatial_scale), sizes, first, last,
-                 static_cast<T*>(output.mutable_data_ptr()),
-                 static_cast<int32_t*>(argmax.mutable_data_ptr()));
+      pool_boxes(cells, rows.const_data_ptr<A>(), A(spatial_scale), sizes, first, last,
+                 output.mutable_data_ptr<T>(), argmax.mutable_data_ptr<int32_t>());
     });
   });
   return {output, argmax};
@@ -171,10 +170,10 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulate<T>;
-    const auto* value = static_cast<const T*>(dense.const_data_ptr());
-    const auto* cell = static_cast<const int32_t*>(where.const_data_ptr());
-    const auto* box = static_cast<const A*>(rows.const_data_ptr());
-    auto* output = static_cast<A*>(sums.mutable_data_ptr());
+    const auto* value = dense.const_data_ptr<T>();
+    const auto* cell = where.const_data_ptr<int32_t>();
+    const auto* box = rows.const_data_ptr<A>();
+    auto* output = sums.mutable_data_ptr<A>();
     parallel_for(channels, 16, [&](int64_t first, int64_t last) {  // 16 channels make a cache line
       add_channels(value, cell, box, sizes, first, last, output);
     });

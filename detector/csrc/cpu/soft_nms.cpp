@@ -59,15 +59,14 @@ Tensor soft_nms(const Tensor& boxes, const Tensor& scores, const Tensor& any_sta
   check_arguments(boxes, scores, any_starts);
   const Tensor starts = as_contiguous(any_starts);
   const Tensor output = allocate(boxes, {boxes.size(0)});
-  const auto* start = static_cast<const int64_t*>(starts.const_data_ptr());
+  const auto* start = starts.const_data_ptr<int64_t>();
   dispatch_float_or_double("soft_nms", "boxes", boxes.scalar_type(), [&](auto zero) {
     using A = decltype(zero);
     check_scores(vector_view<A>(scores), boxes.size(0));
     parallel_for(starts.size(0) - 1, 1, [&](int64_t first, int64_t last) {
       for (int64_t g = first; g < last; ++g) {
         settle_group(matrix_view<A>(boxes), vector_view<A>(scores), start[g], start[g + 1] - start[g],
-                     Decay<A>{gaussian, A(parameter)}, A(min_score),
-                     static_cast<A*>(output.mutable_data_ptr()));
+                     Decay<A>{gaussian, A(parameter)}, A(min_score), output.mutable_data_ptr<A>());
       }
     });
   });

@@ -117,7 +117,7 @@ Tensor forward(const Tensor& feats, const Tensor& any_points) {
     using T = decltype(zero);
     const auto view = features_view<T>(feats);
     const auto run = view.channel_stride == 1 ? forward_points<1, T> : forward_points<0, T>;
-    auto* data = static_cast<T*>(output.mutable_data_ptr());
+    auto* data = output.mutable_data_ptr<T>();
     parallel_for(num_points, points_of_grain(num_channels), [&](int64_t begin, int64_t end) {
       run(view, matrix_view<Accumulate<T>>(points), num_channels, begin, end, data);
     });
@@ -139,8 +139,8 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const Tensor& points,
     const bool dense = arriving.column_stride == 1;
     const auto to_feats = dense ? backward_feats<1, T> : backward_feats<0, T>;
     const auto to_points = dense && view.channel_stride == 1 ? backward_points<1, T> : backward_points<0, T>;
-    auto* grad_feats = static_cast<T*>(gradients.feats.mutable_data_ptr());
-    auto* grad_points = static_cast<A*>(gradients.points.mutable_data_ptr());
+    auto* grad_feats = gradients.feats.mutable_data_ptr<T>();
+    auto* grad_points = gradients.points.mutable_data_ptr<A>();
     parallel_for(num_points, points_of_grain(num_channels), [&](int64_t begin, int64_t end) {
       if (needs_feats) {
         to_feats(arriving, coordinates, num_channels, begin, end, grad_feats);

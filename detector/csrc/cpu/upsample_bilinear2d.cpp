@@ -262,8 +262,8 @@ Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t m
     }
     const Taps<A> vertical(sizes.vertical<A>()), horizontal(sizes.horizontal<A>());
     const Rows in = rows_of(input), out{in.planes, height, width, in.channels};
-    const auto* from = static_cast<const T*>(input.const_data_ptr());
-    auto* to = static_cast<T*>(output.mutable_data_ptr());
+    const auto* from = input.const_data_ptr<T>();
+    auto* to = output.mutable_data_ptr<T>();
     parallel_for(out.planes * out.height, rows_of_grain(out), [&](int64_t first, int64_t last) {
       const auto rows = in.channels == 1 ? forward_planes<T, A> : forward_pixels<T, A>;
       rows(from, in, out, vertical, horizontal, first, last, to);
@@ -290,8 +290,8 @@ Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t m
     const Windows<A> vertical(sizes.vertical<A>()), horizontal(axis);
     const Layers<A> layers(axis, horizontal);
     const Rows out = rows_of(grad), in{out.planes, height, width, out.channels};
-    const auto* from = static_cast<const T*>(grad.const_data_ptr());
-    auto* to = static_cast<T*>(grad_input.mutable_data_ptr());
+    const auto* from = grad.const_data_ptr<T>();
+    auto* to = grad_input.mutable_data_ptr<T>();
     parallel_for(in.planes * in.height, rows_of_grain(in), [&](int64_t first, int64_t last) {
       backward_rows(from, in, out, vertical, horizontal, layers, first, last, to);
     });

@@ -91,10 +91,9 @@ Tensor nms_rotated(const Tensor& boxes, const std::optional<Tensor>& idxs, doubl
     auto* bits = static_cast<uint64_t*>(scratch.mutable_data_ptr());
     const cudaStream_t stream = current_stream(boxes);
     launch_kernel(pairs_kernel<A>, blocks_for(words * words, 1), kBits, 0, stream, matrix_view<A>(boxes),
-                  groups ? static_cast<const int64_t*>(groups->const_data_ptr()) : nullptr, size, words,
-                  A(iou_threshold), bits);
+                  groups ? groups->const_data_ptr<int64_t>() : nullptr, size, words, A(iou_threshold), bits);
     launch_kernel(settle_kernel, 1, kSettleThreads, 0, stream, bits, size, words, bits + size * words,
-                  static_cast<bool*>(mask.mutable_data_ptr()));
+                  mask.mutable_data_ptr<bool>());
   });
   return mask;
 }

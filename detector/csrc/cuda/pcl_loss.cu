@@ -133,8 +133,8 @@ void launch_forward(const Tensor& probs, const Tensor& labels, const Tensor& wei
   const Tensor table = allocate(slopes, {slopes.size(0)});
   launch_kernel(forward_kernel<T, A>, batch.num_images, kForwardThreads, 0, current_stream(probs),
                 matrix_view<T>(probs), probs.size(1), vector_view<int64_t>(labels), vector_view<T>(weights),
-                vector_view<int64_t>(clusters), batch, static_cast<T*>(losses.mutable_data_ptr()),
-                static_cast<A*>(slopes.mutable_data_ptr()), static_cast<A*>(table.mutable_data_ptr()));
+                vector_view<int64_t>(clusters), batch, losses.mutable_data_ptr<T>(),
+                slopes.mutable_data_ptr<A>(), table.mutable_data_ptr<A>());
 }
 
 template <typename T>
@@ -147,7 +147,7 @@ void launch_backward(const Tensor& grad, const Tensor& labels, const Tensor& slo
   const dim3 grid(images, std::min<int64_t>(stretches, 65535));
   launch_kernel(backward_kernel<T, A>, grid, kBackwardWarps * kWarp, 0, current_stream(grad),
                 vector_view<T>(grad), vector_view<int64_t>(labels), vector_view<A>(slopes), batch,
-                grad_probs.size(1), static_cast<T*>(grad_probs.mutable_data_ptr()));
+                grad_probs.size(1), grad_probs.mutable_data_ptr<T>());
 }
 
 void refuse_bad_values(const Tensor& probs, const Tensor& labels, const Tensor& weights,

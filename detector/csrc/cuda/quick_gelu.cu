@@ -86,8 +86,8 @@ Tensor forward(const Tensor& any_input) {
   dispatch_floating("quick_gelu", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     if (input.numel() > 0) {
-      launch<false>(static_cast<const T*>(nullptr), static_cast<const T*>(input.const_data_ptr()),
-                    input.numel(), static_cast<T*>(output.mutable_data_ptr()), current_stream(input));
+      launch<false>(static_cast<const T*>(nullptr), input.const_data_ptr<T>(), input.numel(),
+                    output.mutable_data_ptr<T>(), current_stream(input));
     }
   });
   return output;
@@ -101,9 +101,8 @@ Tensor backward(const Tensor& any_grad, const Tensor& any_input) {
   dispatch_floating("quick_gelu_backward", "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     if (input.numel() > 0) {
-      launch<true>(static_cast<const T*>(grad.const_data_ptr()),
-                   static_cast<const T*>(input.const_data_ptr()), input.numel(),
-                   static_cast<T*>(grad_input.mutable_data_ptr()), current_stream(input));
+      launch<true>(grad.const_data_ptr<T>(), input.const_data_ptr<T>(), input.numel(),
+                   grad_input.mutable_data_ptr<T>(), current_stream(input));
     }
   });
   return grad_input;

@@ -99,7 +99,7 @@ template <typename A>
 void check_on_request(const char* op, const Tensor& boxes, const Sizes& sizes) {
   if (validate_values()) {
     const Tensor host = on_host(boxes);
-    check_values(op, static_cast<const A*>(host.const_data_ptr()), sizes);
+    check_values(op, host.const_data_ptr<A>(), sizes);
   }
 }
 
@@ -116,9 +116,8 @@ Tensor forward(const Tensor& any_input, const Tensor& any_boxes, int64_t pooled_
     check_on_request<A>(op, boxes, sizes);
     if (output.numel() > 0) {
       launch_kernel(forward_kernel<A>, blocks_for(output.numel(), kThreads), kThreads, 0,
-                    current_stream(input), static_cast<const A*>(input.const_data_ptr()),
-                    static_cast<const A*>(boxes.const_data_ptr()), A(spatial_scale), ratio, sizes,
-                    output.numel(), static_cast<A*>(output.mutable_data_ptr()));
+                    current_stream(input), input.const_data_ptr<A>(), boxes.const_data_ptr<A>(),
+                    A(spatial_scale), ratio, sizes, output.numel(), output.mutable_data_ptr<A>());
     }
   });
   return output;
@@ -138,9 +137,8 @@ Tensor backward(const Tensor& any_grad, const Tensor& any_boxes, int64_t images,
     if (output.numel() > 0) {
       const int64_t warps = images * height * width * ceil_div(sizes.channels, kWarp * kChannels);
       launch_kernel(backward_kernel<A>, blocks_for(warps * kWarp, kThreads), kThreads, 0,
-                    current_stream(grad), static_cast<const A*>(grad.const_data_ptr()),
-                    static_cast<const A*>(boxes.const_data_ptr()), A(spatial_scale), ratio, sizes, warps,
-                    static_cast<A*>(output.mutable_data_ptr()));
+                    current_stream(grad), grad.const_data_ptr<A>(), boxes.const_data_ptr<A>(),
+                    A(spatial_scale), ratio, sizes, warps, output.mutable_data_ptr<A>());
     }
   });
   return output;

@@ -72,10 +72,9 @@ Tensor soft_nms(const Tensor& boxes, const Tensor& scores, const Tensor& any_sta
     using A = decltype(zero);
     if (groups > 0) {
       launch_kernel(settle_kernel<A>, blocks_for(groups, 1), kThreads, 0, current_stream(boxes),
-                    matrix_view<A>(boxes), vector_view<A>(scores),
-                    static_cast<const int64_t*>(starts.const_data_ptr()), groups,
-                    Decay<A>{gaussian, A(parameter)}, A(min_score), static_cast<A*>(left.mutable_data_ptr()),
-                    static_cast<A*>(output.mutable_data_ptr()));
+                    matrix_view<A>(boxes), vector_view<A>(scores), starts.const_data_ptr<int64_t>(), groups,
+                    Decay<A>{gaussian, A(parameter)}, A(min_score), left.mutable_data_ptr<A>(),
+                    output.mutable_data_ptr<A>());
     }
   });
   return output;

@@ -63,8 +63,7 @@ template <typename GroupOf>
 void order_boxes(const GroupOf& group_of, int64_t num_boxes, int64_t groups, const Tensor& order,
                  const Tensor& starts) {
   launch_kernel(order_kernel<GroupOf>, groups + 1, kOrderThreads, 0, current_stream(order), group_of,
-                int(num_boxes), int(groups), static_cast<int*>(order.mutable_data_ptr()),
-                static_cast<int*>(starts.mutable_data_ptr()));
+                int(num_boxes), int(groups), order.mutable_data_ptr<int>(), starts.mutable_data_ptr<int>());
 }
 
 // Holds the tensors that BoxesByImage points into.
@@ -75,13 +74,12 @@ class OrderedBoxes {
       : rows_(as_contiguous(boxes)),
         order_(allocate(boxes, {sizes.boxes}, ScalarType::Int)),
         starts_(allocate(boxes, {sizes.images + 2}, ScalarType::Int)) {
-    const ImageOf<A> image_of{static_cast<const A*>(rows_.const_data_ptr()), int(sizes.images)};
+    const ImageOf<A> image_of{rows_.const_data_ptr<A>(), int(sizes.images)};
     order_boxes(image_of, sizes.boxes, sizes.images, order_, starts_);
   }
 
   BoxesByImage<A> view() const {
-    return {static_cast<const A*>(rows_.const_data_ptr()), static_cast<const int*>(order_.const_data_ptr()),
-            static_cast<const int*>(starts_.const_data_ptr())};
+    return {rows_.const_data_ptr<A>(), order_.const_data_ptr<int>(), starts_.const_data_ptr<int>()};
   }
 
  private:

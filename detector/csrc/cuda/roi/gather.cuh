@@ -14,7 +14,7 @@ struct Features {
   int64_t image_stride, channel_stride, row_stride, column_stride;
 
   explicit Features(const Tensor& input)
-      : data(static_cast<const T*>(input.const_data_ptr())),
+      : data(input.const_data_ptr<T>()),
         image_stride(input.stride(0)),
         channel_stride(input.stride(1)),
         row_stride(input.stride(2)),

@@ -196,11 +196,11 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const int64_t size = sizes.images * sizes.channels * sizes.cells();
   const Tensor parts =
       direct ? output : allocate(output, {chunks, size}, accumulate_type(output.scalar_type()));
-  auto* sums = static_cast<A*>(parts.mutable_data_ptr());
+  auto* sums = parts.mutable_data_ptr<A>();
   launch_kernel(backward_kernel<T, V>, blocks * chunks, kThreads, 0, stream, grad, boxes, mean, sizes,
                 int(groups), chunks, channels_last, sums);
   if (!direct) {
-    sum_parts(sums, chunks, size, static_cast<T*>(output.mutable_data_ptr()), stream);
+    sum_parts(sums, chunks, size, output.mutable_data_ptr<T>(), stream);
   }
 }
 
@@ -212,10 +212,10 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
   if (!channels_last) {
     const Tensor dense = last;
     last = allocate(grad, {sizes.boxes, sizes.bins(), sizes.channels});
-    channels_to_last(static_cast<const T*>(dense.const_data_ptr()), sizes.boxes, sizes.channels, sizes.bins(),
-                     static_cast<T*>(last.mutable_data_ptr()), current_stream(grad));
+    channels_to_last(dense.const_data_ptr<T>(), sizes.boxes, sizes.channels, sizes.bins(),
+                     last.mutable_data_ptr<T>(), current_stream(grad));
   }
-  const auto* values = static_cast<const T*>(last.const_data_ptr());
+  const auto* values = last.const_data_ptr<T>();
   constexpr int V = 16 / sizeof(Accumulate<T>);
   if (sizes.channels % V == 0 && is_aligned(values, V * sizeof(T))) {
     launch_backward<T, V>(values, ordered.view(), mean, sizes, channels_last, output);

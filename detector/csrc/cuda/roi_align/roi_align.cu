@@ -27,7 +27,7 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
       using T = decltype(zero);
       using A = Accumulate<T>;
       const Mean<A> mean{A(spatial_scale), ratio, aligned};
-      const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()), nullptr, channels_last};
+      const roi::Output<T> to{output.mutable_data_ptr<T>(), nullptr, channels_last};
       roi::gather<T>(input, boxes, sizes, mean, to);
     });
   }

@@ -62,8 +62,7 @@ template <int V, typename T, typename P>
 void launch_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
   const Shape shape = shape_of(output.size(0), output.size(1), V, kThreads, true);
   launch_kernel(forward_kernel<V, T, P>, blocks_of(shape), kThreads, 0, current_stream(feats),
-                features_view<T>(feats), matrix_view<P>(points), shape,
-                static_cast<T*>(output.mutable_data_ptr()));
+                features_view<T>(feats), matrix_view<P>(points), shape, output.mutable_data_ptr<T>());
 }
 
 template <int V, typename T>
@@ -71,7 +70,7 @@ void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tenso
   const Shape shape = shape_of(grad.size(0), grad.size(1), V, kThreads, true);
   launch_kernel(backward_feats_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
                 matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), shape,
-                static_cast<T*>(grad_feats.mutable_data_ptr()));
+                grad_feats.mutable_data_ptr<T>());
 }
 
 template <int V, typename T>
@@ -80,7 +79,7 @@ void launch_backward_feats_few(const Tensor& grad, const Tensor& points, const T
   const dim3 threads(packs, kThreads / packs);
   launch_kernel(backward_feats_few_kernel<V, T>, ceil_div(grad.size(0), threads.y), threads, 0,
                 current_stream(grad), matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), grad.size(0),
-                num_channels, 1.f / num_channels, static_cast<T*>(grad_feats.mutable_data_ptr()));
+                num_channels, 1.f / num_channels, grad_feats.mutable_data_ptr<T>());
 }
 
 template <int V, typename T>
@@ -90,7 +89,7 @@ void launch_backward_points(const Tensor& grad, const Tensor& points, const Tens
   const Shape shape = shape_of(grad.size(0), grad.size(1), V, kWarp, false);
   launch_kernel(backward_points_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
                 matrix_view<T>(grad), features_view<T>(feats), matrix_view<A>(points), shape,
-                static_cast<A*>(grad_points.mutable_data_ptr()));
+                grad_points.mutable_data_ptr<A>());
 }
 
 template <typename T, typename P>

@@ -40,8 +40,8 @@ struct Launch {
   cudaStream_t stream;
 
   Launch(const Tensor& from_tensor, const Resizing& sizes, const Tensor& to_tensor)
-      : from(static_cast<const T*>(from_tensor.const_data_ptr())),
-        to(static_cast<T*>(to_tensor.mutable_data_ptr())),
+      : from(from_tensor.const_data_ptr<T>()),
+        to(to_tensor.mutable_data_ptr<T>()),
         vertical(sizes.vertical<A>()),
         horizontal(sizes.horizontal<A>()),
         images(to_tensor.size(0)),
