@@ -38,4 +38,11 @@ C10_HOST_DEVICE B area(const Box<B>& box) {
   return product(box.x2 - box.x1, box.y2 - box.y1);
 }
 
+template <typename B>
+C10_HOST_DEVICE B intersection(const Box<B>& a, const Box<B>& b) {
+  const B width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
+  const B height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
+  return product(width > 0 ? width : B(0), height > 0 ? height : B(0));
+}
+
 }  // namespace detector

@@ -20,10 +20,8 @@ namespace detector::nms {
 // 0 / 0 where both are empty, which is not greater than anything.
 template <typename A>
 C10_HOST_DEVICE A iou(const Box<A>& a, A area_a, const Box<A>& b, A area_b) {
-  const A width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
-  const A height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
-  const A intersection = product(width > 0 ? width : A(0), height > 0 ? height : A(0));
-  return intersection / (area_a + area_b - intersection);
+  const A shared = intersection(a, b);
+  return shared / (area_a + area_b - shared);
 }
 
 template <typename A>

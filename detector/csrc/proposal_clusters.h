@@ -33,13 +33,6 @@ struct Options {
 
 // ---- boxes ----
 
-template <typename B>
-C10_HOST_DEVICE B intersection(const Box<B>& a, const Box<B>& b) {
-  const B width = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
-  const B height = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
-  return product(width > 0 ? width : B(0), height > 0 ? height : B(0));
-}
-
 // 0 where the union is empty: there the intersection is 0. Symmetric to the bit.
 template <typename B>
 C10_HOST_DEVICE B iou(const Box<B>& a, B area_a, const Box<B>& b, B area_b) {
@@ -199,9 +192,8 @@ struct Results {
 
   template <typename T>
   Outputs<T> outputs() const {
-    return {static_cast<int64_t*>(labels.mutable_data_ptr()), static_cast<T*>(weights.mutable_data_ptr()),
-            static_cast<int64_t*>(clusters.mutable_data_ptr()),
-            static_cast<int64_t*>(centers.mutable_data_ptr())};
+    return {labels.mutable_data_ptr<int64_t>(), weights.mutable_data_ptr<T>(),
+            clusters.mutable_data_ptr<int64_t>(), centers.mutable_data_ptr<int64_t>()};
   }
 
   std::tuple<Tensor, Tensor, Tensor, Tensor> tuple() const { return {labels, weights, clusters, centers}; }
@@ -219,8 +211,7 @@ struct Streams {
   int64_t stride;
 
   explicit Streams(const Tensor& scores)
-      : first{static_cast<const T*>(scores.const_data_ptr()), scores.stride(1), scores.stride(2)},
-        stride(scores.stride(0)) {}
+      : first{scores.const_data_ptr<T>(), scores.stride(1), scores.stride(2)}, stride(scores.stride(0)) {}
 
   C10_HOST_DEVICE Matrix<T> operator[](int64_t stream) const {
     return {first.data + stream * stride, first.row_stride, first.column_stride};
@@ -286,11 +277,7 @@ inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Ten
   }
 }
 
-// The first row of each image and, last, the number of rows: (B + 1,). `counts` on the CPU.
-std::vector<int64_t> image_starts(const Tensor& counts, int64_t num_rows);
-
-// What only the values can tell. All tensors on the CPU; both are defined in
-// cpu/proposal_clusters_values.cpp.
+// What only the values can tell. All tensors on the CPU; defined in cpu/proposal_clusters_values.cpp.
 void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
                   const Tensor& counts);
 

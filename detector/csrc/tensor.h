@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace detector {
 
@@ -128,12 +129,34 @@ struct Matrix {
 // A view of a tensor (N,); a scalar () is seen as one value that repeats.
 template <typename T>
 Vector<T> vector_view(const Tensor& tensor) {
-  return {static_cast<const T*>(tensor.const_data_ptr()), tensor.dim() == 0 ? 0 : tensor.stride(0)};
+  return {tensor.const_data_ptr<T>(), tensor.dim() == 0 ? 0 : tensor.stride(0)};
 }
 
 template <typename T>
 Matrix<T> matrix_view(const Tensor& tensor) {
-  return {static_cast<const T*>(tensor.const_data_ptr()), tensor.stride(0), tensor.stride(1)};
+  return {tensor.const_data_ptr<T>(), tensor.stride(0), tensor.stride(1)};
+}
+
+// The first row of each image and, last, the number of rows of `name`: (B + 1,). `counts` (B,) on the CPU.
+inline std::vector<int64_t> image_starts(const char* op, const char* name, const Tensor& counts,
+                                         int64_t num_rows, int64_t most = INT64_MAX) {
+  std::vector<int64_t> starts{0};
+  const auto count = vector_view<int64_t>(counts);
+  for (int64_t i = 0; i < counts.size(0); ++i) {
+    const int64_t left = num_rows - starts.back();
+    if (count[i] < 0 || count[i] > left) {
+      fail(op, ": counts[", i, "] is ", count[i], ", expected 0 to the ", left, " rows of ", name,
+           " that are left");
+    }
+    if (count[i] > most) {
+      fail(op, ": counts[", i, "] is ", count[i], ", expected at most ", most);
+    }
+    starts.push_back(starts.back() + count[i]);
+  }
+  if (starts.back() != num_rows) {
+    fail(op, ": counts sum to ", starts.back(), ", but ", name, " has ", num_rows, " rows");
+  }
+  return starts;
 }
 
 // ---- dtypes ----

@@ -14,25 +14,9 @@ namespace {
 
 constexpr int64_t kGrain = 8192;  // rows; fewer are done before a second thread wakes
 
-// The first row of each image and, last, the number of rows: (B + 1,).
-std::vector<int64_t> image_starts(const std::optional<Tensor>& counts, int64_t num_rows) {
-  if (!counts) {
-    return {0, num_rows};
-  }
-  std::vector<int64_t> starts{0};
-  const auto count = vector_view<int64_t>(*counts);
-  for (int64_t i = 0; i < counts->size(0); ++i) {
-    const int64_t left = num_rows - starts.back();
-    if (count[i] < 0 || count[i] > left) {
-      fail("pcl_loss: counts[", i, "] is ", count[i], ", expected 0 to the ", left,
-           " rows of probs that are left");
-    }
-    starts.push_back(starts.back() + count[i]);
-  }
-  if (starts.back() != num_rows) {
-    fail("pcl_loss: counts sum to ", starts.back(), ", but probs has ", num_rows, " rows");
-  }
-  return starts;
+// Of the images or, without counts, of all rows.
+std::vector<int64_t> starts_of(const std::optional<Tensor>& counts, int64_t num_rows) {
+  return counts ? image_starts("pcl_loss", "probs", *counts, num_rows) : std::vector<int64_t>{0, num_rows};
 }
 
 struct Cluster {
@@ -161,11 +145,11 @@ Tensor backward(const Tensor& grad, const Tensor& probs, const Tensor& labels, c
                 const std::optional<Tensor>& counts) {
   check_backward_arguments(grad, probs, labels, slopes, counts);
   const int64_t num_rows = probs.size(0), num_columns = probs.size(1);
-  const auto starts = image_starts(counts, num_rows);
+  const auto starts = starts_of(counts, num_rows);
   const Tensor grad_probs = allocate(probs, {num_rows, num_columns});
   dispatch_floating("pcl_loss_backward", "probs", probs.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    auto* output = static_cast<T*>(grad_probs.mutable_data_ptr());
+    auto* output = grad_probs.mutable_data_ptr<T>();
     parallel_for(num_rows, kGrain, [&](int64_t begin, int64_t end) {
       backward_rows(vector_view<T>(grad), vector_view<int64_t>(labels), vector_view<Accumulate<T>>(slopes),
                     starts, num_columns, begin, end, output);
@@ -180,15 +164,15 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& probs, const Tensor& labels
                                        const Tensor& clusters, const std::optional<Tensor>& counts) {
   check_arguments(probs, labels, weights, clusters, counts);
   const int64_t num_rows = probs.size(0);
-  const auto starts = image_starts(counts, num_rows);
+  const auto starts = starts_of(counts, num_rows);
   const int64_t num_images = starts.size() - 1;
   const auto batch_shape = counts ? std::vector<int64_t>{num_images} : std::vector<int64_t>{};
   const Tensor losses = allocate(probs, batch_shape);
   const Tensor slopes = allocate(probs, {num_rows}, accumulate_type(probs.scalar_type()));
   dispatch_floating("pcl_loss", "probs", probs.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    auto* loss = static_cast<T*>(losses.mutable_data_ptr());
-    auto* slope = static_cast<Accumulate<T>*>(slopes.mutable_data_ptr());
+    auto* loss = losses.mutable_data_ptr<T>();
+    auto* slope = slopes.mutable_data_ptr<Accumulate<T>>();
     const int64_t images_of_grain = 1 + kGrain * num_images / (num_rows + 1);
     parallel_for(num_images, images_of_grain, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {

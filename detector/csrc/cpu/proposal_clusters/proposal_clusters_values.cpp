@@ -28,29 +28,9 @@ void check_box(const Box<B>& box, int64_t row, int64_t image) {
 
 }  // namespace
 
-std::vector<int64_t> image_starts(const Tensor& counts, int64_t num_rows) {
-  std::vector<int64_t> starts{0};
-  const auto count = vector_view<int64_t>(counts);
-  for (int64_t i = 0; i < counts.size(0); ++i) {
-    const int64_t left = num_rows - starts.back();
-    if (count[i] < 0 || count[i] > left) {
-      fail("proposal_clusters: counts[", i, "] is ", count[i], ", expected 0 to the ", left,
-           " rows of boxes that are left");
-    }
-    if (count[i] > kMaxRows) {
-      fail("proposal_clusters: counts[", i, "] is ", count[i], ", expected at most ", kMaxRows);
-    }
-    starts.push_back(starts.back() + count[i]);
-  }
-  if (starts.back() != num_rows) {
-    fail("proposal_clusters: counts sum to ", starts.back(), ", but boxes has ", num_rows, " rows");
-  }
-  return starts;
-}
-
 void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
                   const Tensor& counts) {
-  const auto starts = image_starts(counts, boxes.size(0));
+  const auto starts = image_starts("proposal_clusters", "boxes", counts, boxes.size(0), kMaxRows);
   const int64_t num_classes = scores.size(2);
   const auto labels = matrix_view<float>(image_labels);
   dispatch_floating("proposal_clusters", "scores", scores.scalar_type(), [&](auto zero) {

@@ -3,10 +3,26 @@
 #pragma once
 
 #include <functional>
+#include <type_traits>
 
 #include "../../depthwise_conv2d.h"
 
 namespace detector::depthwise_conv2d {
+
+// Calls body with the size of a square kernel as a constant: 3, 5 or 7. False for others.
+template <typename Body>
+bool with_kernel(int64_t size, const Body& body) {
+  switch (size) {
+    case 3:
+      return body(std::integral_constant<int, 3>{});
+    case 5:
+      return body(std::integral_constant<int, 5>{});
+    case 7:
+      return body(std::integral_constant<int, 7>{});
+    default:
+      return false;
+  }
+}
 
 // Gives scratch for so many partial sums, which lives until the kernels are done.
 using Allocate = std::function<float*(int64_t)>;

@@ -172,7 +172,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, co
                                           ignore_cover, cover_iou);
   check_arguments(boxes, scores, image_labels, counts);
   if (counts.is_cpu()) {
-    image_starts(counts, boxes.size(0));  // refuses wrong counts; costs nothing here
+    image_starts("proposal_clusters", "boxes", counts, boxes.size(0),
+                 kMaxRows);  // refuses wrong counts; costs nothing here
   }
   if (validate_values()) {
     refuse_bad_values(boxes, scores, image_labels, counts);

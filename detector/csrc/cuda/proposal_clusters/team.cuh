@@ -4,7 +4,7 @@
 
 #include <cooperative_groups.h>
 
-#include "block.cuh"
+#include "batch.cuh"
 
 namespace detector::proposal_clusters {
 

@@ -129,11 +129,10 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   const Tensor parts =
       direct ? output
              : allocate(grad, {chunks, sizes.images, channels, cells}, accumulate_type(grad.scalar_type()));
-  auto* sums = static_cast<A*>(parts.mutable_data_ptr());
-  auto* to = static_cast<T*>(output.mutable_data_ptr());
+  auto* sums = static_cast<A*>(parts.mutable_data_ptr());  // unused where direct
+  auto* to = output.mutable_data_ptr<T>();
   launch_kernel(kernel, channels * bands.number * sizes.images * chunks, threads, shared, stream,
-                static_cast<const T*>(values.const_data_ptr()),
-                static_cast<const int32_t*>(where.const_data_ptr()),
+                values.const_data_ptr<T>(), where.const_data_ptr<int32_t>(),
                 ordered ? ordered->view() : roi::BoxesByImage<A>{}, sizes, chunks, bands,
                 direct ? nullptr : sums, direct ? to : nullptr);
   if (!direct) {

@@ -226,7 +226,7 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
   const Tensor scratch = allocate(
       boxes, {num_bins * int64_t(sizeof(Bin)) + (2 * sizes.boxes + num_groups + 2) * int64_t(sizeof(int))},
       ScalarType::Byte);
-  const auto* row = static_cast<const float*>(rows.const_data_ptr());
+  const auto* row = rows.const_data_ptr<float>();
   auto* bin = static_cast<Bin*>(scratch.mutable_data_ptr());
   int* box_groups = reinterpret_cast<int*>(bin + num_bins);
   int *order = box_groups + sizes.boxes, *starts = order + sizes.boxes;

@@ -6,10 +6,41 @@
 #include "../roi/gather.cuh"
 #include "backward.cuh"
 #include "forward.cuh"
-#include "maximum.cuh"
 
 namespace detector::roi_pool {
 namespace {
+
+// One bin, cell after cell: for images that fit no shared memory, and float64.
+template <typename A>
+struct Maximum {
+  A scale;
+
+  template <typename Reader, int V>
+  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const roi::Sizes& sizes,
+                       A (&best)[V], int32_t (&where)[V]) const {
+    const PooledBox<A> box(values, scale, sizes.pooled_height, sizes.pooled_width);
+    const Span rows = box.rows(ph, sizes.height), columns = box.columns(pw, sizes.width);
+    if (rows.empty() || columns.empty()) {
+      return;
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      best[v] = A(kLowest);
+    }
+    for (int y = rows.begin; y < rows.end; ++y) {
+      for (int x = columns.begin; x < columns.end; ++x) {
+        A cell[V];
+        reader.load(y, x, cell);
+        const int32_t index = y * int(sizes.width) + x;
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          where[v] = cell[v] > best[v] ? index : where[v];
+          best[v] = cell[v] > best[v] ? cell[v] : best[v];
+        }
+      }
+    }
+  }
+};
 
 std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes, int64_t pooled_height,
                                    int64_t pooled_width, double spatial_scale) {
@@ -28,8 +59,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes,
     dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
       using A = Accumulate<T>;
-      const roi::Output<T> to{static_cast<T*>(output.mutable_data_ptr()),
-                              static_cast<int32_t*>(argmax.mutable_data_ptr()), false};
+      const roi::Output<T> to{output.mutable_data_ptr<T>(), argmax.mutable_data_ptr<int32_t>(), false};
       if constexpr (!std::is_same_v<T, double>) {
         const bool worth_making = sizes.cells() >= 16 * sizes.bins();
         if (worth_making && pool_windows<T>(input, boxes, sizes, A(spatial_scale), to)) {
