@@ -13,9 +13,10 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
   detector "tags" of the same seed, which must have been trained before; "disagreement" also needs
   "student_tags".
 * "student_...": the Faster R-CNN that learns from the detector of that name and from the reviewed boxes.
-  "..._w25": it counts pseudo boxes a quarter. "..._drop": it leaves out a quarter of the RoIs on them, those
-  of the highest loss.
+  "..._plain": without copy-paste, strong views and more sizes. "..._w25": as that, and it counts pseudo boxes
+  a quarter. "..._drop": as that, and it leaves out a quarter of the RoIs on them, those of the highest loss.
 
+Results of Doom named "opencv_..." have the proposals of the config file, the others those of mode quality.
 Results named "..._equal_draws" are older: half of all draws were of boxed images, rather than of the draws of
 each class, and `detector suggest` chose without regard to the classes.
 """
@@ -50,8 +51,13 @@ PERCENT = (1, 5, 10, 25, 50, 100)
 
 
 RULES, SUGGESTED = ("entropy", "box-in-box", "disagreement"), (1, 5, 10)
-# Of students of SUGGESTED and of no boxes.
-TRUST = {"w25": ("SELF_TRAIN.PSEUDO_WEIGHT", "0.25"), "drop": ("SELF_TRAIN.DROP_LOSS", "0.25")}
+PLAIN = ("SELF_TRAIN.COPY_PASTE", "0", "SELF_TRAIN.STRONG_VIEWS", "False")
+PLAIN = (*PLAIN, "SELF_TRAIN.SIZES", "(320, 400, 480, 400)")
+OPTIONS = {
+    "plain": PLAIN,
+    "w25": (*PLAIN, "SELF_TRAIN.PSEUDO_WEIGHT", "0.25"),
+    "drop": (*PLAIN, "SELF_TRAIN.DROP_LOSS", "0.25"),
+}
 
 
 def variants(data_set: str) -> dict[str, tuple[str, ...]]:
@@ -77,9 +83,10 @@ def students(data_set: str) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]
     """The teacher of each student and its config overrides; Toybox has none."""
     if data_set == "toybox":
         return {}
-    found = {f"student_{name}": ((name,), ()) for name in variants(data_set)}
-    for name in ("tags", *(f"tags_{percent}" for percent in SUGGESTED)):
-        found |= {f"student_{name}_{suffix}": ((name,), keys) for suffix, keys in TRUST.items()}
+    found = {}
+    for name in variants(data_set):
+        found[f"student_{name}"] = (name,), ()
+        found |= {f"student_{name}_{suffix}": ((name,), keys) for suffix, keys in OPTIONS.items()}
     return found
 
 

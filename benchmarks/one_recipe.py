@@ -36,6 +36,7 @@ from pathlib import Path
 import torch
 from cpu_recipe import MIST
 from few_boxes import DATA
+from few_boxes import PLAIN as UNCHANGED_IMAGES
 from methods import ROOT, compare
 from steps import FULL
 from torch import Tensor
@@ -51,8 +52,7 @@ RUNGS = ("localized", "complete", "proposals")
 # As configs/own_mist_lite0.yaml, also for data sets whose config file says something else.
 ALL = ("SELF_TRAIN.SCORE_THRESHOLD", "0.85", "SELF_TRAIN.RELATIVE_SCORES", "True")
 ALL = (*ALL, "SELF_TRAIN.VOTING_IOU", "0", "SELF_TRAIN.DROP_GROUPS", "0", "SELF_TRAIN.DROP_INSIDE", "0")
-ALL = (*ALL, "SELF_TRAIN.COPY_PASTE", "0", "SELF_TRAIN.STRONG_VIEWS", "False")
-ALL = (*ALL, "SELF_TRAIN.SIZES", "(320, 400, 480, 400)")
+ALL = (*ALL, *UNCHANGED_IMAGES)
 PARTS = (*ALL, "SELF_TRAIN.DROP_INSIDE", "0.85")
 VOTED = (*PARTS, "SELF_TRAIN.VOTING_IOU", "0.3")
 GROUPS = ("SELF_TRAIN.DROP_GROUPS", "0.4")
