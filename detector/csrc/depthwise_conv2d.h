@@ -120,8 +120,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
     const Tensor dense_input = in_layout(input, channels_last), dense_weight = as_contiguous(weight);
     const auto dense_bias = bias ? std::make_optional(as_contiguous(*bias)) : std::nullopt;
     Kernels(input).forward(p, channels_last, data_of<T>(dense_input), data_of<T>(dense_weight),
-                           dense_bias ? data_of<T>(*dense_bias) : nullptr,
-                           output.mutable_data_ptr<T>());
+                           dense_bias ? data_of<T>(*dense_bias) : nullptr, output.mutable_data_ptr<T>());
   });
   return output;
 }
