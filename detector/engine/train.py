@@ -84,7 +84,7 @@ def train(
     Raises:
         NonFiniteLoss: a loss, a score or the gradient is NaN or infinite, in any process; names the step and
             the images. No checkpoint contains it.
-        UserError: the criterion refused a batch; names the images. Or the weights are not finite.
+        UserError: the weights are not finite.
         OSError: a checkpoint or the events could not be written; earlier checkpoints are intact.
     """
     precision = precision or Precision("float32", device)
@@ -229,9 +229,7 @@ class _Step:
             self.losses.check_own()
             if non_finite(outputs) or not all(p.isfinite().all() for p in self.model.parameters()):
                 raise NonFiniteLoss.at(iteration, "the scores are not finite", batch.image_ids) from error
-            if not isinstance(error, ValueError):
-                raise
-            raise UserError(f"images {', '.join(batch.image_ids)}: {error}") from error
+            raise
         loss = torch.stack(list(losses.values())).sum()
         divisor = self.options.accumulate / self.options.gradient_factor
         self.precision.scaler.scale(loss / divisor).backward()
