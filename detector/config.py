@@ -324,7 +324,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SOLVER.REPEAT_THRESHOLD", 0.0,
             "Balanced sampling: images of a class that fewer than this share of the images show are drawn "
             "sqrt(REPEAT_THRESHOLD / share) times as often; 0: all equally often.", most=1),
-        Key("SOLVER.BOXED_SHARE", 0.0,
+        Key("SOLVER.BOXED_SHARE", 0.5,
             "Share of the draws of each class that are of images with reviewed boxes, if these are fewer; a "
             "class that none of them shows is drawn as often from the others. 0: all images are drawn "
             "equally often; 1: only these are drawn.", most=1),

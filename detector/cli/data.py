@@ -176,7 +176,7 @@ def review_import(parser: ArgumentParser) -> Run:
         found = labeling.import_reviewed(**vars(options))
         boxes = sum(len(image.boxes) for image in found)
         print(f"{boxes} ground-truth boxes in {len(found)} images: {options.output}")
-        learn = ("DATASETS.BOXED", options.output, "SOLVER.BOXED_SHARE", 0.5)
+        learn = ("DATASETS.BOXED", options.output)
         next_step("detector", "train", "CONFIG", *learn, "OUTPUT_DIR", "runs/second")
 
     return run
