@@ -6,9 +6,9 @@
 The first argument is a data set of benchmarks/few_boxes.py. "tags" is the weak detector, "full" the same
 network and schedule with the ground-truth boxes of all images. All others are Faster R-CNNs:
 
-* "student" learns from the boxes that "tags" finds, with copy-paste, strong views and more sizes;
-  "copy_paste" and "views" are without the other. "plain" has none of them, nor have all below but "teacher"
-  and "truth".
+* "student" learns from the boxes that "tags" finds, with copy-paste, and with jitter: other colors, a part
+  erased, 0.5 to 1.25 times the size; "copy_paste" and "jitter" each have one of the two. "plain" has neither,
+  nor have all below but "teacher" and "truth".
 * "voted": groups are not dropped. "parts": nor are boxes moved by voting. "groups": groups are dropped, and
   boxes are not moved. "all": neither, and parts stay. "drop": as "plain", without a quarter of the foreground
   RoIs, those of the highest loss.
@@ -58,9 +58,8 @@ VOTED = (*PARTS, "SELF_TRAIN.VOTING_IOU", "0.3")
 GROUPS = ("SELF_TRAIN.DROP_GROUPS", "0.4")
 PLAIN = (*VOTED, *GROUPS)
 COPY_PASTE = ("SELF_TRAIN.COPY_PASTE", "0.5")
-SIZES = ",".join(map(str, (*range(160, 601, 40), 400)))  # the last is for testing
-VIEWS = ("SELF_TRAIN.STRONG_VIEWS", "True", "SELF_TRAIN.SIZES", f"({SIZES})")
-STUDENT = (*PLAIN, *COPY_PASTE, *VIEWS)
+JITTER = ("SELF_TRAIN.STRONG_VIEWS", "True", "SELF_TRAIN.SCALE_JITTER", "(0.5, 1.25)")
+STUDENT = (*PLAIN, *COPY_PASTE, *JITTER)
 ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
 FOLDS = (*ROUNDS, "SELF_TRAIN.FOLDS", "2")
 
@@ -133,7 +132,7 @@ if __name__ == "__main__":
         "student": (one, STUDENT),
         "plain": (one, PLAIN),
         "copy_paste": (one, (*PLAIN, *COPY_PASTE)),
-        "views": (one, (*PLAIN, *VIEWS)),
+        "jitter": (one, (*PLAIN, *JITTER)),
         "voted": (one, VOTED),
         "parts": (one, PARTS),
         "groups": (one, (*PARTS, *GROUPS)),

@@ -9,11 +9,14 @@ python benchmarks/pseudo_boxes.py [--seeds 3] [--jobs 1] [--resume] [--only NAME
 * "relative_rounds": the student of "relative" finds the boxes, by the same rule, of a second student.
 * "relative_teacher": the student of "relative" goes on for 300 steps on what its moving average finds.
 * "relative_150", "relative_600": half and twice the steps of the student.
+
+No student has copy-paste, strong views or scale jitter, which the config file now asks for.
 """
 
 from collections.abc import Sequence
 
 from cpu_recipe import INIT, MIST
+from few_boxes import PLAIN
 from methods import compare
 
 STUDENT: Sequence[str] = (
@@ -24,7 +27,7 @@ STUDENT: Sequence[str] = (
     "SELF_TRAIN.CHANNELS",
     "128",
 )
-STUDENT = (*STUDENT, "SELF_TRAIN.SIZES", "(240,)", "SELF_TRAIN.MAX_SIZE", "320")
+STUDENT = (*STUDENT, "SELF_TRAIN.SIZES", "(240,)", "SELF_TRAIN.MAX_SIZE", "320", *PLAIN)
 UNMOVED = ("SELF_TRAIN.VOTING_IOU", "0", "SELF_TRAIN.DROP_GROUPS", "0")
 RULES = {
     "absolute": (*UNMOVED, "SELF_TRAIN.SCORE_THRESHOLD", "0.5", "SELF_TRAIN.RELATIVE_SCORES", "False"),

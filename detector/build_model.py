@@ -204,6 +204,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
         len(cfg.DATASETS.CLASSES),
         sizes=options.SIZES,
         max_size=options.MAX_SIZE,
+        scale_jitter=options.SCALE_JITTER,
         test_proposals=options.TEST_PROPOSALS,
         pseudo_weight=options.PSEUDO_WEIGHT,
         drop_loss=options.DROP_LOSS,

@@ -417,8 +417,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "Probability with which one or two objects of other images are pasted into a training image "
             "before the teacher's steps; 0: never.", most=1, may_change=True),
         Key("SELF_TRAIN.STRONG_VIEWS", False,
-            "Training images have other colors and details, and a part of them is erased, also before the "
-            "teacher's steps.", may_change=True),
+            "Training images have other colors, and a part of half of them is erased, before the teacher's "
+            "steps, which have views of their own.", may_change=True),
         Key("SELF_TRAIN.BACKBONE", "resnet50",
             "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision.",
             choices=("timm", "resnet50", "mobilenet_v3"), may_change=True),
@@ -433,6 +433,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.SIZES", (480, 576, 864, 688),
             "Sizes of the shorter side: training draws one for each image, testing uses the last.",
             over=0, may_change=True),
+        Key("SELF_TRAIN.SCALE_JITTER", (1.0, 1.0),
+            "Least and most of a factor that training draws for the size of each image.", over=0,
+            may_change=True),
         Key("SELF_TRAIN.MAX_SIZE", 1333, "Maximum length of the longer side.", over=0, may_change=True),
         Key("SELF_TRAIN.MAX_ITER", 10000, "Number of optimizer steps.", over=0, may_change=True),
         Key("SELF_TRAIN.IMAGES_PER_BATCH", 8, "Images per step.", over=0, may_change=True),
@@ -640,6 +643,9 @@ def _check_together(cfg: CfgNode) -> None:
     _require(ascending, "PROPOSALS.SIDES", sides, "the shortest and the longest side, at least 1 pixel")
     sizes = cfg.SELF_TRAIN.SIZES
     _require(len(sizes) > 0, "SELF_TRAIN.SIZES", sizes, "at least one size")
+    jitter = cfg.SELF_TRAIN.SCALE_JITTER
+    ascending = len(jitter) == 2 and jitter[0] <= jitter[1]
+    _require(ascending, "SELF_TRAIN.SCALE_JITTER", jitter, "two factors, the lower one first")
     _require(len(inputs.MEAN) == 3, "INPUT.MEAN", inputs.MEAN, "3 numbers: red, green, blue")
     _require(len(inputs.STD) == 3, "INPUT.STD", inputs.STD, "3 numbers: red, green, blue")
     _require(len(set(classes)) == len(classes), "DATASETS.CLASSES", classes, "names, each once")

@@ -422,3 +422,12 @@ def test_context_are_as_configured(make_cfg):
     assert build_model.build_model(make_cfg()).box_features.context == 0
     model = build_model.build_model(make_cfg("MODEL.BOX_FEATURES.CONTEXT", "1.5"))
     assert model.box_features.context == 1.5
+
+
+def test_the_student_scales_its_sizes_as_configured(make_cfg):
+    words = ["SELF_TRAIN.BACKBONE", "mobilenet_v3", "SELF_TRAIN.SIZES", "60,80", "SELF_TRAIN.MAX_SIZE", "90"]
+    transform = build_model.build_faster_rcnn(make_cfg(*words)).transform
+    assert transform.scale_jitter == (1, 1)
+    transform = build_model.build_faster_rcnn(make_cfg(*words, "SELF_TRAIN.SCALE_JITTER", "0.5,2")).transform
+    assert transform.scale_jitter == (0.5, 2)
+    assert (transform.min_size, transform.max_size) == ((60, 80), 90)

@@ -29,7 +29,7 @@ FIXED = tuple(
     for key in (
         *(*CHOOSING, "ROUNDS", "FOLDS", "TEACHER_STEPS", "PSEUDO_WEIGHT", "DROP_LOSS"),
         *("COPY_PASTE", "STRONG_VIEWS"),
-        *("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE"),
+        *("BACKBONE", "CHANNELS", "SIZES", "SCALE_JITTER", "MAX_SIZE"),
     )
 )
 
@@ -56,9 +56,8 @@ def train_detector(
         flip=cfg.INPUT.FLIP,
         reviewed=reviewed,
         copy_paste=cfg.SELF_TRAIN.COPY_PASTE,
-        pool=None
-        if factors is None
-        else np.flatnonzero(factors),  # a student sees no image that it holds out
+        # A student of a fold sees nothing of the images that it holds out.
+        pool=None if factors is None else np.flatnonzero(factors),
     )
     _train(cfg, folder, device, model, images, factors)
 

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from detector.data.copy_paste import paste_objects
+from detector.data.copy_paste import BoxedImage, paste_objects
 from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import ImageDataset, flip_boxes
+
+_PASTED = 2  # which random numbers of a draw decide what is pasted; the results depend on it
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class BoxDataset(Dataset):
         flip: half of the images are flipped.
         reviewed: of each image, how many boxes a person has reviewed, which come first, and whether these are
             all its objects; (): unknown.
-        copy_paste: probability with which objects of other images are pasted into an image; their boxes count
-            as not reviewed.
+        copy_paste: probability with which objects of other images are pasted into an image. A pasted box is
+            reviewed if it was in its own image.
         pool: indices of the images that they are taken from; None: all.
     """
 
@@ -73,27 +75,25 @@ class BoxDataset(Dataset):
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, dict[str, Tensor], str]:
         index, draw = key
-        image, boxes, labels = self._read(index)
-        review = _review(self.reviewed, index)
-        rng, others = np.random.default_rng(draw), self.pool[self.pool != index]
-        if len(others) and rng.random() < self.copy_paste:
-            image, boxes, labels, kept = paste_objects(
-                image, boxes, labels, lambda: self._read(int(rng.choice(others))), rng
-            )
+        found, review = self._read(index), _review(self.reviewed, index)
+        rng, others = np.random.default_rng([draw, _PASTED]), self.pool[self.pool != index]
+        if rng.random() < self.copy_paste and len(others):
+            found = paste_objects(found, lambda: self._read(int(rng.choice(others))), rng)
             if review:
-                review["reviewed"] = kept[: review["reviewed"]].sum()
-        image = image.float() / 255  # (3, H, W)
+                review["reviewed"] = found.reviewed.sum()
+        image, boxes = found.image.float() / 255, found.boxes  # (3, H, W)
         if self.flip and torch.rand((), generator=torch.Generator().manual_seed(draw)) < 0.5:
             image, boxes = image.flip(2), flip_boxes(boxes, image.shape[2])
-        target = {"boxes": boxes, "labels": labels, **review}
-        return image, target, self.source.image_ids[index]
+        return image, {"boxes": boxes, "labels": found.labels, **review}, self.source.image_ids[index]
 
-    def _read(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Image (3, H, W) uint8, boxes (G, 4), and labels (G,) from 1."""
+    def _read(self, index: int) -> BoxedImage:
+        """The image with its boxes, whose labels count from 1."""
         annotation = self.source.annotation(index)
         if annotation is None:
             raise ValueError(f"image {self.source.image_ids[index]} has no boxes to train on")
-        return self.source.read_image(index), annotation.boxes, annotation.labels + 1
+        count, _ = self.reviewed[index] if self.reviewed else (0, False)
+        reviewed = torch.arange(len(annotation.labels)) < count
+        return BoxedImage(self.source.read_image(index), annotation.boxes, annotation.labels + 1, reviewed)
 
 
 class IndexedImages(Dataset):

@@ -10,22 +10,19 @@ from torchvision.transforms import v2
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.structures import Detections, Scores, flip_boxes
 
-# What the student sees instead of the image: other colors, less detail, a part missing. Nothing moves, so
-# that the boxes stay where they are.
-STRONG_VIEW = v2.Compose(
-    [
-        v2.RandomApply([v2.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)], p=0.8),
-        v2.RandomGrayscale(p=0.2),
-        v2.RandomApply([v2.GaussianBlur(kernel_size=9, sigma=(0.1, 2.0))], p=0.5),
-        v2.RandomErasing(p=0.5, scale=(0.02, 0.2), ratio=(0.3, 3.3), value=0.5),
-    ]
-)
+# What a student sees instead of the image: other colors and a part missing, and beside its teacher also less
+# detail. Nothing moves, so that the boxes stay where they are.
+_COLORS = v2.RandomApply([v2.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)], p=0.8)
+_ERASED = v2.RandomErasing(p=0.5, scale=(0.02, 0.2), ratio=(0.3, 3.3), value=0.5)
+_LESS_DETAIL = v2.RandomGrayscale(p=0.2), v2.RandomApply([v2.GaussianBlur(9, sigma=(0.1, 2.0))], p=0.5)
+VIEW = v2.Compose([_COLORS, _ERASED])
+STRONG_VIEW = v2.Compose([_COLORS, *_LESS_DETAIL, _ERASED])
 
 
 def distort_images(model: nn.Module, inputs: tuple[list[Tensor], ...]) -> tuple[list[Tensor], ...]:
-    """A forward pre-hook of a detector: in training it gets strong views of its images."""
+    """A forward pre-hook of a detector: in training it gets a VIEW of each of its images."""
     images, *others = inputs
-    return ([STRONG_VIEW(image) for image in images], *others) if model.training else inputs
+    return ([VIEW(image) for image in images], *others) if model.training else inputs
 
 
 def teacher_decay(steps: int) -> float:

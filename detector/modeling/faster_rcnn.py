@@ -18,6 +18,7 @@ from torchvision.ops import MultiScaleRoIAlign, clip_boxes_to_image
 
 from detector.layers import batched_nms, roi_align
 from detector.modeling.box_weights import WeightedRoIHeads, anchor_weights, weighted_losses
+from detector.modeling.random_sizes import RandomSizes
 from detector.structures import box_area, boxes_to_rois, clip_boxes, scale_boxes
 
 PADDED_TO = 32  # pixels: the sides of batches are multiples of it
@@ -60,6 +61,7 @@ def faster_rcnn(
     max_size: int,
     mean: Sequence[float],
     std: Sequence[float],
+    scale_jitter: Sequence[float] = (1.0, 1.0),
     test_proposals: int = 1000,
     pseudo_weight: float = 1.0,
     drop_loss: float = 0.0,
@@ -73,9 +75,7 @@ def faster_rcnn(
     Args:
         backbone: maps images (B, 3, H, W) to an ordered mapping of 3 or 5 feature maps; it has `out_channels`
             and `maps`, their number.
-        sizes: of the shortest side in pixels; training draws one for each image, testing uses the last.
-        max_size: maximum length of the longer side.
-        mean, std: of red, green and blue in [0, 1].
+        sizes, max_size, mean, std, scale_jitter: of :class:`RandomSizes`.
         test_proposals: most proposals of an image that are classified in testing.
         pseudo_weight: of the losses at boxes, and in the background, that are a guess; see box_weights.py.
         drop_loss: the share of the foreground RoIs without reviewed boxes that is left out. With either of
@@ -100,16 +100,13 @@ def faster_rcnn(
     model = FasterRCNN(
         backbone,
         num_classes + 1,
-        min_size=tuple(sizes),
-        max_size=max_size,
-        image_mean=list(mean),
-        image_std=list(std),
         rpn_anchor_generator=anchors,
         rpn_head=proposals.head,
         box_roi_pool=PyramidRoIAlign(["0", "1", "2", "3"], output_size=7, sampling_ratio=2),
         box_score_thresh=score_threshold,
         box_detections_per_img=max_detections,
     )
+    model.transform = RandomSizes(sizes, max_size, mean, std, scale_jitter)
     proposals.pseudo_weight = pseudo_weight
     model.rpn, heads = proposals, model.roi_heads
     model.roi_heads = WeightedRoIHeads(

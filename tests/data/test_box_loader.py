@@ -25,8 +25,9 @@ class Source:
         return Annotation(self.image_ids[index], boxes, labels, torch.zeros(len(boxes), dtype=torch.bool))
 
 
-def batches(count, **options):
-    loader = box_loader(BoxDataset(Source(), flip=True), images_per_batch=2, **options)
+def batches(count, copy_paste=0.0, **options):
+    dataset = BoxDataset(Source(), flip=True, copy_paste=copy_paste)
+    loader = box_loader(dataset, images_per_batch=2, **options)
     return list(islice(loader, count))
 
 
@@ -35,11 +36,11 @@ def key(batch):
     return batch.image_ids, boxes, [image.sum(dim=(0, 1)).tolist() for image in batch.images]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_batch_depends_on_seed_and_position_alone(workers):
-    whole = [key(batch) for batch in batches(6, seed=3)]
-    assert [key(batch) for batch in batches(4, seed=3, start=2, workers=workers)] == whole[2:]
-    assert [key(batch) for batch in batches(6, seed=4)] != whole
+@pytest.mark.parametrize(("workers", "copy_paste"), [(0, 0.0), (1, 0.0), (0, 0.5), (1, 0.5)])
+def test_a_batch_depends_on_seed_and_position_alone(workers, copy_paste):
+    whole = [key(batch) for batch in batches(6, copy_paste, seed=3)]
+    assert [key(batch) for batch in batches(4, copy_paste, seed=3, start=2, workers=workers)] == whole[2:]
+    assert [key(batch) for batch in batches(6, copy_paste, seed=4)] != whole
     assert sorted(image_id for ids, _, _ in whole[:3] for image_id in ids) == list("abcdef")
 
 
@@ -75,19 +76,25 @@ def test_targets_say_how_many_boxes_are_reviewed():
 
 
 def test_copy_paste_takes_objects_of_the_pool_and_counts_reviewed_boxes():
-    counts = [(1, True)] * 6
+    counts = [(index // 4, index == 4) for index in range(6)]  # the boxes of e and f are reviewed
     dataset = BoxDataset(
-        Source(), flip=False, reviewed=counts, copy_paste=1.0, pool=torch.tensor([2, 4]).numpy()
+        Source(), flip=False, reviewed=counts, copy_paste=1.0, pool=torch.tensor([2, 4, 5]).numpy()
     )
-    labels, reviewed = set(), set()
-    for draw in range(40):
+    seen, pasted = set(), set()
+    for draw in range(60):
         _, target, _ = dataset[4, draw]
-        new = target["labels"].tolist()[int(target["reviewed"]) :]
-        assert target["labels"].tolist()[: int(target["reviewed"])] == [5] * int(target["reviewed"])
+        labels, reviewed = target["labels"].tolist(), int(target["reviewed"])
         assert target["complete"]
-        labels |= set(new)
-        reviewed.add(int(target["reviewed"]))
-    assert labels == {3}  # of image 2 alone: an image gets nothing of itself
-    assert reviewed == {0, 1}  # some objects cover it
-    alone = BoxDataset(Source(), flip=False, copy_paste=1.0, pool=torch.tensor([4]).numpy())
-    assert alone[4, 0][0].equal(BoxDataset(Source(), flip=False)[4, 0][0])
+        assert set(labels[:reviewed]) <= {5, 6}  # reviewed boxes come first, also pasted ones
+        assert set(labels[reviewed:]) <= {3}
+        seen.add(reviewed)
+        pasted |= set(labels) - {5}
+    assert pasted == {3, 6}  # of the pool alone, and an image gets nothing of itself
+    assert seen >= {0, 1, 2}
+
+
+def test_without_copy_paste_images_are_as_they_are():
+    for options in ({"copy_paste": 1.0, "pool": torch.tensor([4]).numpy()}, {"copy_paste": 0.0}):
+        image, target, _ = BoxDataset(Source(), flip=False, **options)[4, 0]
+        assert image.equal(Source().read_image(4) / 255)
+        assert target["boxes"].equal(Source().annotation(4).boxes)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from detector.engine.teacher import TeacherStudent, distort_images, teacher_decay
+from detector.engine.teacher import STRONG_VIEW, VIEW, TeacherStudent, distort_images, teacher_decay
 from detector.modeling.backbones.pyramids import torchvision_pyramid
 from detector.modeling.faster_rcnn import faster_rcnn
 from detector.structures import Detections, flip_boxes
@@ -74,7 +74,7 @@ def test_the_average_forgets_in_a_third_of_the_steps(steps, decay):
     assert teacher_decay(steps) == pytest.approx(decay)
 
 
-def test_a_detector_gets_strong_views_in_training_alone():
+def test_a_detector_gets_views_in_training_alone():
     model = torch.nn.Identity()
     model.register_forward_pre_hook(distort_images)
     image = torch.rand(3, 20, 30)
@@ -85,3 +85,15 @@ def test_a_detector_gets_strong_views_in_training_alone():
     torch.manual_seed(0)
     assert model([image])[0].equal(view)
     assert model.eval()([image])[0].equal(image)
+
+
+def test_a_view_keeps_the_details_that_a_strong_one_may_lose():
+    right = (torch.arange(24) >= 12).float().expand(24, 24)  # a blurred edge has many shades
+    image = torch.stack([0.2 + 0.6 * right, 0.5 - 0.2 * right, 0.1 + 0.3 * right])
+
+    def most_colors(view):
+        torch.manual_seed(0)
+        return max(len(view(image).flatten(1).unique(dim=1).T) for _ in range(40))
+
+    assert most_colors(VIEW) == 3  # two, and that of the erased part
+    assert most_colors(STRONG_VIEW) > 3

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from detector.api.self_training import held_out_factors
+from detector.data.box_loader import BoxDataset
 from detector.data.formats import review_import
 from detector.data.pseudo_set import read_reviewed_counts
 from detector.data.toybox import CLASSES
@@ -91,12 +92,22 @@ def test_the_student_of_a_round_finds_the_boxes_of_the_next(command, keys, tmp_p
     assert any(not first_student[name].equal(value) for name, value in whole.items())
 
 
-def test_each_student_of_a_fold_finds_the_boxes_that_it_did_not_learn(command, keys, tmp_path, capsys):
+def test_each_student_of_a_fold_finds_the_boxes_that_it_did_not_learn(
+    command, keys, tmp_path, capsys, monkeypatch
+):
+    pools = []  # of the images that copy-paste takes objects from
+
+    def dataset(*args, pool, **options):
+        pools.append(None if pool is None else pool.tolist())
+        return BoxDataset(*args, pool=pool, **options)
+
+    monkeypatch.setattr("detector.api.student_training.BoxDataset", dataset)
     keys = [*keys, "SELF_TRAIN.ROUNDS", "2", "SELF_TRAIN.FOLDS", "2", "SELF_TRAIN.VOTING_IOU", "0.3"]
     assert command("train")(keys) == 0
     self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
     assert self_train(keys) == 0
     assert len(json.loads((folder / "metrics.json").read_text())["pseudo_boxes_by_round"]) == 2
+    assert pools == [[1, 3, 5, 7], [0, 2, 4, 6], None]
     found = VOCDataset(folder / "pseudo", "trainval", CLASSES)
     for fold in range(2):
         own = tmp_path / f"fold_{fold}"
@@ -151,13 +162,21 @@ def test_the_mean_of_several_weak_detectors_finds_the_boxes(command, keys, tmp_p
     assert "is the checkpoint of a student detector, expected that of a weak one" in capsys.readouterr().err
 
 
-def test_the_average_teaches_and_is_what_is_kept(command, keys, tmp_path, capsys):
+def test_the_average_teaches_and_is_what_is_kept(command, keys, tmp_path, capsys, monkeypatch):
+    distorted = []  # batches; the teacher's steps have views of their own
+
+    def distort(model, inputs):
+        distorted.extend([inputs] * model.training)
+
+    monkeypatch.setattr("detector.api.student_training.distort_images", distort)
+    keys = [*keys, "SELF_TRAIN.STRONG_VIEWS", "True", "SELF_TRAIN.SCALE_JITTER", "(0.5,1.25)"]
     assert command("train")(keys) == 0
     self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
     keys = [*keys, "SELF_TRAIN.TEACHER_STEPS", "4"]
     assert self_train(keys) == 0
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["iteration"] == 4
+    assert len(distorted) == 2
     assert len(metrics["pseudo_boxes_by_round"]) == 1
     whole = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     last = torch.load(folder / "checkpoints" / "000004.pt", weights_only=True)["model"]
@@ -200,6 +219,7 @@ def test_reviewed_boxes_and_pseudo_boxes_have_weights(command, keys, overrides, 
 
     words = ["SELF_TRAIN.PSEUDO_WEIGHT", "0.25", "SELF_TRAIN.DROP_LOSS", "0.5"]
     words += ["SELF_TRAIN.COPY_PASTE", "0.5", "SELF_TRAIN.STRONG_VIEWS", "True"]
+    words += ["SELF_TRAIN.SCALE_JITTER", "(0.5,1.25)"]
     whole = trained(*words)
     assert any(not plain[name].equal(value) for name, value in whole.items())
     assert self_train([*keys, "--resume"]) == 2

@@ -1,0 +1,44 @@
+"""Random sizes of training images."""
+
+import pytest
+import torch
+
+from detector.modeling.random_sizes import RandomSizes
+
+SIZES = 40, 80, 60
+
+
+def sizes_of(transform, count):
+    """The shorter sides after the transform."""
+    return [min(transform([torch.zeros(3, 20, 30)])[0].image_sizes[0]) for _ in range(count)]
+
+
+def test_each_size_is_scaled_in_training_alone_and_boxes_follow():
+    transform = RandomSizes(SIZES, 200, (0.5,) * 3, (0.5,) * 3, (0.5, 1.25))
+    torch.manual_seed(0)
+    found = sizes_of(transform, 300)
+    assert 20 <= min(found) < 22
+    assert 98 < max(found) <= 100
+    assert len(set(found)) > 50
+    torch.manual_seed(0)
+    assert sizes_of(transform, 5) == found[:5]
+    batch, (target,) = transform([torch.zeros(3, 20, 30)], [{"boxes": torch.tensor([[3.0, 4, 15, 10]])}])
+    height, width = batch.image_sizes[0]
+    expected = torch.tensor([[0.1 * width, 0.2 * height, 0.5 * width, 0.5 * height]])
+    torch.testing.assert_close(target["boxes"], expected)
+    assert set(sizes_of(transform.eval(), 20)) == {60}
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.0), [1.0, 1.0]])
+def test_without_jitter_torchvision_chooses_one_of_the_sizes(factors):
+    transform = RandomSizes(SIZES, 200, (0.5,) * 3, (0.5,) * 3, factors)
+    torch.manual_seed(0)
+    found = sizes_of(transform, 30)
+    assert set(found) == set(SIZES)
+    torch.manual_seed(0)
+    plain = super(RandomSizes, transform)
+    assert found == [plain.torch_choice(SIZES) for _ in range(30)]
+
+
+def test_no_size_is_zero():
+    assert min(sizes_of(RandomSizes((1,), 20, (0.5,) * 3, (0.5,) * 3, (0.1, 0.2)), 3)) == 1
