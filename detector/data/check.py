@@ -105,6 +105,12 @@ def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> l
             f"{name}: always together are {shortened(inseparable)}: they cannot be told apart; add "
             "images that show one of the two"
         )
+    if len(class_names) == 1:
+        lines.append(
+            f"{name}: {class_names[0]} is the only class: boxes will settle on the part that tells it best; "
+            "label what else the images show as classes, too, or draw boxes in a few images "
+            "(docs/labeling.md)"
+        )
     present = counts[counts > 0]
     if len(present) > 1 and present.max() > _UNBALANCED * present.min():
         most, least = int(counts.argmax()), int(np.where(counts > 0, counts, len(labels) + 1).argmin())
