@@ -156,7 +156,7 @@ def bench(
     pass_: str,
     device: torch.device,
     bandwidth: float,
-    peer_ms: float,
+    baseline_ms: float,
 ) -> Row:
     inputs = [make_inputs(sizes, kind, device, seed) for seed in range(NUM_INPUTS)]
     find = partial(proposal_clusters, method=method)
@@ -173,11 +173,11 @@ def bench(
         dtype="float32",
         layout="contiguous",
         ours_ms=ours_ms,
-        peer=BASELINES[method][0],
-        peer_ms=peer_ms,
+        baseline=BASELINES[method][0],
+        baseline_ms=baseline_ms,
         copy_percent=100 * fewest_bytes(sum(sizes), backward) / bandwidth / ours_ms,
-        target=f"{target_ms} ms" if has_target else "peer_ms",
-        reached=ours_ms <= (target_ms if has_target else peer_ms),
+        target=f"{target_ms} ms" if has_target else "baseline_ms",
+        reached=ours_ms <= (target_ms if has_target else baseline_ms),
     )
 
 
@@ -220,8 +220,8 @@ def main() -> None:
     for threads in [torch.get_num_threads()] if on_gpu else sorted({1, torch.get_num_threads()}):
         torch.set_num_threads(threads)
         for pass_ in ["clusters", "both", *(["both, graph"] if on_gpu else [])]:
-            for case, peer_ms in zip(CASES, baselines_ms, strict=True):
-                rows.append(bench(*case, pass_, device, bandwidth, peer_ms))
+            for case, baseline_ms in zip(CASES, baselines_ms, strict=True):
+                rows.append(bench(*case, pass_, device, bandwidth, baseline_ms))
     report("clusters", device, rows)
 
 

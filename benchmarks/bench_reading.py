@@ -41,8 +41,8 @@ class Reading:
 
     case: str
     seconds: float
-    peer: str
-    peer_seconds: float
+    baseline: str
+    baseline_seconds: float
     target_seconds: float
     reached: bool
 

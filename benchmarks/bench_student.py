@@ -47,7 +47,7 @@ def predictor(device: torch.device, words: Sequence[object], *, student: bool) -
     return build_predictor(cfg, model, device)
 
 
-def peer(build: Callable[..., nn.Module], device: torch.device) -> nn.Module:
+def baseline(build: Callable[..., nn.Module], device: torch.device) -> nn.Module:
     model = build(weights=None, weights_backbone=None, num_classes=CLASSES + 1, min_size=SIDE, max_size=800)
     return model.eval().to(device)
 
@@ -99,12 +99,12 @@ def main() -> None:
     }
     sizes = "SELF_TRAIN.SIZES", (SIDE,)
     students = {name: predictor(device, (*sizes, *words), student=True) for name, words in variants.items()}
-    peers = {
+    baselines = {
         "torchvision, mobilenet_v3_large_320_fpn": detection.fasterrcnn_mobilenet_v3_large_320_fpn,
         "torchvision, mobilenet_v3_large_fpn": detection.fasterrcnn_mobilenet_v3_large_fpn,
     }
     models = {name: found.model for name, found in students.items()}
-    models |= {name: peer(build, device) for name, build in peers.items()}
+    models |= {name: baseline(build, device) for name, build in baselines.items()}
     rows, seconds = [], {}
     if device.type == "cpu":
         one_pass = "INPUT.TEST_SIZES", (480,), "INPUT.TEST_FLIP", False
@@ -114,13 +114,13 @@ def main() -> None:
         }
         models |= {name: found.model for name, found in weak.items()}
         calls = {**students, **weak}
-        calls |= {name: lambda image, model=models[name]: model([image.float() / 255]) for name in peers}
+        calls |= {name: lambda image, model=models[name]: model([image.float() / 255]) for name in baselines}
         seconds = {name: time_one_by_one(call, paths) for name, call in calls.items()}
     else:
         images = [open_image(path).to(device) for path in paths * 4]
         for name, found in students.items():
             seconds[name] = time_batches(lambda batch, found=found: find_in_batch(found, batch), images)
-        for name in peers:
+        for name in baselines:
             model = models[name]
             seconds[name] = time_batches(
                 lambda batch, model=model: model([image.float() / 255 for image in batch]), images

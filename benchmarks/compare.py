@@ -66,7 +66,7 @@ def compare(
         else:
             times = time_in_turn(calls, device)
         ours_ms = times["ours"]
-        peer = min(baselines, key=times.__getitem__)
+        baseline = min(baselines, key=times.__getitem__)
         percent = 100 * least / bandwidth / ours_ms
         row = Row(
             case=case if on_gpu else f"{case}, threads: {torch.get_num_threads()}",
@@ -74,11 +74,11 @@ def compare(
             dtype=str(dtype).removeprefix("torch."),
             layout="contiguous" if inputs[0].is_contiguous() else "channels_last",
             ours_ms=ours_ms,
-            peer=peer,
-            peer_ms=times[peer],
+            baseline=baseline,
+            baseline_ms=times[baseline],
             copy_percent=percent,
-            target=f"{targets[pass_]:g} %" if on_gpu else "peer_ms",
-            reached=percent >= targets[pass_] if on_gpu else ours_ms <= times[peer],
+            target=f"{targets[pass_]:g} %" if on_gpu else "baseline_ms",
+            reached=percent >= targets[pass_] if on_gpu else ours_ms <= times[baseline],
         )
         rows.append(row)
     return rows

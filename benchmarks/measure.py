@@ -23,15 +23,15 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table. `peer` is the fastest baseline, timed in the same run."""
+    """One row of a table. `baseline` is the fastest one, timed in the same run."""
 
     case: str
     pass_: str  # forward, backward, both, or both in a CUDA graph
     dtype: str
     layout: str
     ours_ms: float
-    peer: str
-    peer_ms: float
+    baseline: str
+    baseline_ms: float
     copy_percent: float  # minimal bytes to move over time, as a share of the copy bandwidth
     target: str
     reached: bool

@@ -163,19 +163,19 @@ def bench(case: Case, device: torch.device, bandwidth: float) -> list[Row]:
     for pass_, percent in zip(PASSES, case.targets, strict=True):
         times = time_pass(case, pass_, tensors, device)
         ours_ms = times.pop("ours")
-        peer = min(times, key=times.__getitem__)
+        baseline = min(times, key=times.__getitem__)
         copy_percent = 100 * moved / bandwidth / ours_ms
-        reached = ours_ms <= times[peer] and copy_percent >= percent
+        reached = ours_ms <= times[baseline] and copy_percent >= percent
         row = Row(
             case=f"k{case.kernel} s{case.stride} {'x'.join(map(str, case.shape))}{threads}",
             pass_=pass_,
             dtype=str(case.dtype).removeprefix("torch."),
             layout=case.layout,
             ours_ms=ours_ms,
-            peer=peer,
-            peer_ms=times[peer],
+            baseline=baseline,
+            baseline_ms=times[baseline],
             copy_percent=copy_percent,
-            target=f"{percent} %" if percent else "peer_ms",
+            target=f"{percent} %" if percent else "baseline_ms",
             reached=reached,
         )
         rows.append(row)

@@ -81,19 +81,19 @@ def bench(
         times = time_passes({"ours": ours, **baselines}, tensors, wanted, device, in_graph)
         ours_ms = times["ours"]
         absolute = TARGETS_MS[pass_] if device.type == "cuda" and name == "lltm" and batch == 16 else None
-        for peer in baselines:
-            peer_ms = times[peer]
+        for baseline in baselines:
+            baseline_ms = times[baseline]
             row = Row(
                 case=f"{name} {size}{threads}",
                 pass_=pass_,
                 dtype="float32",
                 layout="contiguous",
                 ours_ms=ours_ms,
-                peer=peer,
-                peer_ms=peer_ms,
+                baseline=baseline,
+                baseline_ms=baseline_ms,
                 copy_percent=100 * fewest_bytes(pass_, tensors[0]) / bandwidth / ours_ms,
-                target="peer_ms" if absolute is None else f"{absolute} ms",
-                reached=ours_ms <= (peer_ms if absolute is None else absolute),
+                target="baseline_ms" if absolute is None else f"{absolute} ms",
+                reached=ours_ms <= (baseline_ms if absolute is None else absolute),
             )
             rows.append(row)
     return rows

@@ -80,10 +80,10 @@ def rows(
     for case in cases:
         ours = _times(partial(getattr(layers, op), **options), case, device)
         # torchvision does not support bfloat16 and requires boxes in the dtype of the features.
-        peer_dtype = torch.float16 if case.dtype == torch.bfloat16 else case.dtype
-        peer = _times(
+        baseline_dtype = torch.float16 if case.dtype == torch.bfloat16 else case.dtype
+        baseline = _times(
             partial(getattr(torchvision.ops, op), **options),
-            case._replace(dtype=peer_dtype), device, box_dtype=peer_dtype,
+            case._replace(dtype=baseline_dtype), device, box_dtype=baseline_dtype,
         )  # fmt: skip
         threads = "" if device.type == "cuda" else f", threads: {torch.get_num_threads()}"
         for pass_, ours_ms in ours.items():
@@ -94,11 +94,11 @@ def rows(
                 dtype=str(case.dtype).removeprefix("torch."),
                 layout="channels last" if case.channels_last else "contiguous",
                 ours_ms=ours_ms,
-                peer="torchvision" if peer_dtype == case.dtype else "torchvision float16",
-                peer_ms=peer[pass_],
+                baseline="torchvision" if baseline_dtype == case.dtype else "torchvision float16",
+                baseline_ms=baseline[pass_],
                 copy_percent=100 * _fewest_bytes(case, saved_bytes) / bandwidth / ours_ms,
-                target="peer_ms" if target is None else f"{target} ms",
-                reached=ours_ms <= (peer[pass_] if target is None else target),
+                target="baseline_ms" if target is None else f"{target} ms",
+                reached=ours_ms <= (baseline[pass_] if target is None else target),
             )
             result.append(row)
     return result

@@ -74,19 +74,19 @@ def bench(
         ours_ms = times["ours"]
         copy_percent = 100 * fewest_bytes(pass_, inputs[0]) / bandwidth / ours_ms
         has_target = in_graph and dtype == torch.float32 and channels == 256 and len(wanted) < 2
-        for peer in baselines:
-            peer_ms = times[peer]
+        for baseline in baselines:
+            baseline_ms = times[baseline]
             row = Row(
                 case=f"trilinear_interpolate {points} x {channels}{threads}",
                 pass_=f"{pass_}, graph" if in_graph else pass_,
                 dtype=str(dtype).removeprefix("torch."),
                 layout="contiguous",
                 ours_ms=ours_ms,
-                peer=peer,
-                peer_ms=peer_ms,
+                baseline=baseline,
+                baseline_ms=baseline_ms,
                 copy_percent=copy_percent,
-                target=f"{TARGET_PERCENT} % of copy" if has_target else "peer_ms",
-                reached=copy_percent >= TARGET_PERCENT if has_target else ours_ms <= peer_ms,
+                target=f"{TARGET_PERCENT} % of copy" if has_target else "baseline_ms",
+                reached=copy_percent >= TARGET_PERCENT if has_target else ours_ms <= baseline_ms,
             )
             rows.append(row)
     return rows
