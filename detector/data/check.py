@@ -107,7 +107,7 @@ def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> l
         )
     if len(class_names) == 1:
         lines.append(
-            f"{name}: {class_names[0]} is the only class: boxes will settle on the part that tells it best; "
+            f"{name}: {class_names[0]} is the only class: boxes may settle on the part that tells it best; "
             "label what else the images show as classes, too, or draw boxes in a few images "
             "(docs/labeling.md)"
         )
