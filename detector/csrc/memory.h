@@ -14,8 +14,6 @@
 
 namespace detector {
 
-using Lengths = torch::headeronly::IntHeaderOnlyArrayRef;
-
 // Raises what torch raises where `elements` of a dtype do not fit into the memory of the device of `like`.
 [[noreturn]] void fail_to_allocate(const Tensor& like, int64_t elements, int32_t dtype);
 

@@ -54,13 +54,9 @@ inline void check_arguments(const char* op, const Tensor& boxes, const Tensor& s
   if (boxes.dim() != 2 || boxes.size(1) != 4) {
     fail(op, ": boxes has shape ", shape_text(boxes), ", expected (N, 4)");
   }
-  check_vector(op, "scores", scores, boxes.size(0));
-  check_dtype(op, "scores", scores, boxes.scalar_type());
-  check_device(op, "scores", scores, "boxes", boxes);
+  check_argument(op, "scores", scores, {boxes.size(0)}, boxes.scalar_type(), "boxes", boxes);
   if (idxs) {
-    check_vector(op, "idxs", *idxs, boxes.size(0));
-    check_dtype(op, "idxs", *idxs, ScalarType::Long);
-    check_device(op, "idxs", *idxs, "boxes", boxes);
+    check_argument(op, "idxs", *idxs, {boxes.size(0)}, ScalarType::Long, "boxes", boxes);
   }
   if (!(0 <= iou_threshold && iou_threshold <= 1)) {
     fail(op, ": iou_threshold is ", iou_threshold, ", expected a number from 0 to 1");

@@ -83,9 +83,7 @@ inline void check_arguments(const Tensor& boxes, const std::optional<Tensor>& id
     fail(op, ": boxes has shape ", shape_text(boxes), ", expected (N, 5)");
   }
   if (idxs) {
-    check_vector(op, "idxs", *idxs, boxes.size(0));
-    check_dtype(op, "idxs", *idxs, ScalarType::Long);
-    check_device(op, "idxs", *idxs, "boxes", boxes);
+    check_argument(op, "idxs", *idxs, {boxes.size(0)}, ScalarType::Long, "boxes", boxes);
   }
   if (!(0 <= iou_threshold && iou_threshold <= 1)) {
     fail(op, ": iou_threshold is ", iou_threshold, ", expected a number from 0 to 1");

@@ -33,9 +33,7 @@ inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Ten
   if (boxes.dim() != 2 || boxes.size(1) != 4) {
     fail(op, ": boxes has shape ", shape_text(boxes), ", expected (N, 4)");
   }
-  check_vector(op, "scores", scores, boxes.size(0));
-  check_dtype(op, "scores", scores, boxes.scalar_type());
-  check_device(op, "scores", scores, "boxes", boxes);
+  check_argument(op, "scores", scores, {boxes.size(0)}, boxes.scalar_type(), "boxes", boxes);
   check_rank(op, "starts", starts, 1);
   check_dtype(op, "starts", starts, ScalarType::Long);
   check_device(op, "starts", starts, "boxes", boxes);

@@ -6,6 +6,7 @@
 #include <torch/headeronly/core/ScalarType.h>
 #include <torch/headeronly/macros/Macros.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -22,6 +23,7 @@ using torch::headeronly::BFloat16;
 using torch::headeronly::Half;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
+using Lengths = torch::headeronly::IntHeaderOnlyArrayRef;
 
 // ---- errors: "op: argument ..., what came, what was expected" ----
 
@@ -77,9 +79,10 @@ inline void check_rank(const char* op, const char* name, const Tensor& tensor, i
   }
 }
 
-inline void check_vector(const char* op, const char* name, const Tensor& tensor, int64_t length) {
-  if (tensor.dim() != 1 || tensor.size(0) != length) {
-    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected (", length, ",)");
+inline void check_shape(const char* op, const char* name, const Tensor& tensor, Lengths expected) {
+  const auto sizes = tensor.sizes();
+  if (!std::equal(sizes.begin(), sizes.end(), expected.begin(), expected.end())) {
+    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected ", tuple_text(expected));
   }
 }
 
@@ -92,6 +95,14 @@ inline void check_device(const char* op, const char* name, const Tensor& other, 
   if (text(other) != text(tensor)) {
     fail(op, ": ", name, " is on ", text(other), ", but ", first, " is on ", text(tensor));
   }
+}
+
+// All that is known of an argument beside `first`, the one that chose the kernel.
+inline void check_argument(const char* op, const char* name, const Tensor& other, Lengths shape,
+                           ScalarType type, const char* first, const Tensor& tensor) {
+  check_shape(op, name, other, shape);
+  check_dtype(op, name, other, type);
+  check_device(op, name, other, first, tensor);
 }
 
 // On a GPU values are checked on request only: reading them makes the host wait.

@@ -76,7 +76,7 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
                 int64_t width, double spatial_scale) {
   constexpr const char* op = "roi_pool_backward";
   const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, false);
-  check_argmax(op, argmax, grad);
+  check_argument(op, "argmax", argmax, grad.sizes(), ScalarType::Int, "grad", grad);
   if (validate_values()) {
     roi::check_values(op, on_host(boxes), sizes);
   }
