@@ -93,4 +93,10 @@ inline Tensor as_contiguous(const Tensor& tensor) {
   return copy;
 }
 
+// The tensor itself if on the CPU, else a copy there.
+inline Tensor on_host(const Tensor& tensor) {
+  const torch::stable::Device host(torch::headeronly::DeviceType::CPU);
+  return tensor.is_cpu() ? tensor : torch::stable::to(tensor, host);
+}
+
 }  // namespace detector

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "boxes.h"
+#include "memory.h"
 
 namespace detector::nms {
 
@@ -48,6 +49,9 @@ C10_HOST_DEVICE auto order_key(A score) {
   return score != score ? ~Bits(0) : number.bits & sign ? ~number.bits : number.bits | sign;
 }
 
+// Refuses NaN. Tensors on the CPU; defined in cpu/nms.cpp.
+void check_values(const char* op, const Tensor& boxes, const Tensor& scores);
+
 // Shapes, dtypes, devices and the threshold; costs nothing, so it is done on every call.
 inline void check_arguments(const char* op, const Tensor& boxes, const Tensor& scores,
                             const std::optional<Tensor>& idxs, double iou_threshold) {
@@ -61,9 +65,9 @@ inline void check_arguments(const char* op, const Tensor& boxes, const Tensor& s
   if (!(0 <= iou_threshold && iou_threshold <= 1)) {
     fail(op, ": iou_threshold is ", iou_threshold, ", expected a number from 0 to 1");
   }
+  if (validates_values(boxes)) {
+    check_values(op, on_host(boxes), on_host(scores));
+  }
 }
-
-// NaN. On the CPU this is done on every call; the GPU's way to validate is to do it too.
-void check_values(const char* op, const Tensor& boxes, const Tensor& scores);
 
 }  // namespace detector::nms

@@ -248,6 +248,10 @@ inline Options checked_options(int64_t method, double edge_iou, int64_t max_cent
           ignore_cover,   cover_iou};
 }
 
+// What only the values can tell. All tensors on the CPU; defined in cpu/proposal_clusters_values.cpp.
+void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
+                  const Tensor& counts);
+
 // Shapes, dtypes and devices; costs nothing, so it is done on every call.
 inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
                             const Tensor& counts) {
@@ -272,13 +276,14 @@ inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Ten
   check_dtype(op, "image_labels", image_labels, ScalarType::Float);
   check_device(op, "scores", scores, "boxes", boxes);
   check_device(op, "image_labels", image_labels, "boxes", boxes);
-  if (!counts.is_cpu()) {  // on the CPU they serve every device
+  if (counts.is_cpu()) {  // they serve every device
+    image_starts(op, "boxes", counts, boxes.size(0), kMaxRows);
+  } else {
     check_device(op, "counts", counts, "boxes", boxes);
   }
+  if (validates_values(boxes)) {
+    check_values(on_host(boxes), on_host(scores), on_host(image_labels), on_host(counts));
+  }
 }
-
-// What only the values can tell. All tensors on the CPU; defined in cpu/proposal_clusters_values.cpp.
-void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
-                  const Tensor& counts);
 
 }  // namespace detector::proposal_clusters

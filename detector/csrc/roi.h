@@ -59,42 +59,6 @@ inline void check_boxes(const char* op, const Tensor& boxes, const char* first, 
   check_device(op, "boxes", boxes, first, features);
 }
 
-inline Sizes check_forward(const char* op, const Tensor& input, const Tensor& boxes, int64_t pooled_height,
-                           int64_t pooled_width, double spatial_scale) {
-  check_rank(op, "input", input, 4);
-  dispatch_floating(op, "input", input.scalar_type(), [](auto) {});
-  check_boxes(op, boxes, "input", input);
-  check_sizes(op, input.size(2), input.size(3), pooled_height, pooled_width);
-  check_scale(op, spatial_scale, boxes.scalar_type());
-  return {input.size(0), input.size(1),      input.size(2),    input.size(3),
-          boxes.size(0), int(pooled_height), int(pooled_width)};
-}
-
-// grad: (R, C, PH, PW), or (R, PH, PW, C) with channels_last. The features had `images` x C x `height` x
-// `width`.
-inline Sizes check_backward(const char* op, const Tensor& grad, const Tensor& boxes, int64_t images,
-                            int64_t height, int64_t width, double spatial_scale, bool channels_last) {
-  check_rank(op, "grad", grad, 4);
-  dispatch_floating(op, "grad", grad.scalar_type(), [](auto) {});
-  check_boxes(op, boxes, "grad", grad);
-  if (boxes.size(0) != grad.size(0)) {
-    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (", grad.size(0), ", 5)");
-  }
-  const int first = channels_last ? 1 : 2;  // of the dimensions of a box's grid
-  if (images < 0) {
-    fail(op, ": images is ", images, ", expected 0 or more");
-  }
-  check_sizes(op, height, width, grad.size(first), grad.size(first + 1));
-  check_scale(op, spatial_scale, boxes.scalar_type());
-  return {images,
-          grad.size(channels_last ? 3 : 1),
-          height,
-          width,
-          boxes.size(0),
-          int(grad.size(first)),
-          int(grad.size(first + 1))};
-}
-
 // boxes on the CPU, contiguous.
 template <typename A>
 void check_values(const char* op, const A* boxes, const Sizes& sizes) {
@@ -113,12 +77,55 @@ void check_values(const char* op, const A* boxes, const Sizes& sizes) {
 }
 
 inline void check_values(const char* op, const Tensor& boxes, const Sizes& sizes) {
-  const Tensor rows = as_contiguous(boxes);
+  if (!validates_values(boxes)) {
+    return;
+  }
+  const Tensor rows = as_contiguous(on_host(boxes));
   if (rows.scalar_type() == ScalarType::Double) {
     check_values(op, rows.const_data_ptr<double>(), sizes);
   } else {
     check_values(op, rows.const_data_ptr<float>(), sizes);
   }
+}
+
+inline Sizes check_forward(const char* op, const Tensor& input, const Tensor& boxes, int64_t pooled_height,
+                           int64_t pooled_width, double spatial_scale) {
+  check_rank(op, "input", input, 4);
+  dispatch_floating(op, "input", input.scalar_type(), [](auto) {});
+  check_boxes(op, boxes, "input", input);
+  check_sizes(op, input.size(2), input.size(3), pooled_height, pooled_width);
+  check_scale(op, spatial_scale, boxes.scalar_type());
+  const Sizes sizes{input.size(0), input.size(1),      input.size(2),    input.size(3),
+                    boxes.size(0), int(pooled_height), int(pooled_width)};
+  check_values(op, boxes, sizes);
+  return sizes;
+}
+
+// grad: (R, C, PH, PW), or (R, PH, PW, C) with channels_last. The features had `images` x C x `height` x
+// `width`.
+inline Sizes check_backward(const char* op, const Tensor& grad, const Tensor& boxes, int64_t images,
+                            int64_t height, int64_t width, double spatial_scale, bool channels_last) {
+  check_rank(op, "grad", grad, 4);
+  dispatch_floating(op, "grad", grad.scalar_type(), [](auto) {});
+  check_boxes(op, boxes, "grad", grad);
+  if (boxes.size(0) != grad.size(0)) {
+    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (", grad.size(0), ", 5)");
+  }
+  const int first = channels_last ? 1 : 2;  // of the dimensions of a box's grid
+  if (images < 0) {
+    fail(op, ": images is ", images, ", expected 0 or more");
+  }
+  check_sizes(op, height, width, grad.size(first), grad.size(first + 1));
+  check_scale(op, spatial_scale, boxes.scalar_type());
+  const Sizes sizes{images,
+                    grad.size(channels_last ? 3 : 1),
+                    height,
+                    width,
+                    boxes.size(0),
+                    int(grad.size(first)),
+                    int(grad.size(first + 1))};
+  check_values(op, boxes, sizes);
+  return sizes;
 }
 
 // A new tensor for values of boxes or gradients of images, channels last or not.

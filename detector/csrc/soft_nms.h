@@ -9,7 +9,6 @@
 
 #include <cmath>
 
-#include "memory.h"
 #include "nms.h"
 
 namespace detector::soft_nms {

@@ -128,7 +128,6 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
   constexpr const char* op = "roi_align";
   const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
   const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
-  roi::check_values(op, boxes, sizes);
   const Tensor rows = as_contiguous(boxes);
   const int64_t bins = sizes.bins(), channels = sizes.channels;
   const Tensor output =
@@ -182,7 +181,6 @@ Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t
   const Sizes sizes =
       roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
   const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
-  roi::check_values(op, boxes, sizes);
   const Tensor rows = as_contiguous(boxes);
   const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {

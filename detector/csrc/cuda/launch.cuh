@@ -33,10 +33,6 @@ inline torch::stable::accelerator::DeviceGuard device_guard(const Tensor& tensor
   return torch::stable::accelerator::DeviceGuard(tensor.get_device_index());
 }
 
-inline Tensor on_host(const Tensor& tensor) {
-  return torch::stable::to(tensor, torch::stable::Device(torch::headeronly::DeviceType::CPU));
-}
-
 // Of the current device.
 inline int device_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;

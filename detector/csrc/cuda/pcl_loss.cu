@@ -150,17 +150,12 @@ void launch_backward(const Tensor& grad, const Tensor& labels, const Tensor& slo
                 grad_probs.size(1), grad_probs.mutable_data_ptr<T>());
 }
 
-void refuse_bad_values(const Tensor& probs, const Tensor& labels, const Tensor& weights,
-                       const Tensor& clusters, const std::optional<Tensor>& counts) {
-  forward_cpu(on_host(probs), on_host(labels), on_host(weights), on_host(clusters),
-              counts ? std::make_optional(on_host(*counts)) : std::nullopt);
-}
-
 std::tuple<Tensor, Tensor> forward(const Tensor& probs, const Tensor& labels, const Tensor& weights,
                                    const Tensor& clusters, const std::optional<Tensor>& counts) {
   check_arguments(probs, labels, weights, clusters, counts);
-  if (validate_values()) {
-    refuse_bad_values(probs, labels, weights, clusters, counts);
+  if (validates_values(probs)) {
+    forward_cpu(on_host(probs), on_host(labels), on_host(weights), on_host(clusters),
+                counts ? std::make_optional(on_host(*counts)) : std::nullopt);
   }
   const auto guard = device_guard(probs);
   const Batch batch = batch_of(counts, probs.size(0));

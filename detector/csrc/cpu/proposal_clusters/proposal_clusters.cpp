@@ -43,7 +43,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cpu(const Tensor& boxes, con
   const Options options = checked_options(method, edge_iou, max_centers, top_share, member_iou, ignore_iou,
                                           ignore_cover, cover_iou);
   check_arguments(boxes, scores, image_labels, counts);
-  check_values(boxes, scores, image_labels, counts);
   const auto starts = image_starts("proposal_clusters", "boxes", counts, boxes.size(0), kMaxRows);
   const Results results(scores);
   dispatch_floating("proposal_clusters", "scores", scores.scalar_type(), [&](auto zero) {

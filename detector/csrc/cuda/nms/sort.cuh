@@ -6,7 +6,6 @@
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/thread/thread_search.cuh>
 
-#include "../../memory.h"
 #include "../launch.cuh"
 #include "order.cuh"
 

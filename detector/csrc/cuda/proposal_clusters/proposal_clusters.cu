@@ -157,11 +157,6 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
                 label_view, batch, options, centers, out);
 }
 
-void refuse_bad_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
-                       const Tensor& counts) {
-  check_values(on_host(boxes), on_host(scores), on_host(image_labels), on_host(counts));
-}
-
 std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, const Tensor& scores,
                                                          const Tensor& image_labels, const Tensor& counts,
                                                          int64_t method, double edge_iou, int64_t max_centers,
@@ -171,13 +166,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, co
   const Options options = checked_options(method, edge_iou, max_centers, top_share, member_iou, ignore_iou,
                                           ignore_cover, cover_iou);
   check_arguments(boxes, scores, image_labels, counts);
-  if (counts.is_cpu()) {
-    image_starts("proposal_clusters", "boxes", counts, boxes.size(0),
-                 kMaxRows);  // refuses wrong counts; costs nothing here
-  }
-  if (validate_values()) {
-    refuse_bad_values(boxes, scores, image_labels, counts);
-  }
   const auto guard = device_guard(boxes);
   const Results results(scores);
   if (scores.size(0) * scores.size(1) == 0) {

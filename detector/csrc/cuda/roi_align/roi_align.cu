@@ -16,9 +16,6 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
   constexpr const char* op = "roi_align";
   const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
   const int ratio = checked_ratio(op, sampling_ratio);
-  if (validate_values()) {
-    roi::check_values(op, on_host(boxes), sizes);
-  }
   const auto guard = device_guard(input);
   const Tensor output =
       roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
@@ -40,9 +37,6 @@ Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t
   const Sizes sizes =
       roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
   const int ratio = checked_ratio(op, sampling_ratio);
-  if (validate_values()) {
-    roi::check_values(op, on_host(boxes), sizes);
-  }
   const auto guard = device_guard(grad);
   const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
   if (images > 0 && sizes.channels > 0) {
