@@ -134,8 +134,8 @@ struct Row {
 // parts: (chunks, N, C, H, W), or (chunks, N, H, W, C) with channels_last.
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Mean<Accumulate<T>> mean, Sizes sizes,
-                    int groups, int chunks, bool channels_last, Accumulate<T>* parts) {
+    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Sampling<Accumulate<T>> sampling,
+                    Sizes sizes, int groups, int chunks, bool channels_last, Accumulate<T>* parts) {
   using A = Accumulate<T>;
   const int tiles_x = (sizes.width + kSide - 1) / kSide, tiles_y = (sizes.height + kSide - 1) / kSide;
   const int group = blockIdx.x % groups;
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int64_t count = boxes.starts[image + 1] - start;
   __shared__ Shared<A> shared;
   const Walk<A> walk{boxes,
-                     mean,
+                     sampling,
                      sizes,
                      {first_row, first_column},
                      start + int(count * chunk / chunks),
@@ -183,8 +183,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
 // grad: (R, PH, PW, C), contiguous.
 template <typename T, int V>
-void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Mean<Accumulate<T>>& mean,
-                     const Sizes& sizes, bool channels_last, const Tensor& output) {
+void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes,
+                     const Sampling<Accumulate<T>>& sampling, const Sizes& sizes, bool channels_last,
+                     const Tensor& output) {
   using A = Accumulate<T>;
   const cudaStream_t stream = current_stream(output);
   const int64_t groups = ceil_div(sizes.channels, kWarp * V);
@@ -197,7 +198,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const Tensor parts =
       direct ? output : allocate(output, {chunks, size}, accumulate_type(output.scalar_type()));
   auto* sums = parts.mutable_data_ptr<A>();
-  launch_kernel(backward_kernel<T, V>, blocks * chunks, kThreads, 0, stream, grad, boxes, mean, sizes,
+  launch_kernel(backward_kernel<T, V>, blocks * chunks, kThreads, 0, stream, grad, boxes, sampling, sizes,
                 int(groups), chunks, channels_last, sums);
   if (!direct) {
     sum_parts(sums, chunks, size, output.mutable_data_ptr<T>(), stream);
@@ -206,7 +207,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
 
 template <typename T>
 void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
-                     const Mean<Accumulate<T>>& mean, bool channels_last, const Tensor& output) {
+                     const Sampling<Accumulate<T>>& sampling, bool channels_last, const Tensor& output) {
   const roi::OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
   Tensor last = as_contiguous(grad);
   if (!channels_last) {
@@ -218,9 +219,9 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
   const auto* values = last.const_data_ptr<T>();
   constexpr int V = 16 / sizeof(Accumulate<T>);
   if (sizes.channels % V == 0 && is_aligned(values, V * sizeof(T))) {
-    launch_backward<T, V>(values, ordered.view(), mean, sizes, channels_last, output);
+    launch_backward<T, V>(values, ordered.view(), sampling, sizes, channels_last, output);
   } else {
-    launch_backward<T, 1>(values, ordered.view(), mean, sizes, channels_last, output);
+    launch_backward<T, 1>(values, ordered.view(), sampling, sizes, channels_last, output);
   }
 }
 

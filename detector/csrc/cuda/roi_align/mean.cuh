@@ -7,20 +7,14 @@ namespace detector::roi_align {
 
 template <typename A>
 struct Mean {
-  A scale;
-  int sampling_ratio;
-  bool aligned;
-
-  __device__ AlignedBox<A> box(const A* values, const roi::Sizes& sizes) const {
-    return {values, scale, sizes.pooled_height, sizes.pooled_width, sampling_ratio, aligned};
-  }
+  Sampling<A> sampling;
 
   template <typename Reader, int V>
   __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const roi::Sizes& sizes,
                        A (&sum)[V], int32_t (&)[V]) const {
-    const AlignedBox<A> box = this->box(values, sizes);
+    const AlignedBox<A> box = sampling.box(values, sizes);
     const int height = sizes.height, width = sizes.width;
-    if (sampling_ratio == 2) {  // the usual number, unrolled
+    if (sampling.ratio == 2) {  // the usual number, unrolled
       const Sample<A> y[2] = {box.y.sample(ph, 0, height), box.y.sample(ph, 1, height)};
       const Sample<A> x[2] = {box.x.sample(pw, 0, width), box.x.sample(pw, 1, width)};
 #pragma unroll

@@ -40,7 +40,7 @@ struct Shared {
 template <typename A>
 struct Walk {
   BoxesByImage<A> boxes;
-  Mean<A> mean;
+  Sampling<A> sampling;
   Sizes sizes;
   Tile tile;
   int first, end;
@@ -55,7 +55,7 @@ struct Walk {
     int half = 0;
     for (int base = first; base < end; base += kThreads) {
       const int position = min(base + int(threadIdx.x), end - 1);
-      const AlignedBox<A> thread_box = mean.box(boxes.row(position), sizes);
+      const AlignedBox<A> thread_box = sampling.box(boxes.row(position), sizes);
       const bool hit = base + int(threadIdx.x) < end &&
                        may_touch(thread_box.y, sizes.pooled_height, tile.row) &&
                        may_touch(thread_box.x, sizes.pooled_width, tile.column);

@@ -1,9 +1,9 @@
 // How much the cells of a tile weigh in the bins of a box that touches it.
 #pragma once
 
+#include "../../roi_align.h"
 #include "../pack.cuh"
 #include "../reduce.cuh"
-#include "mean.cuh"
 
 namespace detector::roi_align {
 
