@@ -58,44 +58,46 @@ void with_packs(const Tensor& a, const Tensor& b, const Body& body) {
   body(std::integral_constant<int, kMost>());
 }
 
-template <int V, typename T, typename P>
+template <typename T, typename P>
 void launch_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
-  const Shape shape = shape_of(output.size(0), output.size(1), V, kThreads, true);
-  launch_kernel(forward_kernel<V, T, P>, blocks_of(shape), kThreads, 0, current_stream(feats),
-                features_view<T>(feats), matrix_view<P>(points), shape, output.mutable_data_ptr<T>());
+  with_packs<T, kForwardPack<T>>(feats, feats, [&](auto V) {
+    const Shape shape = shape_of(output.size(0), output.size(1), V, kThreads, true);
+    launch_kernel(forward_kernel<V, T, P>, blocks_of(shape), kThreads, 0, current_stream(feats),
+                  features_view<T>(feats), matrix_view<P>(points), shape, output.mutable_data_ptr<T>());
+  });
 }
 
-template <int V, typename T>
+template <typename T>
 void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
-  const Shape shape = shape_of(grad.size(0), grad.size(1), V, kThreads, true);
-  launch_kernel(backward_feats_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
-                matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), shape,
-                grad_feats.mutable_data_ptr<T>());
+  const int64_t num_points = grad.size(0), num_channels = grad.size(1);
+  const auto grad_view = matrix_view<T>(grad);
+  const auto point_view = matrix_view<Accumulate<T>>(points);
+  auto* to = grad_feats.mutable_data_ptr<T>();
+  with_packs<T, kPackSize<T>>(grad, grad, [&](auto V) {
+    if (num_channels * int64_t(sizeof(T)) <= kFewBytes) {
+      const int packs = kCorners * num_channels / kPackSize<T>;
+      const dim3 threads(packs, kThreads / packs);
+      launch_kernel(backward_feats_few_kernel<V, T>, ceil_div(num_points, threads.y), threads, 0,
+                    current_stream(grad), grad_view, point_view, num_points, int(num_channels),
+                    1.f / num_channels, to);
+    } else {
+      const Shape shape = shape_of(num_points, num_channels, V, kThreads, true);
+      launch_kernel(backward_feats_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
+                    grad_view, point_view, shape, to);
+    }
+  });
 }
 
-template <int V, typename T>
-void launch_backward_feats_few(const Tensor& grad, const Tensor& points, const Tensor& grad_feats) {
-  const int num_channels = grad.size(1), packs = kCorners * num_channels / kPackSize<T>;
-  const dim3 threads(packs, kThreads / packs);
-  launch_kernel(backward_feats_few_kernel<V, T>, ceil_div(grad.size(0), threads.y), threads, 0,
-                current_stream(grad), matrix_view<T>(grad), matrix_view<Accumulate<T>>(points), grad.size(0),
-                num_channels, 1.f / num_channels, grad_feats.mutable_data_ptr<T>());
-}
-
-template <int V, typename T>
+template <typename T>
 void launch_backward_points(const Tensor& grad, const Tensor& points, const Tensor& feats,
                             const Tensor& grad_points) {
   using A = Accumulate<T>;
-  const Shape shape = shape_of(grad.size(0), grad.size(1), V, kWarp, false);
-  launch_kernel(backward_points_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
-                matrix_view<T>(grad), features_view<T>(feats), matrix_view<A>(points), shape,
-                grad_points.mutable_data_ptr<A>());
-}
-
-template <typename T, typename P>
-void run_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
-  with_packs<T, kForwardPack<T>>(feats, feats,
-                                 [&](auto V) { launch_forward<V, T, P>(feats, points, output); });
+  with_packs<T, kPack<T>>(grad, feats, [&](auto V) {
+    const Shape shape = shape_of(grad.size(0), grad.size(1), V, kWarp, false);
+    launch_kernel(backward_points_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
+                  matrix_view<T>(grad), features_view<T>(feats), matrix_view<A>(points), shape,
+                  grad_points.mutable_data_ptr<A>());
+  });
 }
 
 Tensor forward(const Tensor& feats, const Tensor& points) {
@@ -105,9 +107,9 @@ Tensor forward(const Tensor& feats, const Tensor& points) {
   if (output.numel() > 0) {
     dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
-      const auto run =
-          points.scalar_type() == feats.scalar_type() ? run_forward<T, T> : run_forward<T, Accumulate<T>>;
-      run(feats, points, output);
+      const bool same_type = points.scalar_type() == feats.scalar_type();
+      const auto launch = same_type ? launch_forward<T, T> : launch_forward<T, Accumulate<T>>;
+      launch(feats, points, output);
     });
   }
   return output;
@@ -121,16 +123,10 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const Tensor& points,
   dispatch_floating("trilinear_interpolate_backward", "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     if (needs_feats && grad.numel() > 0) {
-      const bool few = grad.size(1) * int64_t(sizeof(T)) <= kFewBytes;
-      with_packs<T, kPackSize<T>>(grad, grad, [&](auto V) {
-        const auto launch = few ? launch_backward_feats_few<V, T> : launch_backward_feats<V, T>;
-        launch(grad, points, gradients.feats);
-      });
+      launch_backward_feats<T>(grad, points, gradients.feats);
     }
     if (feats && points.numel() > 0) {
-      with_packs<T, kPack<T>>(grad, *feats, [&](auto V) {
-        launch_backward_points<V, T>(grad, points, *feats, gradients.points);
-      });
+      launch_backward_points<T>(grad, points, *feats, gradients.points);
     }
   });
   return {gradients.feats, gradients.points};
