@@ -81,7 +81,7 @@ inline void check_out_channels(const char* op, const char* name, const Tensor& t
 }
 
 // ---- the three passes, each in the memory format of its first tensor: checks and tensors here, the kernels
-// in Kernels, which a device provides ----
+// in Kernels, which a device provides. Where these need channels last, the tensors are copied. ----
 
 template <typename Kernels>
 Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -97,7 +97,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
   if (bias) {
     check_argument(op, "bias", *bias, {p.out_channels()}, input.scalar_type(), "input", input);
   }
-  const bool channels_last = is_channels_last(input);
+  const bool last = is_channels_last(input), channels_last = last || Kernels::needs_channels_last(p);
   const Tensor output = allocate_images(input, p.out_sizes(), channels_last);
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -110,7 +110,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
         p, channels_last, dense_input.const_data_ptr<T>(), dense_weight.const_data_ptr<T>(),
         dense_bias ? dense_bias->const_data_ptr<T>() : nullptr, output.mutable_data_ptr<T>());
   });
-  return output;
+  return last == channels_last ? output : as_contiguous(output);
 }
 
 // grad (N, C m, OH, OW), weight (C m, 1, kh, kw) -> (N, C, H, W) in the format of grad; channels is C, size
@@ -128,7 +128,7 @@ Tensor grad_input(const Tensor& grad, const Tensor& weight, int64_t channels, co
   const Sizes kernel{weight.size(2), weight.size(3)};
   const Problem p = make_problem(op, input_sizes, weight.size(0), kernel, stride, padding, dilation);
   check_shape(op, "grad", grad, p.out_sizes());
-  const bool channels_last = is_channels_last(grad);
+  const bool last = is_channels_last(grad), channels_last = last || Kernels::needs_channels_last(p);
   const Tensor result = allocate_images(grad, {p.batch, p.channels, p.height, p.width}, channels_last);
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -139,7 +139,7 @@ Tensor grad_input(const Tensor& grad, const Tensor& weight, int64_t channels, co
     Kernels(grad).grad_input(p, channels_last, dense_grad.const_data_ptr<T>(),
                              dense_weight.const_data_ptr<T>(), result.mutable_data_ptr<T>());
   });
-  return result;
+  return last == channels_last ? result : as_contiguous(result);
 }
 
 // input (N, C, H, W), grad (N, C m, OH, OW) -> (C m, 1, kh, kw); kernel is (kh, kw)
@@ -154,7 +154,7 @@ Tensor grad_weight(const Tensor& input, const Tensor& grad, const Sizes& kernel,
   const Sizes input_sizes{input.size(0), input.size(1), input.size(2), input.size(3)};
   const Problem p = make_problem(op, input_sizes, grad.size(1), kernel, stride, padding, dilation);
   check_shape(op, "grad", grad, p.out_sizes());
-  const bool channels_last = is_channels_last(input);
+  const bool channels_last = is_channels_last(input) || Kernels::needs_channels_last(p);
   Tensor result = allocate(input, {p.out_channels(), 1, p.kernel_h, p.kernel_w});
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
