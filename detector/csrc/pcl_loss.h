@@ -83,6 +83,12 @@ inline void check_backward_arguments(const Tensor& grad, const Tensor& probs, co
   check_device(op, "grad", grad, "probs", probs);
 }
 
+// Losses (B,), or () without counts, and slopes (R,).
+inline std::tuple<Tensor, Tensor> new_results(const Tensor& probs, const std::optional<Tensor>& counts) {
+  return {allocate(probs, counts ? counts->sizes() : Lengths{}),
+          allocate(probs, {probs.size(0)}, accumulate_type(probs.scalar_type()))};
+}
+
 // The CPU kernel, which refuses bad values: the GPU's way to validate is to run it too.
 std::tuple<Tensor, Tensor> forward_cpu(const Tensor& probs, const Tensor& labels, const Tensor& weights,
                                        const Tensor& clusters, const std::optional<Tensor>& counts);

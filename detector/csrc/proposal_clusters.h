@@ -260,9 +260,7 @@ inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Ten
   if (boxes.size(1) != 4) {
     fail(op, ": boxes has shape ", shape_text(boxes), ", expected (sum R, 4)");
   }
-  if (boxes.scalar_type() != ScalarType::Float && boxes.scalar_type() != ScalarType::Double) {
-    fail(op, ": boxes is ", torch::headeronly::toString(boxes.scalar_type()), ", expected Float or Double");
-  }
+  dispatch_float_or_double(op, "boxes", boxes.scalar_type(), [](auto) {});
   if (scores.dim() != 3 || scores.size(1) != boxes.size(0)) {
     fail(op, ": scores has shape ", shape_text(scores), ", expected (S, ", boxes.size(0), ", C) as boxes");
   }
@@ -284,6 +282,32 @@ inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Ten
   if (validates_values(boxes)) {
     check_values(on_host(boxes), on_host(scores), on_host(image_labels), on_host(counts));
   }
+}
+
+// ---- checks and tensors here, the kernels in Device ----
+
+template <typename Device>
+std::tuple<Tensor, Tensor, Tensor, Tensor> clusters(const Tensor& boxes, const Tensor& scores,
+                                                    const Tensor& image_labels, const Tensor& counts,
+                                                    int64_t method, double edge_iou, int64_t max_centers,
+                                                    double top_share, double member_iou, double ignore_iou,
+                                                    double ignore_cover, double cover_iou) {
+  constexpr const char* op = "proposal_clusters";
+  const Options options = checked_options(method, edge_iou, max_centers, top_share, member_iou, ignore_iou,
+                                          ignore_cover, cover_iou);
+  check_arguments(boxes, scores, image_labels, counts);
+  const Device device(boxes);
+  const Results results(scores);
+  dispatch_floating(op, "scores", scores.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    dispatch_float_or_double(op, "boxes", boxes.scalar_type(), [&](auto box_zero) {
+      if (results.labels.numel() > 0) {
+        device.template run<decltype(box_zero), T>(boxes, scores, image_labels, counts, options,
+                                                   results.outputs<T>());
+      }
+    });
+  });
+  return results.tuple();
 }
 
 }  // namespace detector::proposal_clusters

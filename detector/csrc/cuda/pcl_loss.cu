@@ -159,9 +159,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& probs, const Tensor& labels, co
   }
   const auto guard = device_guard(probs);
   const Batch batch = batch_of(counts, probs.size(0));
-  const auto batch_shape = counts ? std::vector<int64_t>{batch.num_images} : std::vector<int64_t>{};
-  const Tensor losses = allocate(probs, batch_shape);
-  const Tensor slopes = allocate(probs, {batch.num_rows}, accumulate_type(probs.scalar_type()));
+  const auto [losses, slopes] = new_results(probs, counts);
   if (batch.num_images > 0) {
     dispatch_floating("pcl_loss", "probs", probs.scalar_type(), [&](auto zero) {
       launch_forward<decltype(zero)>(probs, labels, weights, clusters, batch, losses, slopes);

@@ -11,7 +11,6 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "../launch.cuh"
@@ -157,35 +156,22 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
                 label_view, batch, options, centers, out);
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, const Tensor& scores,
-                                                         const Tensor& image_labels, const Tensor& counts,
-                                                         int64_t method, double edge_iou, int64_t max_centers,
-                                                         double top_share, double member_iou,
-                                                         double ignore_iou, double ignore_cover,
-                                                         double cover_iou) {
-  const Options options = checked_options(method, edge_iou, max_centers, top_share, member_iou, ignore_iou,
-                                          ignore_cover, cover_iou);
-  check_arguments(boxes, scores, image_labels, counts);
-  const auto guard = device_guard(boxes);
-  const Results results(scores);
-  if (scores.size(0) * scores.size(1) == 0) {
-    return results.tuple();
+struct Cuda {
+  torch::stable::accelerator::DeviceGuard guard;
+
+  explicit Cuda(const Tensor& tensor) : guard(tensor.get_device_index()) {}
+
+  template <typename B, typename T>
+  void run(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels, const Tensor& counts,
+           const Options& options, const Outputs<T>& out) const {
+    const Tensor counts_there = torch::stable::to(counts, boxes.device(), /*non_blocking=*/true);
+    const Batch batch{vector_view<int64_t>(counts_there), scores.size(0), counts.size(0), boxes.size(0)};
+    launch<B>(boxes, scores, image_labels, counts, batch, options, out);
   }
-  const Tensor counts_there = torch::stable::to(counts, boxes.device(), /*non_blocking=*/true);
-  const Batch batch{vector_view<int64_t>(counts_there), scores.size(0), counts.size(0), boxes.size(0)};
-  dispatch_floating("proposal_clusters", "scores", scores.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    if (boxes.scalar_type() == ScalarType::Double) {
-      launch<double>(boxes, scores, image_labels, counts, batch, options, results.outputs<T>());
-    } else {
-      launch<float>(boxes, scores, image_labels, counts, batch, options, results.outputs<T>());
-    }
-  });
-  return results.tuple();
-}
+};
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) { m.impl("proposal_clusters", TORCH_BOX(&clusters_cuda)); }
+STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) { m.impl("proposal_clusters", TORCH_BOX(&clusters<Cuda>)); }
 
 }  // namespace detector::proposal_clusters
