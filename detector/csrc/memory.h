@@ -1,8 +1,9 @@
-// Memory and views for kernels, made without torch's dispatcher: a call through it takes the host some
-// microseconds, longer than a GPU needs for a small op.
+// What the host prepares for kernels: the device, memory and views, made without torch's dispatcher: a call
+// through it takes the host some microseconds, longer than a GPU needs for a small op.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
@@ -13,6 +14,14 @@
 #include "tensor.h"
 
 namespace detector {
+
+// Makes the device of a tensor on a GPU the current one for as long as the result lives.
+inline std::optional<torch::stable::accelerator::DeviceGuard> device_guard(const Tensor& tensor) {
+  if (tensor.is_cpu()) {
+    return std::nullopt;
+  }
+  return std::make_optional<torch::stable::accelerator::DeviceGuard>(tensor.get_device_index());
+}
 
 // Raises what torch raises where `elements` of a dtype do not fit into the memory of the device of `like`.
 [[noreturn]] void fail_to_allocate(const Tensor& like, int64_t elements, int32_t dtype);

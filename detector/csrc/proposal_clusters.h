@@ -296,14 +296,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters(const Tensor& boxes, const T
   const Options options = checked_options(method, edge_iou, max_centers, top_share, member_iou, ignore_iou,
                                           ignore_cover, cover_iou);
   check_arguments(boxes, scores, image_labels, counts);
-  const Device device(boxes);
+  const auto guard = device_guard(boxes);
   const Results results(scores);
   dispatch_floating(op, "scores", scores.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     dispatch_float_or_double(op, "boxes", boxes.scalar_type(), [&](auto box_zero) {
       if (results.labels.numel() > 0) {
-        device.template run<decltype(box_zero), T>(boxes, scores, image_labels, counts, options,
-                                                   results.outputs<T>());
+        Device::template run<decltype(box_zero), T>(boxes, scores, image_labels, counts, options,
+                                                    results.outputs<T>());
       }
     });
   });

@@ -120,7 +120,7 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
   constexpr const char* op = "roi_align";
   const auto sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
   const int ratio = checked_ratio(op, sampling_ratio);
-  const Device device(input);
+  const auto guard = device_guard(input);
   const Tensor output =
       roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
@@ -128,7 +128,7 @@ Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, 
     using A = Accumulate<T>;
     if (output.numel() > 0) {
       const Sampling<A> sampling{A(spatial_scale), ratio, aligned};
-      device.template forward<T>(input, boxes, sizes, sampling, channels_last, output);
+      Device::template forward<T>(input, boxes, sizes, sampling, channels_last, output);
     }
   });
   return output;
@@ -141,14 +141,14 @@ Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t
   const auto sizes =
       roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
   const int ratio = checked_ratio(op, sampling_ratio);
-  const Device device(grad);
+  const auto guard = device_guard(grad);
   const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulate<T>;
     if (output.numel() > 0) {
       const Sampling<A> sampling{A(spatial_scale), ratio, aligned};
-      device.template backward<T>(grad, boxes, sizes, sampling, channels_last, output);
+      Device::template backward<T>(grad, boxes, sizes, sampling, channels_last, output);
     }
   });
   return output;

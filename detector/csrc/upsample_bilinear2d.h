@@ -135,7 +135,7 @@ Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t m
                double scale_width) {
   constexpr const char* op = "upsample_bilinear2d";
   check_arguments(op, "input", any_input, "size", height, width, mode);
-  const Device device(any_input);
+  const auto guard = device_guard(any_input);
   const bool channels_last = is_channels_last(any_input);
   const Tensor input = in_layout(any_input, channels_last);
   const Tensor output = allocate_images(input, {input.size(0), input.size(1), height, width}, channels_last);
@@ -143,7 +143,7 @@ Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t m
                        CoordinateMode(mode), scale_height,  scale_width};
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     if (output.numel() > 0) {  // tables of its rows and columns could still be large
-      device.template forward<decltype(zero)>(input, sizes, channels_last, output);
+      Device::template forward<decltype(zero)>(input, sizes, channels_last, output);
     }
   });
   return output;
@@ -154,7 +154,7 @@ Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t m
                 double scale_width) {
   constexpr const char* op = "upsample_bilinear2d_backward";
   check_arguments(op, "grad", any_grad, "input size", height, width, mode);
-  const Device device(any_grad);
+  const auto guard = device_guard(any_grad);
   const bool channels_last = is_channels_last(any_grad);
   const Tensor grad = in_layout(any_grad, channels_last);
   const Tensor grad_input = allocate_images(grad, {grad.size(0), grad.size(1), height, width}, channels_last);
@@ -162,7 +162,7 @@ Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t m
                        scale_height, scale_width};
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     if (grad_input.numel() > 0) {
-      device.template backward<decltype(zero)>(grad, sizes, channels_last, grad_input);
+      Device::template backward<decltype(zero)>(grad, sizes, channels_last, grad_input);
     }
   });
   return grad_input;

@@ -132,11 +132,9 @@ void backward_channels(const roi::Gradient<T>& grad, const A* boxes, const Sampl
 }
 
 struct Cpu {
-  explicit Cpu(const Tensor&) {}
-
   template <typename T, typename A>
-  void forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes, const Sampling<A>& sampling,
-               bool channels_last, const Tensor& output) const {
+  static void forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes,
+                      const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
     const Tensor rows = as_contiguous(boxes);
     const int64_t bins = sizes.bins(), channels = sizes.channels;
     const auto cells = roi::cells_of<T>(input, sizes);
@@ -159,8 +157,8 @@ struct Cpu {
   }
 
   template <typename T, typename A>
-  void backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes, const Sampling<A>& sampling,
-                bool channels_last, const Tensor& output) const {
+  static void backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
+                       const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
     const Tensor rows = as_contiguous(boxes);
     const roi::Gradient<T> gradient(grad, channels_last);
     constexpr int64_t part = 16;  // channels: few, so that the sums of an image stay in the cache

@@ -247,10 +247,8 @@ void backward_rows(const T* grad, const Rows& in, const Rows& out, const Windows
 int64_t rows_of_grain(const Rows& rows) { return 1 + kGrain / (rows.length() + 1); }
 
 struct Cpu {
-  explicit Cpu(const Tensor&) {}
-
   template <typename T, typename A = Accumulate<T>>
-  void forward(const Tensor& input, const Resizing& sizes, bool channels_last, const Tensor& output) const {
+  static void forward(const Tensor& input, const Resizing& sizes, bool channels_last, const Tensor& output) {
     const Taps<A> vertical(sizes.vertical<A>()), horizontal(sizes.horizontal<A>());
     const Rows in = rows_of(input, channels_last), out = rows_of(output, channels_last);
     const auto* from = input.const_data_ptr<T>();
@@ -262,8 +260,8 @@ struct Cpu {
   }
 
   template <typename T, typename A = Accumulate<T>>
-  void backward(const Tensor& grad, const Resizing& sizes, bool channels_last,
-                const Tensor& grad_input) const {
+  static void backward(const Tensor& grad, const Resizing& sizes, bool channels_last,
+                       const Tensor& grad_input) {
     const Axis<A> axis = sizes.horizontal<A>();
     const Windows<A> vertical(sizes.vertical<A>()), horizontal(axis);
     const Layers<A> layers(axis, horizontal);

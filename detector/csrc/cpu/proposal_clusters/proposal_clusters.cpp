@@ -94,11 +94,9 @@ void assign(const Boxes<B>& boxes, const std::vector<Center>& centers, const Opt
 }
 
 struct Cpu {
-  explicit Cpu(const Tensor&) {}
-
   template <typename B, typename T>
-  void run(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels, const Tensor& counts,
-           const Options& options, const Outputs<T>& out) const {
+  static void run(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels, const Tensor& counts,
+                  const Options& options, const Outputs<T>& out) {
     const auto starts = image_starts("proposal_clusters", "boxes", counts, boxes.size(0), kMaxRows);
     const auto box = matrix_view<B>(boxes);
     const Streams<T> streams(scores);

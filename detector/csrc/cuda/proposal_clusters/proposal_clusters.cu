@@ -157,13 +157,9 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
 }
 
 struct Cuda {
-  torch::stable::accelerator::DeviceGuard guard;
-
-  explicit Cuda(const Tensor& tensor) : guard(tensor.get_device_index()) {}
-
   template <typename B, typename T>
-  void run(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels, const Tensor& counts,
-           const Options& options, const Outputs<T>& out) const {
+  static void run(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels, const Tensor& counts,
+                  const Options& options, const Outputs<T>& out) {
     const Tensor counts_there = torch::stable::to(counts, boxes.device(), /*non_blocking=*/true);
     const Batch batch{vector_view<int64_t>(counts_there), scores.size(0), counts.size(0), boxes.size(0)};
     launch<B>(boxes, scores, image_labels, counts, batch, options, out);

@@ -10,20 +10,16 @@ namespace detector::roi_align {
 namespace {
 
 struct Cuda {
-  torch::stable::accelerator::DeviceGuard guard;
-
-  explicit Cuda(const Tensor& tensor) : guard(tensor.get_device_index()) {}
-
   template <typename T, typename A>
-  void forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes, const Sampling<A>& sampling,
-               bool channels_last, const Tensor& output) const {
+  static void forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes,
+                      const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
     const roi::Output<T> to{output.mutable_data_ptr<T>(), nullptr, channels_last};
     roi::gather<T>(input, boxes, sizes, Mean<A>{sampling}, to);
   }
 
   template <typename T, typename A>
-  void backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes, const Sampling<A>& sampling,
-                bool channels_last, const Tensor& output) const {
+  static void backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
+                       const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
     launch_backward<T>(grad, boxes, sizes, sampling, channels_last, output);
   }
 };

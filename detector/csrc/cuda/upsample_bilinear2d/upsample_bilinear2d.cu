@@ -76,12 +76,8 @@ struct Launch {
 };
 
 struct Cuda {
-  torch::stable::accelerator::DeviceGuard guard;
-
-  explicit Cuda(const Tensor& tensor) : guard(tensor.get_device_index()) {}
-
   template <typename T>
-  void forward(const Tensor& input, const Resizing& sizes, bool channels_last, const Tensor& output) const {
+  static void forward(const Tensor& input, const Resizing& sizes, bool channels_last, const Tensor& output) {
     const Launch<T> launch(input, sizes, output);
     const int64_t images = launch.images, channels = launch.channels;
     const int rows = launch.vertical.out, width = launch.horizontal.out;
@@ -98,8 +94,8 @@ struct Cuda {
   }
 
   template <typename T>
-  void backward(const Tensor& grad, const Resizing& sizes, bool channels_last,
-                const Tensor& grad_input) const {
+  static void backward(const Tensor& grad, const Resizing& sizes, bool channels_last,
+                       const Tensor& grad_input) {
     const Launch<T> launch(grad, sizes, grad_input);
     const int64_t images = launch.images, channels = launch.channels;
     const int rows = launch.vertical.in, width = launch.horizontal.in;
