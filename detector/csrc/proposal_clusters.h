@@ -181,29 +181,6 @@ struct Outputs {
   }
 };
 
-struct Results {
-  Tensor labels, weights, clusters, centers;
-
-  explicit Results(const Tensor& scores)
-      : labels(like(scores, ScalarType::Long)),
-        weights(like(scores, scores.scalar_type())),
-        clusters(like(scores, ScalarType::Long)),
-        centers(like(scores, ScalarType::Long)) {}
-
-  template <typename T>
-  Outputs<T> outputs() const {
-    return {labels.mutable_data_ptr<int64_t>(), weights.mutable_data_ptr<T>(),
-            clusters.mutable_data_ptr<int64_t>(), centers.mutable_data_ptr<int64_t>()};
-  }
-
-  std::tuple<Tensor, Tensor, Tensor, Tensor> tuple() const { return {labels, weights, clusters, centers}; }
-
- private:
-  static Tensor like(const Tensor& scores, ScalarType type) {
-    return allocate(scores, {scores.size(0), scores.size(1)}, type);
-  }
-};
-
 // Scores (S, sum R, C), stream by stream.
 template <typename T>
 struct Streams {
@@ -297,17 +274,21 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> clusters(const Tensor& boxes, const T
                                           ignore_cover, cover_iou);
   check_arguments(boxes, scores, image_labels, counts);
   const auto guard = device_guard(boxes);
-  const Results results(scores);
+  const std::array<int64_t, 2> shape{scores.size(0), scores.size(1)};
+  const Tensor labels = allocate(scores, shape, ScalarType::Long), weights = allocate(scores, shape);
+  const Tensor clusters = allocate(scores, shape, ScalarType::Long);
+  const Tensor centers = allocate(scores, shape, ScalarType::Long);
   dispatch_floating(op, "scores", scores.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
+    const Outputs<T> out{labels.mutable_data_ptr<int64_t>(), weights.mutable_data_ptr<T>(),
+                         clusters.mutable_data_ptr<int64_t>(), centers.mutable_data_ptr<int64_t>()};
     dispatch_float_or_double(op, "boxes", boxes.scalar_type(), [&](auto box_zero) {
-      if (results.labels.numel() > 0) {
-        Device::template run<decltype(box_zero), T>(boxes, scores, image_labels, counts, options,
-                                                    results.outputs<T>());
+      if (labels.numel() > 0) {
+        Device::template run<decltype(box_zero), T>(boxes, scores, image_labels, counts, options, out);
       }
     });
   });
-  return results.tuple();
+  return {labels, weights, clusters, centers};
 }
 
 }  // namespace detector::proposal_clusters
