@@ -225,7 +225,8 @@ inline Options checked_options(int64_t method, double edge_iou, int64_t max_cent
           ignore_cover,   cover_iou};
 }
 
-// What only the values can tell. All tensors on the CPU; defined in cpu/proposal_clusters_values.cpp.
+// What only the values can tell. All tensors on the CPU; defined in
+// cpu/proposal_clusters/proposal_clusters.cpp.
 void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
                   const Tensor& counts);
 

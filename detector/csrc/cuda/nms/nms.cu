@@ -12,9 +12,8 @@
 #include <tuple>
 
 #include "../launch.cuh"
-#include "list.cuh"
+#include "order.cuh"
 #include "scan.cuh"
-#include "sort.cuh"
 
 namespace detector::nms {
 namespace {

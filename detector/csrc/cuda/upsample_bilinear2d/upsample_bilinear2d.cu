@@ -11,7 +11,6 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../launch.cuh"
-#include "doubled.cuh"
 #include "nchw.cuh"
 #include "nhwc.cuh"
 
