@@ -1,10 +1,4 @@
-// Non-maximum suppression on a GPU. The number of launches depends on the number of boxes alone.
-//
-//   rank_kernel                            up to kFew boxes: the order, group after group, best first
-//   keys_kernel, cub's sort, fill_kernel   more: the same
-//   scan_kernel                            up to kFew boxes of one group: which stay, the mask or the list
-//   settle_kernel                          else: which stay, the mask
-//   list_kernel                            and, for nms, their indices, best first
+// Non-maximum suppression on a GPU. README.md says which kernels run when.
 #include <torch/csrc/stable/library.h>
 
 #include <atomic>

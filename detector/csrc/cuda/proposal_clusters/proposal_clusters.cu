@@ -1,11 +1,5 @@
-// Proposal clusters on a GPU: at most three launches whatever the images, streams and classes, and the host
-// never waits.
-//
-//   order_kernel    PCL, MIST   the rows of each positive class in the order of their scores
-//   centers_kernel  a block an image and stream, or a cluster of them: the centers, class after class
-//   assign_kernel   every row to its nearest center
-//
-// What was tried, for three streams of 2,000 proposals on an H200, is in benchmarks/bench_clusters.py.
+// Proposal clusters on a GPU, by three kernels (README.md). What was tried, for three streams of 2,000
+// proposals on an H200, is in benchmarks/bench_clusters.py.
 //
 // Wrong values, which the host would have to wait for, give weights of NaN, so that the loss tells of them.
 #include <torch/csrc/stable/library.h>

@@ -1,6 +1,7 @@
 // The forward pass of roi_pool and roi_align. A block keeps a few channels of one image in shared memory,
 // the channels of a cell side by side, and walks the boxes of the image; a thread computes one bin for all
-// these channels. Images that do not fit are read where they are.
+// these channels. Of an image of up to 14,528 cells 16 bytes of channels fit (227 KiB of shared memory in a
+// block; with 99 KiB up to 6,336), of larger ones 8 or 4; the largest are read where they are.
 #pragma once
 
 #include "../pack.cuh"
