@@ -234,10 +234,7 @@ void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image
 inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
                             const Tensor& counts) {
   constexpr const char* op = "proposal_clusters";
-  check_rank(op, "boxes", boxes, 2);
-  if (boxes.size(1) != 4) {
-    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (sum R, 4)");
-  }
+  check_rows(op, "boxes", boxes, 4, "sum R");
   dispatch_float_or_double(op, "boxes", boxes.scalar_type(), [](auto) {});
   if (scores.dim() != 3 || scores.size(1) != boxes.size(0)) {
     fail(op, ": scores has shape ", shape_text(scores), ", expected (S, ", boxes.size(0), ", C) as boxes");

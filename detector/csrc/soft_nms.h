@@ -29,9 +29,7 @@ struct Decay {
 // starts: (G + 1,), where each group starts, and N.
 inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Tensor& starts) {
   constexpr const char* op = "soft_nms";
-  if (boxes.dim() != 2 || boxes.size(1) != 4) {
-    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (N, 4)");
-  }
+  check_rows(op, "boxes", boxes, 4);
   check_argument(op, "scores", scores, {boxes.size(0)}, boxes.scalar_type(), "boxes", boxes);
   check_rank(op, "starts", starts, 1);
   check_dtype(op, "starts", starts, ScalarType::Long);

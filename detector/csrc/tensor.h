@@ -86,6 +86,14 @@ inline void check_shape(const char* op, const char* name, const Tensor& tensor, 
   }
 }
 
+// A tensor of any number of rows, `rows` in the message.
+inline void check_rows(const char* op, const char* name, const Tensor& tensor, int64_t columns,
+                       const char* rows = "N") {
+  if (tensor.dim() != 2 || tensor.size(1) != columns) {
+    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected (", rows, ", ", columns, ")");
+  }
+}
+
 // `other` must be where `tensor`, the argument that chose the kernel, is.
 inline void check_device(const char* op, const char* name, const Tensor& other, const char* first,
                          const Tensor& tensor) {
