@@ -8,6 +8,7 @@
 // kernels.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Problem {
 
   C10_HOST_DEVICE int64_t out_channels() const { return channels * multiplier; }
   C10_HOST_DEVICE int64_t taps() const { return kernel_h * kernel_w; }
+  std::array<int64_t, 4> out_sizes() const { return {batch, out_channels(), out_height, out_width}; }
 };
 
 using Sizes = std::vector<int64_t>;  // (height, width) of something
@@ -78,21 +80,8 @@ inline void check_out_channels(const char* op, const char* name, const Tensor& t
   }
 }
 
-inline void check_grad(const char* op, const Tensor& grad, const Problem& p) {
-  if (grad.size(0) != p.batch || grad.size(1) != p.out_channels() || grad.size(2) != p.out_height ||
-      grad.size(3) != p.out_width) {
-    fail(op, ": grad has shape ", shape_text(grad), ", expected (", p.batch, ", ", p.out_channels(), ", ",
-         p.out_height, ", ", p.out_width, ")");
-  }
-}
-
 // ---- the three passes, each in the memory format of its first tensor: checks and tensors here, the kernels
-// in Kernels, which a device provides ----
-
-template <typename T>
-const T* data_of(const Tensor& tensor) {
-  return tensor.const_data_ptr<T>();
-}
+// in Kernels, which a device provides. Where these need channels last, the tensors are copied. ----
 
 template <typename Kernels>
 Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -106,12 +95,10 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
   const Sizes input_sizes{input.size(0), input.size(1), input.size(2), input.size(3)};
   const Problem p = make_problem(op, input_sizes, weight.size(0), kernel, stride, padding, dilation);
   if (bias) {
-    check_vector(op, "bias", *bias, p.out_channels());
-    check_like(op, "bias", *bias, "input", input);
+    check_argument(op, "bias", *bias, {p.out_channels()}, input.scalar_type(), "input", input);
   }
-  const bool channels_last = is_channels_last(input);
-  const Tensor output =
-      allocate_images(input, {p.batch, p.out_channels(), p.out_height, p.out_width}, channels_last);
+  const bool last = is_channels_last(input), channels_last = last || Kernels::needs_channels_last(p);
+  const Tensor output = allocate_images(input, p.out_sizes(), channels_last);
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     if (output.numel() == 0) {
@@ -119,10 +106,11 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
     }
     const Tensor dense_input = in_layout(input, channels_last), dense_weight = as_contiguous(weight);
     const auto dense_bias = bias ? std::make_optional(as_contiguous(*bias)) : std::nullopt;
-    Kernels(input).forward(p, channels_last, data_of<T>(dense_input), data_of<T>(dense_weight),
-                           dense_bias ? data_of<T>(*dense_bias) : nullptr, output.mutable_data_ptr<T>());
+    Kernels(input).forward(
+        p, channels_last, dense_input.const_data_ptr<T>(), dense_weight.const_data_ptr<T>(),
+        dense_bias ? dense_bias->const_data_ptr<T>() : nullptr, output.mutable_data_ptr<T>());
   });
-  return output;
+  return last == channels_last ? output : as_contiguous(output);
 }
 
 // grad (N, C m, OH, OW), weight (C m, 1, kh, kw) -> (N, C, H, W) in the format of grad; channels is C, size
@@ -139,8 +127,8 @@ Tensor grad_input(const Tensor& grad, const Tensor& weight, int64_t channels, co
   const Sizes input_sizes{grad.size(0), channels, size[0], size[1]};
   const Sizes kernel{weight.size(2), weight.size(3)};
   const Problem p = make_problem(op, input_sizes, weight.size(0), kernel, stride, padding, dilation);
-  check_grad(op, grad, p);
-  const bool channels_last = is_channels_last(grad);
+  check_shape(op, "grad", grad, p.out_sizes());
+  const bool last = is_channels_last(grad), channels_last = last || Kernels::needs_channels_last(p);
   const Tensor result = allocate_images(grad, {p.batch, p.channels, p.height, p.width}, channels_last);
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -148,10 +136,10 @@ Tensor grad_input(const Tensor& grad, const Tensor& weight, int64_t channels, co
       return;
     }
     const Tensor dense_grad = in_layout(grad, channels_last), dense_weight = as_contiguous(weight);
-    Kernels(grad).grad_input(p, channels_last, data_of<T>(dense_grad), data_of<T>(dense_weight),
-                             result.mutable_data_ptr<T>());
+    Kernels(grad).grad_input(p, channels_last, dense_grad.const_data_ptr<T>(),
+                             dense_weight.const_data_ptr<T>(), result.mutable_data_ptr<T>());
   });
-  return result;
+  return last == channels_last ? result : as_contiguous(result);
 }
 
 // input (N, C, H, W), grad (N, C m, OH, OW) -> (C m, 1, kh, kw); kernel is (kh, kw)
@@ -165,8 +153,8 @@ Tensor grad_weight(const Tensor& input, const Tensor& grad, const Sizes& kernel,
   check_out_channels(op, "grad", grad, grad.size(1), input.size(1));
   const Sizes input_sizes{input.size(0), input.size(1), input.size(2), input.size(3)};
   const Problem p = make_problem(op, input_sizes, grad.size(1), kernel, stride, padding, dilation);
-  check_grad(op, grad, p);
-  const bool channels_last = is_channels_last(input);
+  check_shape(op, "grad", grad, p.out_sizes());
+  const bool channels_last = is_channels_last(input) || Kernels::needs_channels_last(p);
   Tensor result = allocate(input, {p.out_channels(), 1, p.kernel_h, p.kernel_w});
   dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -175,8 +163,8 @@ Tensor grad_weight(const Tensor& input, const Tensor& grad, const Sizes& kernel,
       return;
     }
     const Tensor dense_input = in_layout(input, channels_last), dense_grad = in_layout(grad, channels_last);
-    Kernels(input).grad_weight(p, channels_last, data_of<T>(dense_input), data_of<T>(dense_grad),
-                               result.mutable_data_ptr<T>());
+    Kernels(input).grad_weight(p, channels_last, dense_input.const_data_ptr<T>(),
+                               dense_grad.const_data_ptr<T>(), result.mutable_data_ptr<T>());
   });
   return result;
 }

@@ -87,12 +87,4 @@ inline Tensor in_layout(const Tensor& tensor, bool channels_last) {
   return copy;
 }
 
-// `other` must be what goes with `tensor` element by element.
-inline void check_same_shape(const char* op, const char* name, const Tensor& other, const Tensor& tensor) {
-  const auto sizes = tensor.sizes(), other_sizes = other.sizes();
-  if (!std::equal(sizes.begin(), sizes.end(), other_sizes.begin(), other_sizes.end())) {
-    fail(op, ": ", name, " has shape ", shape_text(other), ", expected ", shape_text(tensor));
-  }
-}
-
 }  // namespace detector

@@ -56,14 +56,9 @@ struct Sizes {
 };
 
 // Shape, dtype and device of an argument, the latter two as those of `like`.
-inline void check(const char* op, const char* name, const Tensor& tensor, const std::vector<int64_t>& shape,
+inline void check(const char* op, const char* name, const Tensor& tensor, Lengths shape,
                   const char* like_name, const Tensor& like) {
-  const auto sizes = tensor.sizes();
-  if (!std::equal(sizes.begin(), sizes.end(), shape.begin(), shape.end())) {
-    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected ", tuple_text(shape));
-  }
-  check_dtype(op, name, tensor, like.scalar_type());
-  check_device(op, name, tensor, like_name, like);
+  check_argument(op, name, tensor, shape, like.scalar_type(), like_name, like);
 }
 
 inline std::vector<int64_t> shape_like(const Tensor& tensor, int64_t columns) {

@@ -1,8 +1,9 @@
-// Memory and views for kernels, made without torch's dispatcher: a call through it takes the host some
-// microseconds, longer than a GPU needs for a small op.
+// What the host prepares for kernels: the device, memory and views, made without torch's dispatcher: a call
+// through it takes the host some microseconds, longer than a GPU needs for a small op.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
@@ -14,7 +15,13 @@
 
 namespace detector {
 
-using Lengths = torch::headeronly::IntHeaderOnlyArrayRef;
+// Makes the device of a tensor on a GPU the current one for as long as the result lives.
+inline std::optional<torch::stable::accelerator::DeviceGuard> device_guard(const Tensor& tensor) {
+  if (tensor.is_cpu()) {
+    return std::nullopt;
+  }
+  return std::make_optional<torch::stable::accelerator::DeviceGuard>(tensor.get_device_index());
+}
 
 // Raises what torch raises where `elements` of a dtype do not fit into the memory of the device of `like`.
 [[noreturn]] void fail_to_allocate(const Tensor& like, int64_t elements, int32_t dtype);
@@ -93,6 +100,12 @@ inline Tensor as_contiguous(const Tensor& tensor) {
   Tensor copy = allocate(tensor, tensor.sizes());
   torch::stable::copy_(copy, tensor);
   return copy;
+}
+
+// The tensor itself if on the CPU, else a copy there.
+inline Tensor on_host(const Tensor& tensor) {
+  const torch::stable::Device host(torch::headeronly::DeviceType::CPU);
+  return tensor.is_cpu() ? tensor : torch::stable::to(tensor, host);
 }
 
 }  // namespace detector

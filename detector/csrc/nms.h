@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "boxes.h"
+#include "memory.h"
 
 namespace detector::nms {
 
@@ -48,26 +49,28 @@ C10_HOST_DEVICE auto order_key(A score) {
   return score != score ? ~Bits(0) : number.bits & sign ? ~number.bits : number.bits | sign;
 }
 
-// Shapes, dtypes, devices and the threshold; costs nothing, so it is done on every call.
-inline void check_arguments(const char* op, const Tensor& boxes, const Tensor& scores,
-                            const std::optional<Tensor>& idxs, double iou_threshold) {
-  if (boxes.dim() != 2 || boxes.size(1) != 4) {
-    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (N, 4)");
-  }
-  check_vector(op, "scores", scores, boxes.size(0));
-  check_dtype(op, "scores", scores, boxes.scalar_type());
-  check_device(op, "scores", scores, "boxes", boxes);
+// Refuses NaN. Tensors on the CPU; defined in cpu/nms.cpp.
+void check_values(const char* op, const Tensor& boxes, const Tensor& scores);
+
+inline void check_groups(const char* op, const Tensor& boxes, const std::optional<Tensor>& idxs,
+                         double iou_threshold) {
   if (idxs) {
-    check_vector(op, "idxs", *idxs, boxes.size(0));
-    check_dtype(op, "idxs", *idxs, ScalarType::Long);
-    check_device(op, "idxs", *idxs, "boxes", boxes);
+    check_argument(op, "idxs", *idxs, {boxes.size(0)}, ScalarType::Long, "boxes", boxes);
   }
   if (!(0 <= iou_threshold && iou_threshold <= 1)) {
     fail(op, ": iou_threshold is ", iou_threshold, ", expected a number from 0 to 1");
   }
 }
 
-// NaN. On the CPU this is done on every call; the GPU's way to validate is to do it too.
-void check_values(const char* op, const Tensor& boxes, const Tensor& scores);
+// Shapes, dtypes, devices and the threshold; costs nothing, so it is done on every call.
+inline void check_arguments(const char* op, const Tensor& boxes, const Tensor& scores,
+                            const std::optional<Tensor>& idxs, double iou_threshold) {
+  check_rows(op, "boxes", boxes, 4);
+  check_argument(op, "scores", scores, {boxes.size(0)}, boxes.scalar_type(), "boxes", boxes);
+  check_groups(op, boxes, idxs, iou_threshold);
+  if (validates_values(boxes)) {
+    check_values(op, on_host(boxes), on_host(scores));
+  }
+}
 
 }  // namespace detector::nms

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "memory.h"
+#include "nms.h"
 #include "rotated.h"
 
 namespace detector::nms_rotated {
@@ -73,23 +73,14 @@ C10_HOST_DEVICE bool suppresses(const RotatedBox<A>& a, const RotatedBox<A>& b, 
 }
 
 template <typename A>
-C10_HOST_DEVICE RotatedBox<A> box_at(const Matrix<A>& boxes, int64_t i) {
+C10_HOST_DEVICE RotatedBox<A> rotated_box_at(const Matrix<A>& boxes, int64_t i) {
   return {boxes(i, 0), boxes(i, 1), boxes(i, 2), boxes(i, 3), boxes(i, 4)};
 }
 
 inline void check_arguments(const Tensor& boxes, const std::optional<Tensor>& idxs, double iou_threshold) {
   constexpr const char* op = "nms_rotated";
-  if (boxes.dim() != 2 || boxes.size(1) != 5) {
-    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (N, 5)");
-  }
-  if (idxs) {
-    check_vector(op, "idxs", *idxs, boxes.size(0));
-    check_dtype(op, "idxs", *idxs, ScalarType::Long);
-    check_device(op, "idxs", *idxs, "boxes", boxes);
-  }
-  if (!(0 <= iou_threshold && iou_threshold <= 1)) {
-    fail(op, ": iou_threshold is ", iou_threshold, ", expected a number from 0 to 1");
-  }
+  check_rows(op, "boxes", boxes, 5);
+  nms::check_groups(op, boxes, idxs, iou_threshold);
 }
 
 }  // namespace detector::nms_rotated

@@ -44,6 +44,12 @@ C10_HOST_DEVICE Term<A> cluster_term(A weight, A prob, A members) {
   return {-weight * std::log(mean), -weight / prob};
 }
 
+inline void check_counts(const char* op, const Tensor& counts, const Tensor& probs) {
+  check_rank(op, "counts", counts, 1);
+  check_dtype(op, "counts", counts, ScalarType::Long);
+  check_device(op, "counts", counts, "probs", probs);
+}
+
 // Shapes, dtypes and devices; costs nothing, so it is done on every call.
 inline void check_arguments(const Tensor& probs, const Tensor& labels, const Tensor& weights,
                             const Tensor& clusters, const std::optional<Tensor>& counts) {
@@ -53,19 +59,11 @@ inline void check_arguments(const Tensor& probs, const Tensor& labels, const Ten
     fail(op, ": probs has shape ", shape_text(probs),
          ", expected (R, C + 1) with the background in column 0");
   }
-  check_vector(op, "labels", labels, probs.size(0));
-  check_vector(op, "weights", weights, probs.size(0));
-  check_vector(op, "clusters", clusters, probs.size(0));
-  check_dtype(op, "labels", labels, ScalarType::Long);
-  check_dtype(op, "weights", weights, probs.scalar_type());
-  check_dtype(op, "clusters", clusters, ScalarType::Long);
-  check_device(op, "labels", labels, "probs", probs);
-  check_device(op, "weights", weights, "probs", probs);
-  check_device(op, "clusters", clusters, "probs", probs);
+  check_argument(op, "labels", labels, {probs.size(0)}, ScalarType::Long, "probs", probs);
+  check_argument(op, "weights", weights, {probs.size(0)}, probs.scalar_type(), "probs", probs);
+  check_argument(op, "clusters", clusters, {probs.size(0)}, ScalarType::Long, "probs", probs);
   if (counts) {
-    check_rank(op, "counts", *counts, 1);
-    check_dtype(op, "counts", *counts, ScalarType::Long);
-    check_device(op, "counts", *counts, "probs", probs);
+    check_counts(op, *counts, probs);
   }
 }
 
@@ -73,22 +71,22 @@ inline void check_backward_arguments(const Tensor& grad, const Tensor& probs, co
                                      const Tensor& slopes, const std::optional<Tensor>& counts) {
   constexpr const char* op = "pcl_loss_backward";
   check_rank(op, "probs", probs, 2);
-  check_vector(op, "labels", labels, probs.size(0));
-  check_vector(op, "slopes", slopes, probs.size(0));
-  check_dtype(op, "grad", grad, probs.scalar_type());
-  check_dtype(op, "labels", labels, ScalarType::Long);
-  check_dtype(op, "slopes", slopes, accumulate_type(probs.scalar_type()));
-  check_device(op, "grad", grad, "probs", probs);
-  check_device(op, "labels", labels, "probs", probs);
-  check_device(op, "slopes", slopes, "probs", probs);
+  check_argument(op, "labels", labels, {probs.size(0)}, ScalarType::Long, "probs", probs);
+  check_argument(op, "slopes", slopes, {probs.size(0)}, accumulate_type(probs.scalar_type()), "probs", probs);
   if (counts) {
-    check_rank(op, "counts", *counts, 1);
-    check_vector(op, "grad", grad, counts->size(0));
-    check_dtype(op, "counts", *counts, ScalarType::Long);
-    check_device(op, "counts", *counts, "probs", probs);
+    check_counts(op, *counts, probs);
+    check_shape(op, "grad", grad, counts->sizes());
   } else {
     check_rank(op, "grad", grad, 0);
   }
+  check_dtype(op, "grad", grad, probs.scalar_type());
+  check_device(op, "grad", grad, "probs", probs);
+}
+
+// Losses (B,), or () without counts, and slopes (R,).
+inline std::tuple<Tensor, Tensor> new_results(const Tensor& probs, const std::optional<Tensor>& counts) {
+  return {allocate(probs, counts ? counts->sizes() : Lengths{}),
+          allocate(probs, {probs.size(0)}, accumulate_type(probs.scalar_type()))};
 }
 
 // The CPU kernel, which refuses bad values: the GPU's way to validate is to run it too.

@@ -181,29 +181,6 @@ struct Outputs {
   }
 };
 
-struct Results {
-  Tensor labels, weights, clusters, centers;
-
-  explicit Results(const Tensor& scores)
-      : labels(like(scores, ScalarType::Long)),
-        weights(like(scores, scores.scalar_type())),
-        clusters(like(scores, ScalarType::Long)),
-        centers(like(scores, ScalarType::Long)) {}
-
-  template <typename T>
-  Outputs<T> outputs() const {
-    return {labels.mutable_data_ptr<int64_t>(), weights.mutable_data_ptr<T>(),
-            clusters.mutable_data_ptr<int64_t>(), centers.mutable_data_ptr<int64_t>()};
-  }
-
-  std::tuple<Tensor, Tensor, Tensor, Tensor> tuple() const { return {labels, weights, clusters, centers}; }
-
- private:
-  static Tensor like(const Tensor& scores, ScalarType type) {
-    return allocate(scores, {scores.size(0), scores.size(1)}, type);
-  }
-};
-
 // Scores (S, sum R, C), stream by stream.
 template <typename T>
 struct Streams {
@@ -248,17 +225,17 @@ inline Options checked_options(int64_t method, double edge_iou, int64_t max_cent
           ignore_cover,   cover_iou};
 }
 
+// What only the values can tell. All tensors on the CPU; defined in
+// cpu/proposal_clusters/proposal_clusters.cpp.
+void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
+                  const Tensor& counts);
+
 // Shapes, dtypes and devices; costs nothing, so it is done on every call.
 inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
                             const Tensor& counts) {
   constexpr const char* op = "proposal_clusters";
-  check_rank(op, "boxes", boxes, 2);
-  if (boxes.size(1) != 4) {
-    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (sum R, 4)");
-  }
-  if (boxes.scalar_type() != ScalarType::Float && boxes.scalar_type() != ScalarType::Double) {
-    fail(op, ": boxes is ", torch::headeronly::toString(boxes.scalar_type()), ", expected Float or Double");
-  }
+  check_rows(op, "boxes", boxes, 4, "sum R");
+  dispatch_float_or_double(op, "boxes", boxes.scalar_type(), [](auto) {});
   if (scores.dim() != 3 || scores.size(1) != boxes.size(0)) {
     fail(op, ": scores has shape ", shape_text(scores), ", expected (S, ", boxes.size(0), ", C) as boxes");
   }
@@ -272,13 +249,44 @@ inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Ten
   check_dtype(op, "image_labels", image_labels, ScalarType::Float);
   check_device(op, "scores", scores, "boxes", boxes);
   check_device(op, "image_labels", image_labels, "boxes", boxes);
-  if (!counts.is_cpu()) {  // on the CPU they serve every device
+  if (counts.is_cpu()) {  // they serve every device
+    image_starts(op, "boxes", counts, boxes.size(0), kMaxRows);
+  } else {
     check_device(op, "counts", counts, "boxes", boxes);
+  }
+  if (validates_values(boxes)) {
+    check_values(on_host(boxes), on_host(scores), on_host(image_labels), on_host(counts));
   }
 }
 
-// What only the values can tell. All tensors on the CPU; defined in cpu/proposal_clusters_values.cpp.
-void check_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
-                  const Tensor& counts);
+// ---- checks and tensors here, the kernels in Device ----
+
+template <typename Device>
+std::tuple<Tensor, Tensor, Tensor, Tensor> clusters(const Tensor& boxes, const Tensor& scores,
+                                                    const Tensor& image_labels, const Tensor& counts,
+                                                    int64_t method, double edge_iou, int64_t max_centers,
+                                                    double top_share, double member_iou, double ignore_iou,
+                                                    double ignore_cover, double cover_iou) {
+  constexpr const char* op = "proposal_clusters";
+  const Options options = checked_options(method, edge_iou, max_centers, top_share, member_iou, ignore_iou,
+                                          ignore_cover, cover_iou);
+  check_arguments(boxes, scores, image_labels, counts);
+  const auto guard = device_guard(boxes);
+  const std::array<int64_t, 2> shape{scores.size(0), scores.size(1)};
+  const Tensor labels = allocate(scores, shape, ScalarType::Long), weights = allocate(scores, shape);
+  const Tensor clusters = allocate(scores, shape, ScalarType::Long);
+  const Tensor centers = allocate(scores, shape, ScalarType::Long);
+  dispatch_floating(op, "scores", scores.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const Outputs<T> out{labels.mutable_data_ptr<int64_t>(), weights.mutable_data_ptr<T>(),
+                         clusters.mutable_data_ptr<int64_t>(), centers.mutable_data_ptr<int64_t>()};
+    dispatch_float_or_double(op, "boxes", boxes.scalar_type(), [&](auto box_zero) {
+      if (labels.numel() > 0) {
+        Device::template run<decltype(box_zero), T>(boxes, scores, image_labels, counts, options, out);
+      }
+    });
+  });
+  return {labels, weights, clusters, centers};
+}
 
 }  // namespace detector::proposal_clusters

@@ -40,10 +40,7 @@ C10_HOST_DEVICE inline A slope(A x, const Sigmoid& sigmoid) {
 }
 
 inline void check_backward_arguments(const Tensor& grad, const Tensor& input) {
-  constexpr const char* op = "quick_gelu_backward";
-  check_same_shape(op, "grad", grad, input);
-  check_dtype(op, "grad", grad, input.scalar_type());
-  check_device(op, "grad", grad, "input", input);
+  check_argument("quick_gelu_backward", "grad", grad, input.sizes(), input.scalar_type(), "input", input);
 }
 
 }  // namespace detector::quick_gelu

@@ -51,12 +51,30 @@ inline void check_scale(const char* op, double spatial_scale, ScalarType type) {
 
 // boxes: (R, 5) in the type that coordinates are computed in, which is never half.
 inline void check_boxes(const char* op, const Tensor& boxes, const char* first, const Tensor& features) {
-  check_rank(op, "boxes", boxes, 2);
-  if (boxes.size(1) != 5) {
-    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (R, 5)");
-  }
+  check_rows(op, "boxes", boxes, 5, "R");
   check_dtype(op, "boxes", boxes, accumulate_type(features.scalar_type()));
   check_device(op, "boxes", boxes, first, features);
+}
+
+inline void check_values(const char* op, const Tensor& boxes, const Sizes& sizes) {
+  if (!validates_values(boxes)) {
+    return;
+  }
+  const Tensor rows = as_contiguous(on_host(boxes));
+  dispatch_float_or_double(op, "boxes", rows.scalar_type(), [&](auto zero) {
+    const auto* box = rows.const_data_ptr<decltype(zero)>();
+    for (int64_t r = 0; r < sizes.boxes; ++r, box += 5) {
+      if (is_valid(box, sizes.images)) {
+        continue;
+      }
+      for (int i = 1; i < 5; ++i) {
+        if (!std::isfinite(box[i])) {
+          fail(op, ": boxes[", r, ", ", i, "] is ", box[i], ", expected a finite number");
+        }
+      }
+      fail(op, ": boxes[", r, ", 0] is ", box[0], ", expected an image from 0 to ", sizes.images - 1);
+    }
+  });
 }
 
 inline Sizes check_forward(const char* op, const Tensor& input, const Tensor& boxes, int64_t pooled_height,
@@ -66,8 +84,10 @@ inline Sizes check_forward(const char* op, const Tensor& input, const Tensor& bo
   check_boxes(op, boxes, "input", input);
   check_sizes(op, input.size(2), input.size(3), pooled_height, pooled_width);
   check_scale(op, spatial_scale, boxes.scalar_type());
-  return {input.size(0), input.size(1),      input.size(2),    input.size(3),
-          boxes.size(0), int(pooled_height), int(pooled_width)};
+  const Sizes sizes{input.size(0), input.size(1),      input.size(2),    input.size(3),
+                    boxes.size(0), int(pooled_height), int(pooled_width)};
+  check_values(op, boxes, sizes);
+  return sizes;
 }
 
 // grad: (R, C, PH, PW), or (R, PH, PW, C) with channels_last. The features had `images` x C x `height` x
@@ -86,39 +106,15 @@ inline Sizes check_backward(const char* op, const Tensor& grad, const Tensor& bo
   }
   check_sizes(op, height, width, grad.size(first), grad.size(first + 1));
   check_scale(op, spatial_scale, boxes.scalar_type());
-  return {images,
-          grad.size(channels_last ? 3 : 1),
-          height,
-          width,
-          boxes.size(0),
-          int(grad.size(first)),
-          int(grad.size(first + 1))};
-}
-
-// boxes on the CPU, contiguous.
-template <typename A>
-void check_values(const char* op, const A* boxes, const Sizes& sizes) {
-  for (int64_t r = 0; r < sizes.boxes; ++r) {
-    const A* box = boxes + 5 * r;
-    if (is_valid(box, sizes.images)) {
-      continue;
-    }
-    for (int i = 1; i < 5; ++i) {
-      if (!std::isfinite(box[i])) {
-        fail(op, ": boxes[", r, ", ", i, "] is ", box[i], ", expected a finite number");
-      }
-    }
-    fail(op, ": boxes[", r, ", 0] is ", box[0], ", expected an image from 0 to ", sizes.images - 1);
-  }
-}
-
-inline void check_values(const char* op, const Tensor& boxes, const Sizes& sizes) {
-  const Tensor rows = as_contiguous(boxes);
-  if (rows.scalar_type() == ScalarType::Double) {
-    check_values(op, rows.const_data_ptr<double>(), sizes);
-  } else {
-    check_values(op, rows.const_data_ptr<float>(), sizes);
-  }
+  const Sizes sizes{images,
+                    grad.size(channels_last ? 3 : 1),
+                    height,
+                    width,
+                    boxes.size(0),
+                    int(grad.size(first)),
+                    int(grad.size(first + 1))};
+  check_values(op, boxes, sizes);
+  return sizes;
 }
 
 // A new tensor for values of boxes or gradients of images, channels last or not.

@@ -93,11 +93,65 @@ struct AlignedBox {
   }
 };
 
+// How a call takes samples of boxes.
+template <typename A>
+struct Sampling {
+  A scale;
+  int ratio;
+  bool aligned;
+
+  C10_HOST_DEVICE AlignedBox<A> box(const A* values, const roi::Sizes& sizes) const {
+    return {values, scale, sizes.pooled_height, sizes.pooled_width, ratio, aligned};
+  }
+};
+
 inline int checked_ratio(const char* op, int64_t sampling_ratio) {
   if (sampling_ratio > std::numeric_limits<int32_t>::max()) {
     fail(op, ": sampling_ratio is ", sampling_ratio, ", expected less than 2^31");
   }
   return sampling_ratio > 0 ? int(sampling_ratio) : 0;
+}
+
+// ---- both passes: checks and tensors here, the kernels in Device ----
+
+template <typename Device>
+Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, int64_t pooled_width,
+               double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
+  constexpr const char* op = "roi_align";
+  const auto sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
+  const int ratio = checked_ratio(op, sampling_ratio);
+  const auto guard = device_guard(input);
+  const Tensor output =
+      roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
+  dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    using A = Accumulate<T>;
+    if (output.numel() > 0) {
+      const Sampling<A> sampling{A(spatial_scale), ratio, aligned};
+      Device::template forward<T>(input, boxes, sizes, sampling, channels_last, output);
+    }
+  });
+  return output;
+}
+
+template <typename Device>
+Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t height, int64_t width,
+                double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
+  constexpr const char* op = "roi_align_backward";
+  const auto sizes =
+      roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
+  const int ratio = checked_ratio(op, sampling_ratio);
+  const auto guard = device_guard(grad);
+  const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
+  dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    using A = Accumulate<T>;
+    if (output.numel() > 0) {
+      const Sampling<A> sampling{A(spatial_scale), ratio, aligned};
+      Device::template backward<T>(grad, boxes, sizes, sampling, channels_last, output);
+    }
+  });
+  return output;
 }
 
 }  // namespace detector::roi_align

@@ -134,9 +134,7 @@ void check_values(const char* op, const A* boxes, const Sizes& sizes) {
 inline void check_arguments(const char* op, const char* name, const Tensor& values, const Tensor& boxes,
                             double spatial_scale) {
   check_rank(op, name, values, 4);
-  if (boxes.dim() != 2 || boxes.size(1) != 6) {
-    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (R, 6)");
-  }
+  check_rows(op, "boxes", boxes, 6, "R");
   check_dtype(op, "boxes", boxes, values.scalar_type());
   check_device(op, "boxes", boxes, name, values);
   roi::check_scale(op, spatial_scale, boxes.scalar_type());

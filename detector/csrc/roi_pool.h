@@ -44,16 +44,4 @@ struct PooledBox {
   }
 };
 
-// argmax: as the forward op made it, in the layout of grad.
-inline void check_argmax(const char* op, const Tensor& argmax, const Tensor& grad) {
-  check_rank(op, "argmax", argmax, 4);
-  for (int i = 0; i < 4; ++i) {
-    if (argmax.size(i) != grad.size(i)) {
-      fail(op, ": argmax has shape ", shape_text(argmax), ", expected ", shape_text(grad));
-    }
-  }
-  check_dtype(op, "argmax", argmax, ScalarType::Int);
-  check_device(op, "argmax", argmax, "grad", grad);
-}
-
 }  // namespace detector::roi_pool

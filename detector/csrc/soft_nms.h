@@ -9,7 +9,6 @@
 
 #include <cmath>
 
-#include "memory.h"
 #include "nms.h"
 
 namespace detector::soft_nms {
@@ -30,12 +29,8 @@ struct Decay {
 // starts: (G + 1,), where each group starts, and N.
 inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Tensor& starts) {
   constexpr const char* op = "soft_nms";
-  if (boxes.dim() != 2 || boxes.size(1) != 4) {
-    fail(op, ": boxes has shape ", shape_text(boxes), ", expected (N, 4)");
-  }
-  check_vector(op, "scores", scores, boxes.size(0));
-  check_dtype(op, "scores", scores, boxes.scalar_type());
-  check_device(op, "scores", scores, "boxes", boxes);
+  check_rows(op, "boxes", boxes, 4);
+  check_argument(op, "scores", scores, {boxes.size(0)}, boxes.scalar_type(), "boxes", boxes);
   check_rank(op, "starts", starts, 1);
   check_dtype(op, "starts", starts, ScalarType::Long);
   check_device(op, "starts", starts, "boxes", boxes);

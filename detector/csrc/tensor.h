@@ -6,6 +6,7 @@
 #include <torch/headeronly/core/ScalarType.h>
 #include <torch/headeronly/macros/Macros.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -22,6 +23,7 @@ using torch::headeronly::BFloat16;
 using torch::headeronly::Half;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
+using Lengths = torch::headeronly::IntHeaderOnlyArrayRef;
 
 // ---- errors: "op: argument ..., what came, what was expected" ----
 
@@ -77,9 +79,18 @@ inline void check_rank(const char* op, const char* name, const Tensor& tensor, i
   }
 }
 
-inline void check_vector(const char* op, const char* name, const Tensor& tensor, int64_t length) {
-  if (tensor.dim() != 1 || tensor.size(0) != length) {
-    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected (", length, ",)");
+inline void check_shape(const char* op, const char* name, const Tensor& tensor, Lengths expected) {
+  const auto sizes = tensor.sizes();
+  if (!std::equal(sizes.begin(), sizes.end(), expected.begin(), expected.end())) {
+    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected ", tuple_text(expected));
+  }
+}
+
+// A tensor of any number of rows, `rows` in the message.
+inline void check_rows(const char* op, const char* name, const Tensor& tensor, int64_t columns,
+                       const char* rows = "N") {
+  if (tensor.dim() != 2 || tensor.size(1) != columns) {
+    fail(op, ": ", name, " has shape ", shape_text(tensor), ", expected (", rows, ", ", columns, ")");
   }
 }
 
@@ -94,10 +105,18 @@ inline void check_device(const char* op, const char* name, const Tensor& other, 
   }
 }
 
+// All that is known of an argument beside `first`, the one that chose the kernel.
+inline void check_argument(const char* op, const char* name, const Tensor& other, Lengths shape,
+                           ScalarType type, const char* first, const Tensor& tensor) {
+  check_shape(op, name, other, shape);
+  check_dtype(op, name, other, type);
+  check_device(op, name, other, first, tensor);
+}
+
 // On a GPU values are checked on request only: reading them makes the host wait.
-inline bool validate_values() {
+inline bool validates_values(const Tensor& tensor) {
   const char* setting = std::getenv("DETECTOR_VALIDATE");
-  return setting != nullptr && std::string_view(setting) == "1";
+  return tensor.is_cpu() || (setting != nullptr && std::string_view(setting) == "1");
 }
 
 // ---- views: kernels take any strides, so nothing is copied to be contiguous ----

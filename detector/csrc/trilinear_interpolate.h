@@ -68,9 +68,7 @@ inline void check_arguments(const char* op, const Tensor& feats, const Tensor& p
   if (feats.dim() != 3 || feats.size(1) != kCorners) {
     fail(op, ": feats has shape ", shape_text(feats), ", expected (N, 8, F)");
   }
-  if (points.dim() != 2 || points.size(0) != feats.size(0) || points.size(1) != 3) {
-    fail(op, ": points has shape ", shape_text(points), ", expected (", feats.size(0), ", 3)");
-  }
+  check_shape(op, "points", points, {feats.size(0), 3});
   dispatch_floating(op, "feats", feats.scalar_type(), [](auto) {});
   if (points.scalar_type() != feats.scalar_type()) {
     check_dtype(op, "points", points, accumulate_type(feats.scalar_type()));
@@ -82,20 +80,12 @@ inline void check_backward_arguments(const Tensor& grad, const Tensor& points,
                                      const std::optional<Tensor>& feats) {
   constexpr const char* op = "trilinear_interpolate_backward";
   check_rank(op, "grad", grad, 2);
-  if (points.dim() != 2 || points.size(0) != grad.size(0) || points.size(1) != 3) {
-    fail(op, ": points has shape ", shape_text(points), ", expected (", grad.size(0), ", 3)");
-  }
   dispatch_floating(op, "grad", grad.scalar_type(), [](auto) {});
-  check_dtype(op, "points", points, accumulate_type(grad.scalar_type()));
-  check_device(op, "points", points, "grad", grad);
+  const int64_t num_points = grad.size(0);
+  check_argument(op, "points", points, {num_points, 3}, accumulate_type(grad.scalar_type()), "grad", grad);
   if (feats) {
-    if (feats->dim() != 3 || feats->size(0) != grad.size(0) || feats->size(1) != kCorners ||
-        feats->size(2) != grad.size(1)) {
-      fail(op, ": feats has shape ", shape_text(*feats), ", expected (", grad.size(0), ", 8, ", grad.size(1),
-           ")");
-    }
-    check_dtype(op, "feats", *feats, grad.scalar_type());
-    check_device(op, "feats", *feats, "grad", grad);
+    check_argument(op, "feats", *feats, {num_points, kCorners, grad.size(1)}, grad.scalar_type(), "grad",
+                   grad);
   }
 }
 

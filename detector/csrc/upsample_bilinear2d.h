@@ -128,10 +128,44 @@ inline void check_arguments(const char* op, const char* name, const Tensor& tens
   }
 }
 
-inline Tensor in_known_layout(const Tensor& tensor) { return in_layout(tensor, is_channels_last(tensor)); }
+// ---- both passes: checks and tensors here, the kernels in Device ----
 
-inline Tensor empty_in_layout(const Tensor& tensor, int64_t height, int64_t width) {
-  return allocate_images(tensor, {tensor.size(0), tensor.size(1), height, width}, is_channels_last(tensor));
+template <typename Device>
+Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t mode, double scale_height,
+               double scale_width) {
+  constexpr const char* op = "upsample_bilinear2d";
+  check_arguments(op, "input", any_input, "size", height, width, mode);
+  const auto guard = device_guard(any_input);
+  const bool channels_last = is_channels_last(any_input);
+  const Tensor input = in_layout(any_input, channels_last);
+  const Tensor output = allocate_images(input, {input.size(0), input.size(1), height, width}, channels_last);
+  const Resizing sizes{input.size(2),        input.size(3), height,     width,
+                       CoordinateMode(mode), scale_height,  scale_width};
+  dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
+    if (output.numel() > 0) {  // tables of its rows and columns could still be large
+      Device::template forward<decltype(zero)>(input, sizes, channels_last, output);
+    }
+  });
+  return output;
+}
+
+template <typename Device>
+Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t mode, double scale_height,
+                double scale_width) {
+  constexpr const char* op = "upsample_bilinear2d_backward";
+  check_arguments(op, "grad", any_grad, "input size", height, width, mode);
+  const auto guard = device_guard(any_grad);
+  const bool channels_last = is_channels_last(any_grad);
+  const Tensor grad = in_layout(any_grad, channels_last);
+  const Tensor grad_input = allocate_images(grad, {grad.size(0), grad.size(1), height, width}, channels_last);
+  const Resizing sizes{height,       width,      grad.size(2), grad.size(3), CoordinateMode(mode),
+                       scale_height, scale_width};
+  dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
+    if (grad_input.numel() > 0) {
+      Device::template backward<decltype(zero)>(grad, sizes, channels_last, grad_input);
+    }
+  });
+  return grad_input;
 }
 
 }  // namespace detector::upsample_bilinear2d

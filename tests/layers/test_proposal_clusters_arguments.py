@@ -104,9 +104,9 @@ def test_too_many_proposals(device: torch.device, monkeypatch: pytest.MonkeyPatc
 
 
 BAD_ARGUMENTS = [
-    ({"boxes": torch.zeros(10)}, r"boxes has shape \(10,\), expected 2 dimensions"),
+    ({"boxes": torch.zeros(10)}, r"boxes has shape \(10,\), expected \(sum R, 4\)"),
     ({"boxes": torch.zeros(10, 5)}, r"boxes has shape \(10, 5\), expected \(sum R, 4\)"),
-    ({"boxes": torch.zeros(10, 4).half()}, "boxes is Half, expected Float or Double"),
+    ({"boxes": torch.zeros(10, 4).half()}, "boxes is Half, expected Double or Float"),
     ({"scores": torch.zeros(10)}, r"scores has shape \(10,\), expected \(S, 10, C\) as boxes"),
     ({"scores": torch.zeros(9, 3)}, r"scores has shape \(1, 9, 3\), expected \(S, 10, C\) as boxes"),
     ({"scores": torch.zeros(10, 3).int()}, "scores is Int, expected Double, Float, Half or BFloat16"),

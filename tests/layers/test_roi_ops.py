@@ -345,7 +345,7 @@ def test_bad_backward_arguments(device: torch.device) -> None:
         ((grad, argmax, boxes.double(), 2, 9, 13), "boxes is Double, expected Float"),
         ((grad, argmax, boxes, 2, 0, 13), "input is 0 x 13, expected"),
         ((grad, argmax[:, :1], boxes, 2, 9, 13), r"argmax has shape \(6, 1, 3, 4\), expected \(6, 2, 3, 4\)"),
-        ((grad, argmax[0], boxes, 2, 9, 13), r"argmax has shape \(2, 3, 4\), expected 4 dimensions"),
+        ((grad, argmax[0], boxes, 2, 9, 13), r"argmax has shape \(2, 3, 4\), expected \(6, 2, 3, 4\)"),
         ((grad, argmax.long(), boxes, 2, 9, 13), "argmax is Long, expected Int"),
     ]:
         with pytest.raises(RuntimeError, match=f"^roi_pool_backward: {message}"):

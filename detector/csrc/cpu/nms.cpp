@@ -10,7 +10,6 @@
 #include <numeric>
 #include <vector>
 
-#include "../memory.h"
 #include "multiversion.h"
 #include "parallel.h"
 
@@ -182,7 +181,6 @@ Kept keep_boxes(const Tensor& boxes, const Tensor& scores, const std::optional<T
 Kept checked_keep_boxes(const char* op, const Tensor& boxes, const Tensor& scores,
                         const std::optional<Tensor>& idxs, double iou_threshold) {
   check_arguments(op, boxes, scores, idxs, iou_threshold);
-  check_values(op, boxes, scores);
   Kept kept;
   dispatch_floating(op, "boxes", boxes.scalar_type(), [&](auto zero) {
     kept = keep_boxes<decltype(zero)>(boxes, scores, idxs, iou_threshold);

@@ -16,7 +16,7 @@ template <typename A>
 void settle(const Matrix<A>& view, int64_t size, const int64_t* groups, A threshold, bool* kept) {
   std::vector<RotatedBox<A>> boxes(size);
   for (int64_t i = 0; i < size; ++i) {
-    boxes[i] = box_at(view, i);
+    boxes[i] = rotated_box_at(view, i);
     kept[i] = true;
   }
   for (int64_t i = 0; i < size; ++i) {

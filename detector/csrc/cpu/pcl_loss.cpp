@@ -166,9 +166,7 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& probs, const Tensor& labels
   const int64_t num_rows = probs.size(0);
   const auto starts = starts_of(counts, num_rows);
   const int64_t num_images = starts.size() - 1;
-  const auto batch_shape = counts ? std::vector<int64_t>{num_images} : std::vector<int64_t>{};
-  const Tensor losses = allocate(probs, batch_shape);
-  const Tensor slopes = allocate(probs, {num_rows}, accumulate_type(probs.scalar_type()));
+  const auto [losses, slopes] = new_results(probs, counts);
   dispatch_floating("pcl_loss", "probs", probs.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     auto* loss = losses.mutable_data_ptr<T>();

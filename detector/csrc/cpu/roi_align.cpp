@@ -16,17 +16,6 @@ namespace {
 
 using roi::Sizes;
 
-struct Options {
-  double spatial_scale;
-  int sampling_ratio;
-  bool aligned;
-
-  template <typename A>
-  AlignedBox<A> box(const A* values, const Sizes& sizes) const {
-    return {values, A(spatial_scale), sizes.pooled_height, sizes.pooled_width, sampling_ratio, aligned};
-  }
-};
-
 template <typename A>
 struct Weight {
   int64_t at;
@@ -123,49 +112,15 @@ DETECTOR_MULTIVERSION void scatter_box(const A* values, const BoxWeights<A>& box
   }
 }
 
-Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, int64_t pooled_width,
-               double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
-  constexpr const char* op = "roi_align";
-  const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
-  const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
-  roi::check_values(op, boxes, sizes);
-  const Tensor rows = as_contiguous(boxes);
-  const int64_t bins = sizes.bins(), channels = sizes.channels;
-  const Tensor output =
-      roi::new_output(input, sizes.boxes, channels, pooled_height, pooled_width, channels_last);
-  dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    using A = Accumulate<T>;
-    const auto cells = roi::cells_of<T>(input, sizes);
-    const auto* box = rows.const_data_ptr<A>();
-    auto* to = output.mutable_data_ptr<T>();
-    parallel_for(sizes.boxes, 1, [&](int64_t first_box, int64_t end_box) {
-      std::vector<A> values(roi::stretch_values(sizes));
-      BoxWeights<A> weights;
-      for (int64_t r = first_box; r < end_box; ++r) {
-        weights.fill(options.box(box + 5 * r, sizes), sizes);
-        const A* image = cells.image(int64_t(box[5 * r]));
-        roi::for_each_stretch(sizes, [&](roi::Stretch some_bins, roi::Stretch some_channels) {
-          gather_box(image + some_channels.begin, cells.row_stride, cells.column_stride, weights, some_bins,
-                     some_channels.size(), values.data());
-          roi::store_channels(values.data(), some_bins, bins, some_channels, channels, channels_last,
-                              to + r * bins * channels);
-        });
-      }
-    });
-  });
-  return output;
-}
-
 // The gradients of all images for channels first..end, each image summed up by itself.
 template <typename T, typename A>
-void backward_channels(const roi::Gradient<T>& grad, const A* boxes, const Options& options,
+void backward_channels(const roi::Gradient<T>& grad, const A* boxes, const Sampling<A>& sampling,
                        const Sizes& sizes, int64_t first, int64_t end, bool channels_last, T* output) {
   const int64_t count = end - first, places = sizes.cells() * count;
   std::vector<A> sums(sizes.images * places), values(sizes.bins() * count);
   BoxWeights<A> weights;
   for (int64_t r = 0; r < sizes.boxes; ++r) {
-    weights.fill(options.box(boxes + 5 * r, sizes), sizes);
+    weights.fill(sampling.box(boxes + 5 * r, sizes), sizes);
     grad.load(r, sizes, first, end, values.data());
     scatter_box(values.data(), weights, sizes.width, count, sums.data() + int64_t(boxes[5 * r]) * places);
   }
@@ -176,35 +131,52 @@ void backward_channels(const roi::Gradient<T>& grad, const A* boxes, const Optio
   }
 }
 
-Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t height, int64_t width,
-                double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
-  constexpr const char* op = "roi_align_backward";
-  const Sizes sizes =
-      roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
-  const Options options{spatial_scale, checked_ratio(op, sampling_ratio), aligned};
-  roi::check_values(op, boxes, sizes);
-  const Tensor rows = as_contiguous(boxes);
-  const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
-  dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
+struct Cpu {
+  template <typename T, typename A>
+  static void forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes,
+                      const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
+    const Tensor rows = as_contiguous(boxes);
+    const int64_t bins = sizes.bins(), channels = sizes.channels;
+    const auto cells = roi::cells_of<T>(input, sizes);
+    const auto* box = rows.const_data_ptr<A>();
+    auto* to = output.mutable_data_ptr<T>();
+    parallel_for(sizes.boxes, 1, [&](int64_t first_box, int64_t end_box) {
+      std::vector<A> values(roi::stretch_values(sizes));
+      BoxWeights<A> weights;
+      for (int64_t r = first_box; r < end_box; ++r) {
+        weights.fill(sampling.box(box + 5 * r, sizes), sizes);
+        const A* image = cells.image(int64_t(box[5 * r]));
+        roi::for_each_stretch(sizes, [&](roi::Stretch some_bins, roi::Stretch some_channels) {
+          gather_box(image + some_channels.begin, cells.row_stride, cells.column_stride, weights, some_bins,
+                     some_channels.size(), values.data());
+          roi::store_channels(values.data(), some_bins, bins, some_channels, channels, channels_last,
+                              to + r * bins * channels);
+        });
+      }
+    });
+  }
+
+  template <typename T, typename A>
+  static void backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
+                       const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
+    const Tensor rows = as_contiguous(boxes);
     const roi::Gradient<T> gradient(grad, channels_last);
     constexpr int64_t part = 16;  // channels: few, so that the sums of an image stay in the cache
     parallel_for((sizes.channels + part - 1) / part, 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        backward_channels(gradient, rows.const_data_ptr<Accumulate<T>>(), options, sizes, i * part,
+        backward_channels(gradient, rows.const_data_ptr<A>(), sampling, sizes, i * part,
                           std::min((i + 1) * part, sizes.channels), channels_last,
                           output.mutable_data_ptr<T>());
       }
     });
-  });
-  return output;
-}
+  }
+};
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(detector, CPU, m) {
-  m.impl("roi_align_forward", TORCH_BOX(&forward));
-  m.impl("roi_align_backward", TORCH_BOX(&backward));
+  m.impl("roi_align_forward", TORCH_BOX(&forward<Cpu>));
+  m.impl("roi_align_backward", TORCH_BOX(&backward<Cpu>));
 }
 
 }  // namespace detector::roi_align

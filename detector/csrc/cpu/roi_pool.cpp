@@ -140,7 +140,6 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& boxes, int
                                    int64_t pooled_width, double spatial_scale) {
   constexpr const char* op = "roi_pool";
   const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
-  roi::check_values(op, boxes, sizes);
   const Tensor rows = as_contiguous(boxes);
   const Tensor output = allocate(input, {sizes.boxes, sizes.channels, pooled_height, pooled_width});
   const Tensor argmax =
@@ -161,8 +160,7 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
                 int64_t width, double spatial_scale) {
   constexpr const char* op = "roi_pool_backward";
   const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, false);
-  check_argmax(op, argmax, grad);
-  roi::check_values(op, boxes, sizes);
+  check_argument(op, "argmax", argmax, grad.sizes(), ScalarType::Int, "grad", grad);
   const Tensor rows = as_contiguous(boxes), where = as_contiguous(argmax), dense = as_contiguous(grad);
   const int64_t channels = sizes.channels;
   const std::vector<int64_t> shape{images, channels, height, width};

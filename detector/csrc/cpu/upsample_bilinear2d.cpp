@@ -20,8 +20,8 @@ struct Rows {
   int64_t length() const { return width * channels; }
 };
 
-Rows rows_of(const Tensor& tensor) {
-  if (is_channels_last(tensor)) {
+Rows rows_of(const Tensor& tensor, bool channels_last) {
+  if (channels_last) {
     return {tensor.size(0), tensor.size(2), tensor.size(3), tensor.size(1)};
   }
   return {tensor.size(0) * tensor.size(1), tensor.size(2), tensor.size(3), 1};
@@ -246,64 +246,39 @@ void backward_rows(const T* grad, const Rows& in, const Rows& out, const Windows
 
 int64_t rows_of_grain(const Rows& rows) { return 1 + kGrain / (rows.length() + 1); }
 
-Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t mode, double scale_height,
-               double scale_width) {
-  constexpr const char* op = "upsample_bilinear2d";
-  check_arguments(op, "input", any_input, "size", height, width, mode);
-  const Tensor input = in_known_layout(any_input);
-  const Tensor output = empty_in_layout(input, height, width);
-  const Resizing sizes{input.size(2),        input.size(3), height,     width,
-                       CoordinateMode(mode), scale_height,  scale_width};
-  dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    using A = Accumulate<T>;
-    if (output.numel() == 0) {  // tables of its rows and columns could still be large
-      return;
-    }
+struct Cpu {
+  template <typename T, typename A = Accumulate<T>>
+  static void forward(const Tensor& input, const Resizing& sizes, bool channels_last, const Tensor& output) {
     const Taps<A> vertical(sizes.vertical<A>()), horizontal(sizes.horizontal<A>());
-    const Rows in = rows_of(input), out{in.planes, height, width, in.channels};
+    const Rows in = rows_of(input, channels_last), out = rows_of(output, channels_last);
     const auto* from = input.const_data_ptr<T>();
     auto* to = output.mutable_data_ptr<T>();
     parallel_for(out.planes * out.height, rows_of_grain(out), [&](int64_t first, int64_t last) {
       const auto rows = in.channels == 1 ? forward_planes<T, A> : forward_pixels<T, A>;
       rows(from, in, out, vertical, horizontal, first, last, to);
     });
-  });
-  return output;
-}
+  }
 
-Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t mode, double scale_height,
-                double scale_width) {
-  constexpr const char* op = "upsample_bilinear2d_backward";
-  check_arguments(op, "grad", any_grad, "input size", height, width, mode);
-  const Tensor grad = in_known_layout(any_grad);
-  const Tensor grad_input = empty_in_layout(grad, height, width);
-  const Resizing sizes{height,       width,      grad.size(2), grad.size(3), CoordinateMode(mode),
-                       scale_height, scale_width};
-  dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    using A = Accumulate<T>;
-    if (grad_input.numel() == 0) {
-      return;
-    }
+  template <typename T, typename A = Accumulate<T>>
+  static void backward(const Tensor& grad, const Resizing& sizes, bool channels_last,
+                       const Tensor& grad_input) {
     const Axis<A> axis = sizes.horizontal<A>();
     const Windows<A> vertical(sizes.vertical<A>()), horizontal(axis);
     const Layers<A> layers(axis, horizontal);
-    const Rows out = rows_of(grad), in{out.planes, height, width, out.channels};
+    const Rows out = rows_of(grad, channels_last), in = rows_of(grad_input, channels_last);
     const auto* from = grad.const_data_ptr<T>();
     auto* to = grad_input.mutable_data_ptr<T>();
     parallel_for(in.planes * in.height, rows_of_grain(in), [&](int64_t first, int64_t last) {
       backward_rows(from, in, out, vertical, horizontal, layers, first, last, to);
     });
-  });
-  return grad_input;
-}
+  }
+};
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(detector, CPU, m) {
-  m.impl("upsample_bilinear2d_forward", TORCH_BOX(&forward));
-  m.impl("upsample_bilinear2d_backward", TORCH_BOX(&backward));
+  m.impl("upsample_bilinear2d_forward", TORCH_BOX(&forward<Cpu>));
+  m.impl("upsample_bilinear2d_backward", TORCH_BOX(&backward<Cpu>));
 }
 
 }  // namespace detector::upsample_bilinear2d

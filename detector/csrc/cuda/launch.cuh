@@ -4,7 +4,6 @@
 
 #include <cxxabi.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/macros.h>
 #include <torch/csrc/stable/ops.h>
 
@@ -18,7 +17,7 @@
 #include <string>
 #include <utility>
 
-#include "../tensor.h"
+#include "../memory.h"
 
 namespace detector {
 
@@ -26,15 +25,6 @@ inline cudaStream_t current_stream(const Tensor& tensor) {
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
   return static_cast<cudaStream_t>(stream);
-}
-
-// Makes the device of a tensor the current one for as long as it lives.
-inline torch::stable::accelerator::DeviceGuard device_guard(const Tensor& tensor) {
-  return torch::stable::accelerator::DeviceGuard(tensor.get_device_index());
-}
-
-inline Tensor on_host(const Tensor& tensor) {
-  return torch::stable::to(tensor, torch::stable::Device(torch::headeronly::DeviceType::CPU));
 }
 
 // Of the current device.

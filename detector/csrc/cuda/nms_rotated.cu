@@ -26,11 +26,11 @@ __global__ void __launch_bounds__(kBits) pairs_kernel(Matrix<A> boxes, const int
     const int count = int(min(int64_t(kBits), size - first));
     __syncthreads();  // the words before are done
     if (threadIdx.x < count) {
-      others[threadIdx.x] = box_at(boxes, first + threadIdx.x);
+      others[threadIdx.x] = rotated_box_at(boxes, first + threadIdx.x);
     }
     __syncthreads();
     if (i < size) {
-      const RotatedBox<A> box = box_at(boxes, i);
+      const RotatedBox<A> box = rotated_box_at(boxes, i);
       uint64_t suppressed = 0;
       for (int j = 0; j < count; ++j) {
         const bool same_group = groups == nullptr || groups[i] == groups[first + j];

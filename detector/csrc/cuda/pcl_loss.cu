@@ -150,23 +150,16 @@ void launch_backward(const Tensor& grad, const Tensor& labels, const Tensor& slo
                 grad_probs.size(1), grad_probs.mutable_data_ptr<T>());
 }
 
-void refuse_bad_values(const Tensor& probs, const Tensor& labels, const Tensor& weights,
-                       const Tensor& clusters, const std::optional<Tensor>& counts) {
-  forward_cpu(on_host(probs), on_host(labels), on_host(weights), on_host(clusters),
-              counts ? std::make_optional(on_host(*counts)) : std::nullopt);
-}
-
 std::tuple<Tensor, Tensor> forward(const Tensor& probs, const Tensor& labels, const Tensor& weights,
                                    const Tensor& clusters, const std::optional<Tensor>& counts) {
   check_arguments(probs, labels, weights, clusters, counts);
-  if (validate_values()) {
-    refuse_bad_values(probs, labels, weights, clusters, counts);
+  if (validates_values(probs)) {
+    forward_cpu(on_host(probs), on_host(labels), on_host(weights), on_host(clusters),
+                counts ? std::make_optional(on_host(*counts)) : std::nullopt);
   }
   const auto guard = device_guard(probs);
   const Batch batch = batch_of(counts, probs.size(0));
-  const auto batch_shape = counts ? std::vector<int64_t>{batch.num_images} : std::vector<int64_t>{};
-  const Tensor losses = allocate(probs, batch_shape);
-  const Tensor slopes = allocate(probs, {batch.num_rows}, accumulate_type(probs.scalar_type()));
+  const auto [losses, slopes] = new_results(probs, counts);
   if (batch.num_images > 0) {
     dispatch_floating("pcl_loss", "probs", probs.scalar_type(), [&](auto zero) {
       launch_forward<decltype(zero)>(probs, labels, weights, clusters, batch, losses, slopes);

@@ -4,18 +4,24 @@
 #include "channels_last/any_kernel.cuh"
 #include "channels_last/forward.cuh"
 #include "channels_last/grad_weight.cuh"
-#include "channels_last/tiles.cuh"
 #include "kernels.cuh"
 
 namespace detector::depthwise_conv2d {
 namespace channels_last {
 
-// Of those for which any_kernel.cuh has kernels, what there are faster ones for.
-inline bool has_kernel(const Problem& p) {
-  const bool square =
-      p.kernel_h == p.kernel_w && p.stride_h == p.stride_w && p.dilation_h * p.dilation_w == 1;
-  return square && (p.stride_h == 1 ? p.kernel_h == 3 || p.kernel_h == 5 || p.kernel_h == 7
-                                    : p.stride_h == 2 && p.kernel_h == 3);
+// Calls body(kernel, stride), both std::integral_constant, where there are faster kernels than those of
+// any_kernel.cuh; false elsewhere.
+template <typename Body>
+bool dispatch(const Problem& p, const Body& body) {
+  constexpr std::integral_constant<int, 1> one;
+  constexpr std::integral_constant<int, 2> two;
+  if (p.kernel_h != p.kernel_w || p.stride_h != p.stride_w || p.dilation_h * p.dilation_w != 1) {
+    return false;
+  }
+  if (p.stride_h == 2 && p.kernel_h == 3) {
+    return body(std::integral_constant<int, 3>{}, two);
+  }
+  return p.stride_h == 1 && with_kernel(p.kernel_h, [&](auto kernel) { return body(kernel, one); });
 }
 
 }  // namespace channels_last
@@ -27,21 +33,14 @@ bool forward_channels_last(const Problem& p, const T* input, const T* weight, co
   if (!has_stencil<T>(p, input, output) || !is_aligned(bias)) {
     return false;
   }
-  if (!has_kernel(p)) {
-    launch_stencil(p, false, input, weight, bias, output, stream);
-    return true;
-  }
-  if (p.stride_h == 2) {
-    launch_forward<T, 3, 2, HalvedTile<T>>(walk_output(p), p.batch, input, weight, bias, false, output,
-                                           stream);
-    return true;
-  }
-  return with_kernel(p.kernel_h, [&](auto k) {
-    constexpr int K = decltype(k)::value;
-    launch_forward<T, K, 1, ForwardTile<T, K>>(walk_output(p), p.batch, input, weight, bias, false, output,
-                                               stream);
+  const bool done = dispatch(p, [&](auto kernel, auto stride) {
+    launch_forward<kernel, stride>(walk_output(p), p.batch, input, weight, bias, false, output, stream);
     return true;
   });
+  if (!done) {
+    launch_stencil(p, false, input, weight, bias, output, stream);
+  }
+  return true;
 }
 
 template <typename T>
@@ -52,19 +51,18 @@ bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, 
     return false;
   }
   const T* no_bias = nullptr;
-  if (p.stride_h == 2 || !has_kernel(p)) {
+  const bool done =
+      p.stride_h == 1 && dispatch(p, [&](auto kernel, auto) {
+        Walk walk = walk_input(p);  // a forward pass with the kernel turned around
+        walk.pad_h = kernel - 1 - walk.pad_h;
+        walk.pad_w = kernel - 1 - walk.pad_w;
+        launch_forward<kernel, 1>(walk, p.batch, grad, weight, no_bias, true, grad_input, stream);
+        return true;
+      });
+  if (!done) {
     launch_stencil(p, true, grad, weight, no_bias, grad_input, stream);
-    return true;
   }
-  return with_kernel(p.kernel_h, [&](auto k) {  // a forward pass with the kernel turned around
-    constexpr int K = decltype(k)::value;
-    Walk walk = walk_input(p);
-    walk.pad_h = K - 1 - walk.pad_h;
-    walk.pad_w = K - 1 - walk.pad_w;
-    launch_forward<T, K, 1, ForwardTile<T, K>>(walk, p.batch, grad, weight, no_bias, true, grad_input,
-                                               stream);
-    return true;
-  });
+  return true;
 }
 
 template <typename T>
@@ -74,21 +72,14 @@ bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, 
   if (!has_stencil<T>(p, input, grad)) {
     return false;
   }
-  if (!has_kernel(p)) {
-    launch_stencil_grad_weight(p, input, grad, grad_weight, allocate, stream);
-    return true;
-  }
-  if (p.stride_h == 2) {
-    launch_grad_weight<T, 3, 2, HalvedGradWeightTile<T>>(walk_output(p), p.batch, input, grad, grad_weight,
-                                                         allocate, stream);
-    return true;
-  }
-  return with_kernel(p.kernel_h, [&](auto k) {
-    constexpr int K = decltype(k)::value;
-    launch_grad_weight<T, K, 1, GradWeightTile<T, K>>(walk_output(p), p.batch, input, grad, grad_weight,
-                                                      allocate, stream);
+  const bool done = dispatch(p, [&](auto kernel, auto stride) {
+    launch_grad_weight<kernel, stride>(walk_output(p), p.batch, input, grad, grad_weight, allocate, stream);
     return true;
   });
+  if (!done) {
+    launch_stencil_grad_weight(p, input, grad, grad_weight, allocate, stream);
+  }
+  return true;
 }
 
 #define INSTANTIATE(T)                                                                                 \

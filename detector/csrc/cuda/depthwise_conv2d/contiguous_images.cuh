@@ -136,8 +136,8 @@ void launch_contiguous_images(const Problem& p, bool turned, const T* source, co
   const bool vector = p.pad_w == Pass::kKernel / 2 && p.width % Pass::kAlign == 0 &&
                       p.out_width % kColumns == 0 && is_aligned(source, sizeof(Pack<T, kColumns>)) &&
                       is_aligned(target, sizeof(Pack<T, kColumns>));
-  const int planes =
-      vector ? 0 : staged_planes(strips, kStripThreads, source_plane_size + target_plane_size, sizeof(T));
+  const int elements = source_plane_size + target_plane_size;
+  const int planes = vector ? 0 : staged_planes(strips, kStripThreads, elements, sizeof(T));
   const ImageSizes sizes{
       {strips, num_strips, unsigned(p.multiplier), source_plane_size, target_plane_size, planes},
       unsigned(p.out_channels()),
@@ -150,9 +150,9 @@ void launch_contiguous_images(const Problem& p, bool turned, const T* source, co
       turned};
   const auto kernel =
       vector ? contiguous_images_kernel<Pass, true, T> : contiguous_images_kernel<Pass, false, T>;
-  const StagedLaunch launch = launch_of(sizes.staging, kStripThreads, sizeof(T));
-  launch_kernel(kernel, launch.blocks, kStripThreads, launch.bytes, stream, sizes, source, weight, bias,
-                target);
+  const int64_t strips_of_block = planes > 0 ? planes * strips.strips_per_plane() : kStripThreads;
+  launch_kernel(kernel, blocks_for(num_strips, strips_of_block), kStripThreads,
+                staged_bytes(planes, elements, sizeof(T)), stream, sizes, source, weight, bias, target);
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -88,16 +88,4 @@ __device__ void with_strip(const Staging& s, const T* source, T* target, const B
   }
 }
 
-// Blocks of `threads`, and shared memory in bytes.
-struct StagedLaunch {
-  unsigned blocks;
-  int bytes;
-};
-
-inline StagedLaunch launch_of(const Staging& s, int threads, size_t size) {
-  const int64_t strips_per_block = s.planes > 0 ? s.planes * s.strips.strips_per_plane() : threads;
-  return {blocks_for(s.num_strips, strips_per_block),
-          staged_bytes(s.planes, s.source_plane_size + s.target_plane_size, size)};
-}
-
 }  // namespace detector::depthwise_conv2d

@@ -119,26 +119,22 @@ __device__ uint32_t rounded_pair(float first, float second) {
   return pair;
 }
 
-__device__ inline unsigned shared_address(const void* data) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(data));
-}
-
 // Four matrices of 8 x 8; lanes 8 i ... 8 i + 7 give the addresses of the rows of matrix i.
-__device__ inline void load_matrices(unsigned address, unsigned (&to)[4]) {
+template <bool kTransposed>
+__device__ void load_matrices(uint32_t (&to)[4], const void* row) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address)
-               : "memory");
-#endif
-}
-
-__device__ inline void load_transposed(unsigned address, unsigned (&to)[4]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address)
-               : "memory");
+  const uint32_t address = uint32_t(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address)
+                 : "memory");
+  }
 #endif
 }
 
@@ -164,29 +160,23 @@ __device__ void load_matrices(uint32_t& upper, uint32_t& lower, const void* row)
 // sums (16, 8) = before (16, 8) + a (16, 16) b (16, 8). Lane l holds rows l / 4 and l / 4 + 8, columns l % 4
 // * 2 and the next.
 template <typename T>
-__device__ void multiply_add(float (&sums)[4], const float (&before)[4], uint32_t a0, uint32_t a1,
-                             uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+__device__ void multiply_add(float (&sums)[4], const float (&before)[4], const uint32_t (&a)[4],
+                             const uint32_t (&b)[2]) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   if constexpr (std::is_same_v<T, Half>) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%10,%11,%12,%13};"
         : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(before[0]), "f"(before[1]),
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(before[0]), "f"(before[1]),
           "f"(before[2]), "f"(before[3]));
   } else {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%10,%11,%12,%13};"
         : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(before[0]), "f"(before[1]),
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(before[0]), "f"(before[1]),
           "f"(before[2]), "f"(before[3]));
   }
 #endif
-}
-
-template <typename T>
-__device__ void multiply_add(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                             uint32_t b0, uint32_t b1) {
-  multiply_add<T>(sums, sums, a0, a1, a2, a3, b0, b1);
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -62,7 +62,7 @@ __device__ bool convolve_octets(const T* tile, int pitch, int octets, const uint
   uint32_t pixels[K][4];  // an even octet, then an odd one, of the rows of each tap row
 #pragma unroll
   for (int i = 0; i < K; ++i) {
-    load_matrices(shared_address(rows + i * pitch), pixels[i]);
+    load_matrices<false>(pixels[i], rows + i * pitch);
   }
   for (int x = 0; x < octets; x += 2, target += 2 * kVector) {
     const T* const even = rows + min(x + 2, octets) * kVector;
@@ -70,8 +70,7 @@ __device__ bool convolve_octets(const T* tile, int pitch, int octets, const uint
     float even_product[4], odd_product[4];
     const auto multiply = [&](float (&sums)[4], int i, const uint32_t (&band)[K][2]) {
       const float (&last)[4] = sums;
-      multiply_add<T>(sums, i == 0 ? starts : last, pixels[i][0], pixels[i][1], pixels[i][2], pixels[i][3],
-                      band[i][0], band[i][1]);
+      multiply_add<T>(sums, i == 0 ? starts : last, pixels[i], band[i]);
     };
 #pragma unroll
     for (int i = 0; i < K + kLag; ++i) {

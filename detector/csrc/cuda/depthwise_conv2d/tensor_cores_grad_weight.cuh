@@ -31,13 +31,13 @@ __device__ void correlate_octets(const T* input, int input_pitch, const T* grad,
     for (int i = 0; i < K; i += 2) {
       uint32_t a[4] = {};
       if (i + 1 < K) {
-        load_transposed(shared_address(rows + i * input_pitch), a);
+        load_matrices<true>(a, rows + i * input_pitch);
       } else {
         load_matrices<true>(a[0], a[2], last_rows);
       }
-      multiply_add<T>(sums[i / 2][0], a[0], a[1], a[2], a[3], before[0], before[1]);
-      multiply_add<T>(sums[i / 2][1], a[0], a[1], a[2], a[3], at[0], at[1]);
-      multiply_add<T>(sums[i / 2][2], a[0], a[1], a[2], a[3], after[0], after[1]);
+      multiply_add<T>(sums[i / 2][0], sums[i / 2][0], a, before);
+      multiply_add<T>(sums[i / 2][1], sums[i / 2][1], a, at);
+      multiply_add<T>(sums[i / 2][2], sums[i / 2][2], a, after);
     }
   }
 }

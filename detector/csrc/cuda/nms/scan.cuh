@@ -3,7 +3,6 @@
 // it settles them side by side.
 #pragma once
 
-#include "list.cuh"
 #include "settle.cuh"
 
 namespace detector::nms {

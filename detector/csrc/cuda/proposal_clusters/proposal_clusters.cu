@@ -1,17 +1,10 @@
-// Proposal clusters on a GPU: at most three launches whatever the images, streams and classes, and the host
-// never waits.
-//
-//   order_kernel    PCL, MIST   the rows of each positive class in the order of their scores
-//   centers_kernel  a block an image and stream, or a cluster of them: the centers, class after class
-//   assign_kernel   every row to its nearest center
-//
-// What was tried, for three streams of 2,000 proposals on an H200, is in benchmarks/bench_clusters.py.
+// Proposal clusters on a GPU, by three kernels (README.md). What was tried, for three streams of 2,000
+// proposals on an H200, is in benchmarks/bench_clusters.py.
 //
 // Wrong values, which the host would have to wait for, give weights of NaN, so that the loss tells of them.
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "../launch.cuh"
@@ -157,47 +150,18 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
                 label_view, batch, options, centers, out);
 }
 
-void refuse_bad_values(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels,
-                       const Tensor& counts) {
-  check_values(on_host(boxes), on_host(scores), on_host(image_labels), on_host(counts));
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor> clusters_cuda(const Tensor& boxes, const Tensor& scores,
-                                                         const Tensor& image_labels, const Tensor& counts,
-                                                         int64_t method, double edge_iou, int64_t max_centers,
-                                                         double top_share, double member_iou,
-                                                         double ignore_iou, double ignore_cover,
-                                                         double cover_iou) {
-  const Options options = checked_options(method, edge_iou, max_centers, top_share, member_iou, ignore_iou,
-                                          ignore_cover, cover_iou);
-  check_arguments(boxes, scores, image_labels, counts);
-  if (counts.is_cpu()) {
-    image_starts("proposal_clusters", "boxes", counts, boxes.size(0),
-                 kMaxRows);  // refuses wrong counts; costs nothing here
+struct Cuda {
+  template <typename B, typename T>
+  static void run(const Tensor& boxes, const Tensor& scores, const Tensor& image_labels, const Tensor& counts,
+                  const Options& options, const Outputs<T>& out) {
+    const Tensor counts_there = torch::stable::to(counts, boxes.device(), /*non_blocking=*/true);
+    const Batch batch{vector_view<int64_t>(counts_there), scores.size(0), counts.size(0), boxes.size(0)};
+    launch<B>(boxes, scores, image_labels, counts, batch, options, out);
   }
-  if (validate_values()) {
-    refuse_bad_values(boxes, scores, image_labels, counts);
-  }
-  const auto guard = device_guard(boxes);
-  const Results results(scores);
-  if (scores.size(0) * scores.size(1) == 0) {
-    return results.tuple();
-  }
-  const Tensor counts_there = torch::stable::to(counts, boxes.device(), /*non_blocking=*/true);
-  const Batch batch{vector_view<int64_t>(counts_there), scores.size(0), counts.size(0), boxes.size(0)};
-  dispatch_floating("proposal_clusters", "scores", scores.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    if (boxes.scalar_type() == ScalarType::Double) {
-      launch<double>(boxes, scores, image_labels, counts, batch, options, results.outputs<T>());
-    } else {
-      launch<float>(boxes, scores, image_labels, counts, batch, options, results.outputs<T>());
-    }
-  });
-  return results.tuple();
-}
+};
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) { m.impl("proposal_clusters", TORCH_BOX(&clusters_cuda)); }
+STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) { m.impl("proposal_clusters", TORCH_BOX(&clusters<Cuda>)); }
 
 }  // namespace detector::proposal_clusters

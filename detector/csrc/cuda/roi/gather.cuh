@@ -1,6 +1,7 @@
 // The forward pass of roi_pool and roi_align. A block keeps a few channels of one image in shared memory,
 // the channels of a cell side by side, and walks the boxes of the image; a thread computes one bin for all
-// these channels. Images that do not fit are read where they are.
+// these channels. Of an image of up to 14,528 cells 16 bytes of channels fit (227 KiB of shared memory in a
+// block; with 99 KiB up to 6,336), of larger ones 8 or 4; the largest are read where they are.
 #pragma once
 
 #include "../pack.cuh"
@@ -29,6 +30,18 @@ struct CellReader {
   int64_t channel_stride, row_stride, column_stride;
   int width, channels;  // that there are, V at most
 
+  // Image sizes.images is none: nothing is read.
+  __device__ CellReader(const Features<T>& input, const Sizes& sizes, int image, int64_t channel,
+                        const Pack<T, V>* staged)
+      : staged(staged),
+        data(input.data +
+             (image == sizes.images ? 0 : image * input.image_stride + channel * input.channel_stride)),
+        channel_stride(input.channel_stride),
+        row_stride(input.row_stride),
+        column_stride(input.column_stride),
+        width(int(sizes.width)),
+        channels(min(int64_t(V), sizes.channels - channel)) {}
+
   __device__ void load(int y, int x, Accumulate<T> (&cell)[V]) const {
     if constexpr (kStaged) {
       const Pack<T, V> pack = staged[y * width + x];
@@ -45,12 +58,6 @@ struct CellReader {
     }
   }
 
-  // Cell i in the order of rows.
-  __device__ const T* at(int i) const {
-    const bool dense = row_stride == width * column_stride;
-    return data + (dense ? i * column_stride : i / width * row_stride + i % width * column_stride);
-  }
-
   __device__ void stage(Pack<T, V>* to, int height) const {
     const int cells = height * width;
     const bool dense = row_stride == width * column_stride;
@@ -58,7 +65,7 @@ struct CellReader {
                         is_aligned(data, sizeof(Pack<T, V>));
 #pragma unroll 4
     for (int i = threadIdx.x; i < cells; i += blockDim.x) {
-      const T* from = at(i);
+      const T* from = data + (dense ? i * column_stride : i / width * row_stride + i % width * column_stride);
       Pack<T, V> pack;
       if (vector) {
         pack = *reinterpret_cast<const Pack<T, V>*>(from);
@@ -124,17 +131,9 @@ __global__ void __launch_bounds__(1024)
     return;
   }
   const int64_t channel = int64_t(group) * V;
-  const int channels = min(int64_t(V), sizes.channels - channel);
   auto* staged = reinterpret_cast<Pack<T, V>*>(shared);
   const bool impossible = image == sizes.images;
-  const CellReader<T, V, kStaged> reader{
-      staged,
-      input.data + (impossible ? 0 : image * input.image_stride + channel * input.channel_stride),
-      input.channel_stride,
-      input.row_stride,
-      input.column_stride,
-      int(sizes.width),
-      channels};
+  const CellReader<T, V, kStaged> reader(input, sizes, image, channel, staged);
   if (kStaged && !impossible) {
     reader.stage(staged, sizes.height);
   }

@@ -5,7 +5,6 @@
 
 #include "../roi/gather.cuh"
 #include "../sum_parts.cuh"
-#include "channels_last.cuh"
 #include "walk.cuh"
 
 namespace detector::roi_align {
@@ -134,8 +133,8 @@ struct Row {
 // parts: (chunks, N, C, H, W), or (chunks, N, H, W, C) with channels_last.
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Mean<Accumulate<T>> mean, Sizes sizes,
-                    int groups, int chunks, bool channels_last, Accumulate<T>* parts) {
+    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Sampling<Accumulate<T>> sampling,
+                    Sizes sizes, int groups, int chunks, bool channels_last, Accumulate<T>* parts) {
   using A = Accumulate<T>;
   const int tiles_x = (sizes.width + kSide - 1) / kSide, tiles_y = (sizes.height + kSide - 1) / kSide;
   const int group = blockIdx.x % groups;
@@ -149,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int64_t count = boxes.starts[image + 1] - start;
   __shared__ Shared<A> shared;
   const Walk<A> walk{boxes,
-                     mean,
+                     sampling,
                      sizes,
                      {first_row, first_column},
                      start + int(count * chunk / chunks),
@@ -181,10 +180,54 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 }
 
+// ---- pooled values with the channels last, as backward_kernel reads them ----
+
+constexpr int kTile = 64;
+constexpr int kTileThreads = 256;
+
+// (B, M, N) to (B, N, M). A block takes a tile of kTile x kTile: it reads along columns, writes along rows.
+template <typename T>
+__global__ void __launch_bounds__(kTileThreads)
+    transpose_kernel(const T* from, int64_t num_rows, int64_t num_columns, int tiles_of_rows,
+                     int tiles_of_columns, T* to) {
+  __shared__ T tile[kTile][kTile + 1];  // columns x rows
+  const int64_t batch = blockIdx.x / tiles_of_rows / tiles_of_columns;
+  const int64_t row = int64_t(blockIdx.x / tiles_of_columns % tiles_of_rows) * kTile;
+  const int64_t column = int64_t(blockIdx.x % tiles_of_columns) * kTile;
+  const int rows = min(int64_t(kTile), num_rows - row), columns = min(int64_t(kTile), num_columns - column);
+  const T* data = from + (batch * num_rows + row) * num_columns + column;
+#pragma unroll 8
+  for (int i = threadIdx.x; i < rows * kTile; i += kTileThreads) {
+    if (i % kTile < columns) {
+      tile[i % kTile][i / kTile] = data[i / kTile * num_columns + i % kTile];
+    }
+  }
+  __syncthreads();
+  T* output = to + (batch * num_columns + column) * num_rows + row;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < columns * kTile; i += kTileThreads) {
+    if (i % kTile < rows) {
+      output[i / kTile * num_rows + i % kTile] = tile[i / kTile][i % kTile];
+    }
+  }
+}
+
+// Pooled values (R, C, bins), contiguous, to (R, bins, C).
+template <typename T>
+void channels_to_last(const T* from, int64_t boxes, int64_t channels, int64_t bins, T* to,
+                      cudaStream_t stream) {
+  const int64_t groups = ceil_div(channels, kTile), tiles_of_bins = ceil_div(bins, kTile);
+  if (boxes * groups > 0) {
+    launch_kernel(transpose_kernel<T>, boxes * groups * tiles_of_bins, kTileThreads, 0, stream, from,
+                  channels, bins, int(groups), int(tiles_of_bins), to);
+  }
+}
+
 // grad: (R, PH, PW, C), contiguous.
 template <typename T, int V>
-void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, const Mean<Accumulate<T>>& mean,
-                     const Sizes& sizes, bool channels_last, const Tensor& output) {
+void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes,
+                     const Sampling<Accumulate<T>>& sampling, const Sizes& sizes, bool channels_last,
+                     const Tensor& output) {
   using A = Accumulate<T>;
   const cudaStream_t stream = current_stream(output);
   const int64_t groups = ceil_div(sizes.channels, kWarp * V);
@@ -197,7 +240,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
   const Tensor parts =
       direct ? output : allocate(output, {chunks, size}, accumulate_type(output.scalar_type()));
   auto* sums = parts.mutable_data_ptr<A>();
-  launch_kernel(backward_kernel<T, V>, blocks * chunks, kThreads, 0, stream, grad, boxes, mean, sizes,
+  launch_kernel(backward_kernel<T, V>, blocks * chunks, kThreads, 0, stream, grad, boxes, sampling, sizes,
                 int(groups), chunks, channels_last, sums);
   if (!direct) {
     sum_parts(sums, chunks, size, output.mutable_data_ptr<T>(), stream);
@@ -206,7 +249,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes, co
 
 template <typename T>
 void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
-                     const Mean<Accumulate<T>>& mean, bool channels_last, const Tensor& output) {
+                     const Sampling<Accumulate<T>>& sampling, bool channels_last, const Tensor& output) {
   const roi::OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
   Tensor last = as_contiguous(grad);
   if (!channels_last) {
@@ -218,9 +261,9 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
   const auto* values = last.const_data_ptr<T>();
   constexpr int V = 16 / sizeof(Accumulate<T>);
   if (sizes.channels % V == 0 && is_aligned(values, V * sizeof(T))) {
-    launch_backward<T, V>(values, ordered.view(), mean, sizes, channels_last, output);
+    launch_backward<T, V>(values, ordered.view(), sampling, sizes, channels_last, output);
   } else {
-    launch_backward<T, 1>(values, ordered.view(), mean, sizes, channels_last, output);
+    launch_backward<T, 1>(values, ordered.view(), sampling, sizes, channels_last, output);
   }
 }
 

@@ -4,62 +4,84 @@
 #include "../../roi_align.h"
 #include "../roi/gather.cuh"
 #include "backward.cuh"
-#include "mean.cuh"
 
 namespace detector::roi_align {
 namespace {
 
-using roi::Sizes;
+// One bin: the mean of its samples, of V channels at once.
+template <typename A>
+struct Mean {
+  Sampling<A> sampling;
 
-Tensor forward(const Tensor& input, const Tensor& boxes, int64_t pooled_height, int64_t pooled_width,
-               double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
-  constexpr const char* op = "roi_align";
-  const Sizes sizes = roi::check_forward(op, input, boxes, pooled_height, pooled_width, spatial_scale);
-  const int ratio = checked_ratio(op, sampling_ratio);
-  if (validate_values()) {
-    roi::check_values(op, on_host(boxes), sizes);
+  template <typename Reader, int V>
+  __device__ void pool(const Reader& reader, const A* values, int ph, int pw, const roi::Sizes& sizes,
+                       A (&sum)[V], int32_t (&)[V]) const {
+    const AlignedBox<A> box = sampling.box(values, sizes);
+    const int height = sizes.height, width = sizes.width;
+    if (sampling.ratio == 2) {  // the usual number, unrolled
+      const Sample<A> y[2] = {box.y.sample(ph, 0, height), box.y.sample(ph, 1, height)};
+      const Sample<A> x[2] = {box.x.sample(pw, 0, width), box.x.sample(pw, 1, width)};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        add(reader, y[i / 2], x[i % 2], sum);
+      }
+    } else {
+      const int end_y = box.y.end_sample(ph, height), end_x = box.x.end_sample(pw, width);
+      for (int i = box.y.first_sample(ph, height); i < end_y; ++i) {
+        const Sample<A> y = box.y.sample(ph, i, height);
+        for (int j = box.x.first_sample(pw, width); j < end_x; ++j) {
+          add(reader, y, box.x.sample(pw, j, width), sum);
+        }
+      }
+    }
+    const A count = box.count();
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      sum[v] /= count;
+    }
   }
-  const auto guard = device_guard(input);
-  const Tensor output =
-      roi::new_output(input, sizes.boxes, sizes.channels, pooled_height, pooled_width, channels_last);
-  if (sizes.boxes > 0 && sizes.channels > 0) {
-    dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
-      using T = decltype(zero);
-      using A = Accumulate<T>;
-      const Mean<A> mean{A(spatial_scale), ratio, aligned};
-      const roi::Output<T> to{output.mutable_data_ptr<T>(), nullptr, channels_last};
-      roi::gather<T>(input, boxes, sizes, mean, to);
-    });
-  }
-  return output;
-}
 
-Tensor backward(const Tensor& grad, const Tensor& boxes, int64_t images, int64_t height, int64_t width,
-                double spatial_scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
-  constexpr const char* op = "roi_align_backward";
-  const Sizes sizes =
-      roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, channels_last);
-  const int ratio = checked_ratio(op, sampling_ratio);
-  if (validate_values()) {
-    roi::check_values(op, on_host(boxes), sizes);
+ private:
+  // One sum of four products for each sample, as torchvision rounds it.
+  template <typename Reader, int V>
+  __device__ static void add(const Reader& reader, const Sample<A>& y, const Sample<A>& x, A (&sum)[V]) {
+    if (y.inside && x.inside) {
+      A cells[4][V];
+      reader.load(y.low, x.low, cells[0]);
+      reader.load(y.low, x.high, cells[1]);
+      reader.load(y.high, x.low, cells[2]);
+      reader.load(y.high, x.high, cells[3]);
+      const A weights[4] = {y.low_weight * x.low_weight, y.low_weight * x.high_weight,
+                            y.high_weight * x.low_weight, y.high_weight * x.high_weight};
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        sum[v] += weights[0] * cells[0][v] + weights[1] * cells[1][v] + weights[2] * cells[2][v] +
+                  weights[3] * cells[3][v];
+      }
+    }
   }
-  const auto guard = device_guard(grad);
-  const Tensor output = roi::new_output(grad, images, sizes.channels, height, width, channels_last);
-  if (images > 0 && sizes.channels > 0) {
-    dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
-      using T = decltype(zero);
-      const Mean<Accumulate<T>> mean{Accumulate<T>(spatial_scale), ratio, aligned};
-      launch_backward<T>(grad, boxes, sizes, mean, channels_last, output);
-    });
+};
+
+struct Cuda {
+  template <typename T, typename A>
+  static void forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes,
+                      const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
+    const roi::Output<T> to{output.mutable_data_ptr<T>(), nullptr, channels_last};
+    roi::gather<T>(input, boxes, sizes, Mean<A>{sampling}, to);
   }
-  return output;
-}
+
+  template <typename T, typename A>
+  static void backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
+                       const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
+    launch_backward<T>(grad, boxes, sizes, sampling, channels_last, output);
+  }
+};
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) {
-  m.impl("roi_align_forward", TORCH_BOX(&forward));
-  m.impl("roi_align_backward", TORCH_BOX(&backward));
+  m.impl("roi_align_forward", TORCH_BOX(&forward<Cuda>));
+  m.impl("roi_align_backward", TORCH_BOX(&backward<Cuda>));
 }
 
 }  // namespace detector::roi_align

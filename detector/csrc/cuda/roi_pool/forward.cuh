@@ -172,14 +172,7 @@ __global__ void __launch_bounds__(kMostThreads<V>)
   const int image = blockIdx.x / chunks / groups;
   const bool impossible = image == sizes.images;
   const int64_t channel = int64_t(group) * V;
-  const roi::CellReader<T, V, false> reader{
-      nullptr,
-      input.data + (impossible ? 0 : image * input.image_stride + channel * input.channel_stride),
-      input.channel_stride,
-      input.row_stride,
-      input.column_stride,
-      int(sizes.width),
-      int(min(int64_t(V), sizes.channels - channel))};
+  const roi::CellReader<T, V, false> reader(input, sizes, image, channel, nullptr);
   const int bins = sizes.bins();
   // Else pairs would be at odd addresses, or a lane's value before in another warp.
   const bool paired = reader.channels == V && sizes.channels * bins % 2 == 0 &&

@@ -46,9 +46,6 @@ std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes,
                                    int64_t pooled_width, double spatial_scale) {
   constexpr const char* op = "roi_pool";
   const Sizes sizes = roi::check_forward(op, any_input, boxes, pooled_height, pooled_width, spatial_scale);
-  if (validate_values()) {
-    roi::check_values(op, on_host(boxes), sizes);
-  }
   const auto guard = device_guard(any_input);
   // A block reads one channel or a few: of channels-last features these are pieces too small for the memory.
   const Tensor input = is_channels_last(any_input) ? as_contiguous(any_input) : any_input;
@@ -76,10 +73,7 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
                 int64_t width, double spatial_scale) {
   constexpr const char* op = "roi_pool_backward";
   const Sizes sizes = roi::check_backward(op, grad, boxes, images, height, width, spatial_scale, false);
-  check_argmax(op, argmax, grad);
-  if (validate_values()) {
-    roi::check_values(op, on_host(boxes), sizes);
-  }
+  check_argument(op, "argmax", argmax, grad.sizes(), ScalarType::Int, "grad", grad);
   const auto guard = device_guard(grad);
   const Tensor output = allocate(grad, {images, sizes.channels, height, width});
   if (images > 0 && sizes.channels > 0) {

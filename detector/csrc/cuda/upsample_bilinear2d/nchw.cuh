@@ -76,4 +76,60 @@ __global__ void __launch_bounds__(kThreads)
       [&](int i, const Pack<A, 1>& sum) { to[Index(i) * horizontal.in] = T(sum.values[0]); });
 }
 
+// Whether planes are made exactly twice as wide with half_pixel positions, by far the usual case.
+template <typename A>
+bool is_doubled(const Axis<A>& axis) {
+  return axis.out == 2 * axis.in && axis.scale == A(0.5) && axis.shift == A(0.5) && axis.in < 1 << 20;
+}
+
+// Then output columns 2 j - 1 ... 2 j + 2 touch input column j at 1/4, 3/4, 3/4 and 1/4. A thread has a pack
+// of output columns and the input columns under it, and reads one more on each side; so each number is loaded
+// once and a quarter or half, and nothing passes through shared memory. One thread a pack of output columns,
+// a strip of input rows and a plane, in this order.
+template <typename T, typename A = Accumulate<T>>
+__global__ void __launch_bounds__(kThreads)
+    backward_doubled(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, int planes, int strips,
+                     int strip, T* __restrict__ grad_input) {
+  constexpr int kOutputs = kPackSize<T>, kInputs = kOutputs / 2, kAhead = 4;
+  int at = thread_index<int>();
+  const int packs = horizontal.out / kOutputs;
+  const int column = at % packs * kOutputs;  // of the output
+  at /= packs;
+  const int first = at % strips * strip;
+  const int plane = at / strips;
+  if (plane >= planes) {
+    return;
+  }
+  const T* from = grad + plane * vertical.out * horizontal.out;
+  T* to = grad_input + plane * vertical.in * horizontal.in + column / 2;
+  // Past an edge lies the edge itself, which so gets the whole weight.
+  const int before = max(column - 1, 0), after = min(column + kOutputs, horizontal.out - 1);
+  struct Loaded {
+    Pack<T, kOutputs> pack;
+    T before, after;
+  };
+  const auto load = [&](int o) {
+    const T* row = from + o * horizontal.out;
+    return Loaded{load_pack<kOutputs>(row + column), row[before], row[after]};
+  };
+  const auto sum = [&](int, const Loaded& loaded) {
+    A outputs[kOutputs + 2] = {A(loaded.before)};
+#pragma unroll
+    for (int v = 0; v < kOutputs; ++v) {
+      outputs[v + 1] = A(loaded.pack.values[v]);
+    }
+    outputs[kOutputs + 1] = A(loaded.after);
+    Pack<A, kInputs> sums;
+#pragma unroll
+    for (int v = 0; v < kInputs; ++v) {
+      const A* o = outputs + 2 * v;
+      sums.values[v] = A(0.25) * (o[0] + o[3]) + A(0.75) * (o[1] + o[2]);
+    }
+    return sums;
+  };
+  walk_inputs<kInputs, kAhead>(
+      vertical, first, min(first + strip, vertical.in), [&](int o) { return vertical.tap(o); }, load, sum,
+      [&](int i, const Pack<A, kInputs>& sums) { store_pack(to + i * horizontal.in, rounded<T>(sums)); });
+}
+
 }  // namespace detector::upsample_bilinear2d

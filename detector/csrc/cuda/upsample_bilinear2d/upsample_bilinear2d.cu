@@ -11,7 +11,6 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../launch.cuh"
-#include "doubled.cuh"
 #include "nchw.cuh"
 #include "nhwc.cuh"
 
@@ -24,7 +23,7 @@ constexpr int64_t kEnough = 1 << 19;       // threads that fill a GPU
 constexpr int64_t kEnoughPacks = 1 << 17;  // the same where each has several packs of half types on their way
 
 // Lines of a walk, where `others` threads walk side by side.
-int strip_of(int64_t others, int lines, int most, int64_t enough = kEnough) {
+int strip_of(int64_t others, int lines, int most, int64_t enough) {
   return others * ceil_div(lines, most) >= enough ? most : kStrip;
 }
 
@@ -53,107 +52,74 @@ struct Launch {
     return small && length % kPackSize<T> == 0 && is_aligned(from) && is_aligned(to);
   }
 
-  // A thread for `pack` channels of a row and a strip of its `width` pixels.
-  template <typename Index, typename... Arguments>
-  void over_pixels(void (*kernel)(Arguments...), Index, int pack, int rows, int width,
-                   int64_t enough = kEnough) const {
-    const int64_t others = images * rows * (channels / pack);
-    const int strip = strip_of(others, width, kMost, enough), strips = ceil_div(width, strip);
-    const unsigned blocks = blocks_for(others * strips, kThreads);
-    launch_kernel(kernel, blocks, kThreads, 0, stream, from, vertical, horizontal, Index(images),
-                  Index(channels), strips, strip, to);
+  // Calls body(the size of a pack, an index), both for `length` elements that lie side by side.
+  template <typename Body>
+  void with_packs(int64_t length, const Body& body) const {
+    if (takes_packs(length)) {
+      body(std::integral_constant<int, kPackSize<T>>(), int());
+    } else if (small) {
+      body(std::integral_constant<int, 1>(), int());
+    } else {
+      body(std::integral_constant<int, 1>(), int64_t());
+    }
   }
 
-  // A thread for `pack` columns of `width` and a strip of `rows` rows of a plane.
-  template <typename Index, typename... Arguments>
-  void over_planes(void (*kernel)(Arguments...), Index, int pack, int width, int rows) const {
-    const int64_t others = images * channels * (width / pack);
-    const int strip = strip_of(others, rows, kMost), strips = ceil_div(rows, strip);
-    const unsigned blocks = blocks_for(others * strips, kThreads);
-    launch_kernel(kernel, blocks, kThreads, 0, stream, from, vertical, horizontal, Index(images * channels),
-                  strips, strip, to);
+  // A thread for a strip of `lines` lines, of which `others` lie side by side. The kernel takes `counts`.
+  template <typename... Arguments, typename... Counts>
+  void operator()(void (*kernel)(Arguments...), int64_t others, int lines, int64_t enough,
+                  Counts... counts) const {
+    const int strip = strip_of(others, lines, kMost, enough), strips = ceil_div(lines, strip);
+    launch_kernel(kernel, blocks_for(others * strips, kThreads), kThreads, 0, stream, from, vertical,
+                  horizontal, counts..., strips, strip, to);
   }
 };
 
-template <typename T>
-void forward_kernel(const Launch<T>& launch, bool channels_last) {
-  constexpr int pack = kPackSize<T>;
-  const int rows = launch.vertical.out, width = launch.horizontal.out;
-  if (channels_last && launch.takes_packs(launch.channels)) {
-    launch.over_pixels(forward_channels<pack, int, T>, int(), pack, rows, width);
-  } else if (channels_last && launch.small) {
-    launch.over_pixels(forward_channels<1, int, T>, int(), 1, rows, width);
-  } else if (channels_last) {
-    launch.over_pixels(forward_channels<1, int64_t, T>, int64_t(), 1, rows, width);
-  } else if (launch.takes_packs(width)) {
-    launch.over_planes(forward_planes<pack, int, T>, int(), pack, width, rows);
-  } else if (launch.small) {
-    launch.over_planes(forward_planes<1, int, T>, int(), 1, width, rows);
-  } else {
-    launch.over_planes(forward_planes<1, int64_t, T>, int64_t(), 1, width, rows);
+struct Cuda {
+  template <typename T>
+  static void forward(const Tensor& input, const Resizing& sizes, bool channels_last, const Tensor& output) {
+    const Launch<T> launch(input, sizes, output);
+    const int64_t images = launch.images, channels = launch.channels;
+    const int rows = launch.vertical.out, width = launch.horizontal.out;
+    launch.with_packs(channels_last ? channels : width, [&](auto pack, auto index) {
+      using Index = decltype(index);
+      if (channels_last) {
+        launch(forward_channels<pack, Index, T>, images * rows * (channels / pack), width, kEnough,
+               Index(images), Index(channels));
+      } else {
+        launch(forward_planes<pack, Index, T>, images * channels * (width / pack), rows, kEnough,
+               Index(images * channels));
+      }
+    });
   }
-}
 
-template <typename T>
-void backward_kernel(const Launch<T>& launch, bool channels_last) {
-  constexpr int pack = kPackSize<T>;
-  const int rows = launch.vertical.in, width = launch.horizontal.in;
-  if (channels_last && launch.takes_packs(launch.channels)) {
-    launch.over_pixels(backward_channels<pack, int, T>, int(), pack, rows, width, kEnoughPacks);
-  } else if (channels_last && launch.small) {
-    launch.over_pixels(backward_channels<1, int, T>, int(), 1, rows, width);
-  } else if (channels_last) {
-    launch.over_pixels(backward_channels<1, int64_t, T>, int64_t(), 1, rows, width);
-  } else if (launch.takes_packs(launch.horizontal.out) && is_doubled(launch.horizontal)) {
-    launch.over_planes(backward_doubled<T>, int(), pack / 2, width, rows);
-  } else if (launch.small) {
-    launch.over_planes(backward_planes<int, T>, int(), 1, width, rows);
-  } else {
-    launch.over_planes(backward_planes<int64_t, T>, int64_t(), 1, width, rows);
+  template <typename T>
+  static void backward(const Tensor& grad, const Resizing& sizes, bool channels_last,
+                       const Tensor& grad_input) {
+    const Launch<T> launch(grad, sizes, grad_input);
+    const int64_t images = launch.images, channels = launch.channels;
+    const int rows = launch.vertical.in, width = launch.horizontal.in;
+    if (!channels_last && launch.takes_packs(launch.horizontal.out) && is_doubled(launch.horizontal)) {
+      launch(backward_doubled<T>, images * channels * (width / (kPackSize<T> / 2)), rows, kEnough,
+             int(images * channels));
+      return;
+    }
+    launch.with_packs(channels_last ? channels : 1, [&](auto pack, auto index) {
+      using Index = decltype(index);
+      if (channels_last) {
+        launch(backward_channels<pack, Index, T>, images * rows * (channels / pack), width,
+               pack > 1 ? kEnoughPacks : kEnough, Index(images), Index(channels));
+      } else {
+        launch(backward_planes<Index, T>, images * channels * width, rows, kEnough, Index(images * channels));
+      }
+    });
   }
-}
-
-Tensor forward(const Tensor& any_input, int64_t height, int64_t width, int64_t mode, double scale_height,
-               double scale_width) {
-  constexpr const char* op = "upsample_bilinear2d";
-  check_arguments(op, "input", any_input, "size", height, width, mode);
-  const auto guard = device_guard(any_input);
-  const Tensor input = in_known_layout(any_input);
-  const Tensor output = empty_in_layout(input, height, width);
-  const Resizing sizes{input.size(2),        input.size(3), height,     width,
-                       CoordinateMode(mode), scale_height,  scale_width};
-  dispatch_floating(op, "input", input.scalar_type(), [&](auto zero) {
-    if (output.numel() > 0) {
-      using T = decltype(zero);
-      forward_kernel(Launch<T>(input, sizes, output), is_channels_last(input));
-    }
-  });
-  return output;
-}
-
-Tensor backward(const Tensor& any_grad, int64_t height, int64_t width, int64_t mode, double scale_height,
-                double scale_width) {
-  constexpr const char* op = "upsample_bilinear2d_backward";
-  check_arguments(op, "grad", any_grad, "input size", height, width, mode);
-  const auto guard = device_guard(any_grad);
-  const Tensor grad = in_known_layout(any_grad);
-  const Tensor grad_input = empty_in_layout(grad, height, width);
-  const Resizing sizes{height,       width,      grad.size(2), grad.size(3), CoordinateMode(mode),
-                       scale_height, scale_width};
-  dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
-    if (grad_input.numel() > 0) {
-      using T = decltype(zero);
-      backward_kernel(Launch<T>(grad, sizes, grad_input), is_channels_last(grad));
-    }
-  });
-  return grad_input;
-}
+};
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(detector, CUDA, m) {
-  m.impl("upsample_bilinear2d_forward", TORCH_BOX(&forward));
-  m.impl("upsample_bilinear2d_backward", TORCH_BOX(&backward));
+  m.impl("upsample_bilinear2d_forward", TORCH_BOX(&forward<Cuda>));
+  m.impl("upsample_bilinear2d_backward", TORCH_BOX(&backward<Cuda>));
 }
 
 }  // namespace detector::upsample_bilinear2d

@@ -2,7 +2,7 @@
 // wait in registers, one step apart.
 #pragma once
 
-#include "walk.cuh"
+#include "tiles.cuh"
 
 namespace detector::depthwise_conv2d::channels_last {
 
@@ -119,9 +119,10 @@ __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
   }
 }
 
-template <typename T, int K, int S, typename Tile>
+template <int K, int S, typename T>
 void launch_forward(Walk walk, int64_t batch, const T* input, const T* weight, const T* bias, bool flipped,
                     T* output, cudaStream_t stream) {
+  using Tile = decltype(forward_tile<T, K, S>());
   const auto kernel = forward_kernel<T, K, S, Tile>;
   const auto shared_of = [](int warps) {
     const int columns = (warps * Tile::columns - 1) * S + K;

@@ -4,7 +4,7 @@
 // ring. They are added in shared memory, the blocks by a second kernel, both in a fixed order.
 #pragma once
 
-#include "walk.cuh"
+#include "tiles.cuh"
 
 namespace detector::depthwise_conv2d::channels_last {
 
@@ -194,9 +194,10 @@ int samples_of_block(const Walk& walk, int64_t batch, int warps, int64_t most) {
   return samples;
 }
 
-template <typename T, int K, int S, typename Tile, typename Allocate>
+template <int K, int S, typename T, typename Allocate>
 void launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad, T* grad_weight,
                         const Allocate& allocate, cudaStream_t stream) {
+  using Tile = decltype(grad_weight_tile<T, K, S>());
   const auto kernel = grad_weight_kernel<T, K, S, Tile>;
   const auto shared_of = [](int warps) {
     const int inputs = (warps * Tile::columns - 1) * S + K, grads = warps * Tile::columns;

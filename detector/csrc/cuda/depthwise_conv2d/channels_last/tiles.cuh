@@ -31,37 +31,24 @@
 
 namespace detector::depthwise_conv2d::channels_last {
 
-template <typename T, int K>
+template <typename T, int K, int S>
 constexpr auto forward_tile() {
-  if constexpr (K == 3 && sizeof(T) == 4) {
-    return Tile<2, 4, 8, 3, 4, 1>{};
-  } else if constexpr (K == 3) {
-    return Tile<4, 4, 8, 2, 4, 1>{};
-  } else if constexpr (K == 5) {
-    return Tile<1, 8, 8, 2, 4, 1>{};
-  } else {
-    return Tile<1, 7, 8, 2, 4, 1>{};
-  }
-}
-
-template <typename T, int K>
-constexpr auto grad_weight_tile() {
+  constexpr bool wide = sizeof(T) == 4;
   if constexpr (K == 3) {
-    return Tile<2, 7, 8, 2, sizeof(T) == 4 ? 3 : 4, 1>{};
+    return Tile<wide ? 2 : 4, wide || S == 1 ? 4 : 2, 8, wide && S == 1 ? 3 : 2, 4, 1>{};
   } else {
-    return Tile<1, 7, 8, 2, 4, 1>{};
+    return Tile<1, K == 5 ? 8 : 7, 8, 2, 4, 1>{};
   }
 }
 
-template <typename T, int K>
-using ForwardTile = decltype(forward_tile<T, K>());
-template <typename T, int K>
-using GradWeightTile = decltype(grad_weight_tile<T, K>());
-// Of 3 x 3 with stride 2, forward and grad_weight.
-template <typename T>
-using HalvedTile = Tile<sizeof(T) == 4 ? 2 : 4, sizeof(T) == 4 ? 4 : 2, 8, 2, 4, 1>;
-template <typename T>
-using HalvedGradWeightTile =
-    Tile<sizeof(T) == 4 ? 2 : 4, sizeof(T) == 4 ? 4 : 2, 8, 2, sizeof(T) == 4 ? 3 : 4, 1>;
+template <typename T, int K, int S>
+constexpr auto grad_weight_tile() {
+  constexpr bool wide = sizeof(T) == 4;
+  if constexpr (K == 3 && S == 2) {
+    return Tile<wide ? 2 : 4, wide ? 4 : 2, 8, 2, wide ? 3 : 4, 1>{};
+  } else {
+    return Tile<K == 3 ? 2 : 1, 7, 8, 2, K == 3 && wide ? 3 : 4, 1>{};
+  }
+}
 
 }  // namespace detector::depthwise_conv2d::channels_last

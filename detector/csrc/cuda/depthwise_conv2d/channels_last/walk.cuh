@@ -53,13 +53,10 @@ inline Walk walk_output(const Problem& p) {
 
 // From the gradient of the output to that of the input.
 inline Walk walk_input(const Problem& p) {
-  return {.channels = int(p.channels),
-          .source_height = int(p.out_height),
-          .source_width = int(p.out_width),
-          .height = int(p.height),
-          .width = int(p.width),
-          .pad_h = int(p.pad_h),
-          .pad_w = int(p.pad_w)};
+  Walk walk = walk_output(p);
+  std::swap(walk.source_height, walk.height);
+  std::swap(walk.source_width, walk.width);
+  return walk;
 }
 
 struct Place {
