@@ -416,6 +416,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.COPY_PASTE", 0.0,
             "Probability with which one or two objects of other images are pasted into a training image "
             "before the teacher's steps; 0: never.", most=1, may_change=True),
+        Key("SELF_TRAIN.MOSAIC", 0.0,
+            "Probability with which three other images are shown beside a training image, each in a quarter "
+            "of the area, before the teacher's steps; 0: never.", most=1, may_change=True),
         Key("SELF_TRAIN.STRONG_VIEWS", False,
             "Training images have other colors, and a part of half of them is erased, before the teacher's "
             "steps, which have views of their own.", may_change=True),

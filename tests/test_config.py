@@ -232,6 +232,7 @@ def test_an_unknown_key_of_a_file_names_the_file_too(write):
         ("SELF_TRAIN.SCALE_JITTER", "(0.5,)", "two factors"),
         ("SELF_TRAIN.SCALE_JITTER", "(0,1)", "more than 0"),
         ("SELF_TRAIN.COPY_PASTE", "1.5", "at least 0 and at most 1"),
+        ("SELF_TRAIN.MOSAIC", "-0.5", "at least 0 and at most 1"),
         ("INPUT.MEAN", "(0.5, 0.5)", "INPUT.MEAN is .* expected 3 numbers"),
         ("INPUT.STD", "(0.5, 0.5)", "INPUT.STD is .* expected 3 numbers"),
         ("TEST.NMS", "1.5", "TEST.NMS is 1.5, expected at least 0 and at most 1"),

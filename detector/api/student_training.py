@@ -28,7 +28,7 @@ FIXED = tuple(
     f"SELF_TRAIN.{key}"
     for key in (
         *(*CHOOSING, "ROUNDS", "FOLDS", "TEACHER_STEPS", "PSEUDO_WEIGHT", "DROP_LOSS"),
-        *("COPY_PASTE", "STRONG_VIEWS"),
+        *("COPY_PASTE", "MOSAIC", "STRONG_VIEWS"),
         *("BACKBONE", "CHANNELS", "SIZES", "SCALE_JITTER", "MAX_SIZE"),
     )
 )
@@ -56,6 +56,7 @@ def train_detector(
         flip=cfg.INPUT.FLIP,
         reviewed=reviewed,
         copy_paste=cfg.SELF_TRAIN.COPY_PASTE,
+        mosaic=cfg.SELF_TRAIN.MOSAIC,
         # A student of a fold sees nothing of the images that it holds out.
         pool=None if factors is None else np.flatnonzero(factors),
     )

@@ -5,6 +5,7 @@ As in detector/data/loader.py, a batch depends on (seed, position) alone.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from detector.data.copy_paste import BoxedImage, paste_objects
+from detector.data.mosaic import mosaic
 from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import ImageDataset, flip_boxes
 
-_PASTED = 2  # which random numbers of a draw decide what is pasted; the results depend on it
+_PASTED, _MOSAIC = 2, 3  # which random numbers of a draw decide these; the results depend on it
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class BoxDataset(Dataset):
             all its objects; (): unknown.
         copy_paste: probability with which objects of other images are pasted into an image. A pasted box is
             reviewed if it was in its own image.
-        pool: indices of the images that they are taken from; None: all.
+        mosaic: probability with which three other images are shown beside an image, each a quarter of the
+            size. Objects are pasted afterwards.
+        pool: indices of the images that others are taken from; None: all.
     """
 
     def __init__(
@@ -65,9 +69,11 @@ class BoxDataset(Dataset):
         flip: bool,
         reviewed: Sequence[tuple[int, bool]] = (),
         copy_paste: float = 0.0,
+        mosaic: float = 0.0,
         pool: np.ndarray | None = None,
     ):
-        self.source, self.flip, self.reviewed, self.copy_paste = source, flip, reviewed, copy_paste
+        self.source, self.flip, self.reviewed = source, flip, reviewed
+        self.copy_paste, self.mosaic = copy_paste, mosaic
         self.pool = np.arange(len(source.image_ids)) if pool is None else pool
 
     def __len__(self) -> int:
@@ -75,25 +81,33 @@ class BoxDataset(Dataset):
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, dict[str, Tensor], str]:
         index, draw = key
-        found, review = self._read(index), _review(self.reviewed, index)
-        rng, others = np.random.default_rng([draw, _PASTED]), self.pool[self.pool != index]
-        if rng.random() < self.copy_paste and len(others):
-            found = paste_objects(found, lambda: self._read(int(rng.choice(others))), rng)
-            if review:
-                review["reviewed"] = found.reviewed.sum()
+        found, others = self._read(index), self.pool[self.pool != index]
+        for probability, compose, stream in (
+            (self.mosaic, mosaic, _MOSAIC),
+            (self.copy_paste, paste_objects, _PASTED),
+        ):
+            rng = np.random.default_rng([draw, stream])
+            if rng.random() < probability and len(others):
+                found = compose(found, partial(self._other, others, rng), rng)
         image, boxes = found.image.float() / 255, found.boxes  # (3, H, W)
         if self.flip and torch.rand((), generator=torch.Generator().manual_seed(draw)) < 0.5:
             image, boxes = image.flip(2), flip_boxes(boxes, image.shape[2])
-        return image, {"boxes": boxes, "labels": found.labels, **review}, self.source.image_ids[index]
+        target = {"boxes": boxes, "labels": found.labels}
+        if self.reviewed:
+            target |= {"reviewed": found.reviewed.sum(), "complete": torch.tensor(found.complete)}
+        return image, target, self.source.image_ids[index]
+
+    def _other(self, indices: np.ndarray, rng: np.random.Generator) -> BoxedImage:
+        return self._read(int(rng.choice(indices)))
 
     def _read(self, index: int) -> BoxedImage:
         """The image with its boxes, whose labels count from 1."""
         annotation = self.source.annotation(index)
         if annotation is None:
             raise ValueError(f"image {self.source.image_ids[index]} has no boxes to train on")
-        count, _ = self.reviewed[index] if self.reviewed else (0, False)
-        reviewed = torch.arange(len(annotation.labels)) < count
-        return BoxedImage(self.source.read_image(index), annotation.boxes, annotation.labels + 1, reviewed)
+        count, complete = self.reviewed[index] if self.reviewed else (0, False)
+        reviewed, labels = torch.arange(len(annotation.labels)) < count, annotation.labels + 1
+        return BoxedImage(self.source.read_image(index), annotation.boxes, labels, reviewed, complete)
 
 
 class IndexedImages(Dataset):
@@ -112,15 +126,11 @@ class IndexedImages(Dataset):
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, dict[str, Tensor], str]:
         index = key[0]
         image = self.source.read_image(index).float() / 255  # (3, H, W)
-        target = {"index": torch.tensor(index), **_review(self.reviewed, index)}
+        target = {"index": torch.tensor(index)}
+        if self.reviewed:
+            count, complete = self.reviewed[index]
+            target |= {"reviewed": torch.tensor(count), "complete": torch.tensor(complete)}
         return image, target, self.source.image_ids[index]
-
-
-def _review(reviewed: Sequence[tuple[int, bool]], index: int) -> dict[str, Tensor]:
-    if not reviewed:
-        return {}
-    count, complete = reviewed[index]
-    return {"reviewed": torch.tensor(count), "complete": torch.tensor(complete)}
 
 
 def collate_boxes(samples: Sequence[tuple[Tensor, dict[str, Tensor], str]]) -> BoxBatch:

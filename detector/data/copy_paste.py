@@ -24,6 +24,7 @@ class BoxedImage:
     boxes: Tensor  # (G, 4) float32 xyxy in pixels
     labels: Tensor  # (G,) int64
     reviewed: Tensor  # (G,) bool, whether a person has reviewed the box
+    complete: bool  # whether the reviewed boxes are all objects of the image
 
 
 def paste_objects(
@@ -50,9 +51,14 @@ def paste_objects(
         best = [row for row, label in enumerate(labels) if label not in labels[:row]]
         if best:
             target = _paste(target, other, best[int(rng.integers(len(best)))], rng)
-    order = target.reviewed.logical_not().sort(stable=True).indices
+    return reviewed_first(target)
+
+
+def reviewed_first(image: BoxedImage) -> BoxedImage:
+    """The image with its reviewed boxes before the others, both in the order in which they were."""
+    order = image.reviewed.logical_not().sort(stable=True).indices
     return replace(
-        target, boxes=target.boxes[order], labels=target.labels[order], reviewed=target.reviewed[order]
+        image, boxes=image.boxes[order], labels=image.labels[order], reviewed=image.reviewed[order]
     )
 
 
@@ -71,9 +77,9 @@ def _paste(target: BoxedImage, other: BoxedImage, row: int, rng: np.random.Gener
     target.image[:, top : top + h, left : left + w] = resized
     box = target.boxes.new_tensor([[left, top, left + w, top + h]])
     visible = box_intersection(target.boxes, box)[:, 0] <= _COVERED * box_area(target.boxes)
-    return BoxedImage(
-        target.image,
-        torch.cat([target.boxes[visible], box]),
-        torch.cat([target.labels[visible], other.labels[row : row + 1]]),
-        torch.cat([target.reviewed[visible], other.reviewed[row : row + 1]]),
+    return replace(
+        target,
+        boxes=torch.cat([target.boxes[visible], box]),
+        labels=torch.cat([target.labels[visible], other.labels[row : row + 1]]),
+        reviewed=torch.cat([target.reviewed[visible], other.reviewed[row : row + 1]]),
     )

@@ -25,8 +25,8 @@ class Source:
         return Annotation(self.image_ids[index], boxes, labels, torch.zeros(len(boxes), dtype=torch.bool))
 
 
-def batches(count, copy_paste=0.0, **options):
-    dataset = BoxDataset(Source(), flip=True, copy_paste=copy_paste)
+def batches(count, copy_paste=0.0, mosaic=0.0, **options):
+    dataset = BoxDataset(Source(), flip=True, copy_paste=copy_paste, mosaic=mosaic)
     loader = box_loader(dataset, images_per_batch=2, **options)
     return list(islice(loader, count))
 
@@ -36,11 +36,12 @@ def key(batch):
     return batch.image_ids, boxes, [image.sum(dim=(0, 1)).tolist() for image in batch.images]
 
 
-@pytest.mark.parametrize(("workers", "copy_paste"), [(0, 0.0), (1, 0.0), (0, 0.5), (1, 0.5)])
-def test_a_batch_depends_on_seed_and_position_alone(workers, copy_paste):
-    whole = [key(batch) for batch in batches(6, copy_paste, seed=3)]
-    assert [key(batch) for batch in batches(4, copy_paste, seed=3, start=2, workers=workers)] == whole[2:]
-    assert [key(batch) for batch in batches(6, copy_paste, seed=4)] != whole
+@pytest.mark.parametrize("composed", [{}, {"copy_paste": 0.5}, {"mosaic": 0.5}])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_depends_on_seed_and_position_alone(workers, composed):
+    whole = [key(batch) for batch in batches(6, seed=3, **composed)]
+    assert [key(batch) for batch in batches(4, seed=3, start=2, workers=workers, **composed)] == whole[2:]
+    assert [key(batch) for batch in batches(6, seed=4, **composed)] != whole
     assert sorted(image_id for ids, _, _ in whole[:3] for image_id in ids) == list("abcdef")
 
 
@@ -64,7 +65,7 @@ def test_boxes_move_with_the_image_and_labels_count_from_one():
 
 
 def test_targets_say_how_many_boxes_are_reviewed():
-    counts = [(index, index == 2) for index in range(6)]
+    counts = [(int(index in (2, 5)), index == 2) for index in range(6)]
     for dataset in (
         BoxDataset(Source(), flip=False, reviewed=counts),
         IndexedImages(Source(), reviewed=counts),
@@ -93,8 +94,27 @@ def test_copy_paste_takes_objects_of_the_pool_and_counts_reviewed_boxes():
     assert seen >= {0, 1, 2}
 
 
-def test_without_copy_paste_images_are_as_they_are():
-    for options in ({"copy_paste": 1.0, "pool": torch.tensor([4]).numpy()}, {"copy_paste": 0.0}):
+def test_a_mosaic_shows_images_of_the_pool_and_is_complete_if_all_are():
+    counts = [(1, index > 2) for index in range(6)]
+    dataset = BoxDataset(
+        Source(), flip=False, reviewed=counts, mosaic=1.0, pool=torch.tensor([2, 4, 5]).numpy()
+    )
+    seen = set()
+    for draw in range(30):
+        image, target, _ = dataset[4, draw]
+        assert image.shape == (3, 14, 20)
+        labels = target["labels"].tolist()
+        assert labels.count(5) == 1  # nothing of itself but itself
+        assert set(labels) <= {3, 5, 6}
+        assert len(labels) == int(target["reviewed"]) == 4
+        assert bool(target["complete"]) == (3 not in labels)
+        seen |= set(labels)
+    assert seen == {3, 5, 6}
+
+
+def test_without_other_images_an_image_is_as_it_is():
+    alone = torch.tensor([4]).numpy()
+    for options in ({"copy_paste": 1.0, "pool": alone}, {"mosaic": 1.0, "pool": alone}, {}):
         image, target, _ = BoxDataset(Source(), flip=False, **options)[4, 0]
         assert image.equal(Source().read_image(4) / 255)
         assert target["boxes"].equal(Source().annotation(4).boxes)

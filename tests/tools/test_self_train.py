@@ -218,7 +218,7 @@ def test_reviewed_boxes_and_pseudo_boxes_have_weights(command, keys, overrides, 
     assert read.complete
 
     words = ["SELF_TRAIN.PSEUDO_WEIGHT", "0.25", "SELF_TRAIN.DROP_LOSS", "0.5"]
-    words += ["SELF_TRAIN.COPY_PASTE", "0.5", "SELF_TRAIN.STRONG_VIEWS", "True"]
+    words += ["SELF_TRAIN.COPY_PASTE", "0.5", "SELF_TRAIN.MOSAIC", "0.5", "SELF_TRAIN.STRONG_VIEWS", "True"]
     words += ["SELF_TRAIN.SCALE_JITTER", "(0.5,1.25)"]
     whole = trained(*words)
     assert any(not plain[name].equal(value) for name, value in whole.items())
