@@ -13,13 +13,14 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
   detector "tags" of the same seed, which must have been trained before; "disagreement" also needs
   "student_tags".
 * "student_...": the Faster R-CNN that learns from the detector of that name and from the reviewed boxes.
-  "..._plain": without copy-paste, strong views and scale jitter. "..._w25": as that, and it counts pseudo
-  boxes a quarter. "..._drop": as that, and it leaves out a quarter of the RoIs on them, those of the highest
-  loss.
+  "..._no_teacher": without the teacher's steps. "..._views": nor mosaics. "..._plain": nor copy-paste, strong
+  views and scale jitter. "..._w25": plain, and it counts pseudo boxes a quarter. "..._drop": plain, and it
+  leaves out a quarter of the RoIs on pseudo boxes, those of the highest loss.
 
 Results of Doom named "opencv_..." have the proposals of the config file, the others those of mode quality.
-"student_tags_10" of photographs and boards is of 4486eef: views were blurred and gray, too, sizes a list, and
-all pasted boxes counted as pseudo boxes.
+"student_tags_10_4486eef" of photographs and boards: views were blurred and gray, too, sizes a list, and all
+pasted boxes counted as pseudo boxes. Students on photographs called "plain", "views" or "4486eef" have 300
+steps, the others 600.
 Results named "..._equal_draws" are older: half of all draws were of boxed images, rather than of the draws of
 each class, and `detector suggest` chose without regard to the classes.
 """
@@ -55,8 +56,11 @@ PERCENT = (1, 5, 10, 25, 50, 100)
 
 RULES, SUGGESTED = ("entropy", "box-in-box", "disagreement"), (1, 5, 10)
 PLAIN = ("SELF_TRAIN.COPY_PASTE", "0", "SELF_TRAIN.STRONG_VIEWS", "False")
-PLAIN = (*PLAIN, "SELF_TRAIN.SCALE_JITTER", "(1, 1)")
+PLAIN = (*PLAIN, "SELF_TRAIN.MOSAIC", "0", "SELF_TRAIN.SCALE_JITTER", "(1, 1)")
+PLAIN = (*PLAIN, "SELF_TRAIN.TEACHER_STEPS", "0")
 OPTIONS = {
+    "no_teacher": ("SELF_TRAIN.TEACHER_STEPS", "0"),
+    "views": ("SELF_TRAIN.TEACHER_STEPS", "0", "SELF_TRAIN.MOSAIC", "0"),
     "plain": PLAIN,
     "w25": (*PLAIN, "SELF_TRAIN.PSEUDO_WEIGHT", "0.25"),
     "drop": (*PLAIN, "SELF_TRAIN.DROP_LOSS", "0.25"),

@@ -6,16 +6,18 @@
 The first argument is a data set of benchmarks/few_boxes.py. "tags" is the weak detector, "full" the same
 network and schedule with the ground-truth boxes of all images. All others are Faster R-CNNs:
 
-* "student" learns from the boxes that "tags" finds, with copy-paste, and with jitter: other colors, a part
-  erased, 0.5 to 1.25 times the size; "copy_paste" and "jitter" each have one of the two. "plain" has neither,
-  nor have all below but "teacher" and "truth".
+* "student" learns from the boxes that "tags" finds, with new views: objects pasted in (copy-paste), mosaics,
+  and jitter, which is other colors, a part erased, 0.5 to 1.25 times the size; then it goes on for 300 steps
+  on what its moving average finds, as its own teacher. "mosaic" has no teacher, "views" no mosaics either,
+  "views_teacher" no mosaics; "copy_paste" and "jitter" each have one of the two. "plain" has none of all
+  these, nor have those below but "truth", which has the views.
 * "voted": groups are not dropped. "parts": nor are boxes moved by voting. "groups": groups are dropped, and
   boxes are not moved. "all": neither, and parts stay. "drop": as "plain", without a quarter of the foreground
   RoIs, those of the highest loss.
 * "folds": a second student learns from the boxes of two, each of which learned from the other half of the
   images; "folds_teacher": and goes on as "teacher".
-* "rounds": a second student learns from the boxes of the first. "teacher": the student goes on for 300 steps
-  on what its moving average finds; "plain_teacher": as "plain". "both": rounds, then teacher.
+* "rounds": a second student learns from the boxes of the first. "plain_teacher": "plain" goes on with its
+  teacher. "both": rounds, then teacher.
 * "three": the mean of "tags" and of OICR ("oicr") and PCL ("pcl") with the same keys finds the boxes.
   "three_rounds" and "three_teacher" as above. "seeds": the mean of "tags" with three seeds.
 * "truth" learns from the ground-truth boxes; "plain_truth": as "plain".
@@ -59,8 +61,10 @@ GROUPS = ("SELF_TRAIN.DROP_GROUPS", "0.4")
 PLAIN = (*VOTED, *GROUPS)
 COPY_PASTE = ("SELF_TRAIN.COPY_PASTE", "0.5")
 JITTER = ("SELF_TRAIN.STRONG_VIEWS", "True", "SELF_TRAIN.SCALE_JITTER", "(0.5, 1.25)")
-STUDENT = (*PLAIN, *COPY_PASTE, *JITTER)
+VIEWS = (*PLAIN, *COPY_PASTE, *JITTER)
+MOSAIC = (*VIEWS, "SELF_TRAIN.MOSAIC", "0.5")
 ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
+STUDENT = (*MOSAIC, *TEACHER)
 FOLDS = (*ROUNDS, "SELF_TRAIN.FOLDS", "2")
 
 
@@ -130,6 +134,9 @@ if __name__ == "__main__":
     one, three = ("tags",), ("tags", "oicr", "pcl")
     students = {
         "student": (one, STUDENT),
+        "mosaic": (one, MOSAIC),
+        "views": (one, VIEWS),
+        "views_teacher": (one, (*VIEWS, *TEACHER)),
         "plain": (one, PLAIN),
         "copy_paste": (one, (*PLAIN, *COPY_PASTE)),
         "jitter": (one, (*PLAIN, *JITTER)),
@@ -141,14 +148,13 @@ if __name__ == "__main__":
         "folds": (one, (*PLAIN, *FOLDS)),
         "folds_teacher": (one, (*PLAIN, *FOLDS, *TEACHER)),
         "rounds": (one, (*PLAIN, *ROUNDS)),
-        "teacher": (one, (*STUDENT, *TEACHER)),
         "plain_teacher": (one, (*PLAIN, *TEACHER)),
         "both": (one, (*PLAIN, *ROUNDS, *TEACHER)),
         "three": (three, PLAIN),
         "seeds": (("tags",) * 3, PLAIN),
         "three_rounds": (three, (*PLAIN, *ROUNDS)),
         "three_teacher": (three, (*PLAIN, *TEACHER)),
-        "truth": (one, (*STUDENT, "DATASETS.BOXED_SHARE", "1")),
+        "truth": (one, (*VIEWS, "DATASETS.BOXED_SHARE", "1")),
         "plain_truth": (one, (*PLAIN, "DATASETS.BOXED_SHARE", "1")),
     }
     for rung in RUNGS:  # their boxes stand for the ground truth of a training split

@@ -7,14 +7,15 @@ configs/doom_pcl_lite0.yaml documents how to create the images and proposals.
 """
 
 from methods import compare, methods
+from self_training_photos import ABSOLUTE
 
 THRESHOLD = "SELF_TRAIN.SCORE_THRESHOLD"
 STUDENTS = {
-    "pcl_self": (("pcl",), ()),
-    "pcl_self_top1": (("pcl",), (THRESHOLD, "1.0")),
-    "pcl_self_low": (("pcl",), (THRESHOLD, "0.2")),
-    "pcl_self_short": (("pcl",), ("SELF_TRAIN.MAX_ITER", "300")),
-    "mist_self": (("mist",), ()),
+    "pcl_self": (("pcl",), ABSOLUTE),
+    "pcl_self_top1": (("pcl",), (*ABSOLUTE, THRESHOLD, "1.0")),
+    "pcl_self_low": (("pcl",), (*ABSOLUTE, THRESHOLD, "0.2")),
+    "pcl_self_short": (("pcl",), (*ABSOLUTE, "SELF_TRAIN.MAX_ITER", "300")),
+    "mist_self": (("mist",), ABSOLUTE),
 }
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-from few_boxes import DATA
+from few_boxes import DATA, PLAIN
 from methods import ROOT, compare
 
 import detector
@@ -83,5 +83,5 @@ if __name__ == "__main__":
         name: (*keys, "DATASETS.PROPOSALS", f"{folder}/{name}_{{seed}}.npz", "PROPOSALS.MAX_COUNT", str(MOST))
         for name in ("regions", "both")
     }
-    students = {"student": (("search",), ())}
+    students = {"student": (("search",), PLAIN)}
     compare(f"student_proposals_{data_set}", config, variants, students, partial(prepare, data_set))

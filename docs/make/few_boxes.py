@@ -18,7 +18,7 @@ TITLES = {"photos": "Photographs", "toybox": "Toybox", "doom": "Doom", "pcb": "C
 LINES = {  # * stands for the share
     "tags*": "tags of all images, boxes of some",
     "student_tags*": "the Faster R-CNN that learns from it",
-    "student_tags*_plain": "... without copy-paste and strong views",
+    "student_tags*_plain": "... without new views, mosaics and teacher",
     "boxes*": "the boxed images alone",
     "suggested_entropy*": "tags of all, boxes of images that entropy chose",
 }
