@@ -19,8 +19,8 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
 
 Results of Doom named "opencv_..." have the proposals of the config file, the others those of mode quality.
 "student_tags_10_4486eef" of photographs and boards: views were blurred and gray, too, sizes a list, and all
-pasted boxes counted as pseudo boxes. Students on photographs called "plain", "views" or "4486eef" have 300
-steps, the others 600.
+pasted boxes counted as pseudo boxes. Students on photographs called "plain", "w25", "views" or "4486eef"
+have 300 steps, the others 600.
 Results named "..._equal_draws" are older: half of all draws were of boxed images, rather than of the draws of
 each class, and `detector suggest` chose without regard to the classes.
 """
