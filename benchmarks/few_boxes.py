@@ -79,7 +79,7 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
             found[f"sparse_{percent}"] = *share, "0.8"
     for name in ("points", "counts"):
         found[name] = *keys, "DATASETS.HINTS", f"{folder}/{name}.jsonl"
-    for rule in RULES if data_set != "toybox" else RULES[:2]:  # there is no student to disagree with
+    for rule in RULES:
         for percent in SUGGESTED:
             boxed = f"{folder}/{rule}_{percent}_{{seed}}.txt"
             found[f"suggested_{rule}_{percent}"] = *keys, "DATASETS.BOXED", boxed, "SOLVER.BOXED_SHARE", "0.5"
@@ -87,9 +87,7 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
 
 
 def students(data_set: str) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The teacher of each student and its config overrides; Toybox has none."""
-    if data_set == "toybox":
-        return {}
+    """The teacher of each student and its config overrides."""
     found = {}
     for name in variants(data_set):
         found[f"student_{name}"] = (name,), ()

@@ -10,7 +10,7 @@ network and schedule with the ground-truth boxes of all images. All others are F
   and jitter, which is other colors, a part erased, 0.5 to 1.25 times the size; then it goes on for 300 steps
   on what its moving average finds, as its own teacher. "mosaic" has no teacher, "views" no mosaics either,
   "views_teacher" no mosaics; "copy_paste" and "jitter" each have one of the two. "plain" has none of all
-  these, nor have those below but "truth", which has the views.
+  these, nor have those below that do not say so.
 * "voted": groups are not dropped. "parts": nor are boxes moved by voting. "groups": groups are dropped, and
   boxes are not moved. "all": neither, and parts stay. "drop": as "plain", without a quarter of the foreground
   RoIs, those of the highest loss.
@@ -20,7 +20,8 @@ network and schedule with the ground-truth boxes of all images. All others are F
   teacher. "both": rounds, then teacher.
 * "three": the mean of "tags" and of OICR ("oicr") and PCL ("pcl") with the same keys finds the boxes.
   "three_rounds" and "three_teacher" as above. "seeds": the mean of "tags" with three seeds.
-* "truth" learns from the ground-truth boxes; "plain_truth": as "plain".
+* "truth" learns from the ground-truth boxes as "student" does; "truth_views": as "views"; "plain_truth": as
+  "plain". "tags_10" and "student_10" have those of a tenth of the images.
 * "localized": from the boxes of "plain", each of which becomes the ground-truth box of its class that it
   overlaps most, or goes if it overlaps none. What is then left to gain is missed objects.
 * "complete": from the boxes of "plain" and the objects of which none has an IoU of 0.5. What is left is
@@ -130,6 +131,7 @@ if __name__ == "__main__":
     config, keys = DATA[data_set := sys.argv.pop(1)]
     name = f"one_recipe_{data_set}"
     variants = {"tags": (*keys, *MIST), "full": (*keys, *MIST, *FULL)}
+    variants["tags_10"] = *keys, *MIST, "DATASETS.BOXED_SHARE", "0.1"
     variants |= {method: (*keys, *MIST, "MODEL.METHOD", method) for method in ("oicr", "pcl")}
     one, three = ("tags",), ("tags", "oicr", "pcl")
     students = {
@@ -154,7 +156,9 @@ if __name__ == "__main__":
         "seeds": (("tags",) * 3, PLAIN),
         "three_rounds": (three, (*PLAIN, *ROUNDS)),
         "three_teacher": (three, (*PLAIN, *TEACHER)),
-        "truth": (one, (*VIEWS, "DATASETS.BOXED_SHARE", "1")),
+        "student_10": (("tags_10",), STUDENT),
+        "truth": (one, (*STUDENT, "DATASETS.BOXED_SHARE", "1")),
+        "truth_views": (one, (*VIEWS, "DATASETS.BOXED_SHARE", "1")),
         "plain_truth": (one, (*PLAIN, "DATASETS.BOXED_SHARE", "1")),
     }
     for rung in RUNGS:  # their boxes stand for the ground truth of a training split

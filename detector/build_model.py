@@ -11,6 +11,7 @@ from yacs.config import CfgNode
 
 from detector.build_backbone import build_backbone, load_pretrained
 from detector.modeling.backbones.pyramids import (
+    SmallPyramid,
     TimmPyramid,
     load_torchvision_weights,
     torchvision_pyramid,
@@ -18,7 +19,7 @@ from detector.modeling.backbones.pyramids import (
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
 from detector.modeling.drop_block import ConcreteDropBlock
-from detector.modeling.faster_rcnn import FasterRCNN, faster_rcnn
+from detector.modeling.faster_rcnn import SMALL_SIZE, TORCHVISION_SIZE, FasterRCNN, faster_rcnn
 from detector.modeling.head import Head, ImageHead
 from detector.modeling.postprocess import postprocess
 from detector.modeling.refinement import (
@@ -179,9 +180,12 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
     """
     options, backbone = cfg.SELF_TRAIN, cfg.SELF_TRAIN.BACKBONE
     mean, std = cfg.INPUT.MEAN, cfg.INPUT.STD
-    if backbone == "timm":
+    pyramid: nn.Module
+    if backbone == "small":
+        pyramid = SmallPyramid(options.CHANNELS)
+    elif backbone == "timm":
         try:
-            pyramid: nn.Module = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME, options.CHANNELS)
+            pyramid = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME, options.CHANNELS)
         except ImportError:
             raise MissingPackage(
                 "SELF_TRAIN.BACKBONE is 'timm', which is not installed: pip install timm"
@@ -205,6 +209,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
         sizes=options.SIZES,
         max_size=options.MAX_SIZE,
         scale_jitter=options.SCALE_JITTER,
+        size=SMALL_SIZE if backbone == "small" else TORCHVISION_SIZE,
         test_proposals=options.TEST_PROPOSALS,
         pseudo_weight=options.PSEUDO_WEIGHT,
         drop_loss=options.DROP_LOSS,

@@ -423,8 +423,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "Training images have other colors, and a part of half of them is erased, before the teacher's "
             "steps, which have views of their own.", may_change=True),
         Key("SELF_TRAIN.BACKBONE", "resnet50",
-            "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision.",
-            choices=("timm", "resnet50", "mobilenet_v3"), may_change=True),
+            "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision; "
+            "small: that of Toybox, with the weights of the weak detector and a smaller head.",
+            choices=("timm", "small", "resnet50", "mobilenet_v3"), may_change=True),
         Key("SELF_TRAIN.CHANNELS", 256,
             "Channels of the feature pyramid; half as many take a third of the time. torchvision's backbones "
             "have 256.", over=0, may_change=True),
@@ -685,8 +686,10 @@ def _check_backbone(cfg: CfgNode) -> None:
         _require(name != "", key, name, f"the name of a timm network, {because}")
     student = cfg.SELF_TRAIN
     because = f"because SELF_TRAIN.BACKBONE is {student.BACKBONE!r}"
-    fits = student.BACKBONE == "timm" or student.CHANNELS == 256
+    fits = student.BACKBONE in ("timm", "small") or student.CHANNELS == 256
     _require(fits, "SELF_TRAIN.CHANNELS", student.CHANNELS, f"256, {because}")
+    fits = student.BACKBONE != "small" or backbone.NAME == "small"
+    _require(fits, "MODEL.BACKBONE.NAME", backbone.NAME, f"'small', {because}")
 
 
 def _check_branches(cfg: CfgNode) -> None:

@@ -76,7 +76,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
             for fold, path in enumerate(each.students):
                 drawn = held_out_factors(factors, len(train_set), fold, len(each.students))
                 if path not in made:
-                    train_detector(each.cfg, path, pseudo, device, drawn)
+                    train_detector(each.cfg, path, pseudo, device, weights[0], drawn)
         gather(None)  # the main process has written model_final.pt before another reads it
     metrics = test(cfg, folder, folder / "model_final.pt", "student")
     if is_main():

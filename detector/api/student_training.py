@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from yacs.config import CfgNode
 
 from detector.api.pseudo_boxes import CHOOSING
@@ -17,6 +18,7 @@ from detector.data.pseudo_set import read_reviewed_counts
 from detector.data.reviewed import reviewed_counts
 from detector.data.voc import VOCDataset
 from detector.engine.checkpoint import load_checkpoint, restore_model
+from detector.engine.resuming import list_checkpoints
 from detector.engine.teacher import TeacherStudent, distort_images, teacher_decay
 from detector.engine.train import train
 from detector.modeling.faster_rcnn import FasterRCNN
@@ -35,11 +37,17 @@ FIXED = tuple(
 
 
 def train_detector(
-    cfg: CfgNode, folder: Path, pseudo: Path, device: torch.device, factors: np.ndarray | None = None
+    cfg: CfgNode,
+    folder: Path,
+    pseudo: Path,
+    device: torch.device,
+    found_by: Path,
+    factors: np.ndarray | None = None,
 ) -> None:
     """Train on the data set `pseudo`, from the newest checkpoint of the folder or from the start.
 
     Args:
+        found_by: checkpoint of the detector that found the boxes; a small backbone begins with its weights.
         factors: (N,), how often to draw each image; None: all equally often.
     """
     with together():
@@ -49,6 +57,8 @@ def train_detector(
         source = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
         reviewed = read_reviewed_counts(pseudo, cfg.DATASETS.TRAIN_SPLIT) if _weighs_boxes(cfg) else ()
         model = build_faster_rcnn(cfg).to(device)
+        if cfg.SELF_TRAIN.BACKBONE == "small" and not list_checkpoints(folder):
+            model.backbone.body.load_state_dict(backbone_of(found_by))
         if cfg.SELF_TRAIN.STRONG_VIEWS:
             model.register_forward_pre_hook(distort_images)
     images = BoxDataset(
@@ -61,6 +71,13 @@ def train_detector(
         pool=None if factors is None else np.flatnonzero(factors),
     )
     _train(cfg, folder, device, model, images, factors)
+
+
+def backbone_of(weights: Path) -> dict[str, Tensor]:
+    """The weights of a weak detector's backbone, or of a student's below its pyramid."""
+    saved = load_checkpoint(weights)["model"]
+    prefix = "backbone.body." if any(key.startswith("backbone.body.") for key in saved) else "backbone."
+    return {key.removeprefix(prefix): saved[key] for key in saved if key.startswith(prefix)}
 
 
 def train_with_teacher(

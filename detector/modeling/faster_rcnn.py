@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models import detection
 from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.rpn import (
     RegionProposalNetwork,
@@ -53,6 +55,18 @@ class FasterRCNN(detection.FasterRCNN):
             yield scale_boxes(clipped, width / resized_width, height / resized_height), image_scores
 
 
+class HeadSize(NamedTuple):
+    """What classifies proposals, and how many of an image it learns from."""
+
+    cells: int  # side of the grid that is pooled
+    width: int  # units of both fully connected layers
+    proposals: int  # of an image in training, before and after NMS
+    sampled: int  # of these, a quarter of them objects if there are so many
+
+
+TORCHVISION_SIZE, SMALL_SIZE = HeadSize(7, 1024, 2000, 512), HeadSize(5, 256, 500, 128)
+
+
 def faster_rcnn(
     backbone: nn.Module,
     num_classes: int,
@@ -62,6 +76,7 @@ def faster_rcnn(
     mean: Sequence[float],
     std: Sequence[float],
     scale_jitter: Sequence[float] = (1.0, 1.0),
+    size: HeadSize = TORCHVISION_SIZE,
     test_proposals: int = 1000,
     pseudo_weight: float = 1.0,
     drop_loss: float = 0.0,
@@ -73,19 +88,16 @@ def faster_rcnn(
     In training mode it maps (images, targets) to losses, in eval mode images to boxes, labels and scores.
 
     Args:
-        backbone: maps images (B, 3, H, W) to an ordered mapping of 3 or 5 feature maps; it has `out_channels`
-            and `maps`, their number.
+        backbone: maps images (B, 3, H, W) to an ordered mapping of feature maps; it has `out_channels` and
+            `anchors`, the sides of the anchors of each map, in pixels of the resized image.
         sizes, max_size, mean, std, scale_jitter: of :class:`RandomSizes`.
+        size: of what classifies the proposals.
         test_proposals: most proposals of an image that are classified in testing.
         pseudo_weight: of the losses at boxes, and in the background, that are a guess; see box_weights.py.
         drop_loss: the share of the foreground RoIs without reviewed boxes that is left out. With either of
             the two, targets have `reviewed` and `complete`.
     """
-    sides: Sequence[tuple[int, ...]]  # of the anchors of each map, in pixels of the resized image
-    sides = ((32,), (64,), (128,), (256,), (512,))
-    if backbone.maps == 3:
-        sides = ((32, 64, 128, 256, 512),) * 3
-    anchors = AnchorGenerator(sides, ((0.5, 1.0, 2.0),) * len(sides))
+    anchors = AnchorGenerator(backbone.anchors, ((0.5, 1.0, 2.0),) * len(backbone.anchors))
     proposals = ProposalNetwork(
         anchors,
         RPNHead(backbone.out_channels, anchors.num_anchors_per_location()[0]),
@@ -93,16 +105,17 @@ def faster_rcnn(
         bg_iou_thresh=0.3,
         batch_size_per_image=256,
         positive_fraction=0.5,
-        pre_nms_top_n={"training": 2000, "testing": 1000},
-        post_nms_top_n={"training": 2000, "testing": test_proposals},
+        pre_nms_top_n={"training": size.proposals, "testing": 1000},
+        post_nms_top_n={"training": size.proposals, "testing": test_proposals},
         nms_thresh=0.7,
     )
     model = FasterRCNN(
         backbone,
-        num_classes + 1,
         rpn_anchor_generator=anchors,
         rpn_head=proposals.head,
-        box_roi_pool=PyramidRoIAlign(["0", "1", "2", "3"], output_size=7, sampling_ratio=2),
+        box_roi_pool=PyramidRoIAlign(["0", "1", "2", "3"], output_size=size.cells, sampling_ratio=2),
+        box_head=TwoMLPHead(backbone.out_channels * size.cells**2, size.width),
+        box_predictor=FastRCNNPredictor(size.width, num_classes + 1),
         box_score_thresh=score_threshold,
         box_detections_per_img=max_detections,
     )
@@ -113,7 +126,7 @@ def faster_rcnn(
         *(heads.box_roi_pool, heads.box_head, heads.box_predictor),
         fg_iou_thresh=0.5,
         bg_iou_thresh=0.5,
-        batch_size_per_image=512,
+        batch_size_per_image=size.sampled,
         positive_fraction=0.25,
         bbox_reg_weights=None,
         score_thresh=heads.score_thresh,

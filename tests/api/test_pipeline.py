@@ -31,7 +31,6 @@ def words(tmp_path: Path) -> list[str]:
         "MODEL.BOX_FEATURES.WIDTHS": (8,),
         "SOLVER.MAX_ITER": 2,
         "SOLVER.WARMUP_ITERS": 0,
-        "SELF_TRAIN.BACKBONE": "mobilenet_v3",
         "SELF_TRAIN.SIZES": (64,),
         "SELF_TRAIN.MAX_ITER": 2,
         "SELF_TRAIN.IMAGES_PER_BATCH": 2,

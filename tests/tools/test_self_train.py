@@ -21,7 +21,6 @@ CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 @pytest.fixture
 def keys(overrides):
     values = {
-        "SELF_TRAIN.BACKBONE": "mobilenet_v3",
         "SELF_TRAIN.SIZES": "(48,)",
         "SELF_TRAIN.MAX_ITER": 2,
         "SELF_TRAIN.IMAGES_PER_BATCH": 1,
@@ -112,7 +111,8 @@ def test_each_student_of_a_fold_finds_the_boxes_that_it_did_not_learn(
     for fold in range(2):
         own = tmp_path / f"fold_{fold}"
         weights = ["--weights", str(folder / f"round_1/fold_{fold}/model_final.pt")]
-        assert self_train([*keys[:-6], "OUTPUT_DIR", str(own), *weights]) == 0
+        still = ["SELF_TRAIN.VOTING_IOU", "0", "SELF_TRAIN.DROP_GROUPS", "0"]  # as in later rounds
+        assert self_train([*keys[:-6], *still, "OUTPUT_DIR", str(own), *weights]) == 0
         alone = VOCDataset(own / "self_train/pseudo", "trainval", CLASSES)
         equal = [torch.equal(found.annotation(i).boxes, alone.annotation(i).boxes) for i in range(8)]
         assert all(equal[fold::2])
@@ -278,9 +278,22 @@ def test_weights_of_other_classes_or_of_another_run_are_refused(command, keys, t
 def test_weights_that_do_not_fit(command, keys, tmp_path, capsys):
     assert command("train")(keys) == 0
     torch.save({"conv.weight": torch.zeros(1)}, tmp_path / "weights.pth")
-    words = ["SELF_TRAIN.WEIGHTS", str(tmp_path / "weights.pth")]
+    words = ["SELF_TRAIN.WEIGHTS", str(tmp_path / "weights.pth"), "SELF_TRAIN.BACKBONE", "mobilenet_v3"]
+    words += ["SELF_TRAIN.CHANNELS", "256"]
     assert command("self-train")([*keys, *words]) == 2
     assert "which does not fit: weights hold no 0.0.weight" in capsys.readouterr().err
+
+
+def test_a_small_student_begins_with_the_backbone_of_the_weak_detector(command, keys, tmp_path):
+    assert command("train")(keys) == 0
+    assert command("self-train")([*keys, "SELF_TRAIN.BASE_LR", "1e-20"]) == 0
+    weak, student = (
+        torch.load(tmp_path / "run" / name, weights_only=True)["model"]
+        for name in ("model_final.pt", "self_train/model_final.pt")
+    )
+    own = [name for name in weak if name.startswith("backbone.")]
+    assert len(own) > 20
+    assert all(student[name.replace("backbone.", "backbone.body.")].equal(weak[name]) for name in own)
 
 
 def test_processes_must_share_the_images_of_a_step(command, keys, monkeypatch, capsys):

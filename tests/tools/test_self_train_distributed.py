@@ -16,7 +16,7 @@ from detector.config import load_cfg
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
 KEYS = (
-    "SELF_TRAIN.BACKBONE mobilenet_v3 SELF_TRAIN.SIZES (48,) SELF_TRAIN.MAX_ITER 2 "
+    "SELF_TRAIN.SIZES (48,) SELF_TRAIN.MAX_ITER 2 "
     "SELF_TRAIN.IMAGES_PER_BATCH 8 SOLVER.MAX_ITER 1 SOLVER.CHECKPOINT_PERIOD 1 TEST.PICTURES 0 "
     "DATASETS.BOXED_SHARE 0.5 SOLVER.BOXED_SHARE 0 SELF_TRAIN.PSEUDO_WEIGHT 0.5 SELF_TRAIN.COPY_PASTE 0.5 "
     "SELF_TRAIN.MOSAIC 0.5 "
@@ -53,7 +53,7 @@ def test_four_processes_do_what_one_does_and_resume(command, overrides, tmp_path
     cfg = student_cfg(load_cfg(CONFIG, overrides))
     cfg.defrost()
     cfg.SOLVER.IMAGES_PER_BATCH, cfg.SOLVER.ACCUMULATE = 2, 4
-    train_detector(cfg, again, again / "pseudo", torch.device("cpu"))
+    train_detector(cfg, again, again / "pseudo", torch.device("cpu"), tmp_path / "run" / "model_final.pt")
     theirs, ours = (
         torch.load(path / "model_final.pt", weights_only=True)["model"] for path in (folder, again)
     )

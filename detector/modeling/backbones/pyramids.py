@@ -14,6 +14,7 @@ from torchvision.models.detection.backbone_utils import mobilenet_backbone, resn
 from torchvision.ops import FeaturePyramidNetwork, FrozenBatchNorm2d
 from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 
+from detector.modeling.backbones.small import SmallBackbone
 from detector.utils.errors import UserError
 
 Backbone = Literal["resnet50", "mobilenet_v3"]
@@ -24,6 +25,8 @@ class TimmPyramid(nn.Module):
 
     :func:`load_timm_weights` loads weights into `body`. Batch norm always uses its running statistics.
     """
+
+    anchors = ((32,), (64,), (128,), (256,), (512,))  # their sides in pixels, of each map
 
     def __init__(self, name: str, channels: int = 256):
         super().__init__()
@@ -37,7 +40,7 @@ class TimmPyramid(nn.Module):
         self.pyramid = FeaturePyramidNetwork(
             self.body.feature_info.channels(), channels, extra_blocks=LastLevelMaxPool()
         )
-        self.out_channels, self.maps = channels, 5
+        self.out_channels = channels
 
     def train(self, mode: bool = True) -> "TimmPyramid":
         super().train(mode)
@@ -48,6 +51,28 @@ class TimmPyramid(nn.Module):
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         return self.pyramid(OrderedDict((str(i), feature) for i, feature in enumerate(self.body(images))))
+
+
+class SmallPyramid(nn.Module):
+    """Stages of stride 4 and 8 of :class:`SmallBackbone`, and a feature pyramid on them."""
+
+    anchors = ((16, 24), (32, 48), (64, 96))
+
+    def __init__(self, channels: int = 64):
+        super().__init__()
+        self.body = SmallBackbone()
+        self.pyramid = FeaturePyramidNetwork(
+            self.body.channels[1:], channels, extra_blocks=LastLevelMaxPool()
+        )
+        self.out_channels = channels
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        features, maps = images, OrderedDict()
+        for index, stage in enumerate(self.body.stages):
+            features = stage(features)
+            if index > 0:  # from stride 4 on
+                maps[str(index - 1)] = features
+        return self.pyramid(maps)
 
 
 def torchvision_pyramid(name: Backbone, *, pretrained: bool) -> nn.Module:
@@ -63,7 +88,7 @@ def torchvision_pyramid(name: Backbone, *, pretrained: bool) -> nn.Module:
         backbone = resnet_fpn_backbone(
             backbone_name=name, weights=None, norm_layer=norm_layer, trainable_layers=layers
         )
-        backbone.maps = 5
+        backbone.anchors = TimmPyramid.anchors
         return backbone
     backbone = mobilenet_backbone(
         backbone_name="mobilenet_v3_large",
@@ -72,7 +97,7 @@ def torchvision_pyramid(name: Backbone, *, pretrained: bool) -> nn.Module:
         norm_layer=norm_layer,
         trainable_layers=3 if pretrained else 6,
     )
-    backbone.maps = 3
+    backbone.anchors = ((32, 64, 128, 256, 512),) * 3  # as torchvision's
     return backbone
 
 

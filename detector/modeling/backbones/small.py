@@ -19,7 +19,7 @@ class SmallBackbone(Backbone):
         super().__init__()
         widths = pairwise((3, *channels))
         self.stages = nn.Sequential(*(nn.Sequential(_conv(i, o, 2), Residual(o)) for i, o in widths))
-        self.out_channels = channels[-1]
+        self.channels, self.out_channels = tuple(channels), channels[-1]
         self.stride = 2 ** len(channels)
 
     def forward(self, images: Tensor) -> Tensor:
