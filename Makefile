@@ -29,10 +29,8 @@ LOCK ?=
 help:  ## print this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: $(SETUP) datasets/toybox/proposals.npz  ## draw Toybox, make its proposals, train PCL from image labels, test it, write a report to runs/demo
-	$(RUN) tools/train_net.py --config-file configs/toybox_pcl.yaml --resume OUTPUT_DIR runs/demo $(KEYS)
-	$(RUN) tools/test_net.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo $(KEYS)
-	$(RUN) -m detector report runs/demo
+demo: $(SETUP) datasets/toybox/proposals.npz  ## draw Toybox, make its proposals, train PCL from image labels and a Faster R-CNN from its boxes, test both, write a report to runs/demo
+	$(RUN) -m detector train configs/toybox_pcl.yaml --to detector OUTPUT_DIR runs/demo $(KEYS)
 
 datasets/toybox: | $(SETUP)
 	$(RUN) tools/make_toybox.py $@

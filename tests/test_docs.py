@@ -58,8 +58,8 @@ SHORTER = {
 (PICTURES,) = (b for b in BLOCKS if b.page.name == "quick_start.md" and b.language == "python")
 PROPOSALS = "detector propose configs/toybox_pcl.yaml PROPOSALS.MODE grid"
 DEMO = [
-    f"python tools/{tool}.py --config-file configs/toybox_pcl.yaml OUTPUT_DIR runs/demo"
-    for tool in ("train_net", "test_net")
+    f"detector {command} configs/toybox_pcl.yaml OUTPUT_DIR runs/demo"
+    for command in ("train", "test", "self-train")
 ]
 # Makes selective search faster, by whether the command has a config.
 SMALLER_SEARCH = {True: "PROPOSALS.LONGEST_SIDE 48", False: "--longest-side 48"}

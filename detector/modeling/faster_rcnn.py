@@ -97,10 +97,11 @@ def faster_rcnn(
         drop_loss: the share of the foreground RoIs without reviewed boxes that is left out. With either of
             the two, targets have `reviewed` and `complete`.
     """
-    anchors = AnchorGenerator(backbone.anchors, ((0.5, 1.0, 2.0),) * len(backbone.anchors))
+    channels, sides = int(backbone.out_channels), tuple(backbone.anchors)  # type: ignore[arg-type]
+    anchors = AnchorGenerator(sides, ((0.5, 1.0, 2.0),) * len(sides))
     proposals = ProposalNetwork(
         anchors,
-        RPNHead(backbone.out_channels, anchors.num_anchors_per_location()[0]),
+        RPNHead(channels, anchors.num_anchors_per_location()[0]),
         fg_iou_thresh=0.7,
         bg_iou_thresh=0.3,
         batch_size_per_image=256,
@@ -114,7 +115,7 @@ def faster_rcnn(
         rpn_anchor_generator=anchors,
         rpn_head=proposals.head,
         box_roi_pool=PyramidRoIAlign(["0", "1", "2", "3"], output_size=size.cells, sampling_ratio=2),
-        box_head=TwoMLPHead(backbone.out_channels * size.cells**2, size.width),
+        box_head=TwoMLPHead(channels * size.cells**2, size.width),
         box_predictor=FastRCNNPredictor(size.width, num_classes + 1),
         box_score_thresh=score_threshold,
         box_detections_per_img=max_detections,

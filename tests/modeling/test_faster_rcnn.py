@@ -6,6 +6,7 @@ import torchvision
 from torchvision.models.detection.rpn import RegionProposalNetwork
 
 from detector.modeling.backbones.pyramids import (
+    SmallPyramid,
     TimmPyramid,
     load_torchvision_weights,
     torchvision_pyramid,
@@ -22,8 +23,9 @@ OPTIONS = {"sizes": (64,), "max_size": 96, "mean": (0.5,) * 3, "std": (0.5,) * 3
     [
         lambda: TimmPyramid("tf_efficientnet_lite0", channels=32),
         lambda: torchvision_pyramid("mobilenet_v3", pretrained=False),
+        lambda: SmallPyramid(channels=32),
     ],
-    ids=["timm", "mobilenet_v3"],
+    ids=["timm", "mobilenet_v3", "small"],
 )
 def test_losses_in_training_and_boxes_in_testing(make):
     torch.manual_seed(0)
