@@ -210,6 +210,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
         max_size=options.MAX_SIZE,
         scale_jitter=options.SCALE_JITTER,
         size=SMALL_SIZE if backbone == "small" else TORCHVISION_SIZE,
+        rois=options.ROIS,
         test_proposals=options.TEST_PROPOSALS,
         pseudo_weight=options.PSEUDO_WEIGHT,
         drop_loss=options.DROP_LOSS,

@@ -429,6 +429,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.CHANNELS", 256,
             "Channels of the feature pyramid; half as many take a third of the time. torchvision's backbones "
             "have 256.", over=0, may_change=True),
+        Key("SELF_TRAIN.ROIS", 512,
+            "Proposals of an image that training classifies, a quarter of them objects if there are so many; "
+            "with 128 a step takes half of the time on a CPU.", over=0, may_change=True),
         Key("SELF_TRAIN.TEST_PROPOSALS", 1000,
             "Proposals of an image that the network classifies in testing; fewer are faster.", over=0,
             may_change=True),

@@ -31,7 +31,7 @@ FIXED = tuple(
     for key in (
         *(*CHOOSING, "ROUNDS", "FOLDS", "TEACHER_STEPS", "PSEUDO_WEIGHT", "DROP_LOSS"),
         *("COPY_PASTE", "MOSAIC", "STRONG_VIEWS"),
-        *("BACKBONE", "CHANNELS", "SIZES", "SCALE_JITTER", "MAX_SIZE"),
+        *("BACKBONE", "CHANNELS", "ROIS", "SIZES", "SCALE_JITTER", "MAX_SIZE"),
     )
 )
 

@@ -56,15 +56,14 @@ class FasterRCNN(detection.FasterRCNN):
 
 
 class HeadSize(NamedTuple):
-    """What classifies proposals, and how many of an image it learns from."""
+    """What classifies proposals, and how many there are."""
 
     cells: int  # side of the grid that is pooled
     width: int  # units of both fully connected layers
     proposals: int  # of an image in training, before and after NMS
-    sampled: int  # of these, a quarter of them objects if there are so many
 
 
-TORCHVISION_SIZE, SMALL_SIZE = HeadSize(7, 1024, 2000, 512), HeadSize(5, 256, 500, 128)
+TORCHVISION_SIZE, SMALL_SIZE = HeadSize(7, 1024, 2000), HeadSize(5, 256, 500)
 
 
 def faster_rcnn(
@@ -77,6 +76,7 @@ def faster_rcnn(
     std: Sequence[float],
     scale_jitter: Sequence[float] = (1.0, 1.0),
     size: HeadSize = TORCHVISION_SIZE,
+    rois: int = 512,
     test_proposals: int = 1000,
     pseudo_weight: float = 1.0,
     drop_loss: float = 0.0,
@@ -92,6 +92,7 @@ def faster_rcnn(
             `anchors`, the sides of the anchors of each map, in pixels of the resized image.
         sizes, max_size, mean, std, scale_jitter: of :class:`RandomSizes`.
         size: of what classifies the proposals.
+        rois: proposals of an image that it learns from, a quarter of them objects if there are so many.
         test_proposals: most proposals of an image that are classified in testing.
         pseudo_weight: of the losses at boxes, and in the background, that are a guess; see box_weights.py.
         drop_loss: the share of the foreground RoIs without reviewed boxes that is left out. With either of
@@ -127,7 +128,7 @@ def faster_rcnn(
         *(heads.box_roi_pool, heads.box_head, heads.box_predictor),
         fg_iou_thresh=0.5,
         bg_iou_thresh=0.5,
-        batch_size_per_image=size.sampled,
+        batch_size_per_image=rois,
         positive_fraction=0.25,
         bbox_reg_weights=None,
         score_thresh=heads.score_thresh,
