@@ -21,6 +21,8 @@ Results of Doom named "opencv_..." have the proposals of the config file, the ot
 "student_tags_10_4486eef" of photographs and boards: views were blurred and gray, too, sizes a list, and all
 pasted boxes counted as pseudo boxes. Students on photographs called "plain", "w25", "views" or "4486eef"
 have 300 steps, the others 600.
+Results of Toybox named "..._gpu" are older than those on a CPU; "trial_..." are "student_tags" with other
+keys, before it was a choice of the config.
 Results named "..._equal_draws" are older: half of all draws were of boxed images, rather than of the draws of
 each class, and `detector suggest` chose without regard to the classes.
 """

@@ -134,13 +134,13 @@ def report(parser: ArgumentParser) -> Run:
 
         detector report runs/demo
 
-    RUN is a run folder, trained and tested. The page, RUN/report.html unless --output names another
-    file, is self-contained (docs/report.md).
+    RUN is a run folder, trained and tested. The page, report.html in the folder of the detector that it
+    shows unless --output names another file, is self-contained (docs/report.md).
     """
     add = parser.add_argument
     add("folder", type=Path, metavar="RUN", help="a run folder, trained and tested")
     add("overrides", nargs="*", metavar="KEY VALUE", help="config keys to change")
-    add("--output", type=Path, metavar="FILE", help="default: RUN/report.html")
+    add("--output", type=Path, metavar="FILE", help="default: RUN/report.html, or RUN/self_train/report.html")
     add_model_option(parser)
 
     def run(options: Namespace) -> None:
