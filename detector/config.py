@@ -691,8 +691,6 @@ def _check_backbone(cfg: CfgNode) -> None:
     because = f"because SELF_TRAIN.BACKBONE is {student.BACKBONE!r}"
     fits = student.BACKBONE in ("timm", "small") or student.CHANNELS == 256
     _require(fits, "SELF_TRAIN.CHANNELS", student.CHANNELS, f"256, {because}")
-    fits = student.BACKBONE != "small" or backbone.NAME == "small"
-    _require(fits, "MODEL.BACKBONE.NAME", backbone.NAME, f"'small', {because}")
 
 
 def _check_branches(cfg: CfgNode) -> None:

@@ -246,7 +246,6 @@ def test_an_unknown_key_of_a_file_names_the_file_too(write):
         ("MODEL.STREAMS", "2", "MODEL.STREAM_WEIGHTS is .*as many numbers as MODEL.STREAMS, which is 2"),
         ("SOLVER.STEPS", "(20, 10)", "ascending"),
         ("MODEL.BACKBONE.NAME", "timm", "MODEL.BACKBONE.TIMM_NAME"),
-        ("SELF_TRAIN.BACKBONE", "small", "MODEL.BACKBONE.NAME is 'vgg16', expected 'small'"),
         ("MODEL.BACKBONE.TIMM_NAME", "hf-hub:a/b", "TIMM_NAME is 'hf-hub:a/b', expected the plain name"),
         ("MODEL.DROP_BLOCK.SIZE", "2", "MODEL.DROP_BLOCK.SIZE is 2, expected an odd number"),
         ("MODEL.BOX_FEATURES.CONTEXT", "0.5", "CONTEXT is 0.5, expected 0, or more than 1"),

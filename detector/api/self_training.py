@@ -150,13 +150,20 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
     """The config by which the student is trained: SELF_TRAIN replaces what SOLVER says.
 
     Raises:
-        ConfigError: the processes cannot share the images of a step, or there is no round with folds.
+        ConfigError: the processes cannot share the images of a step, there is no round with folds, or a small
+            student cannot begin with the weak detector's backbone.
     """
     options, changed = cfg.SELF_TRAIN, cfg.clone()
     if options.IMAGES_PER_BATCH % world_size():
         raise ConfigError(
             f"SELF_TRAIN.IMAGES_PER_BATCH is {options.IMAGES_PER_BATCH}, expected a multiple of "
             f"{world_size()}: so many processes share the images of a step"
+        )
+    weak = cfg.MODEL.BACKBONE.NAME
+    if options.BACKBONE == "small" and weak != "small":
+        raise ConfigError(
+            f"SELF_TRAIN.BACKBONE is 'small', but MODEL.BACKBONE.NAME is {weak!r}: the student begins with "
+            "the backbone of the weak detector; expected 'timm', 'resnet50' or 'mobilenet_v3'"
         )
     if options.FOLDS > 1 and options.ROUNDS == 1:
         raise ConfigError(

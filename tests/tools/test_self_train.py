@@ -296,6 +296,11 @@ def test_a_small_student_begins_with_the_backbone_of_the_weak_detector(command, 
     assert all(student[name.replace("backbone.", "backbone.body.")].equal(weak[name]) for name in own)
 
 
+def test_a_small_student_needs_a_small_weak_detector(command, keys, capsys):
+    assert command("self-train")([*keys, "MODEL.BACKBONE.NAME", "resnet18"]) == 2
+    assert "SELF_TRAIN.BACKBONE is 'small', but MODEL.BACKBONE.NAME is 'resnet18'" in capsys.readouterr().err
+
+
 def test_processes_must_share_the_images_of_a_step(command, keys, monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     monkeypatch.setenv("WORLD_SIZE", "2")
