@@ -41,6 +41,11 @@ def main() -> None:
         ]
         for variant in options.variants
     }
+    for variant, found in runs.items():
+        if not found:
+            parser.error(f"no run of {variant} in runs/methods_{name}: make it with benchmarks/one_recipe.py")
+    any_run = ROOT / f"runs/methods_{name}/{options.variants[0]}_0/self_train/run.json"
+    made_by = json.loads(any_run.read_text())
 
     def mean_ap(variant: str, images: np.ndarray) -> float:
         """mAP50 on these images in percent, mean over the seeds."""
@@ -64,6 +69,9 @@ def main() -> None:
             on_half[variant].append(value)
     content = {
         "date": datetime.now(timezone.utc).date().isoformat(),
+        "machine": made_by["device_name"],
+        "packages": made_by["packages"],
+        "commit": made_by["commit"],
         "runs": {variant: len(found) for variant, found in runs.items()},
         "splits": options.splits,
         "chosen": Counter(preferred),

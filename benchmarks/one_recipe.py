@@ -10,7 +10,7 @@ network and schedule with the ground-truth boxes of all images. All others are F
   and jitter, which is other colors, a part erased, 0.5 to 1.25 times the size; then it goes on for 300 steps
   on what its moving average finds, as its own teacher. "mosaic" has no teacher, "views" no mosaics either,
   "views_teacher" no mosaics; "copy_paste" and "jitter" each have one of the two. "plain" has none of all
-  these, nor have those below that do not say so.
+  these, nor have those below unless they say so.
 * "voted": groups are not dropped. "parts": nor are boxes moved by voting. "groups": groups are dropped, and
   boxes are not moved. "all": neither, and parts stay. "drop": as "plain", without a quarter of the foreground
   RoIs, those of the highest loss.

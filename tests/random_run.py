@@ -38,7 +38,8 @@ def make_run(folder: Path, *words: object, classes: tuple[str, ...] = CLASSES) -
 
 def make_student(run: Path, *words: object) -> Path:
     """The folder of self-training in a run folder, with random weights whose scores differ much."""
-    quick = {"SELF_TRAIN.SIZES": (64,), "SELF_TRAIN.MAX_SIZE": 96}
+    quick = {"SELF_TRAIN.BACKBONE": "mobilenet_v3", "SELF_TRAIN.CHANNELS": 256}
+    quick |= {"SELF_TRAIN.SIZES": (64,), "SELF_TRAIN.MAX_SIZE": 96}
     cfg = load_cfg(run / "config.yaml", [*(word for pair in quick.items() for word in pair), *words])
     folder = run / "self_train"
     folder.mkdir()

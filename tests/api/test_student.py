@@ -102,7 +102,7 @@ def test_it_is_tested_and_reported_without_proposals(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", *keys, "DEVICE", "cpu", classes=TOYBOX)
     student = make_student(run)
     metrics = detector.evaluate(run, {"TEST.PICTURES": 1})
-    assert (metrics["method"], metrics["backbone"]) == ("pcl + self-training", "small")
+    assert (metrics["method"], metrics["backbone"]) == ("pcl + self-training", "mobilenet_v3")
     assert metrics["CorLoc"] is not None
     assert json.loads((student / "metrics.json").read_text()) == metrics
     assert not (run / "metrics.json").exists()

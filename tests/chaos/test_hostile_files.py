@@ -278,7 +278,7 @@ HOSTILE = {
     "self-training on a picture of ../": (
         (
             *("self-train", "--config-file", "config.yaml", *OWN, "DATASETS.ROOT", "a/b/own"),
-            *("DATASETS.PROPOSALS", "a/b/own/out.npz", "SELF_TRAIN.BASE_LR", 1e-3),
+            *("DATASETS.PROPOSALS", "a/b/own/out.npz"),
             *("SELF_TRAIN.SIZES", "(48,)", "SELF_TRAIN.MAX_ITER", 1, "SELF_TRAIN.IMAGES_PER_BATCH", 1),
         ),
         HARMLESS,
