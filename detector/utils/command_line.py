@@ -6,6 +6,8 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 
+import torch
+
 from detector.utils.distributed import is_lost_process, is_main, leave_to_another
 from detector.utils.errors import UserError, missing_package, worker_failure
 from detector.utils.logging import setup_logging
@@ -69,9 +71,9 @@ def run_command(command: Callable[[], object]) -> int:
     """Run a command and return its exit status.
 
     0: success. 2: a :class:`UserError` or an `OSError`, which the user can correct, a package is not
-    installed, or a worker process of a DataLoader has died; one line is printed, and the traceback goes to
-    the log file, if there is one. 130: Ctrl-C. 1: another process of the same torchrun has stopped, or there
-    is a bug, whose traceback is printed and logged.
+    installed, a GPU has too little memory, or a worker process of a DataLoader has died; one line is printed,
+    and the traceback goes to the log file, if there is one. 130: Ctrl-C. 1: another process of the same
+    torchrun has stopped, or there is a bug, whose traceback is printed and logged.
     """
     setup_logging()  # for errors before the command opens its log file
     try:
@@ -91,14 +93,26 @@ def run_command(command: Callable[[], object]) -> int:
             first_sentence = str(error).partition(". ")[0]
             logger.error("error: another process has stopped or does not answer: %s", first_sentence)
             return 1
-        failure = missing_package(error) if isinstance(error, ModuleNotFoundError) else worker_failure(error)
-        if failure:
+        if failure := _correctable(error):
             logger.debug("traceback of the error:", exc_info=True)
             logger.error("error: %s", failure)
             return 2
         logger.exception("internal error, please report it with this traceback:")
         return 1
     return 0
+
+
+def _correctable(error: Exception) -> UserError | None:
+    """What to tell the user of an error that is not a bug, though not of a type of its own; None: a bug."""
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        needed, _, others = str(error).partition(" is free. ")  # what follows lists all processes
+        return UserError(
+            f"{needed}{' is free' if others else ''}. Start again with a lower SOLVER.IMAGES_PER_BATCH, for "
+            "a student SELF_TRAIN.IMAGES_PER_BATCH; docs/troubleshooting.md, out of memory, has more"
+        )
+    return worker_failure(error)
 
 
 def usable_cores() -> int:

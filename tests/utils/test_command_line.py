@@ -4,6 +4,7 @@ import logging
 import os
 
 import pytest
+import torch
 
 from detector.utils.command_line import config_parser, parse_config, run_command, usable_cores
 from detector.utils.errors import ConfigError, DataError
@@ -71,6 +72,15 @@ def test_a_worker_that_died_is_one_line_wherever_torch_says_so(capsys, reason):
     (line,) = capsys.readouterr().err.splitlines()
     assert reason.strip(". ") in line
     assert "DATASETS.WORKERS" in line
+
+
+def test_too_little_memory_of_a_gpu_is_one_line_that_says_what_to_lower(capsys):
+    found = "CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has 8 GiB of which 1 GiB is free"
+    error = torch.OutOfMemoryError(f"{found}. Process 7 has 6 GiB memory in use.")
+    assert run_command(fail_with(error)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{found}. Start again with a lower SOLVER.IMAGES_PER_BATCH" in line
+    assert "Process 7" not in line
 
 
 def test_cores_that_the_process_may_not_use_do_not_count(monkeypatch):
