@@ -5,16 +5,20 @@ from difflib import get_close_matches
 from typing import Any
 
 import timm
+import torch
+from timm.layers import Conv2dSame, pad_same
 from timm.models import FeatureListNet
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from detector.layers import depthwise_conv2d
 from detector.modeling.backbones import Backbone
 from detector.utils.errors import UserError
 
 
 def create_network(name: str, **options: Any) -> Any:  # an nn.Module, whose other attributes have no types
-    """Create a network of timm with random weights, without downloads.
+    """Create a network of timm with random weights, without downloads; see :class:`DepthwiseConv`.
 
     Args:
         name: e.g. "tf_efficientnet_lite0".
@@ -28,7 +32,38 @@ def create_network(name: str, **options: Any) -> Any:  # an nn.Module, whose oth
         near = get_close_matches(name, timm.list_models(), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise UserError(f"timm network {name!r}: expected the name of a network of timm{hint}")
-    return timm.create_model(name, **options)
+    network = timm.create_model(name, **options)
+    for path, conv in list(network.named_modules()):
+        if isinstance(conv, nn.Conv2d) and conv.groups == conv.in_channels == conv.out_channels > 1:
+            network.set_submodule(path, DepthwiseConv(conv))
+    return network
+
+
+class DepthwiseConv(nn.Module):
+    """A depthwise convolution of timm, with detector.layers and the parameters of `conv`.
+
+    On a CPU torch takes five times as long for the gradients. An exported network has torch's op, which every
+    format supports.
+    """
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        super().__init__()
+        self.weight, self.bias, self.kernel_size = conv.weight, conv.bias, conv.kernel_size
+        self.sizes: dict[str, Any] = {
+            "stride": conv.stride,
+            "padding": conv.padding,
+            "dilation": conv.dilation,
+        }
+        self.pads_as_tensorflow = isinstance(conv, Conv2dSame)
+
+    def forward(self, features: Tensor) -> Tensor:
+        if self.pads_as_tensorflow:  # by the size of the input, and more on the right and below
+            features = pad_same(
+                features, list(self.kernel_size), self.sizes["stride"], self.sizes["dilation"]
+            )
+        if torch.compiler.is_exporting():
+            return F.conv2d(features, self.weight, self.bias, **self.sizes, groups=len(self.weight))
+        return depthwise_conv2d(features, self.weight, self.bias, **self.sizes)
 
 
 class TimmBackbone(Backbone):

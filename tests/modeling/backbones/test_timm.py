@@ -2,7 +2,12 @@ import pytest
 import torch
 
 timm = pytest.importorskip("timm")
-from detector.modeling.backbones.timm import TimmBackbone, load_timm_weights  # noqa: E402
+from detector.modeling.backbones.timm import (  # noqa: E402
+    DepthwiseConv,
+    TimmBackbone,
+    create_network,
+    load_timm_weights,
+)
 from detector.utils.errors import UserError  # noqa: E402
 
 
@@ -13,6 +18,24 @@ def test_stage_of_a_stride(name, channels):
     backbone = TimmBackbone(name, stride=16)
     assert backbone.out_channels == channels
     assert backbone(torch.randn(1, 3, 64, 96)).shape == (1, channels, 4, 6)
+
+
+@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "efficientnet_lite0", "mobilenetv3_small_050"])
+def test_depthwise_convolutions_compute_what_those_of_timm_do(name):
+    torch.manual_seed(0)
+    plain = timm.create_model(name).double().eval()
+    torch.manual_seed(0)
+    ours = create_network(name).double().eval()
+    assert ours.state_dict().keys() == plain.state_dict().keys()
+    images = torch.randn(1, 3, 65, 97, dtype=torch.float64)
+    results = []
+    for network in (plain, ours):
+        output = network(images)
+        output.square().sum().backward()
+        results.append([output, *(parameter.grad for parameter in network.parameters())])
+    torch.testing.assert_close(results[1], results[0])
+    assert any(isinstance(module, DepthwiseConv) for module in ours.modules())
+    assert not any(isinstance(m, torch.nn.Conv2d) and m.groups > 1 for m in ours.modules())
 
 
 def test_frozen_stages():
