@@ -42,8 +42,8 @@ def create_network(name: str, **options: Any) -> Any:  # an nn.Module, whose oth
 class DepthwiseConv(nn.Module):
     """A depthwise convolution of timm, with detector.layers and the parameters of `conv`.
 
-    On a CPU torch takes five times as long for the gradients. torch's op stays on a GPU, where a step waits
-    for the host rather than for convolutions, and in an exported network, as every format supports it.
+    On a CPU torch takes five times as long for the gradients. torch's op stays on a GPU, where training with
+    ours has not been measured, and in an exported network, as every format supports it.
     """
 
     def __init__(self, conv: nn.Conv2d) -> None:
