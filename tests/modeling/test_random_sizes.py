@@ -30,14 +30,22 @@ def test_each_size_is_scaled_in_training_alone_and_boxes_follow():
 
 
 @pytest.mark.parametrize("factors", [(1.0, 1.0), [1.0, 1.0]])
-def test_without_jitter_torchvision_chooses_one_of_the_sizes(factors):
+def test_without_jitter_it_is_one_of_the_sizes(factors):
     transform = RandomSizes(SIZES, 200, (0.5,) * 3, (0.5,) * 3, factors)
     torch.manual_seed(0)
-    found = sizes_of(transform, 30)
-    assert set(found) == set(SIZES)
+    assert set(sizes_of(transform, 30)) == set(SIZES)
+
+
+def test_all_images_of_a_batch_have_the_same_size():
+    transform = RandomSizes(SIZES, 200, (0.5,) * 3, (0.5,) * 3, (0.5, 1.25))
     torch.manual_seed(0)
-    plain = super(RandomSizes, transform)
-    assert found == [plain.torch_choice(SIZES) for _ in range(30)]
+    found = set()
+    for _ in range(10):
+        batch, _ = transform([torch.zeros(3, 20, 30), torch.zeros(3, 60, 40)])
+        sizes = {min(size) for size in batch.image_sizes}
+        assert len(sizes) == 1
+        found |= sizes
+    assert len(found) > 5
 
 
 def test_no_size_is_zero():
