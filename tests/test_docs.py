@@ -39,7 +39,7 @@ RUNNING = [page for page in PAGES if any(b.page == page and b.language in RUN an
 _SMALL = (
     "DEVICE cpu DATASETS.WORKERS 0 INPUT.TRAIN_SIZES (64,) INPUT.TEST_SIZES (64,)"
     " PROPOSALS.LONGEST_SIDE 48 MODEL.BOX_FEATURES.WIDTHS (16,) SOLVER.MAX_ITER 2 PROPOSALS.MAX_COUNT 50"
-    " SELF_TRAIN.MAX_ITER 1 SELF_TRAIN.SIZES (64,) SELF_TRAIN.IMAGES_PER_BATCH 1"
+    " SELF_TRAIN.MAX_ITER 1 SELF_TRAIN.TEACHER_STEPS 0 SELF_TRAIN.SIZES (64,) SELF_TRAIN.IMAGES_PER_BATCH 1"
 )
 FOLDERS = "docs|tools|tests|benchmarks|configs|detector|csrc|layers|data|modeling|evaluation|engine"
 DETECTOR = str(ROOT / "detector" / "__main__.py")  # what the command `detector` runs
