@@ -128,8 +128,14 @@ def build_train_options(cfg: CfgNode) -> TrainOptions:
     )
 
 
-def build_pseudo_boxes(cfg: CfgNode, dataset: AnnotatedImages) -> Callable[[int, Scores], Detections]:
-    """A function from the index of a training image and its scores to the boxes to learn from."""
+def build_pseudo_boxes(
+    cfg: CfgNode, dataset: AnnotatedImages, *, of_student: bool
+) -> Callable[[int, Scores], Detections]:
+    """A function from the index of a training image and its scores to the boxes to learn from.
+
+    Args:
+        of_student: a student regressed the boxes, so they stay where they are, and groups stay.
+    """
     keys, reviewed, hints = cfg.SELF_TRAIN, build_reviewed(cfg, dataset), build_hints(cfg, dataset)
 
     def choose(index: int, scores: Scores) -> Detections:
@@ -140,8 +146,8 @@ def build_pseudo_boxes(cfg: CfgNode, dataset: AnnotatedImages) -> Callable[[int,
             relative=keys.RELATIVE_SCORES,
             nms_threshold=keys.NMS,
             drop_inside=keys.DROP_INSIDE,
-            drop_groups=keys.DROP_GROUPS,
-            voting_iou=keys.VOTING_IOU,
+            drop_groups=0.0 if of_student else keys.DROP_GROUPS,
+            voting_iou=0.0 if of_student else keys.VOTING_IOU,
             reviewed=reviewed.get(dataset.image_ids[index]),
             hints=hints.get(dataset.image_ids[index]),
         )

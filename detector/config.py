@@ -401,11 +401,11 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "A box of which at least this share lies in a larger one of its class is dropped; 0: none.",
             most=1, may_change=True),
         Key("SELF_TRAIN.DROP_GROUPS", 0.0,
-            "Before that, a box that two or more disjoint ones of its class fill to at least this share is "
-            "dropped: it holds a group of objects; 0: none.", most=1, may_change=True),
+            "Before that, a box of a weak detector that two or more disjoint ones of its class fill to at "
+            "least this share is dropped: it holds a group of objects; 0: none.", most=1, may_change=True),
         Key("SELF_TRAIN.VOTING_IOU", 0.0,
-            "A box that is left becomes the mean, weighted by score, of all boxes of its class that have at "
-            "least this IoU with it; 0: it stays.", most=1, may_change=True),
+            "A box of a weak detector that is left becomes the mean, weighted by score, of all boxes of its "
+            "class that have at least this IoU with it; 0: it stays.", most=1, may_change=True),
         Key("SELF_TRAIN.NMS", 0.3, "IoU threshold of the NMS among these boxes.", most=1, may_change=True),
         Key("SELF_TRAIN.PSEUDO_WEIGHT", 1.0,
             "Weight of the losses at pseudo boxes and in the background of images whose objects are not all "

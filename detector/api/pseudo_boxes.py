@@ -90,7 +90,7 @@ def find_pseudo_boxes(
         kind: Model = "weak" if len(weights) > 1 and not held_out else "auto"
         models = [_load_model(cfg, path, kind, device) for path in weights]
         own = range(rank(), len(train_set), world_size())
-        choose = build_pseudo_boxes(cfg, train_set)
+        choose = build_pseudo_boxes(cfg, train_set, of_student=isinstance(models[0], FasterRCNN))
         precision = build_precision(cfg, device)
     boxes = {}
     groups = [[model] for model in models] if held_out else [models]

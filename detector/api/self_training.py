@@ -106,16 +106,13 @@ def each_round(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> Iterator[
     """The rounds that the config asks for, and one more for SELF_TRAIN.TEACHER_STEPS.
 
     The last one writes to `folder`, the ones before it to round_1, round_2, ... in it. The steps of the
-    teacher go on from the weights of the last student. Boxes of a student are regressed and stay where they
-    are: only those of the weak detector are moved to the mean of others, and only its groups go.
+    teacher go on from the weights of the last student.
     """
     count, steps, folds = cfg.SELF_TRAIN.ROUNDS, cfg.SELF_TRAIN.TEACHER_STEPS, 1
     for number in range(1, count + 1):
         round_cfg = cfg.clone()
         round_cfg.defrost()
         round_cfg.SELF_TRAIN.ROUNDS, round_cfg.SELF_TRAIN.TEACHER_STEPS = number, 0
-        if number > 1:
-            round_cfg.SELF_TRAIN.VOTING_IOU = round_cfg.SELF_TRAIN.DROP_GROUPS = 0.0
         round_cfg.freeze()
         round_folder = folder if number == count and not steps else folder / f"round_{number}"
         held_out, folds = folds > 1, cfg.SELF_TRAIN.FOLDS if number < count else 1
@@ -126,7 +123,6 @@ def each_round(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> Iterator[
         teacher_cfg = cfg.clone()
         teacher_cfg.defrost()
         teacher_cfg.SOLVER.MAX_ITER = steps
-        teacher_cfg.SELF_TRAIN.VOTING_IOU = teacher_cfg.SELF_TRAIN.DROP_GROUPS = 0.0
         teacher_cfg.freeze()
         yield Round(teacher_cfg, folder, [folder], weights, False)
 

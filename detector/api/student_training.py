@@ -101,7 +101,7 @@ def train_with_teacher(
         model = TeacherStudent(
             student.to(device),
             decay=teacher_decay(cfg.SOLVER.MAX_ITER),
-            choose=build_pseudo_boxes(cfg, train_set),
+            choose=build_pseudo_boxes(cfg, train_set, of_student=True),
             flip=cfg.INPUT.FLIP,
         )
         reviewed = (
