@@ -116,7 +116,7 @@ def test_it_is_tested_and_reported_without_proposals(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("form", "count"),
-    [("torch_export", 4), ("onnx", 4), pytest.param("onnx", 50, marks=pytest.mark.slow)],
+    [("torch_export", 4), pytest.param("onnx", 50, marks=pytest.mark.slow)],
 )
 @pytest.mark.usefixtures("process_as_before")
 def test_an_exported_student_finds_what_the_student_finds(

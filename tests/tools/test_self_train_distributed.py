@@ -1,4 +1,4 @@
-"""`detector self-train` under torchrun: four processes do what one does that accumulates four batches."""
+"""`detector self-train` under torchrun: two processes do what one does that accumulates two batches."""
 
 import json
 import os
@@ -24,14 +24,14 @@ KEYS = (
 )
 
 
-def test_four_processes_do_what_one_does_and_resume(command, overrides, tmp_path):
+def test_two_processes_do_what_one_does_and_resume(command, overrides, tmp_path):
     overrides = [*overrides, *KEYS.split()]
     words, folder = ["--config-file", CONFIG, *overrides], tmp_path / "run" / "self_train"
     assert command("train")(words) == 0
     assert command("self-train")(words) == 0
     alone = folder.rename(tmp_path / "alone")
 
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [*torchrun, "-m", "detector", "self-train", *words]
 
@@ -52,7 +52,7 @@ def test_four_processes_do_what_one_does_and_resume(command, overrides, tmp_path
     shutil.copytree(folder / "pseudo", again / "pseudo")
     cfg = student_cfg(load_cfg(CONFIG, overrides))
     cfg.defrost()
-    cfg.SOLVER.IMAGES_PER_BATCH, cfg.SOLVER.ACCUMULATE = 2, 4
+    cfg.SOLVER.IMAGES_PER_BATCH, cfg.SOLVER.ACCUMULATE = 4, 2
     train_detector(cfg, again, again / "pseudo", torch.device("cpu"), tmp_path / "run" / "model_final.pt")
     theirs, ours = (
         torch.load(path / "model_final.pt", weights_only=True)["model"] for path in (folder, again)
