@@ -12,7 +12,7 @@ class RandomSizes(GeneralizedRCNNTransform):
     """torchvision's transform, but training draws one size for all images of a batch, and scales it.
 
     With a size for each, the small images of a batch are padded to the largest one: on photographs a batch
-    then has a third more pixels, for the same accuracy (docs/RESULTS.md, new views).
+    then has 37 % more pixels, for the same accuracy (docs/RESULTS.md, new views).
 
     Args:
         sizes: of the shortest side in pixels; training draws one for each batch, testing uses the last.
