@@ -1,10 +1,11 @@
 """Starts several processes with the environment of torchrun, but faster, for tests of distributed code."""
 
+import io
 import multiprocessing
 import os
 import sys
 import time
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 
 import torch
 import torch.distributed as dist
@@ -21,7 +22,7 @@ from detector.utils.errors import UserError
 CPU = torch.device("cpu")
 # Slow imports are done once for all processes of all tests. DistributedDataParallel imports torch._dynamo.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.build", "detector.build_data"])
+CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.build", "detector.build_data", "torchvision"])
 
 
 def run_processes(function, count, *arguments, timeout=40):
@@ -61,6 +62,13 @@ def run_processes(function, count, *arguments, timeout=40):
         process.kill()
         process.join()
     return results
+
+
+def run_command_in_two_processes(words):
+    """`detector WORDS`; returns the statuses by rank, and what both printed: stdout and stderr."""
+    results = run_processes(command_and_prints, 2, [str(word) for word in words], timeout=120)
+    statuses, out, err = zip(*results, strict=True)
+    return list(statuses), "".join(out), "".join(err)
 
 
 def _child(function, arguments, environment, sender):
@@ -140,6 +148,16 @@ def train_net(words):
     """Run `detector train` and exit with its status."""
     torch.set_num_threads(1)
     sys.exit(main(["train", *words]))
+
+
+def command_and_prints(words):
+    """Run `detector WORDS`; returns its status, stdout and stderr."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            status = main(words)
+        except SystemExit as error:
+            status = error.code
+    return status, out.getvalue(), err.getvalue()
 
 
 def evaluate_twice(folder):

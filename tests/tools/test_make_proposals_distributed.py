@@ -1,28 +1,18 @@
-"""`detector propose` under torchrun: the processes share the images, and one writes the file."""
+"""`detector propose` in two processes: they share the images, and one of them writes the file."""
 
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
+from distributed_cases import run_command_in_two_processes
 
 from detector.api.proposing import run as propose
 from detector.data.proposals import load_proposals
 from detector.data.proposals.search import as_record
 from detector.utils.records import append_record
 
-ROOT = Path(__file__).parents[2]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-
 
 def run_two(*words):
-    command = [*TORCHRUN, "-m", "detector", "propose", *words, "--mode", "grid", "--workers", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [str(word) for word in command], env=environment, capture_output=True, text=True, timeout=300
-    )
+    return run_command_in_two_processes(["propose", *words, "--mode", "grid", "--workers", "1"])
 
 
 def test_two_processes_write_the_file_of_one_and_resume_that_of_three(toybox, tmp_path):
@@ -33,16 +23,16 @@ def test_two_processes_write_the_file_of_one_and_resume_that_of_three(toybox, tm
     append_record(journal_path, {"parameters": {"mode": "grid", "apply_orientation": True}})
     size, boxes = tuple(sound.sizes[0].tolist()), sound[sound.image_ids[0]][:1].numpy()
     append_record(journal_path, as_record(sound.image_ids[0], (size, boxes)))
-    result = run_two("--images", images, "--output", tmp_path / "out.npz")
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("12 images, ") == 1
+    statuses, printed, errors = run_two("--images", images, "--output", tmp_path / "out.npz")
+    assert statuses == [0, 0], errors
+    assert printed.count("12 images, ") == 1
     found = load_proposals(tmp_path / "out.npz")
     assert found.image_ids == sound.image_ids
     assert len(found[found.image_ids[0]]) == 1  # the journal's, not searched again
     assert all(np.array_equal(found[each], sound[each]) for each in found.image_ids[1:])
     assert sorted(path.name for path in tmp_path.glob("*.npz*")) == ["alone.npz", "out.npz"]
     (tmp_path / "out.npz").unlink()
-    assert run_two("--images", images, "--output", tmp_path / "out.npz").returncode == 0
+    assert run_two("--images", images, "--output", tmp_path / "out.npz")[0] == [0, 0]
     assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "alone.npz").read_bytes()
 
 
@@ -50,8 +40,8 @@ def test_an_unreadable_image_is_named_once(toybox, tmp_path):
     images = tmp_path / "images"
     shutil.copytree(toybox / "JPEGImages", images)
     (images / "zz.jpg").write_bytes(b"not a picture")
-    result = run_two("--images", images, "--output", tmp_path / "out.npz")
-    assert result.returncode != 0
-    assert result.stderr.count("1 of 13 images could not be read") == 1
+    statuses, _, errors = run_two("--images", images, "--output", tmp_path / "out.npz")
+    assert 0 not in statuses
+    assert errors.count("1 of 13 images could not be read") == 1
     assert not (tmp_path / "out.npz").exists()
     assert len(list(tmp_path.glob("out.npz.partial*"))) == 2

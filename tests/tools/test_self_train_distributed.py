@@ -1,13 +1,11 @@
-"""`detector self-train` under torchrun: two processes do what one does that accumulates two batches."""
+"""`detector self-train` in two processes: they do what one does that accumulates two batches."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
+from distributed_cases import run_command_in_two_processes
 
 from detector.api.self_training import student_cfg
 from detector.api.student_training import train_detector
@@ -16,7 +14,7 @@ from detector.config import load_cfg
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
 KEYS = (
-    "SELF_TRAIN.BACKBONE mobilenet_v3 SELF_TRAIN.CHANNELS 256 SELF_TRAIN.SIZES (48,) SELF_TRAIN.MAX_ITER 2 "
+    "SELF_TRAIN.BACKBONE small SELF_TRAIN.CHANNELS 32 SELF_TRAIN.SIZES (48,) SELF_TRAIN.MAX_ITER 2 "
     "SELF_TRAIN.IMAGES_PER_BATCH 8 SOLVER.MAX_ITER 1 SOLVER.CHECKPOINT_PERIOD 1 TEST.PICTURES 0 "
     "DATASETS.BOXED_SHARE 0.5 SOLVER.BOXED_SHARE 0 SELF_TRAIN.PSEUDO_WEIGHT 0.5 SELF_TRAIN.COPY_PASTE 0.5 "
     "SELF_TRAIN.MOSAIC 0.5 "
@@ -31,18 +29,9 @@ def test_two_processes_do_what_one_does_and_resume(command, overrides, tmp_path)
     assert command("self-train")(words) == 0
     alone = folder.rename(tmp_path / "alone")
 
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [*torchrun, "-m", "detector", "self-train", *words]
-
-    def self_train(*options):
-        return subprocess.run(
-            [*command, *options], env=environment, capture_output=True, text=True, timeout=300
-        )
-
-    result = self_train()
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("pseudo boxes: precision") == 1
+    statuses, printed, errors = run_command_in_two_processes(["self-train", *words])
+    assert statuses == [0, 0], errors
+    assert printed.count("pseudo boxes: precision") == 1
     assert json.loads((folder / "metrics.json").read_text())["iteration"] == 2
     files = [path.relative_to(folder) for path in sorted((folder / "pseudo").rglob("*.*"))]
     assert len(files) > 8
@@ -62,8 +51,8 @@ def test_two_processes_do_what_one_does_and_resume(command, overrides, tmp_path)
             torch.testing.assert_close(value, ours[name], rtol=1e-5, atol=1e-6, msg=name)
     for file in ("model_final.pt", "checkpoints/000002.pt", "metrics.json"):  # as if stopped in the last step
         (folder / file).unlink()
-    result = self_train("--resume")
-    assert result.returncode == 0, result.stderr
+    statuses, _, errors = run_command_in_two_processes(["self-train", *words, "--resume"])
+    assert statuses == [0, 0], errors
     resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     for (
         name,
@@ -77,15 +66,10 @@ def test_two_processes_share_the_teachers_steps_and_resume(command, overrides, t
     words = ["--config-file", CONFIG, *overrides, *KEYS.split(), *more]
     folder = tmp_path / "run" / "self_train"
     assert command("train")(words) == 0
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [*torchrun, "-m", "detector", "self-train", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     found = []
     for options in ([], ["--resume"]):
-        result = subprocess.run(
-            [*command, *options], env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert result.returncode == 0, result.stderr
+        statuses, _, errors = run_command_in_two_processes(["self-train", *words, *options])
+        assert statuses == [0, 0], errors
         found.append(torch.load(folder / "model_final.pt", weights_only=True)["model"])
         for file in ("model_final.pt", "checkpoints/000004.pt", "metrics.json"):  # as if stopped before
             (folder / file).unlink()
