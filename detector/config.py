@@ -407,10 +407,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "A box of a weak detector that is left becomes the mean, weighted by score, of all boxes of its "
             "class that have at least this IoU with it; 0: it stays.", most=1, may_change=True),
         Key("SELF_TRAIN.NMS", 0.3, "IoU threshold of the NMS among these boxes.", most=1, may_change=True),
-        Key("SELF_TRAIN.PSEUDO_WEIGHT", 0.25,
+        Key("SELF_TRAIN.PSEUDO_WEIGHT", 1.0,
             "Weight of the losses at pseudo boxes and in the background of images whose objects are not all "
-            "boxed; that of reviewed boxes is 1. Without any reviewed box all weights are 1.", most=1,
-            may_change=True),
+            "boxed; that of reviewed boxes is 1.", most=1, may_change=True),
         Key("SELF_TRAIN.DROP_LOSS", 0.0,
             "This share of the foreground RoIs of images without reviewed boxes, those with the highest "
             "classification loss of a batch, is left out of the losses; 0: none.", below=1, may_change=True),

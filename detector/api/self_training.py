@@ -58,11 +58,8 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
         device = start_run(cfg, folder)
         wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
         train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
-        reviewed = build_reviewed(cfg, train_set)
         cfg = name_classes(cfg, train_set)
-        if not reviewed:
-            cfg = _with_equal_weights(cfg)
-        factors = draw_factors(cfg, train_set, reviewed)
+        factors = draw_factors(cfg, train_set, build_reviewed(cfg, train_set))
         rounds = list(each_round(cfg, folder, weights))
         for each in rounds:
             check_round(each)
@@ -86,15 +83,6 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
         for number, figures in enumerate(metrics.get("pseudo_boxes_by_round", []), start=1):
             line = "round {}: {count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}"
             print(line.format(number, **figures))
-
-
-def _with_equal_weights(cfg: CfgNode) -> CfgNode:
-    """The config for pseudo boxes alone: a lower weight of all of them would only lower the learning rate."""
-    changed = cfg.clone()
-    changed.defrost()
-    changed.SELF_TRAIN.PSEUDO_WEIGHT = 1.0
-    changed.freeze()
-    return changed
 
 
 def held_out_factors(factors: np.ndarray | None, count: int, fold: int, folds: int) -> np.ndarray | None:
