@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Config keys for the demo and voc07: make demo KEYS="SEED 1".
 KEYS ?=
+# Options of tools/make_toybox.py.
+TOYBOX ?=
 # The config that voc07 trains (docs/recipes.md).
 RECIPE ?= configs/voc07_pcl_pytorch_vgg16.yaml
 CXX_FILES := $(shell find detector/csrc -type f -not -name '*.md')
@@ -33,7 +35,7 @@ demo: $(SETUP) datasets/toybox/proposals.npz  ## draw Toybox, make its proposals
 	$(RUN) -m detector train configs/toybox_pcl.yaml --to detector OUTPUT_DIR runs/demo $(KEYS)
 
 datasets/toybox: | $(SETUP)
-	$(RUN) tools/make_toybox.py $@
+	$(RUN) tools/make_toybox.py $@ $(TOYBOX)
 
 datasets/toybox/proposals.npz: | datasets/toybox
 	$(RUN) -m detector propose --voc datasets/toybox --mode fast --longest-side 160 --output $@

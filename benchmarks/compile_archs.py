@@ -1,7 +1,6 @@
 """Compiles the CUDA kernels for each GPU architecture and records time, size and success.
 
     python benchmarks/compile_archs.py                  # all, result in benchmarks/results/compile_archs.json
-    python benchmarks/compile_archs.py --ptx 7.5        # only up to PTX, without optimization: a quick check
 
 No GPU is needed. Exits with 1 if a file does not compile.
 """
@@ -39,10 +38,9 @@ class Row:
     kilobytes: float
 
 
-def compile_file(recipe: _extension.Recipe, source: Path, architecture: str, ptx: bool) -> Row:
-    """Compile one file to an object, or only to PTX, and print the compiler's message if it fails."""
+def compile_file(recipe: _extension.Recipe, source: Path, architecture: str) -> Row:
+    """Compile one file to an object, and print the compiler's message if it fails."""
     number = architecture.replace(".", "")
-    kind = ["--ptx", "-Xcicc", "-O0"] if ptx else ["-c"]
     includes = [recipe.include, *cpp_extension.include_paths("cuda")]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "output"
@@ -52,8 +50,8 @@ def compile_file(recipe: _extension.Recipe, source: Path, architecture: str, ptx
             *recipe.nvcc_flags,
             *cpp_extension.COMMON_NVCC_FLAGS,
             "-Xcompiler=-fPIC",
-            f"-gencode=arch=compute_{number},code={'compute' if ptx else 'sm'}_{number}",
-            *kind,
+            f"-gencode=arch=compute_{number},code=sm_{number}",
+            "-c",
             str(source),
             "-o",
             str(output),
@@ -72,7 +70,6 @@ def compile_file(recipe: _extension.Recipe, source: Path, architecture: str, ptx
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("architectures", nargs="*", default=ARCHITECTURES, metavar="X.Y")
-    parser.add_argument("--ptx", action="store_true", help="quick check; nothing is recorded")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     args = parser.parse_args()
     os.environ["FORCE_CUDA"] = "1"
@@ -80,7 +77,7 @@ def main() -> int:
     sources = [Path(source) for source in recipe.sources if source.endswith(".cu")]
     with ThreadPoolExecutor(args.jobs) as pool:
         jobs = [
-            pool.submit(compile_file, recipe, source, architecture, args.ptx)
+            pool.submit(compile_file, recipe, source, architecture)
             for architecture in args.architectures
             for source in sources
         ]
@@ -91,17 +88,16 @@ def main() -> int:
         seconds, megabytes = sum(row.seconds for row in own), sum(row.kilobytes for row in own) / 1e3
         state = f"failed: {', '.join(failed)}" if failed else "ok"
         print(f"{architecture}: {seconds:.0f} s, {megabytes:.1f} MB, {state}")
-    if not args.ptx:
-        nvcc = _extension._nvcc_version(Path(recipe.cuda_home or ""))
-        result = {
-            "machine": machine_name(torch.device("cpu")),
-            "date": date.today().isoformat(),
-            "versions": {"nvcc": nvcc, "torch": torch.__version__},
-            "commit": commit(),
-            "command": " ".join(["python", *sys.argv]),
-            "rows": [asdict(row) for row in rows],
-        }
-        RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    nvcc = _extension._nvcc_version(Path(recipe.cuda_home or ""))
+    result = {
+        "machine": machine_name(torch.device("cpu")),
+        "date": date.today().isoformat(),
+        "versions": {"nvcc": nvcc, "torch": torch.__version__},
+        "commit": commit(),
+        "command": " ".join(["python", *sys.argv]),
+        "rows": [asdict(row) for row in rows],
+    }
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
     return 0 if all(row.ok for row in rows) else 1
 
 

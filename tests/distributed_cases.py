@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
@@ -144,10 +145,12 @@ def lose_rank_1(way, folder):
         return run_command(command)
 
 
-def train_net(words):
-    """Run `detector train` and exit with its status."""
+def train_net(words, said="/dev/null"):
+    """Run `detector train` and exit with its status; what it writes to stderr goes to the file `said`."""
     torch.set_num_threads(1)
-    sys.exit(main(["train", *words]))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores Ctrl-C
+    with open(said, "w", buffering=1) as file, redirect_stderr(file):
+        sys.exit(main(["train", *words]))
 
 
 def command_and_prints(words):

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import distributed_cases
 import pytest
 import torch
 
@@ -204,24 +205,19 @@ def test_training_that_diverges_names_step_and_images_and_what_to_try(
 
 def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     """In a process of its own, stopped at work by the signal that Ctrl-C sends."""
-    command = [sys.executable, str(ROOT / "tools" / "train_net.py"), "--config-file", CONFIG, *overrides]
-    command += ["SOLVER.CHECKPOINT_PERIOD", "100000", "SOLVER.LOG_PERIOD", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*command, "SOLVER.MAX_ITER", "100000"],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        # Started from a background job of a shell it would ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    words = ["--config-file", CONFIG, *overrides, "SOLVER.CHECKPOINT_PERIOD", "100000"]
+    words += ["SOLVER.LOG_PERIOD", "1", "SOLVER.MAX_ITER", "100000"]
+    said = tmp_path / "said.txt"
+    process = distributed_cases.CONTEXT.Process(target=distributed_cases.train_net, args=(words, said))
+    process.start()
     log, give_up = tmp_path / "run" / "log.txt", time.time() + 60
-    while not (log.exists() and "step 2/" in log.read_text()) and process.poll() is None:
+    while not (log.exists() and "step 2/" in log.read_text()) and process.is_alive():
         assert time.time() < give_up
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    text = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, text
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    text = said.read_text()
+    assert process.exitcode == 130, text
     assert "give the same command with --resume: it resumes from" in text
     assert "Traceback" not in text
     assert not (tmp_path / "run" / "model_final.pt").exists()
