@@ -15,7 +15,10 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
 * "student_...": the Faster R-CNN that learns from the detector of that name and from the reviewed boxes.
   "..._no_teacher": without the teacher's steps. "..._views": nor mosaics. "..._plain": nor copy-paste, strong
   views and scale jitter. "..._w25": plain, and it counts pseudo boxes a quarter. "..._drop": plain, and it
-  leaves out a quarter of the RoIs on pseudo boxes, those of the highest loss.
+  leaves out a quarter of the RoIs on pseudo boxes, those of the highest loss. "..._quarter" and "..._tenth":
+  with the views and the teacher, pseudo boxes count so much. "student_boxes_first_P": the student
+  "student_boxes_P" has found the boxes of the other images. "trial_..._boxed_last" (a patch): the last 300
+  steps draw the boxed images alone, and have no teacher.
 
 Results of Doom named "opencv_..." have the proposals of the config file, the others those of mode quality.
 "student_tags_10_4486eef" of photographs and boards: views were blurred and gray, too, sizes a list, and all
@@ -66,6 +69,8 @@ OPTIONS = {
     "plain": PLAIN,
     "w25": (*PLAIN, "SELF_TRAIN.PSEUDO_WEIGHT", "0.25"),
     "drop": (*PLAIN, "SELF_TRAIN.DROP_LOSS", "0.25"),
+    "quarter": ("SELF_TRAIN.PSEUDO_WEIGHT", "0.25"),
+    "tenth": ("SELF_TRAIN.PSEUDO_WEIGHT", "0.1"),
 }
 
 
