@@ -20,6 +20,8 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
   "student_boxes_P" has found the boxes of the other images. "trial_..._boxed_last" (a patch): the last 300
   steps draw the boxed images alone, and have no teacher.
 
+"tags_sides_28_56" of boards has larger proposals (PROPOSALS.SIDES (28.0,56.0), the first 1,000), 700 steps,
+and images of 480 pixels.
 Results of Doom named "opencv_..." have the proposals of the config file, the others those of mode quality.
 "student_tags_10_4486eef" of photographs and boards: views were blurred and gray, too, sizes a list, and all
 pasted boxes counted as pseudo boxes. Students on photographs called "plain", "w25", "views" or "4486eef"
