@@ -169,8 +169,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "Smallest region that the modes quality and fast begin with, in pixels of the scaled image; less "
             "finds smaller objects and gives more boxes.", may_change=True),
         Key("PROPOSALS.SIDES", (16.0, 64.0),
-            "Shortest and longest side, in pixels of the image, of the objects that corners looks for. Training "
-            "on tags prefers the smallest boxes: none should be much smaller than a common object.",
+            "Shortest and longest side, in pixels of the image, of the objects that corners looks for. "
+            "Training on tags prefers the smallest boxes: none should be much smaller than a common object.",
             over=0, may_change=True),
         Key("PROPOSALS.MIN_SIZE", 2.0,
             "Proposals whose width or height is at most this many pixels are dropped."),
