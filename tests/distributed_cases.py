@@ -23,7 +23,7 @@ from detector.utils.errors import UserError
 CPU = torch.device("cpu")
 # Slow imports are done once for all processes of all tests. DistributedDataParallel imports torch._dynamo.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.build", "detector.build_data", "torchvision"])
+CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.build", "detector.build_data"])
 
 
 def run_processes(function, count, *arguments, timeout=40):
@@ -68,6 +68,7 @@ def run_processes(function, count, *arguments, timeout=40):
 def run_command_in_two_processes(words):
     """`detector WORDS`; returns the statuses by rank, and what both printed: stdout and stderr."""
     results = run_processes(command_and_prints, 2, [str(word) for word in words], timeout=120)
+    assert all(isinstance(result, tuple) for result in results), results  # else an error, or none in time
     statuses, out, err = zip(*results, strict=True)
     return list(statuses), "".join(out), "".join(err)
 
@@ -145,12 +146,17 @@ def lose_rank_1(way, folder):
         return run_command(command)
 
 
-def train_net(words, said="/dev/null"):
-    """Run `detector train` and exit with its status; what it writes to stderr goes to the file `said`."""
+def train_net(words):
+    """Run `detector train` and exit with its status."""
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores Ctrl-C
+    sys.exit(main(["train", *words]))
+
+
+def train_net_until_ctrl_c(words, said):
+    """As train_net, with the default action of Ctrl-C; what it writes to stderr goes to the file `said`."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     with open(said, "w", buffering=1) as file, redirect_stderr(file):
-        sys.exit(main(["train", *words]))
+        train_net(words)
 
 
 def command_and_prints(words):

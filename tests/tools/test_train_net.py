@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-import distributed_cases
 import pytest
 import torch
+from distributed_cases import CONTEXT, train_net_until_ctrl_c
 
 from detector.config import load_cfg
 
@@ -208,7 +208,8 @@ def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     words = ["--config-file", CONFIG, *overrides, "SOLVER.CHECKPOINT_PERIOD", "100000"]
     words += ["SOLVER.LOG_PERIOD", "1", "SOLVER.MAX_ITER", "100000"]
     said = tmp_path / "said.txt"
-    process = distributed_cases.CONTEXT.Process(target=distributed_cases.train_net, args=(words, said))
+    # A daemon, so that a failing test does not wait for all steps.
+    process = CONTEXT.Process(target=train_net_until_ctrl_c, args=(words, said), daemon=True)
     process.start()
     log, give_up = tmp_path / "run" / "log.txt", time.time() + 60
     while not (log.exists() and "step 2/" in log.read_text()) and process.is_alive():
