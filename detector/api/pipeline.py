@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+import torch
 from yacs.config import CfgNode
 
 from detector.api.proposing import run as propose
@@ -15,9 +16,11 @@ from detector.api.training import train
 from detector.build_data import build_dataset, name_classes
 from detector.config import check_resumable, load_cfg
 from detector.engine.checkpoint import load_checkpoint
-from detector.utils.distributed import world_size
-from detector.utils.errors import UserError
+from detector.utils.distributed import gather, is_main, process_group, together
 from detector.utils.files import reading
+
+_CPU = torch.device("cpu")
+_PATIENCE = 24 * 3600.0  # seconds: a process may wait while the main one draws pictures
 
 
 def run_pipeline(
@@ -25,7 +28,8 @@ def run_pipeline(
 ) -> Path:
     """Make proposals, train, test, self-train and write the report; prints one line for each stage.
 
-    What an earlier call has finished is not done again, and what it began is continued.
+    What an earlier call has finished is not done again, and what it began is continued. Under torchrun the
+    processes share each stage but the report.
 
     Args:
         to: "weak" ends with the test of the weak detector.
@@ -36,29 +40,32 @@ def run_pipeline(
     Raises:
         UserError, OSError: of any stage; or the run folder holds a detector of another config.
     """
-    if world_size() > 1:
-        raise UserError(
-            f"the whole chain runs in one process, found {world_size()}: start it without torchrun"
-        )
     cfg = load_cfg(config_file, overrides)
     folder, proposals = Path(cfg.OUTPUT_DIR), Path(cfg.DATASETS.PROPOSALS)
     weak, student = folder / "model_final.pt", folder / "self_train"
     config = str(config_file)
-    check_same_run(cfg, weak)
+    with process_group(_CPU, _PATIENCE), together():
+        check_same_run(cfg, weak)
+
+    def write_report() -> None:
+        if is_main():
+            report(folder, [], None)
+
     stages: list[tuple[str, Path, Callable[[], object]]] = [  # name, what shows that it is done, what does it
         ("propose", proposals, lambda: propose(config_file=config, overrides=overrides)),
         ("train", weak, lambda: train(config, overrides, resume=True)),
         ("test", folder / "metrics.json", lambda: evaluate(folder, model="weak")),
         ("self-train", student / "metrics.json", lambda: self_train(config, overrides, [], resume=True)),
-        ("report", student / "report.html", lambda: report(folder, [], None)),
+        ("report", student / "report.html", write_report),
     ]
     if to == "weak":
         stages = stages[:3]
     for number, (name, result, run) in enumerate(stages, start=1):
-        done = result.exists()
-        print(
-            f"stage {number} of {len(stages)}: {name}, {'done: ' if done else 'writes '}{result}", flush=True
-        )
+        with process_group(_CPU, _PATIENCE):  # the main process may still write what another looks for
+            done = gather(result.exists())[0]
+        if is_main():
+            what = "done:" if done else "writes"
+            print(f"stage {number} of {len(stages)}: {name}, {what} {result}", flush=True)
         if not done:
             run()
     return folder

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from distributed_cases import run_command_in_two_processes
 
 import detector
 from detector.api import pipeline
@@ -76,6 +77,13 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
     assert "next: detector predict --weights" in text
     assert [calls.count(name) for name in names] == [2] * 5
     assert isinstance(detector.load(tmp_path / "run").model, FasterRCNN)
+    assert (tmp_path / "run" / "self_train" / "report.html").is_file()
+
+
+def test_two_processes_share_each_stage(words, tmp_path) -> None:
+    command = ["train", CONFIG, *words, "SOLVER.IMAGES_PER_BATCH", "1", "--to", "detector"]
+    statuses, text, errors = run_command_in_two_processes(command)
+    assert (statuses, stages(text)) == ([0, 0], list(STAGES)), errors
     assert (tmp_path / "run" / "self_train" / "report.html").is_file()
 
 
