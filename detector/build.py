@@ -145,7 +145,6 @@ def build_pseudo_boxes(
             score_threshold=keys.SCORE_THRESHOLD,
             relative=keys.RELATIVE_SCORES,
             nms_threshold=keys.NMS,
-            max_per_class=keys.MAX_PER_CLASS,
             drop_inside=keys.DROP_INSIDE,
             drop_groups=0.0 if of_student else keys.DROP_GROUPS,
             voting_iou=0.0 if of_student else keys.VOTING_IOU,

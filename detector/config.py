@@ -398,9 +398,6 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "only the best box.", most=1, may_change=True),
         Key("SELF_TRAIN.RELATIVE_SCORES", False,
             "The threshold is a share of the best score of the class in the image.", may_change=True),
-        Key("SELF_TRAIN.MAX_PER_CLASS", 0,
-            "If more boxes of a class in an image than this score above the threshold, the scores say "
-            "little, and only the best box is a pseudo label; 0: any number is.", may_change=True),
         Key("SELF_TRAIN.DROP_INSIDE", 0.0,
             "A box of which at least this share lies in a larger one of its class is dropped; 0: none.",
             most=1, may_change=True),

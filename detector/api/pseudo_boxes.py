@@ -28,15 +28,7 @@ logger = logging.getLogger(__name__)
 
 _ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
 # Keys of SELF_TRAIN that choose the pseudo boxes.
-CHOOSING = (
-    "SCORE_THRESHOLD",
-    "RELATIVE_SCORES",
-    "NMS",
-    "MAX_PER_CLASS",
-    "DROP_INSIDE",
-    "DROP_GROUPS",
-    "VOTING_IOU",
-)
+CHOOSING = ("SCORE_THRESHOLD", "RELATIVE_SCORES", "DROP_INSIDE", "DROP_GROUPS", "VOTING_IOU", "NMS")
 
 
 def origin(cfg: CfgNode, weights: Sequence[Path]) -> dict[str, str | float]:

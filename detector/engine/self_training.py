@@ -31,7 +31,6 @@ def pseudo_boxes(
     score_threshold: float,
     relative: bool = False,
     nms_threshold: float = 0.3,
-    max_per_class: int = 0,
     drop_inside: float = 0.0,
     drop_groups: float = 0.0,
     voting_iou: float = 0.0,
@@ -52,8 +51,6 @@ def pseudo_boxes(
         score_threshold: beside the best box of a class, those that score more than this are taken; 1: none.
         relative: the threshold is a share of the best score of the class in the image.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
-        max_per_class: if more boxes of a class than this score above the threshold, the scores say little,
-            and only the best box is taken; 0: any number is.
         drop_inside: of the boxes taken, one of which at least this share lies in a larger one of its class
             goes, whatever its score; 0: none goes.
         drop_groups: before that, a box that smaller ones of its class fill to at least this share goes, if
@@ -74,7 +71,6 @@ def pseudo_boxes(
             score_threshold=score_threshold,
             relative=relative,
             nms_threshold=nms_threshold,
-            max_per_class=max_per_class,
             drop_inside=drop_inside,
             drop_groups=drop_groups,
             voting_iou=voting_iou,
@@ -88,8 +84,6 @@ def pseudo_boxes(
         first[(found.labels == label).nonzero()[0]] = True  # best first
     best = found.scores.new_zeros(len(labels)).index_put((found.labels[first],), found.scores[first])  # (C,)
     above = found.scores > score_threshold * (best[found.labels] if relative else 1)
-    if max_per_class:
-        above &= (found.labels[above].bincount(minlength=len(labels)) <= max_per_class)[found.labels]
     keep = first | above
     if reviewed is not None:
         same = found.labels[:, None] == reviewed.labels  # (D, G)

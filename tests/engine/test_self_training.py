@@ -40,17 +40,6 @@ def test_the_threshold_may_be_a_share_of_the_best_score_of_the_class():
     }
 
 
-@pytest.mark.parametrize(("most", "left"), [(0, 4), (4, 4), (3, 1)])
-def test_of_a_class_whose_scores_say_little_only_the_best_box_is_taken(most, left):
-    given = scores([0.5, 0.1], [0.52, 0.1], [0.51, 0.9], [0.5, 0.2])
-    options = {"score_threshold": 0.85, "relative": True, "nms_threshold": 1.0, "max_per_class": most}
-    found = pseudo_boxes(given, torch.ones(2), **options)
-    of_each = {label: found.boxes[found.labels == label].tolist() for label in (0, 1)}
-    assert len(of_each[0]) == left
-    assert of_each[0][0] == BOXES[1].tolist()
-    assert of_each[1] == [BOXES[2].tolist()]
-
-
 def test_a_box_in_a_larger_one_of_its_class_is_dropped():
     whole, part, other = [0, 0, 100, 100], [0, 0, 30, 30], [90, 90, 130, 130]
     boxes = torch.tensor([whole, part, other], dtype=torch.float32)[:, None].expand(-1, 2, 4)
