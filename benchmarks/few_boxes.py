@@ -20,8 +20,12 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
   "student_boxes_P" has found the boxes of the other images. "trial_..._boxed_last" (a patch): the last 300
   steps draw the boxed images alone, and have no teacher.
 
-"tags_sides_28_56" of boards has larger proposals (PROPOSALS.SIDES (28.0,56.0), the first 1,000), 700 steps,
-and images of 480 pixels.
+Results of boards named "small_..." have proposals of PROPOSALS.SIDES (16.0,64.0) and 600 steps; that of
+"small_tags_sides_28_56" was measured on a CPU: the first 1,000 proposals of (28.0,56.0), 700 steps, images of
+480 pixels. "tags_KEY..." have other keys than the config: sides of the proposals, stride of the features
+(with "lr5e4"), MIST or context as benchmarks/cpu_recipe.py, the number of steps, or both learning rates,
+"lr5e4" for 5e-4. "trial_student_tags_max_20" (a patch) takes the best box alone of a class of which more than
+20 in an image score above the threshold; so did the students with boxes in 5 and 10 % of the images.
 Results of Doom named "opencv_..." have the proposals of the config file, the others those of mode quality.
 "student_tags_10_4486eef" of photographs and boards: views were blurred and gray, too, sizes a list, and all
 pasted boxes counted as pseudo boxes. Students on photographs called "plain", "w25", "views" or "4486eef"
@@ -48,15 +52,11 @@ from detector.build_data import build_dataset
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 
-PCB = "DATASETS.ROOT datasets/pcb DATASETS.PROPOSALS datasets/pcb/proposals.npz DATASETS.CLASSES "
-PCB += "['open','short','mousebite','spur','copper','pin-hole'] PROPOSALS.MODE corners"
-
-# Name -> config file and overrides.
 DATA = {
-    "toybox": ("configs/toybox_pcl.yaml", ()),
-    "photos": ("configs/photos_pcl_lite0.yaml", ()),
-    "doom": ("configs/doom_pcl_lite0.yaml", ()),
-    "pcb": ("configs/photos_pcl_lite0.yaml", PCB.split()),
+    "toybox": "configs/toybox_pcl.yaml",
+    "photos": "configs/photos_pcl_lite0.yaml",
+    "doom": "configs/doom_pcl_lite0.yaml",
+    "pcb": "configs/boards_pcl_lite0.yaml",
 }
 PERCENT = (1, 5, 10, 25, 50, 100)
 
@@ -78,20 +78,20 @@ OPTIONS = {
 
 def variants(data_set: str) -> dict[str, tuple[str, ...]]:
     """The config overrides of each variant; :func:`prepare` writes the files that they name."""
-    keys, folder = DATA[data_set][1], f"runs/few_boxes_{data_set}"
-    found = {"tags": keys}
+    folder = f"runs/few_boxes_{data_set}"
+    found: dict[str, tuple[str, ...]] = {"tags": ()}
     for percent in PERCENT:
-        share = *keys, "DATASETS.BOXED_SHARE", str(percent / 100), "SOLVER.BOXED_SHARE"
+        share = "DATASETS.BOXED_SHARE", str(percent / 100), "SOLVER.BOXED_SHARE"
         found[f"tags_{percent}"] = *share, "0.5"
         if percent < 100:
             found[f"boxes_{percent}"] = *share, "1"
             found[f"sparse_{percent}"] = *share, "0.8"
     for name in ("points", "counts"):
-        found[name] = *keys, "DATASETS.HINTS", f"{folder}/{name}.jsonl"
+        found[name] = "DATASETS.HINTS", f"{folder}/{name}.jsonl"
     for rule in RULES:
         for percent in SUGGESTED:
             boxed = f"{folder}/{rule}_{percent}_{{seed}}.txt"
-            found[f"suggested_{rule}_{percent}"] = *keys, "DATASETS.BOXED", boxed, "SOLVER.BOXED_SHARE", "0.5"
+            found[f"suggested_{rule}_{percent}"] = "DATASETS.BOXED", boxed, "SOLVER.BOXED_SHARE", "0.5"
     return found
 
 
@@ -106,10 +106,8 @@ def students(data_set: str) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]
 
 def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
     """Write the points and counts, and the lists of suggested images of each seed that has a detector."""
-    config, keys = DATA[data_set]
-    keys = (*keys, *overrides)
     rules = [rule for rule in RULES if any(f"suggested_{rule}_" in name for name in names)]
-    cfg, folder = load_cfg(ROOT / config, keys), ROOT / f"runs/few_boxes_{data_set}"
+    cfg, folder = load_cfg(ROOT / DATA[data_set], overrides), ROOT / f"runs/few_boxes_{data_set}"
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     folder.mkdir(parents=True, exist_ok=True)
     write_hints(dataset, folder)
@@ -121,9 +119,9 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
             run = both_detectors(run, run.parent / f"student_tags_{seed}", folder / f"detectors_{seed}")
         output, most = folder / f"{rule}_{seed}", max(SUGGESTED) * len(dataset) // 100
         if not (output / "images.txt").exists():
-            command = [sys.executable, "-m", "detector", "suggest", config, "-n", str(most), "--by", rule]
-            command += ["--output", str(output), "--format", "coco", *keys, "OUTPUT_DIR", str(run)]
-            subprocess.run(command, cwd=ROOT, check=True)
+            command = ["suggest", DATA[data_set], "-n", str(most), "--by", rule, "--output", str(output)]
+            command += ["--format", "coco", *overrides, "OUTPUT_DIR", str(run)]
+            subprocess.run([sys.executable, "-m", "detector", *command], cwd=ROOT, check=True)
         lines = (output / "images.txt").read_text().splitlines()
         for percent in SUGGESTED:  # the best come first
             best = lines[: max(1, percent * len(dataset) // 100)]
@@ -163,5 +161,5 @@ if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in DATA:
         sys.exit(f"name a data set first: {', '.join(DATA)}")
     data_set = sys.argv.pop(1)
-    config, prepare_set = DATA[data_set][0], partial(prepare, data_set)
+    config, prepare_set = DATA[data_set], partial(prepare, data_set)
     compare(f"few_boxes_{data_set}", config, variants(data_set), students(data_set), prepare_set)

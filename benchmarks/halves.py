@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=100, help="number of random halvings")
     options = parser.parse_args()
     name = f"one_recipe_{options.data_set}"
-    cfg = load_cfg(ROOT / DATA[options.data_set][0], DATA[options.data_set][1])
+    cfg = load_cfg(ROOT / DATA[options.data_set])
     dataset = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     truth = [dataset.annotation(i) for i in range(len(dataset))]
     runs = {

@@ -34,8 +34,7 @@ RECIPES = {
 
 def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
     """Write the data set of each class."""
-    config, keys = DATA[data_set]
-    cfg = load_cfg(ROOT / config, (*keys, *overrides))
+    cfg = load_cfg(ROOT / DATA[data_set], overrides)
     for label, class_name in enumerate(cfg.DATASETS.CLASSES):
         root = ROOT / folder_of(data_set, class_name)
         if root.exists() or not any(name.startswith(f"{class_name}_") for name in names):
@@ -58,11 +57,10 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
 
 def variants(data_set: str) -> dict[str, tuple[str, ...]]:
     """The config overrides of each class and recipe."""
-    config, keys = DATA[data_set]
     found = {}
-    for name in load_cfg(ROOT / config, keys).DATASETS.CLASSES:
+    for name in load_cfg(ROOT / DATA[data_set]).DATASETS.CLASSES:
         data = "DATASETS.CLASSES", f"['{name}']", "DATASETS.ROOT", folder_of(data_set, name)
-        found |= {f"{name}_{recipe}": (*keys, *more, *data) for recipe, more in RECIPES.items()}
+        found |= {f"{name}_{recipe}": (*more, *data) for recipe, more in RECIPES.items()}
     return found
 
 
@@ -73,5 +71,5 @@ def folder_of(data_set: str, class_name: str) -> str:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in DATA:
         sys.exit(f"name a data set first: {', '.join(DATA)}")
-    config = DATA[data_set := sys.argv.pop(1)][0]
+    config = DATA[data_set := sys.argv.pop(1)]
     compare(f"one_class_{data_set}", config, variants(data_set), {}, partial(prepare, data_set))

@@ -89,8 +89,7 @@ def corrected(rung: str, found: Annotation, truth: Annotation, proposals: Tensor
 
 def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
     """Write a data set for each rung and seed whose pseudo boxes exist; its other splits stay."""
-    config, keys = DATA[data_set]
-    cfg = load_cfg(ROOT / config, (*keys, *overrides))
+    cfg = load_cfg(ROOT / DATA[data_set], overrides)
     dataset, proposals = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT), load_proposals(cfg.DATASETS.PROPOSALS)
     images = [(dataset.image_path(i), dataset.image_size(i)) for i in range(len(dataset))]
     for pseudo in sorted(ROOT.glob(f"runs/methods_one_recipe_{data_set}/plain_[0-9]/self_train/pseudo")):
@@ -130,11 +129,11 @@ def link_split(root: Path, folder: Path, split: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in DATA:
         sys.exit(f"name a data set first: {', '.join(DATA)}")
-    config, keys = DATA[data_set := sys.argv.pop(1)]
+    config = DATA[data_set := sys.argv.pop(1)]
     name = f"one_recipe_{data_set}"
-    variants = {"tags": (*keys, *MIST), "full": (*keys, *MIST, *FULL)}
-    variants["tags_10"] = *keys, *MIST, "DATASETS.BOXED_SHARE", "0.1"
-    variants |= {method: (*keys, *MIST, "MODEL.METHOD", method) for method in ("oicr", "pcl")}
+    variants = {"tags": MIST, "full": (*MIST, *FULL)}
+    variants["tags_10"] = *MIST, "DATASETS.BOXED_SHARE", "0.1"
+    variants |= {method: (*MIST, "MODEL.METHOD", method) for method in ("oicr", "pcl")}
     variants |= {f"lite2_{each}": (*variants[each], *LITE2) for each in ("tags", "tags_10")}
     one, three = ("tags",), ("tags", "oicr", "pcl")
     students = {

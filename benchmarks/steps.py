@@ -11,7 +11,6 @@ The first argument is a data set of benchmarks/few_boxes.py. A variant is a meth
 """
 
 import sys
-from collections.abc import Sequence
 
 from cpu_recipe import MIST
 from few_boxes import DATA
@@ -27,10 +26,9 @@ METHODS = {
 }
 
 
-def variants(keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def variants() -> dict[str, tuple[str, ...]]:
     return {
         f"{method}_{steps}": (
-            *keys,
             *more,
             "SOLVER.MAX_ITER",
             str(steps),
@@ -45,5 +43,5 @@ def variants(keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in DATA:
         sys.exit(f"name a data set first: {', '.join(DATA)}")
-    config, keys = DATA[data_set := sys.argv.pop(1)]
-    compare(f"steps_{data_set}", config, variants(keys))
+    config = DATA[data_set := sys.argv.pop(1)]
+    compare(f"steps_{data_set}", config, variants())

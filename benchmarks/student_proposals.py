@@ -39,8 +39,7 @@ def regions(model: FasterRCNN, image: torch.Tensor) -> torch.Tensor:
 
 def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
     """Write the proposals of all images for each seed whose student exists, and print their recall."""
-    config, keys = DATA[data_set]
-    cfg = load_cfg(ROOT / config, (*keys, *overrides))
+    cfg = load_cfg(ROOT / DATA[data_set], overrides)
     searched = load_proposals(cfg.DATASETS.PROPOSALS)
     sets = [build_dataset(cfg, split) for split in (cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.TEST_SPLIT)]
     for run in sorted(ROOT.glob(f"runs/methods_student_proposals_{data_set}/student_[0-9]")):
@@ -77,10 +76,10 @@ def coverage(dataset: AnnotatedImages, boxes: Mapping[str, torch.Tensor], count:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in DATA:
         sys.exit(f"name a data set first: {', '.join(DATA)}")
-    config, keys = DATA[data_set := sys.argv.pop(1)]
+    config = DATA[data_set := sys.argv.pop(1)]
     folder = f"runs/student_proposals_{data_set}"
-    variants = {"search": keys} | {
-        name: (*keys, "DATASETS.PROPOSALS", f"{folder}/{name}_{{seed}}.npz", "PROPOSALS.MAX_COUNT", str(MOST))
+    variants = {"search": ()} | {
+        name: ("DATASETS.PROPOSALS", f"{folder}/{name}_{{seed}}.npz", "PROPOSALS.MAX_COUNT", str(MOST))
         for name in ("regions", "both")
     }
     students = {"student": (("search",), PLAIN)}

@@ -147,7 +147,7 @@ def test_the_name_says_what_is_built(path):
     cfg, words = load_cfg(path), path.stem.split("_")
     assert cfg.MODEL.METHOD in words
     assert ("reg" in words) == cfg.MODEL.REGRESSION.ENABLED
-    if words[0] not in ("toybox", "photos", "doom", "own"):
+    if words[0] not in ("toybox", "photos", "doom", "boards", "own"):
         assert words[-1] == cfg.MODEL.BACKBONE.NAME
 
 

@@ -21,6 +21,7 @@ from detector.utils.outputs import OutputFolder
 
 # Keys of SELF_TRAIN on which the results of a student depend; the others say how it is trained.
 _OF_A_STUDENT = ("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE", "TEST_PROPOSALS")
+_LEARNED = 0.1
 OWN_TEST = "the run's own test"  # the key of its outputs
 
 
@@ -109,6 +110,20 @@ def measure(
         coco_ap(found, boxed, len(names)) if with_coco and truth else {},
         image_ap([result.best_scores for result in results], labels, unknown or None),
     )
+
+
+def told_by_chance(metrics: Mapping[str, Any], test_set: AnnotatedImages) -> dict[str, tuple[float, float]]:
+    """The classes that a detector has not learned: their image AP and that of random scores, in percent.
+
+    Random scores reach the share of the images that show the class. A class counts as learned if its AP covers
+    a tenth of the way from there to 100.
+    """
+    found = {}
+    for name, (shown, absent) in test_set.label_counts().items():
+        ap, chance = metrics["per_class"][name]["image_AP"], 100 * shown / max(1, shown + absent)
+        if ap is not None and ap < chance + (100 - chance) * _LEARNED:
+            found[name] = (ap, chance)
+    return found
 
 
 def annotations(dataset: AnnotatedImages) -> dict[int, Annotation]:

@@ -9,6 +9,8 @@ from distributed_cases import evaluate_twice, run_processes
 from random_run import make_run
 
 import detector
+from detector.api import proposing
+from detector.build_data import build_dataset
 from detector.config import load_cfg
 from detector.data.proposals.search import make_finder, propose
 from detector.data.toybox import CLASSES, draw_toybox
@@ -98,6 +100,25 @@ def test_a_folder_without_a_run_is_the_tests_own(run, tmp_path):
     detector.evaluate(run / "config.yaml", keys, weights=run / "model_final.pt")
     assert (other / "metrics.json").read_bytes() == before
     assert len(list((other / "tests").glob("*/metrics.json"))) == 1
+
+
+def test_classes_that_are_not_learned_are_named(tmp_path, capfd):
+    """Random weights: every class whose image AP is near the share of the images that show it."""
+    draw_toybox(tmp_path / "toybox", train=1, test=6)
+    keys = {"OUTPUT_DIR": tmp_path / "run", "DEVICE": "cpu", "DATASETS.ROOT": tmp_path / "toybox"}
+    keys |= {"DATASETS.PROPOSALS": tmp_path / "proposals.npz", "DATASETS.WORKERS": 0}
+    words = [str(word) for pair in keys.items() for word in pair]
+    run = make_run(tmp_path / "run", *words, classes=CLASSES)
+    proposing.run(config_file=run / "config.yaml", workers=1)
+    metrics = detector.evaluate(run)
+    counts = build_dataset(load_cfg(run / "config.yaml"), "test").label_counts()
+    chance = {name: shown / (shown + absent) for name, (shown, absent) in counts.items()}
+    ap = {name: values["image_AP"] for name, values in metrics["per_class"].items() if chance[name]}
+    unlearned = [name for name in ap if ap[name] / 100 < chance[name] + 0.1 * (1 - chance[name])]
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "not learned" in line]
+    assert unlearned
+    for name, value in ap.items():
+        assert (f"{name} ({value:.0f}, {100 * chance[name]:.0f})" in line) == (name in unlearned)
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "detections.npz", "pictures/overview.png"])
