@@ -115,8 +115,8 @@ def measure(
 def told_by_chance(metrics: Mapping[str, Any], test_set: AnnotatedImages) -> dict[str, tuple[float, float]]:
     """The classes that a detector has not learned: their image AP and that of random scores, in percent.
 
-    Random scores reach the share of the images that show the class. A class counts as learned if its AP covers
-    a tenth of the way from there to 100.
+    Random scores reach the share of the images that show the class. A class counts as learned if its AP
+    covers a tenth of the way from there to 100.
     """
     found = {}
     for name, (shown, absent) in test_set.label_counts().items():
