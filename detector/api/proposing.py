@@ -199,7 +199,8 @@ def try_searches(
 def _candidates(boxes: Tensor) -> list[dict[str, object]]:
     """The keys of each search; the sides for corners are those of most boxes.
 
-    Training on tags prefers the smallest proposals, so a quarter of the sides are shorter than the shortest.
+    The shortest is the lower quartile: training on tags prefers the smallest proposals, which should not be
+    much smaller than a common object.
     """
     sides = torch.cat([boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]])
     shortest, longest = sides.quantile(torch.tensor([0.25, 0.95])).round().clamp(min=4).tolist()

@@ -21,7 +21,7 @@ from detector.utils.outputs import OutputFolder
 
 # Keys of SELF_TRAIN on which the results of a student depend; the others say how it is trained.
 _OF_A_STUDENT = ("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE", "TEST_PROPOSALS")
-_LEARNED = 0.1
+_LEARNED = 0.1  # the image AP of a learned class covers so much of the way from chance to 1
 OWN_TEST = "the run's own test"  # the key of its outputs
 
 
@@ -112,11 +112,12 @@ def measure(
     )
 
 
-def told_by_chance(metrics: Mapping[str, Any], test_set: AnnotatedImages) -> dict[str, tuple[float, float]]:
-    """The classes that a detector has not learned: their image AP and that of random scores, in percent.
+def unlearned_classes(
+    metrics: Mapping[str, Any], test_set: AnnotatedImages
+) -> dict[str, tuple[float, float]]:
+    """The classes that are classified hardly better than by chance: image AP, and that of random scores.
 
-    Random scores reach the share of the images that show the class. A class counts as learned if its AP
-    covers a tenth of the way from there to 100.
+    Both in percent. Random scores reach the share of the images that show the class.
     """
     found = {}
     for name, (shown, absent) in test_set.label_counts().items():

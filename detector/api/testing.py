@@ -21,7 +21,7 @@ from detector.api.results import (
     measure,
     name_images,
     results_key,
-    told_by_chance,
+    unlearned_classes,
 )
 from detector.api.run_folder import (
     Model,
@@ -163,11 +163,12 @@ def write_figures(
             f"image AP in percent on {test_set.name}: without ground-truth boxes only labels can be tested\n"
         )
     print(f"{metrics_table(metrics)}\n")
-    if unlearned := told_by_chance(metrics, test_set):
+    if unlearned := unlearned_classes(metrics, test_set):
         names = ", ".join(f"{name} ({ap:.0f}, {chance:.0f})" for name, (ap, chance) in unlearned.items())
         logger.warning(
-            "classes that are not learned (their image AP, and that of random scores): %s. Their boxes mean "
-            "nothing: train longer, with a higher SOLVER.BASE_LR, or draw some boxes (docs/labeling.md)",
+            "classes that are classified hardly better than by chance (image AP, and that of random scores): "
+            "%s. Their boxes are unreliable: train longer, raise SOLVER.BASE_LR, or draw some boxes of them "
+            "(docs/labeling.md)",
             names,
         )
     print(f"figures   {path}")
