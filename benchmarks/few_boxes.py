@@ -15,10 +15,11 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
 * "student_...": the Faster R-CNN that learns from the detector of that name and from the reviewed boxes.
   "..._no_teacher": without the teacher's steps. "..._views": nor mosaics. "..._plain": nor copy-paste, strong
   views and scale jitter. "..._w25": plain, and it counts pseudo boxes a quarter. "..._drop": plain, and it
-  leaves out a quarter of the RoIs on pseudo boxes, those of the highest loss. "..._quarter" and "..._tenth":
-  with the views and the teacher, pseudo boxes count so much. "student_boxes_first_P": the student
-  "student_boxes_P" has found the boxes of the other images. "trial_..._boxed_last" (a patch): the last 300
-  steps draw the boxed images alone, and have no teacher.
+  leaves out a quarter of the RoIs on pseudo boxes, those of the highest loss. "..._quarter", "..._tenth"
+  and "..._drop_loss": with the views and the teacher, pseudo boxes count so much, or a quarter of these RoIs
+  are left out. "student_boxes_first_P": the student "student_boxes_P" has found the boxes of the other
+  images. "trial_..._boxed_last" (a patch): the last 300 steps draw the boxed images alone, and have no
+  teacher.
 
 Results of boards named "small_..." have proposals of PROPOSALS.SIDES (16.0,64.0) and 600 steps; that of
 "small_tags_sides_28_56" was measured on a CPU: the first 1,000 proposals of (28.0,56.0), 700 steps, images of
@@ -73,6 +74,7 @@ OPTIONS = {
     "drop": (*PLAIN, "SELF_TRAIN.DROP_LOSS", "0.25"),
     "quarter": ("SELF_TRAIN.PSEUDO_WEIGHT", "0.25"),
     "tenth": ("SELF_TRAIN.PSEUDO_WEIGHT", "0.1"),
+    "drop_loss": ("SELF_TRAIN.DROP_LOSS", "0.25"),
 }
 
 
