@@ -419,7 +419,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "before the teacher's steps; 0: never.", most=1, may_change=True),
         Key("SELF_TRAIN.MOSAIC", 0.0,
             "Probability with which three other images are shown beside a training image, each in a quarter "
-            "of the area, before the teacher's steps; 0: never.", most=1, may_change=True),
+            "of the area, before the teacher's steps; 0: never, for objects that look alike at any size.",
+            most=1, may_change=True),
         Key("SELF_TRAIN.STRONG_VIEWS", False,
             "Training images have other colors, and a part of half of them is erased, before the teacher's "
             "steps, which have views of their own.", may_change=True),
