@@ -164,11 +164,10 @@ def write_figures(
         )
     print(f"{metrics_table(metrics)}\n")
     if unlearned := unlearned_classes(metrics, test_set):
-        names = ", ".join(f"{name} ({ap:.0f}, {chance:.0f})" for name, (ap, chance) in unlearned.items())
+        names = ", ".join(f"{name} {ap:.0f} ({chance:.0f})" for name, (ap, chance) in unlearned.items())
         logger.warning(
-            "classes that are classified hardly better than by chance (image AP, and that of random scores): "
-            "%s. Their boxes are unreliable: train longer, raise SOLVER.BASE_LR, or draw some boxes of them "
-            "(docs/labeling.md)",
+            "warning: image AP hardly better than by chance (in parentheses): %s. Boxes of these classes are "
+            "unreliable: train longer, raise SOLVER.BASE_LR, or draw some of them (docs/labeling.md)",
             names,
         )
     print(f"figures   {path}")

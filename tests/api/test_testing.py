@@ -118,7 +118,7 @@ def test_classes_that_are_classified_by_chance_are_named(tmp_path, capfd):
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "hardly better" in line]
     assert unlearned
     for name, value in ap.items():
-        assert (f"{name} ({value:.0f}, {100 * chance[name]:.0f})" in line) == (name in unlearned)
+        assert (f"{name} {value:.0f} ({100 * chance[name]:.0f})" in line) == (name in unlearned)
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "detections.npz", "pictures/overview.png"])
