@@ -27,6 +27,9 @@ Results of boards named "small_..." have proposals of PROPOSALS.SIDES (16.0,64.0
 (with "lr5e4"), MIST or context as benchmarks/cpu_recipe.py, the number of steps, or both learning rates,
 "lr5e4" for 5e-4. "trial_student_tags_max_20" (a patch) takes the best box alone of a class of which more than
 20 in an image score above the threshold; so did the students with boxes in 5 and 10 % of the images.
+Students of boards had SELF_TRAIN.MOSAIC 0.5, which the config has no more. "cpu_student_...": on a CPU, of
+"small_tags_sides_28_56", without a teacher; "..._copy_paste_colors" has no scale jitter and no mosaics,
+"..._views" no mosaics, "..._mosaic" all.
 Results of Doom named "opencv_..." have the proposals of the config file, the others those of mode quality.
 "student_tags_10_4486eef" of photographs and boards: views were blurred and gray, too, sizes a list, and all
 pasted boxes counted as pseudo boxes. Students on photographs called "plain", "w25", "views" or "4486eef"
