@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from detector.utils.errors import UserError
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
 
-RULES = ("entropy", "box-in-box", "disagreement", "random")
+RULES = ("typical", "entropy", "box-in-box", "disagreement", "random")
 _SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
 
 
@@ -70,14 +71,15 @@ def suggest(
     digest = file_digest(find_checkpoint(cfg.OUTPUT_DIR, "weak"))
     outputs = OutputFolder(output, f"suggest {by} {count} {digest}")
     outputs.check(["images.txt"])
-    values, features, images = _assess(cfg, dataset, left, by)
+    boxed = [i for i, image_id in enumerate(dataset.image_ids) if image_id in reviewed]
+    found = _assess(cfg, dataset, left, boxed, by)
     if by == "random":
-        rows = values.argsort(descending=True)[:count].tolist()
+        rows = found.values.argsort(descending=True)[:count].tolist()
     else:
         labels = torch.from_numpy(dataset.all_labels())
-        known = torch.ones(len(labels), dtype=torch.bool).index_fill(0, torch.tensor(left), False)
-        rows = choose(values, features, labels[left], count, known=labels[known])
-    chosen = [images[row] for row in rows]
+        known = {"known": found.known, "known_labels": labels[boxed]}
+        rows = choose(found.values, found.features, labels[left], count, **known)
+    chosen = [found.images[row] for row in rows]
     outputs.write("images.txt", "".join(f"{_image_id(dataset, image)}\n" for image in chosen).encode())
     folder = dataset.image_path(left[0]).parents[len(Path(_name(dataset, left[0])).parts) - 1]
     for name, content in encode_review(form, chosen, dataset.class_names, folder=folder.resolve().name):
@@ -115,26 +117,47 @@ def disagreement(found: Detections, others: Detections) -> float:
     return sum(misses) / len(misses) if misses else 0.0
 
 
-def choose(values: Tensor, features: Tensor, labels: Tensor, count: int, *, known: Tensor) -> list[int]:
+def typicality(features: Tensor, *, neighbors: int = 20) -> Tensor:
+    """How much each image looks like others: minus the mean distance to its nearest neighbors, (N,).
+
+    Few boxes are worth most in images that stand for many (TypiClust: Hacohen et al., Active Learning on a
+    Budget, ICML 2022, arXiv 2202.02794, which has the inverse distance, and clusters where :func:`choose`
+    has distances).
+
+    Args:
+        features: (N, F) of any scale.
+        neighbors: how many count, fewer if N is smaller.
+    """
+    features = normalize(features.double(), dim=1)
+    count = min(neighbors + 1, len(features))  # an image is nearest to itself
+    rows = [torch.cdist(some, features).topk(count, largest=False).values for some in features.split(1000)]
+    return -torch.cat(rows).mean(dim=1)
+
+
+def choose(
+    values: Tensor, features: Tensor, labels: Tensor, count: int, *, known: Tensor, known_labels: Tensor
+) -> list[int]:
     """Rows of images with high values that look different and show each class as often as all images do.
 
     Each next image shows the class that is furthest behind its share of the images so far, of those that an
     image is left of: a rule may value the images of some classes alone. Among its images, the next has the
     largest product of its value, scaled to [0.01, 1], and the distance of its features, scaled to length 1,
-    from those of the nearest image chosen before. Images without a class come last.
+    from those of the nearest image that has boxes or was chosen before. Images without a class come last.
 
     Args:
         values: (N,) what to learn from the image; larger is better. N is at least 1.
         features: (N, F) of any scale.
         labels: (N, C) bool, the classes that each image shows.
-        known: (K, C) bool, those of the images that have boxes already.
+        known: (K, F), the features of the images that have boxes already.
+        known_labels: (K, C) bool, their classes.
     """
     span = (values.max() - values.min()).clamp(min=1e-9)
     value = 0.01 + 0.99 * (values - values.min()).double() / span
-    features = normalize(features.double(), dim=1)
-    shares = torch.cat([labels, known]).double().mean(dim=0)  # (C,)
-    shown, total = known.double().sum(dim=0), len(known)  # (C,) images of a class that have boxes, of all
-    nearest, free = torch.ones_like(value), torch.ones(len(value), dtype=torch.bool)
+    features, known = normalize(features.double(), dim=1), normalize(known.double(), dim=1)
+    shares = torch.cat([labels, known_labels]).double().mean(dim=0)  # (C,)
+    shown, total = known_labels.double().sum(dim=0), len(known)  # (C,) images of a class that have boxes
+    nearest = torch.cdist(features, known).amin(dim=1) if total else torch.ones_like(value)
+    free = torch.ones(len(value), dtype=torch.bool)
     chosen: list[int] = []
     for _ in range(min(count, len(value))):
         behind = (shares * (total + 1) - shown).where(labels[free].any(dim=0), -torch.inf)
@@ -142,17 +165,25 @@ def choose(values: Tensor, features: Tensor, labels: Tensor, count: int, *, know
         candidates = candidates if candidates.any() else free
         row = int((value * nearest).where(candidates, -1.0).argmax())
         distance = (features - features[row]).norm(dim=1)
-        nearest = torch.minimum(nearest, distance) if chosen else distance
+        nearest = torch.minimum(nearest, distance) if total else distance
         shown, total = shown + labels[row], total + 1
         free[row] = False
         chosen.append(row)
     return chosen
 
 
+class _Assessed(NamedTuple):
+    """The N images without reviewed boxes, and the K with them."""
+
+    values: Tensor  # (N,) float64, what there is to learn from an image
+    features: Tensor  # (N, F)
+    known: Tensor  # (K, F), features
+    images: list[ReviewImage]  # N, with the boxes that the detector finds
+
+
 def _assess(
-    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int], by: str
-) -> tuple[Tensor, Tensor, list[ReviewImage]]:
-    """The value of each image (N,) for training, its features (N, F), and its boxes."""
+    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int], boxed: Sequence[int], by: str
+) -> _Assessed:
     device = find_device(cfg.DEVICE)
     weak, student = _network(cfg, "weak"), _network(cfg, "student") if by == "disagreement" else None
     assert isinstance(weak, WeakRCNN)
@@ -165,8 +196,11 @@ def _assess(
                 features.append(weak.features(batch.images).mean(dim=(2, 3))[0].cpu())
             yield views
 
+    weak = weak.to(device).eval()
+    for _ in described(build_test_loader(cfg, dataset, boxed)):
+        pass
     loader = described(build_test_loader(cfg, dataset, indices))
-    scored = predict(weak.to(device), loader, device=device, precision=precision)
+    scored = predict(weak, loader, device=device, precision=precision)
     second: Iterator[Scores | None] = iter([None] * len(indices))
     if isinstance(student, FasterRCNN):
         batch_size = cfg.SELF_TRAIN.IMAGES_PER_BATCH
@@ -192,7 +226,10 @@ def _assess(
             values.append(float(torch.rand((), generator=generator)))
         name, size = _name(dataset, index), dataset.image_size(index)
         images.append(review_image(name, size, found, dataset.class_names, doubtful=doubtful))
-    return torch.tensor(values, dtype=torch.float64), torch.stack(features), images
+    known, new = torch.stack(features).split([len(boxed), len(indices)])
+    if by == "typical":
+        return _Assessed(typicality(torch.cat([new, known]))[: len(new)], new, known, images)
+    return _Assessed(torch.tensor(values, dtype=torch.float64), new, known, images)
 
 
 def _network(cfg: CfgNode, model: Model) -> WeakRCNN | FasterRCNN:
