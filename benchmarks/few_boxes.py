@@ -21,23 +21,7 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
   images. "trial_..._boxed_last" (a patch): the last 300 steps draw the boxed images alone, and have no
   teacher.
 
-Results of boards named "small_..." have proposals of PROPOSALS.SIDES (16.0,64.0) and 600 steps; that of
-"small_tags_sides_28_56" was measured on a CPU: the first 1,000 proposals of (28.0,56.0), 700 steps, images of
-480 pixels. "tags_KEY..." have other keys than the config: sides of the proposals, stride of the features
-(with "lr5e4"), MIST or context as benchmarks/cpu_recipe.py, the number of steps, or both learning rates,
-"lr5e4" for 5e-4. "trial_student_tags_max_20" (a patch) takes the best box alone of a class of which more than
-20 in an image score above the threshold; so did the students with boxes in 5 and 10 % of the images.
-Students of boards had SELF_TRAIN.MOSAIC 0.5, which the config has no more. "cpu_student_...": on a CPU, of
-"small_tags_sides_28_56", without a teacher; "..._copy_paste_colors" has no scale jitter and no mosaics,
-"..._views" no mosaics, "..._mosaic" all.
-Results of Doom named "opencv_..." have the proposals of the config file, the others those of mode quality.
-"student_tags_10_4486eef" of photographs and boards: views were blurred and gray, too, sizes a list, and all
-pasted boxes counted as pseudo boxes. Students on photographs called "plain", "w25", "views" or "4486eef"
-have 300 steps, the others 600.
-Results of Toybox named "..._gpu" are older than those on a CPU; "trial_..." are "student_tags" with other
-keys, before it was a choice of the config.
-Results named "..._equal_draws" are older: half of all draws were of boxed images, rather than of the draws of
-each class, and `detector suggest` chose without regard to the classes.
+Results with other names are of patches, of other keys or of earlier code: see the notes in their file.
 """
 
 import json
@@ -65,7 +49,7 @@ DATA = {
 PERCENT = (1, 5, 10, 25, 50, 100)
 
 
-RULES, SUGGESTED = ("entropy", "box-in-box", "disagreement"), (1, 5, 10)
+RULES, SUGGESTED = ("typical", "entropy", "box-in-box", "disagreement"), (1, 5, 10)
 PLAIN = ("SELF_TRAIN.COPY_PASTE", "0", "SELF_TRAIN.STRONG_VIEWS", "False")
 PLAIN = (*PLAIN, "SELF_TRAIN.MOSAIC", "0", "SELF_TRAIN.SCALE_JITTER", "(1, 1)")
 PLAIN = (*PLAIN, "SELF_TRAIN.TEACHER_STEPS", "0")

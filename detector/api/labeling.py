@@ -31,6 +31,7 @@ from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
 from detector.structures import Detections, Scores
 from detector.utils.distributed import (
+    LONG_WAIT,
     find_device,
     gather,
     is_main,
@@ -45,8 +46,6 @@ from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
-
-_PATIENCE = 24 * 3600.0  # seconds: another process may have much larger images
 
 
 def label(
@@ -85,7 +84,7 @@ def label(
     labels = Path(labels)
     root = labels.parent if images is None else Path(images)
     outputs = None
-    with process_group(find_device(device), _PATIENCE), ExitStack() as stack:
+    with process_group(find_device(device), LONG_WAIT), ExitStack() as stack:
         with together():
             weights = find_checkpoint(weights, model)
             predictor = load(weights, device, score_threshold=score_threshold, model=model)

@@ -16,11 +16,10 @@ from detector.api.training import train
 from detector.build_data import build_dataset, name_classes
 from detector.config import check_resumable, load_cfg
 from detector.engine.checkpoint import load_checkpoint
-from detector.utils.distributed import gather, is_main, process_group, together
+from detector.utils.distributed import LONG_WAIT, gather, is_main, process_group, together
 from detector.utils.files import reading
 
 _CPU = torch.device("cpu")
-_PATIENCE = 24 * 3600.0  # seconds: a process may wait while the main one draws pictures
 
 
 def run_pipeline(
@@ -44,7 +43,7 @@ def run_pipeline(
     folder, proposals = Path(cfg.OUTPUT_DIR), Path(cfg.DATASETS.PROPOSALS)
     weak, student = folder / "model_final.pt", folder / "self_train"
     config = str(config_file)
-    with process_group(_CPU, _PATIENCE), together():
+    with process_group(_CPU, LONG_WAIT), together():
         check_same_run(cfg, weak)
 
     def write_report() -> None:
@@ -61,7 +60,7 @@ def run_pipeline(
     if to == "weak":
         stages = stages[:3]
     for number, (name, result, run) in enumerate(stages, start=1):
-        with process_group(_CPU, _PATIENCE):  # the main process may still write what another looks for
+        with process_group(_CPU, LONG_WAIT):  # the main process may still write what another looks for
             done = gather(result.exists())[0]
         if is_main():
             what = "done:" if done else "writes"

@@ -20,10 +20,9 @@ from detector.data.proposals.search import Mode, make_finder, propose
 from detector.data.voc import find_split
 from detector.structures import box_iou
 from detector.utils.command_line import usable_cores
-from detector.utils.distributed import is_main, local_world_size, process_group, together
+from detector.utils.distributed import LONG_WAIT, is_main, local_world_size, process_group, together
 from detector.utils.errors import DataError, UserError
 
-_PATIENCE = 24 * 3600.0  # seconds: another process may have much larger images
 _TIE = 0.01  # of two recalls that differ by less, that of fewer proposals wins
 
 
@@ -82,7 +81,7 @@ def run(
     find, parameters = make_finder(
         mode or settings.MODE, longest_side or settings.LONGEST_SIDE, settings.MIN_REGION, settings.SIDES
     )
-    with process_group(torch.device("cpu"), _PATIENCE):
+    with process_group(torch.device("cpu"), LONG_WAIT):
         with together():
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it again")

@@ -17,11 +17,11 @@ from detector.api.results import (
     choose_outputs,
     describe_student,
     describe_test,
+    doubt_about_labels,
     find_run_folder,
     measure,
     name_images,
     results_key,
-    unlearned_classes,
 )
 from detector.api.run_folder import (
     Model,
@@ -163,13 +163,8 @@ def write_figures(
             f"image AP in percent on {test_set.name}: without ground-truth boxes only labels can be tested\n"
         )
     print(f"{metrics_table(metrics)}\n")
-    if unlearned := unlearned_classes(metrics, test_set):
-        names = ", ".join(f"{name} {ap:.0f} ({chance:.0f})" for name, (ap, chance) in unlearned.items())
-        logger.warning(
-            "warning: image AP hardly better than by chance (in parentheses): %s. Boxes of these classes are "
-            "unreliable: train longer, raise SOLVER.BASE_LR, or draw some of them (docs/labeling.md)",
-            names,
-        )
+    if doubt := doubt_about_labels(metrics, test_set):
+        logger.warning("warning: %s", doubt)
     print(f"figures   {path}")
     if pictures:
         print(f"pictures  {pictures[-1]}")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from distributed_cases import evaluate_twice, run_processes
@@ -10,6 +11,7 @@ from random_run import make_run
 
 import detector
 from detector.api import proposing
+from detector.api.results import doubt_about_labels
 from detector.build_data import build_dataset
 from detector.config import load_cfg
 from detector.data.proposals.search import make_finder, propose
@@ -117,8 +119,16 @@ def test_classes_that_are_classified_by_chance_are_named(tmp_path, capfd):
     unlearned = [name for name in ap if ap[name] / 100 < chance[name] + 0.1 * (1 - chance[name])]
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "hardly better" in line]
     assert unlearned
+    assert f"image AP is {metrics['image_mAP']:.0f}, hardly" in line
     for name, value in ap.items():
         assert (f"{name} {value:.0f} ({100 * chance[name]:.0f})" in line) == (name in unlearned)
+
+
+@pytest.mark.parametrize(("ap", "doubted"), [(79.4, True), (80.0, False)])
+def test_labels_that_are_not_learned_well_are_doubted(ap, doubted):
+    metrics = {"per_class": {"cat": {"image_AP": ap}}, "image_mAP": ap}
+    doubt = doubt_about_labels(metrics, SimpleNamespace(label_counts=lambda: {"cat": (1, 3)}))
+    assert doubt.startswith("image AP is 79. Boxes are unreliable") if doubted else doubt == ""
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "detections.npz", "pictures/overview.png"])
