@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 from tqdm import tqdm
 from yacs.config import CfgNode
 
@@ -20,10 +19,10 @@ from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, encode_review, review_image
 from detector.data.loader import collate
 from detector.engine.inference import predict, score_images
-from detector.engine.self_training import inside_larger
+from detector.engine.suggestions import box_in_box, choose, disagreement, entropy, typicality
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.structures import Detections, Scores, Views, box_iou
+from detector.structures import Scores, Views
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest
@@ -84,91 +83,6 @@ def suggest(
     folder = dataset.image_path(left[0]).parents[len(Path(_name(dataset, left[0])).parts) - 1]
     for name, content in encode_review(form, chosen, dataset.class_names, folder=folder.resolve().name):
         outputs.write(name, content)
-    return chosen
-
-
-def box_in_box(found: Detections, *, cover: float = 0.8) -> int:
-    """How many pairs of detections of a class there are of which one lies in the other.
-
-    A part of an object beside the whole, or one object beside a group of them, is the typical mistake of a
-    weakly supervised detector (Vo et al., Active Learning Strategies for Weakly-Supervised Object Detection,
-    ECCV 2022, arXiv 2207.12112).
-
-    Args:
-        cover: the least share of the smaller box that lies in the larger one.
-    """
-    return int(inside_larger(found, cover).sum())
-
-
-def entropy(scores: Scores, labels: Tensor) -> float:
-    """The sum over the tagged classes of the entropy, in nats, of their highest score; labels (C,) bool."""
-    if len(scores.scores) == 0:
-        return 0.0
-    p = scores.scores.amax(dim=0)[labels].clamp(1e-6, 1 - 1e-6)
-    return float(-(p * p.log() + (1 - p) * (1 - p).log()).sum())
-
-
-def disagreement(found: Detections, others: Detections) -> float:
-    """1 - the IoU of the best boxes that two detectors found of a class, mean over the classes of either."""
-    misses = []
-    for label in torch.cat([found.labels, others.labels]).unique():
-        pair = [each.boxes[each.labels == label][:1] for each in (found, others)]  # best first
-        misses.append(1 - float(box_iou(*pair).sum()))
-    return sum(misses) / len(misses) if misses else 0.0
-
-
-def typicality(features: Tensor, *, neighbors: int = 20) -> Tensor:
-    """How much each image looks like others: minus the mean distance to its nearest neighbors, (N,).
-
-    Few boxes are worth most in images that stand for many (TypiClust: Hacohen et al., Active Learning on a
-    Budget, ICML 2022, arXiv 2202.02794, which has the inverse distance, and clusters where :func:`choose`
-    has distances).
-
-    Args:
-        features: (N, F) of any scale.
-        neighbors: how many count, fewer if N is smaller.
-    """
-    features = normalize(features.double(), dim=1)
-    count = min(neighbors + 1, len(features))  # an image is nearest to itself
-    rows = [torch.cdist(some, features).topk(count, largest=False).values for some in features.split(1000)]
-    return -torch.cat(rows).mean(dim=1)
-
-
-def choose(
-    values: Tensor, features: Tensor, labels: Tensor, count: int, *, known: Tensor, known_labels: Tensor
-) -> list[int]:
-    """Rows of images with high values that look different and show each class as often as all images do.
-
-    Each next image shows the class that is furthest behind its share of the images so far, of those that an
-    image is left of: a rule may value the images of some classes alone. Among its images, the next has the
-    largest product of its value, scaled to [0.01, 1], and the distance of its features, scaled to length 1,
-    from those of the nearest image that has boxes or was chosen before. Images without a class come last.
-
-    Args:
-        values: (N,) what to learn from the image; larger is better. N is at least 1.
-        features: (N, F) of any scale.
-        labels: (N, C) bool, the classes that each image shows.
-        known: (K, F), the features of the images that have boxes already.
-        known_labels: (K, C) bool, their classes.
-    """
-    span = (values.max() - values.min()).clamp(min=1e-9)
-    value = 0.01 + 0.99 * (values - values.min()).double() / span
-    features, known = normalize(features.double(), dim=1), normalize(known.double(), dim=1)
-    shares = torch.cat([labels, known_labels]).double().mean(dim=0)  # (C,)
-    shown, total = known_labels.double().sum(dim=0), len(known)  # (C,) images of a class that have boxes
-    nearest = torch.cdist(features, known).amin(dim=1) if total else torch.ones_like(value)
-    free = torch.ones(len(value), dtype=torch.bool)
-    chosen: list[int] = []
-    for _ in range(min(count, len(value))):
-        behind = (shares * (total + 1) - shown).where(labels[free].any(dim=0), -torch.inf)
-        candidates = free & labels[:, behind.argmax()]
-        candidates = candidates if candidates.any() else free
-        row = int((value * nearest).where(candidates, -1.0).argmax())
-        distance = (features - features[row]).norm(dim=1)
-        nearest = torch.minimum(nearest, distance) if total else distance
-        shown, total = shown + labels[row], total + 1
-        free[row] = False
-        chosen.append(row)
     return chosen
 
 

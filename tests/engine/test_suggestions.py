@@ -1,11 +1,11 @@
-"""The rules by which images are chosen to be boxed next."""
+"""Which images to box next: the rules, and the choice among what they value."""
 
 import math
 
 import pytest
 import torch
 
-from detector.api.suggesting import box_in_box, choose, disagreement, entropy, typicality
+from detector.engine.suggestions import box_in_box, choose, disagreement, entropy, typicality
 from detector.structures import Detections, Scores
 
 # A whole, two parts of which one lies inside to 80 %, and another object.
