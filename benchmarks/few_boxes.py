@@ -49,7 +49,8 @@ DATA = {
 PERCENT = (1, 5, 10, 25, 50, 100)
 
 
-RULES, SUGGESTED = ("typical", "entropy", "box-in-box", "disagreement"), (1, 5, 10)
+RULES = "information-density", "typical", "entropy", "box-in-box", "disagreement"
+SUGGESTED = 1, 5, 10
 PLAIN = ("SELF_TRAIN.COPY_PASTE", "0", "SELF_TRAIN.STRONG_VIEWS", "False")
 PLAIN = (*PLAIN, "SELF_TRAIN.MOSAIC", "0", "SELF_TRAIN.SCALE_JITTER", "(1, 1)")
 PLAIN = (*PLAIN, "SELF_TRAIN.TEACHER_STEPS", "0")

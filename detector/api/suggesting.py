@@ -19,7 +19,14 @@ from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, encode_review, review_image
 from detector.data.loader import collate
 from detector.engine.inference import predict, score_images
-from detector.engine.suggestions import box_in_box, choose, disagreement, entropy, typicality
+from detector.engine.suggestions import (
+    box_in_box,
+    choose,
+    disagreement,
+    entropy,
+    information_density,
+    typicality,
+)
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.structures import Scores, Views
@@ -28,7 +35,7 @@ from detector.utils.errors import UserError
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
 
-RULES = ("typical", "entropy", "box-in-box", "disagreement", "random")
+RULES = ("information-density", "typical", "entropy", "box-in-box", "disagreement", "random")
 _SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
 
 
@@ -131,7 +138,7 @@ def _assess(
         found, doubtful = tagged_boxes(scores, labels, unknown, score_threshold=_SCORE_THRESHOLD)
         if by == "box-in-box":
             values.append(box_in_box(found))
-        elif by == "entropy":
+        elif by in ("entropy", "information-density"):
             values.append(entropy(scores, labels))
         elif student_scores is not None:
             others, _ = tagged_boxes(student_scores, labels, unknown, score_threshold=_SCORE_THRESHOLD)
@@ -141,9 +148,13 @@ def _assess(
         name, size = _name(dataset, index), dataset.image_size(index)
         images.append(review_image(name, size, found, dataset.class_names, doubtful=doubtful))
     known, new = torch.stack(features).split([len(boxed), len(indices)])
+    value = torch.tensor(values, dtype=torch.float64)
+    typical = typicality(torch.cat([new, known]))[: len(new)]
     if by == "typical":
-        return _Assessed(typicality(torch.cat([new, known]))[: len(new)], new, known, images)
-    return _Assessed(torch.tensor(values, dtype=torch.float64), new, known, images)
+        value = typical
+    elif by == "information-density":
+        value = information_density(value, typical)
+    return _Assessed(value, new, known, images)
 
 
 def _network(cfg: CfgNode, model: Model) -> WeakRCNN | FasterRCNN:

@@ -11,7 +11,7 @@ Run = Callable[[Namespace], None]
 
 MODES = ("quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid")
 FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
-RULES = ("typical", "entropy", "box-in-box", "disagreement", "random")
+RULES = ("information-density", "typical", "entropy", "box-in-box", "disagreement", "random")
 
 
 def init(parser: ArgumentParser) -> Run:

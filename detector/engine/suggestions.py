@@ -55,6 +55,24 @@ def typicality(features: Tensor, *, neighbors: int = 20) -> Tensor:
     return -torch.cat(rows).mean(dim=1)
 
 
+def information_density(uncertainty: Tensor, typicality: Tensor) -> Tensor:
+    """How uncertain an image is, times how typical, each scaled to [0.01, 1], (N,).
+
+    An image can be uncertain because it is like no other; its boxes then teach little (Settles and Craven, An
+    Analysis of Active Learning Strategies for Sequence Labeling Tasks, EMNLP 2008).
+
+    Args:
+        uncertainty: (N,), such as entropies.
+        typicality: (N,), that of :func:`typicality`.
+    """
+    return _scaled(uncertainty) * _scaled(typicality)
+
+
+def _scaled(values: Tensor) -> Tensor:
+    span = (values.max() - values.min()).clamp(min=1e-9)
+    return 0.01 + 0.99 * (values - values.min()).double() / span
+
+
 def choose(
     values: Tensor, features: Tensor, labels: Tensor, count: int, *, known: Tensor, known_labels: Tensor
 ) -> list[int]:
@@ -72,8 +90,7 @@ def choose(
         known: (K, F), the features of the images that have boxes already.
         known_labels: (K, C) bool, their classes.
     """
-    span = (values.max() - values.min()).clamp(min=1e-9)
-    value = 0.01 + 0.99 * (values - values.min()).double() / span
+    value = _scaled(values)
     features, known = normalize(features.double(), dim=1), normalize(known.double(), dim=1)
     shares = torch.cat([labels, known_labels]).double().mean(dim=0)  # (C,)
     shown, total = known_labels.double().sum(dim=0), len(known)  # (C,) images of a class that have boxes

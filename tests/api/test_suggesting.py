@@ -7,7 +7,7 @@ from random_run import make_run, make_student
 
 from detector.api.labeling import import_reviewed
 from detector.api.proposing import run as propose
-from detector.api.suggesting import suggest
+from detector.api.suggesting import RULES, suggest
 from detector.data.formats import review_import
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.utils.errors import UserError
@@ -29,7 +29,7 @@ def suggested(run: Path, output: Path, by: str = "box-in-box", count: int = 3, w
     return suggest(str(run / "config.yaml"), words, count=count, by=by, output=output, form=form)
 
 
-@pytest.mark.parametrize("by", ["typical", "box-in-box", "entropy", "disagreement", "random"])
+@pytest.mark.parametrize("by", RULES)
 def test_each_rule_chooses_different_images_with_their_boxes(run: Path, tmp_path: Path, by: str) -> None:
     found = suggested(run, tmp_path / "next", by)
     ids = (tmp_path / "next" / "images.txt").read_text().split()

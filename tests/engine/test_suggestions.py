@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 
-from detector.engine.suggestions import box_in_box, choose, disagreement, entropy, typicality
+from detector.engine.suggestions import (
+    box_in_box,
+    choose,
+    disagreement,
+    entropy,
+    information_density,
+    typicality,
+)
 from detector.structures import Detections, Scores
 
 # A whole, two parts of which one lies inside to 80 %, and another object.
@@ -57,6 +64,12 @@ def test_an_image_among_others_like_it_is_typical() -> None:
     many = torch.rand(1500, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(typicality(many)[:2], typicality(many.roll(1200, 0))[1200:1202])
     assert typicality(features[:1]).tolist() == [0]
+
+
+def test_an_uncertain_image_like_no_other_is_worth_little() -> None:
+    values = information_density(torch.tensor([2.0, 1.0, 0.0]), torch.tensor([-0.9, -0.4, -0.4]))
+    torch.testing.assert_close(values, torch.tensor([0.01, 0.505, 0.01], dtype=torch.float64))
+    assert information_density(torch.ones(1), torch.ones(1)).isfinite().all()
 
 
 NONE = {"known": torch.zeros(0, 2), "known_labels": torch.zeros(0, 3, dtype=torch.bool)}  # none has boxes
