@@ -113,7 +113,7 @@ def measure(
     )
 
 
-def doubt_about_labels(metrics: Mapping[str, Any], test_set: AnnotatedImages) -> str:
+def doubt_about_labels(metrics: Mapping[str, Any], test_set: AnnotatedImages, backbone_factor: float) -> str:
     """What to say if the image labels, which is all that a weak detector is told, are not learned; else "".
 
     Random scores reach an image AP of the share of the images that show the class. On photographs, Doom,
@@ -129,10 +129,10 @@ def doubt_about_labels(metrics: Mapping[str, Any], test_set: AnnotatedImages) ->
     if not by_chance and (mean is None or mean >= _LEARNED_WELL):
         return ""
     worst = f", hardly better than by chance (in parentheses): {', '.join(by_chance)}" if by_chance else ""
+    faster = ", or let the backbone learn faster (SOLVER.BACKBONE_LR_FACTOR 1)" if backbone_factor < 1 else ""
     return (
         f"image AP is {mean:.0f}{worst}. Boxes are unreliable until labels are learned: train longer "
-        "(SOLVER.MAX_ITER), with SOLVER.BACKBONE_LR_FACTOR 1 if the images are no photographs, or draw some "
-        "boxes (docs/troubleshooting.md, the labels are not learned)"
+        f"(SOLVER.MAX_ITER){faster}, or draw some boxes (docs/troubleshooting.md, the labels are not learned)"
     )
 
 

@@ -163,7 +163,7 @@ def write_figures(
             f"image AP in percent on {test_set.name}: without ground-truth boxes only labels can be tested\n"
         )
     print(f"{metrics_table(metrics)}\n")
-    if doubt := doubt_about_labels(metrics, test_set):
+    if doubt := doubt_about_labels(metrics, test_set, cfg.SOLVER.BACKBONE_LR_FACTOR):
         logger.warning("warning: %s", doubt)
     print(f"figures   {path}")
     if pictures:

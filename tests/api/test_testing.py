@@ -127,8 +127,10 @@ def test_classes_that_are_classified_by_chance_are_named(tmp_path, capfd):
 @pytest.mark.parametrize(("ap", "doubted"), [(79.4, True), (80.0, False)])
 def test_labels_that_are_not_learned_well_are_doubted(ap, doubted):
     metrics = {"per_class": {"cat": {"image_AP": ap}}, "image_mAP": ap}
-    doubt = doubt_about_labels(metrics, SimpleNamespace(label_counts=lambda: {"cat": (1, 3)}))
-    assert doubt.startswith("image AP is 79. Boxes are unreliable") if doubted else doubt == ""
+    test_set = SimpleNamespace(label_counts=lambda: {"cat": (1, 3)})
+    slow, fast = (doubt_about_labels(metrics, test_set, factor) for factor in (0.2, 1.0))
+    assert slow.startswith("image AP is 79. Boxes are unreliable") if doubted else slow == ""
+    assert ("BACKBONE_LR_FACTOR" in slow, "BACKBONE_LR_FACTOR" in fast) == (doubted, False)
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "detections.npz", "pictures/overview.png"])
