@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from detector.utils.errors import UserError
 
-LONG_WAIT = 24 * 3600.0  # a timeout in seconds where another process may have much larger images, or draw
+LONG_WAIT = 24 * 3600.0  # seconds: another process may have much larger images, or draw pictures
 _REPORTING = 1.0  # seconds that the other processes give the main one to report why all stop
 
 
