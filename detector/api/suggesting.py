@@ -83,7 +83,7 @@ def suggest(
         rows = found.values.argsort(descending=True)[:count].tolist()
     else:
         labels = torch.from_numpy(dataset.all_labels())
-        known = {"known": found.known, "known_labels": labels[boxed]}
+        known = {"known_features": found.known_features, "known_labels": labels[boxed]}
         rows = choose(found.values, found.features, labels[left], count, **known)
     chosen = [found.images[row] for row in rows]
     outputs.write("images.txt", "".join(f"{_image_id(dataset, image)}\n" for image in chosen).encode())
@@ -98,7 +98,7 @@ class _Assessed(NamedTuple):
 
     values: Tensor  # (N,) float64, what there is to learn from an image
     features: Tensor  # (N, F)
-    known: Tensor  # (K, F), features
+    known_features: Tensor  # (K, F)
     images: list[ReviewImage]  # N, with the boxes that the detector finds
 
 
@@ -119,7 +119,7 @@ def _assess(
 
     weak = weak.to(device).eval()
     for _ in described(build_test_loader(cfg, dataset, boxed)):
-        pass
+        pass  # their features are enough
     loader = described(build_test_loader(cfg, dataset, indices))
     scored = predict(weak, loader, device=device, precision=precision)
     second: Iterator[Scores | None] = iter([None] * len(indices))

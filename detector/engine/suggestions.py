@@ -55,7 +55,7 @@ def typicality(features: Tensor, *, neighbors: int = 20) -> Tensor:
     return -torch.cat(rows).mean(dim=1)
 
 
-def information_density(uncertainty: Tensor, typicality: Tensor) -> Tensor:
+def information_density(uncertainty: Tensor, typical: Tensor) -> Tensor:
     """How uncertain an image is, times how typical, each scaled to [0.01, 1], (N,).
 
     An image can be uncertain because it is like no other; its boxes then teach little (Settles and Craven, An
@@ -63,18 +63,25 @@ def information_density(uncertainty: Tensor, typicality: Tensor) -> Tensor:
 
     Args:
         uncertainty: (N,), such as entropies.
-        typicality: (N,), that of :func:`typicality`.
+        typical: (N,), how much each looks like others, of :func:`typicality`.
     """
-    return _scaled(uncertainty) * _scaled(typicality)
+    return _scaled(uncertainty) * _scaled(typical)
 
 
 def _scaled(values: Tensor) -> Tensor:
+    """(N,) evenly to [0.01, 1]: above 0, so that a factor of the product never decides alone."""
     span = (values.max() - values.min()).clamp(min=1e-9)
     return 0.01 + 0.99 * (values - values.min()).double() / span
 
 
 def choose(
-    values: Tensor, features: Tensor, labels: Tensor, count: int, *, known: Tensor, known_labels: Tensor
+    values: Tensor,
+    features: Tensor,
+    labels: Tensor,
+    count: int,
+    *,
+    known_features: Tensor,
+    known_labels: Tensor,
 ) -> list[int]:
     """Rows of images with high values that look different and show each class as often as all images do.
 
@@ -87,11 +94,12 @@ def choose(
         values: (N,) what to learn from the image; larger is better. N is at least 1.
         features: (N, F) of any scale.
         labels: (N, C) bool, the classes that each image shows.
-        known: (K, F), the features of the images that have boxes already.
+        known_features: (K, F), of the images that have boxes already.
         known_labels: (K, C) bool, their classes.
     """
     value = _scaled(values)
-    features, known = normalize(features.double(), dim=1), normalize(known.double(), dim=1)
+    features = normalize(features.double(), dim=1)
+    known = normalize(known_features.double(), dim=1)
     shares = torch.cat([labels, known_labels]).double().mean(dim=0)  # (C,)
     shown, total = known_labels.double().sum(dim=0), len(known)  # (C,) images of a class that have boxes
     nearest = torch.cdist(features, known).amin(dim=1) if total else torch.ones_like(value)

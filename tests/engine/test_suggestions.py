@@ -72,7 +72,10 @@ def test_an_uncertain_image_like_no_other_is_worth_little() -> None:
     assert information_density(torch.ones(1), torch.ones(1)).isfinite().all()
 
 
-NONE = {"known": torch.zeros(0, 2), "known_labels": torch.zeros(0, 3, dtype=torch.bool)}  # none has boxes
+NONE = {
+    "known_features": torch.zeros(0, 2),
+    "known_labels": torch.zeros(0, 3, dtype=torch.bool),
+}  # none has boxes
 
 
 def shown(*classes: int) -> torch.Tensor:
@@ -86,7 +89,7 @@ def test_valuable_images_that_look_different() -> None:
     assert choose(values, features, labels, 2, **NONE) == [0, 2]
     assert sorted(choose(values, features, labels, 9, **NONE)) == [0, 1, 2, 3]
     assert choose(torch.ones(4), features, labels, 1, **NONE) == [0]
-    like_the_first = {"known": torch.tensor([[2.0, 0]]), "known_labels": shown(1)}
+    like_the_first = {"known_features": torch.tensor([[2.0, 0]]), "known_labels": shown(1)}
     assert choose(values, features, labels, 4, **like_the_first)[0] == 2
 
 
@@ -100,11 +103,11 @@ def test_a_rule_that_values_one_class_chooses_all_in_their_shares() -> None:
         assert labels[rows[:count]].sum(dim=0).tolist() == [count // 2, count // 4, count // 4]
     assert rows[0] == 0
     boxed = shown(0, 0, 0, 1)
-    rows = choose(values, features, labels, 4, known=features[:4], known_labels=boxed)
+    rows = choose(values, features, labels, 4, known_features=features[:4], known_labels=boxed)
     assert torch.cat([labels[rows], boxed]).sum(dim=0).tolist() == [4, 2, 2]
 
 
 def test_images_without_a_class_and_classes_without_an_image_left() -> None:
     features, labels = torch.eye(3), shown(-1, 1, 1)
-    boxed = {"known": torch.ones(2, 3), "known_labels": shown(0, 0)}
+    boxed = {"known_features": torch.ones(2, 3), "known_labels": shown(0, 0)}
     assert choose(torch.tensor([9.0, 1.0, 2.0]), features, labels, 3, **boxed) == [2, 1, 0]
