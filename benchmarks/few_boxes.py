@@ -5,7 +5,8 @@
 The first argument is a data set of DATA. Its ground-truth boxes stand for those of a person.
 
 * "tags": no boxes. "tags_P": P % of the images are boxed, and half of the draws of each class are of them;
-  "sparse_P": four fifths. "tags_100" is full supervision with the same network and schedule.
+  "tags_P_draws_10": a tenth, "sparse_P": four fifths. "tags_100" is full supervision with the same network
+  and schedule.
 * "boxes_P": the same boxed images alone; all others, and their tags, are left out.
 * "points": a point in the center of each object of all images, and no boxes. "counts": how many objects of
   each class they show.
@@ -74,6 +75,7 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
         share = "DATASETS.BOXED_SHARE", str(percent / 100), "SOLVER.BOXED_SHARE"
         found[f"tags_{percent}"] = *share, "0.5"
         if percent < 100:
+            found[f"tags_{percent}_draws_10"] = *share, "0.1"
             found[f"boxes_{percent}"] = *share, "1"
             found[f"sparse_{percent}"] = *share, "0.8"
     for name in ("points", "counts"):

@@ -6,7 +6,7 @@ The first argument is a data set of benchmarks/few_boxes.py. For each class, the
 many others become a data set of their own. "CLASS_mist" is the recipe of benchmarks/one_recipe.py,
 "CLASS_pcl" the same with PCL, "CLASS_background" with a background class in the MIL head,
 "CLASS_image_head" with an image head, "CLASS_both" with both, "CLASS_full" with the ground-truth boxes of all
-images.
+images; "student_..." is the Faster R-CNN that learns from the detector of that name.
 """
 
 import sys
@@ -72,4 +72,6 @@ if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in DATA:
         sys.exit(f"name a data set first: {', '.join(DATA)}")
     config = DATA[data_set := sys.argv.pop(1)]
-    compare(f"one_class_{data_set}", config, variants(data_set), {}, partial(prepare, data_set))
+    found = variants(data_set)
+    students = {f"student_{name}": ((name,), ()) for name in found}
+    compare(f"one_class_{data_set}", config, found, students, partial(prepare, data_set))
