@@ -77,7 +77,8 @@ def _config(folder: Path, num_images: int, gpu: bool) -> tuple[dict[str, Any], s
     values: dict[str, Any] = {
         "_BASE_": _RECIPE,
         "OUTPUT_DIR": str(Path("runs", folder.name)),
-        "DATASETS": {"ROOT": str(folder), "PROPOSALS": str(folder / "proposals.npz")},
+        # Absolute, so that the run can be tested from any working directory.
+        "DATASETS": {"ROOT": str(folder.resolve()), "PROPOSALS": str(folder.resolve() / "proposals.npz")},
     }
     steps = _STEPS_PER_IMAGE * num_images
     if gpu:

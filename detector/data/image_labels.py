@@ -21,7 +21,7 @@ class ImageLabels(AnnotatedImages):
     """The images of a table, their labels and, if the table has any, their ground-truth boxes.
 
     The id of an image is its file without the suffix; of an absolute path, also without the root: the id of
-    /pictures/a.jpg is pictures/a. Images are rotated by their EXIF orientation, so boxes are as seen in a
+    /pictures/a.jpg is pictures/a, and that of /pictures/./a.jpg is a. Images are rotated by their EXIF orientation, so boxes are as seen in a
     viewer. See :class:`AnnotatedImages` for invalid boxes.
 
     Args:

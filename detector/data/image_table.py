@@ -82,13 +82,19 @@ def read_table(path: Path) -> tuple[list[Row], Mistakes]:
 
 
 def picture_name(file: str) -> str:
-    """The name of an image, a relative path: of an absolute path, the part after the root.
+    """The name of an image, a relative path: of an absolute path, the part after "/./", else after the root.
+
+    So /photos/./a/b.jpg has the name a/b.jpg: as in rsync --relative, "/./" ends the folder of the images.
 
     Raises:
         DataError: the path has a part "..", or control characters.
     """
     path = Path(file)
-    return relative_name(path.relative_to(path.anchor).as_posix() if path.is_absolute() else file)
+    if not path.is_absolute():
+        return relative_name(file)
+    whole = relative_name(path.relative_to(path.anchor).as_posix())
+    _, mark, name = file.rpartition("/./")
+    return relative_name(name) if mark else whole
 
 
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detector.data.formats import ReviewImage, review_import
-from detector.data.image_table import read_table
+from detector.data.image_table import picture_name, read_table
 from detector.data.pictures import find_pictures
 from detector.utils.errors import DataError
 from detector.utils.files import read_text
@@ -30,10 +30,20 @@ class Tagged(NamedTuple):
     unknown: tuple[str, ...] = ()  # classes that it may show or not
     split: str | None = None  # TRAIN or VAL, where the source says so
     sides: tuple[float, ...] = ()  # of known boxes: the root of the area, in longer sides of the picture
+    root: Path = Path("/")  # what the name in the source is relative to
+
+    @property
+    def entry(self) -> str:
+        """The file in a table that may be in any folder; what follows /./ is the name in the source.
+
+        The name stays, as `detector label` and labeling tools name the picture so, too.
+        """
+        name = self.file.relative_to(self.root).as_posix()
+        return f"{self.root.as_posix().removesuffix('/')}/./{name}"
 
     def row(self) -> str:
         """A line of a table of image labels (detector/data/image_table.py)."""
-        content = {"file": str(self.file.resolve()), "labels": self.labels}
+        content = {"file": self.entry, "labels": self.labels}
         return json.dumps(content | ({"unknown": self.unknown} if self.unknown else {}), ensure_ascii=False)
 
 
@@ -66,7 +76,7 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     if labels.suffix.lower() in _TABLES:
         rows, mistakes = read_table(labels)
         mistakes.check()
-        named = [Tagged(Path(row.file), row.labels, row.unknown) for row in rows]
+        named = [Tagged(Path(row.file), row.labels, row.unknown, root=_root(row.file)) for row in rows]
     else:
         folder = pictures / "images" if (pictures / "images").is_dir() else pictures
         images = review_import(labels, images=folder, reviewed="all")
@@ -78,11 +88,17 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     splits = _voc_splits(labels)
     tagged = []
     for each in named:
-        file = next((place / each.file for place in places if (place / each.file).is_file()), None)
-        if file is None:
+        place = next((place for place in places if (place / each.file).is_file()), None)
+        if place is None:
             raise FileNotFoundError(f"{labels} lists {each.file}, which is not in {pictures}")
-        tagged.append(each._replace(file=file, split=splits.get(file.stem)))
+        root = each.root if each.file.is_absolute() else place.resolve()
+        tagged.append(each._replace(file=root / each.file, root=root, split=splits.get(each.file.stem)))
     return tagged, str(labels)
+
+
+def _root(file: str) -> Path:
+    """The part of an absolute path before the name of the picture."""
+    return Path(Path(file).as_posix().removesuffix(picture_name(file)))
 
 
 def _sides(image: ReviewImage) -> tuple[float, ...]:
@@ -114,7 +130,7 @@ def _voc_splits(labels: Path) -> dict[str, str]:
 
 def _folder_a_class(pictures: Path) -> list[Tagged]:
     """Pictures in folders that are named like classes, or in such folders below train and val."""
-    tagged = []
+    tagged, root = [], pictures.resolve()
     for name, file in find_pictures([pictures]).items():
         *folders, _ = name.split("/")
         split = _SPLITS.get(folders[0].lower()) if len(folders) > 1 else None
@@ -123,7 +139,7 @@ def _folder_a_class(pictures: Path) -> list[Tagged]:
                 f"{file} is in no folder that names its class, and {pictures} has no labels: pass --labels "
                 "FILE (CSV, JSON lines, COCO, Label Studio or CVAT), or make one folder for each class"
             )
-        tagged.append(Tagged(file, (folders[1] if split else folders[0],), split=split))
+        tagged.append(Tagged(root / name, (folders[1] if split else folders[0],), split=split, root=root))
     return tagged
 
 

@@ -1,11 +1,13 @@
 """`detector init`: the config that it writes loads, and names its data set."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from detector.build_data import build_dataset, name_classes
+from detector.build_data import build_dataset, build_reviewed, name_classes
 from detector.cli.main import main
 from detector.config import load_cfg
 from detector.data.formats import ReviewBox, ReviewImage, encode_review
@@ -43,8 +45,30 @@ def test_on_a_gpu_the_sizes_of_the_recipe_stay(pictures, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert main(["init", "my pictures", "--output", "odd: name.yaml"]) == 0
     cfg = load_cfg("odd: name.yaml")
-    assert (cfg.DATASETS.ROOT, cfg.SOLVER.MAX_ITER) == ("odd: name", 500)
+    assert (Path(cfg.DATASETS.ROOT), cfg.SOLVER.MAX_ITER) == (pictures.parent / "odd: name", 500)
     assert cfg.INPUT == load_cfg("own_mist_lite0").INPUT
+
+
+def test_boxes_that_were_drawn_for_the_table_are_those_of_the_training_images(
+    pictures, tmp_path, monkeypatch
+):
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    (tmp_path / "labels.csv").write_text("".join(f"{name},{name[:3]}\n" for name in names))
+    assert main(["init", "my pictures", "--labels", "labels.csv"]) == 0
+    # `detector label` names images as the table does, relative to --images.
+    box = ReviewBox("cat", (0, 0, 16, 12), score=0.5)
+    images = [ReviewImage(name, (24, 32), (box,) if name.startswith("cat") else ()) for name in names]
+    ((name, content),) = encode_review("coco", images, ["cat", "dog"])
+    (tmp_path / name).write_bytes(content)
+    assert main(["review-import", name, "--output", "reviewed.json", "--reviewed", "all"]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the config is good in any working directory
+    cfg = load_cfg("../mine.yaml", ["DATASETS.BOXED", "../reviewed.json"])
+    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    assert {f"{image_id}.png" for image_id in dataset.image_ids} < set(names)
+    reviewed = build_reviewed(cfg, dataset)
+    assert reviewed.keys() == set(dataset.image_ids)
+    assert all(len(boxes.boxes) == image_id.startswith("cat") for image_id, boxes in reviewed.items())
 
 
 @pytest.mark.parametrize(("width", "small"), [(64, False), (8, True)])

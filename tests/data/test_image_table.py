@@ -179,7 +179,9 @@ def test_columns_that_no_comma_separates_are_one_error(table, separator, header)
 def test_the_name_of_a_picture_is_a_path_inside_any_folder():
     assert picture_name("./b//a.jpg") == "b/a.jpg"
     assert picture_name("/data/b/a.jpg") == "data/b/a.jpg"
-    for file in ("..", "/", "/../a.jpg", "b/../../a.jpg", "C:\\a.jpg"):
+    assert picture_name("/data/./b//a.jpg") == "b/a.jpg"
+    assert picture_name("/./data/b/a.jpg") == "data/b/a.jpg"
+    for file in ("..", "/", "/../a.jpg", "b/../../a.jpg", "C:\\a.jpg", "/data/.././a.jpg", "/data/./"):
         with pytest.raises(DataError, match="not a name inside"):
             picture_name(file)
 

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from detector.data.formats import ReviewBox, ReviewImage, encode_review
+from detector.data.image_table import picture_name, read_table
 from detector.data.tagged_pictures import Tagged, find_tags, split_pictures
 from detector.utils.errors import DataError
 
@@ -55,10 +56,27 @@ def test_a_table_is_found_and_keeps_unknown_classes(tmp_path):
     found, source = find_tags(tmp_path, None)
     assert source == str(tmp_path / "labels.csv")
     assert [(each.labels, each.unknown) for each in found] == [(("cat", "dog"), ()), ((), ("cat",))]
-    assert json.loads(found[1].row()) == {"file": str(tmp_path / "b.jpg"), "labels": [], "unknown": ["cat"]}
+    assert json.loads(found[1].row()) == {"file": f"{tmp_path}/./b.jpg", "labels": [], "unknown": ["cat"]}
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(DataError, match=r"labels\.csv, other\.json; --labels names one"):
         find_tags(tmp_path, None)
+
+
+def test_pictures_keep_the_names_that_the_table_gives_them(tmp_path):
+    pictures, elsewhere = tmp_path / "pictures", tmp_path / "elsewhere"
+    draw(tmp_path, "pictures/below/a.jpg", "pictures/b.jpg", "elsewhere/c.jpg", "elsewhere/below/d.jpg")
+    table = tmp_path / "labels.csv"
+    files = ["below/a.jpg", "pictures/b.jpg", f"{elsewhere}/c.jpg", f"{elsewhere}/./below/d.jpg"]
+    table.write_text("".join(f"{file},cat\n" for file in files))
+    found, _ = find_tags(pictures, table)
+    lines = tmp_path / "train.jsonl"
+    lines.write_text("".join(f"{each.row()}\n" for each in found))
+    for name in (table, lines):  # also when the table that was written is read again
+        rows = read_table(name)[0]
+        ids = ["below/a.jpg", "pictures/b.jpg", f"{elsewhere}/c.jpg"[1:], "below/d.jpg"]
+        assert [picture_name(row.file) for row in rows] == ids
+        assert [each.row() for each in find_tags(pictures, name)[0]] == [each.row() for each in found]
+    assert all(Path(row.file).is_file() for row in rows)
 
 
 def test_a_table_for_each_split_is_taken_as_it_is(tmp_path):
