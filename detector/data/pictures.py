@@ -15,7 +15,8 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:
     """Image files by name: the path relative to the given folder, or the name of a given file.
 
-    A folder is searched recursively for files with the suffix of an image; a given file may have any suffix.
+    A folder is searched recursively for files with the suffix of an image, but for those that macOS writes
+    beside the files of other disks, named "._" and the name of the file. A given file may have any name.
 
     Args:
         outside: a folder whose files are skipped, such as the output folder of an earlier run.
@@ -47,6 +48,7 @@ def _images_below(folder: Path, outside: Path | None) -> list[Path]:
         file
         for file in sorted(folder.rglob("*"))
         if file.suffix.lower() in IMAGE_SUFFIXES
+        and not file.name.startswith("._")
         and file.is_file()
         and not (left_out and left_out in file.resolve().parents)
     ]

@@ -18,7 +18,7 @@ def touch(*paths: Path) -> None:
 def test_folders_are_searched_and_files_taken_as_they_are(tmp_path):
     folder, found = tmp_path / "in", tmp_path / "in" / "found"
     touch(folder / "b.JPG", folder / "deep" / "a.tiff", folder / "notes.txt", found / "b.jpg")
-    touch(tmp_path / "scan")
+    touch(folder / "._b.JPG", tmp_path / "scan")
     names = find_pictures([folder, tmp_path / "scan"], outside=found)
     assert names == {
         "b.JPG": folder / "b.JPG",
