@@ -6,7 +6,7 @@
 See image_table.py for the format. Boxes, which only JSON lines can have, are for evaluation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -14,15 +14,20 @@ import numpy as np
 from detector.data.annotated import AnnotatedImages, Objects, unknown_class
 from detector.data.image_table import Mistakes, Row, picture_name, read_table
 from detector.data.images import read_image_size
+from detector.data.pictures import nearest_picture
 from detector.utils.errors import DataError
+
+_MOST_HINTS = (
+    10  # a message names ten mistakes, and each search for a hint takes the time of listing a folder
+)
 
 
 class ImageLabels(AnnotatedImages):
     """The images of a table, their labels and, if the table has any, their ground-truth boxes.
 
     The id of an image is its file without the suffix; of an absolute path, also without the root: the id of
-    /pictures/a.jpg is pictures/a, and that of /pictures/./a.jpg is a. Images are rotated by their EXIF orientation, so boxes are as seen in a
-    viewer. See :class:`AnnotatedImages` for invalid boxes.
+    /pictures/a.jpg is pictures/a, and that of /pictures/./a.jpg is a. Images are rotated by their EXIF
+    orientation, so boxes are as seen in a viewer. See :class:`AnnotatedImages` for invalid boxes.
 
     Args:
         root: folder of the table.
@@ -104,9 +109,8 @@ def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
     for label, line in lines.items():
         other = spellings.setdefault(label.casefold(), label)
         if other != label:
-            mistakes.add(
-                line, f"label {label!r} differs from {other!r} of line {lines[other]} only in capitals"
-            )
+            where = f" of line {lines[other]}" if line else ""
+            mistakes.add(line, f"label {label!r} differs from {other!r}{where} only in capitals")
     if not lines and not mistakes.found:
         raise DataError(f"{mistakes.path} has no label")
     return tuple(sorted(lines))
@@ -117,13 +121,13 @@ def _image_id(row: Row) -> str:
 
 
 def check_rows(
-    rows: Sequence[Row], root: Path, class_names: Sequence[str], mistakes: Mistakes
+    rows: Iterable[Row], root: Path, class_names: Sequence[str], mistakes: Mistakes
 ) -> list[tuple[int, int]]:
     """The (height, width) of the images of a table.
 
     Raises:
         DataError: there are `mistakes` already, an image cannot be read or is listed twice, or a label is
-            unknown; names all wrong lines.
+            unknown; names all wrong lines. Or the first line is a header with other names.
     """
     first: dict[str, Row] = {}
     sizes = []
@@ -131,11 +135,21 @@ def check_rows(
         try:
             earlier = first.setdefault(_image_id(row), row)
             if earlier is not row:
+                where = f" on line {earlier.line}" if earlier.line else ""
                 raise DataError(
-                    f"image {row.file!r} has the same id as {earlier.file!r} on line {earlier.line}: list an "
-                    "image once, with all its labels; suffixes are not part of the id"
+                    f"image {row.file!r} has the same id as {earlier.file!r}{where}: list an image once, "
+                    "with all its labels in one line, as in a.jpg,cat;dog; suffixes are not part of the id"
                 )
             sizes.append(read_image_size(root / row.file, apply_orientation=True))
+        except FileNotFoundError as error:
+            near = nearest_picture(root / row.file) if len(mistakes.found) < _MOST_HINTS else None
+            name = Path(row.file).name
+            if row.line == 1 and not near and "." not in name and mistakes.path.suffix != ".jsonl":
+                raise DataError(
+                    f"{mistakes.path}, line 1 looks like a header, as there is no image {name!r}: expected "
+                    "the columns file,labels or file,labels,unknown, in this order"
+                ) from None
+            mistakes.add(row.line, f"{error}; there is {near}" if near else error)
         except (OSError, DataError) as error:
             mistakes.add(row.line, error)
         for label in sorted({*row.labels, *row.unknown} - set(class_names)):

@@ -54,6 +54,20 @@ def _images_below(folder: Path, outside: Path | None) -> list[Path]:
     ]
 
 
+def nearest_picture(path: Path) -> Path | None:
+    """The image that a wrong path may mean: it has other capitals, another suffix, or "/" instead of "\\"."""
+    path = Path(str(path).replace("\\", "/"))
+    if not path.parent.is_dir():
+        return None
+    names = {path.name.casefold(), path.stem.casefold()}
+    near = [
+        file
+        for file in path.parent.iterdir()
+        if file.stem.casefold() in names and file.suffix.lower() in IMAGE_SUFFIXES
+    ]
+    return min(near, default=None)
+
+
 def is_video(path: Path) -> bool:
     return path.suffix.lower() in VIDEO_SUFFIXES
 

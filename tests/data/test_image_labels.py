@@ -153,6 +153,24 @@ def test_the_classes_may_be_those_of_the_table(root):
         ImageLabels(root, "train")
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "filename,tags",
+            "line 1 looks like a header, as there is no image 'filename': expected the columns file",
+        ),
+        ("A.jpeg,cat", r"line 1: image .*A\.jpeg does not exist; there is .*a\.jpg$"),
+        ("c,cat", r"line 1: image .*c does not exist; there is .*c\.jpg$"),
+        ("none.jpg,cat", r"line 1: image .*none\.jpg does not exist$"),
+    ],
+)
+def test_a_missing_picture_that_may_be_another_or_a_header(root, line, message):
+    write(root, line, "a.jpg,cat")
+    with pytest.raises(DataError, match=message):
+        ImageLabels(root, "train", CLASSES)
+
+
 def test_absolute_paths_get_ids_inside_any_folder(root, tmp_path):
     elsewhere = tmp_path / "elsewhere" / "d.jpg"
     elsewhere.parent.mkdir()
@@ -160,6 +178,9 @@ def test_absolute_paths_get_ids_inside_any_folder(root, tmp_path):
     write(root, f"{elsewhere},cat", "c.jpg,cat")
     dataset = ImageLabels(root, "train", CLASSES)
     assert dataset.image_ids == (str(elsewhere.with_suffix("")).lstrip("/"), "c")
+    write(root, f"{tmp_path}/./elsewhere/d.jpg,cat", "c.jpg,cat")
+    dataset = ImageLabels(root, "train", CLASSES)
+    assert dataset.image_ids == ("elsewhere/d", "c")
     assert dataset.image_path(0) == elsewhere
     assert dataset.read_image(0).shape == (3, 40, 60)
 

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detector.data.pictures import count_frames, find_pictures, video_frames
+from detector.data.pictures import count_frames, find_pictures, nearest_picture, video_frames
 
 
 def touch(*paths: Path) -> None:
@@ -36,6 +36,15 @@ def test_what_cannot_be_named_apart_or_is_not_there(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"no images in .*empty: looked for \.jpg"):
         find_pictures([tmp_path / "empty"])
+
+
+def test_the_picture_that_a_wrong_path_may_mean(tmp_path):
+    touch(tmp_path / "a" / "x.JPG", tmp_path / "a" / "y.2.png", tmp_path / "a" / "y.txt")
+    assert nearest_picture(tmp_path / "a" / "X.png") == tmp_path / "a" / "x.JPG"
+    assert nearest_picture(tmp_path / "a" / "y.2") == tmp_path / "a" / "y.2.png"
+    assert nearest_picture(tmp_path / "a\\x.JPG") == tmp_path / "a" / "x.JPG"
+    assert nearest_picture(tmp_path / "a" / "y.jpg") is None
+    assert nearest_picture(tmp_path / "b" / "x.jpg") is None
 
 
 def test_frames_of_a_video(tmp_path):
