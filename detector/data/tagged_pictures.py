@@ -9,8 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tqdm import tqdm
+
 from detector.data.formats import ReviewImage, review_import
-from detector.data.image_table import picture_name, read_table
+from detector.data.image_labels import check_rows, list_labels
+from detector.data.image_table import Mistakes, Row, picture_name, read_table
 from detector.data.pictures import find_pictures
 from detector.utils.errors import DataError
 from detector.utils.files import read_text
@@ -31,15 +34,17 @@ class Tagged(NamedTuple):
     split: str | None = None  # TRAIN or VAL, where the source says so
     sides: tuple[float, ...] = ()  # of known boxes: the root of the area, in longer sides of the picture
     root: Path = Path("/")  # what the name in the source is relative to
+    line: int = 0  # of the table; 0: the source is none
+
+    @property
+    def name(self) -> str:
+        """The name in the source, by which `detector label` and labeling tools know the picture."""
+        return self.file.relative_to(self.root).as_posix()
 
     @property
     def entry(self) -> str:
-        """The file in a table that may be in any folder; what follows /./ is the name in the source.
-
-        The name stays, as `detector label` and labeling tools name the picture so, too.
-        """
-        name = self.file.relative_to(self.root).as_posix()
-        return f"{self.root.as_posix().removesuffix('/')}/./{name}"
+        """The file for a table in any folder; what follows /./ is its name (:func:`picture_name`)."""
+        return f"{self.root.as_posix().removesuffix('/')}/./{self.name}"
 
     def row(self) -> str:
         """A line of a table of image labels (detector/data/image_table.py)."""
@@ -56,44 +61,83 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
             None: it is looked for in the folder, else a folder is a class.
 
     Raises:
-        FileNotFoundError: a path, or a picture that the labels name, does not exist.
-        DataError: there are no labels, several files may be meant, or they cannot be read.
+        FileNotFoundError: a path does not exist.
+        DataError: there are no labels, several files may be meant, or they cannot be read; a picture is
+            missing, unreadable or listed twice, or labels differ only in capitals. Names the file, and the
+            line of each of the first ten mistakes.
     """
     if not pictures.is_dir():
         raise FileNotFoundError(f"{pictures} is no folder of pictures")
     named_like_splits = [pictures / f"{split}{suffix}" for split in (TRAIN, VAL) for suffix in _TABLES]
     tables = {path.stem: path for path in named_like_splits if path.is_file()}
     if labels is None and len(tables) == 2:
-        found = [
-            each._replace(split=split)
-            for split, path in tables.items()
-            for each in find_tags(pictures, path)[0]
-        ]
+        train = _read_tags(pictures, tables[TRAIN])
+        classes = sorted({label for each in train for label in each.labels})
+        val = _read_tags(pictures, tables[VAL], classes)
+        found = [each._replace(split=split) for split, part in ((TRAIN, train), (VAL, val)) for each in part]
         return found, " and ".join(map(str, tables.values()))
     labels = labels or _find_labels(pictures)
+    return _read_tags(pictures, labels), "folders, one per class" if labels is None else str(labels)
+
+
+def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] = ()) -> list[Tagged]:
+    """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
+    mistakes = Mistakes(labels or pictures)
     if labels is None:
-        return _folder_a_class(pictures), "folders, one per class"
-    if labels.suffix.lower() in _TABLES:
-        rows, mistakes = read_table(labels)
-        mistakes.check()
-        named = [Tagged(Path(row.file), row.labels, row.unknown, root=_root(row.file)) for row in rows]
+        tagged = _folder_a_class(pictures)
     else:
-        folder = pictures / "images" if (pictures / "images").is_dir() else pictures
-        images = review_import(labels, images=folder, reviewed="all")
-        named = [
-            Tagged(Path(each.name), tuple(sorted({box.label for box in each.boxes})), sides=_sides(each))
-            for each in images
-        ]
-    places = [pictures, pictures / "JPEGImages", pictures / "images", labels.parent]
-    splits = _voc_splits(labels)
-    tagged = []
-    for each in named:
-        place = next((place for place in places if (place / each.file).is_file()), None)
-        if place is None:
-            raise FileNotFoundError(f"{labels} lists {each.file}, which is not in {pictures}")
-        root = each.root if each.file.is_absolute() else place.resolve()
-        tagged.append(each._replace(file=root / each.file, root=root, split=splits.get(each.file.stem)))
-    return tagged, str(labels)
+        if labels.suffix.lower() in _TABLES:
+            rows, mistakes = read_table(labels)
+            tagged = [
+                Tagged(Path(row.file), row.labels, row.unknown, root=_root(row.file), line=row.line)
+                for row in rows
+            ]
+        else:
+            tagged = _annotated(pictures, labels)
+        places = [pictures, pictures / "JPEGImages", pictures / "images", labels.parent]
+        splits = _voc_splits(labels)
+        tagged = [_placed(each, places)._replace(split=splits.get(each.file.stem)) for each in tagged]
+    once = _drop_repeated(tagged, mistakes)
+    rows = [Row(each.line, each.entry, each.labels, None, each.unknown) for each in once]
+    class_names = class_names or list_labels(rows, mistakes)
+    progress = tqdm(rows, desc="pictures", unit="image", delay=1, disable=None)
+    check_rows(progress, Path(), class_names, mistakes)
+    return once
+
+
+def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
+    folder = pictures / "images" if (pictures / "images").is_dir() else pictures
+    return [
+        Tagged(Path(each.name), tuple(sorted({box.label for box in each.boxes})), sides=_sides(each))
+        for each in review_import(labels, images=folder, reviewed="all")
+    ]
+
+
+def _placed(each: Tagged, places: Sequence[Path]) -> Tagged:
+    """The picture in the place that has it, or else in the one that has its folder."""
+    if each.file.is_absolute():
+        return each
+    name = each.file.as_posix().replace("\\", "/")
+    place = next(
+        (place for place in places if (place / each.file).is_file()),
+        next((place for place in places if (place / name).parent.is_dir()), places[0]),
+    ).resolve()
+    return each._replace(file=place / each.file, root=place)
+
+
+def _drop_repeated(tagged: Sequence[Tagged], mistakes: Mistakes) -> list[Tagged]:
+    """The first mention of each picture; others are mistakes, by whatever path they name it."""
+    first: dict[Path, Tagged] = {}
+    for each in tagged:
+        earlier = first.setdefault(each.file.resolve(), each)
+        if earlier is not each:
+            where = f" on line {earlier.line}" if earlier.line else ""
+            mistakes.add(
+                each.line,
+                f"{each.name} is the picture {earlier.name}{where}: list a picture once, with all its "
+                "labels in one line, as in a.jpg,cat;dog",
+            )
+    return list(first.values())
 
 
 def _root(file: str) -> Path:

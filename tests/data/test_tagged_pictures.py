@@ -102,11 +102,79 @@ def test_annotations_give_their_classes(form, tmp_path):
     assert found == {"a.jpg": ("cat", "dog"), "b.jpg": ("dog",)}
 
 
-def test_a_picture_that_is_missing_is_named(tmp_path):
+def refused(pictures, labels=None):
+    with pytest.raises(DataError) as caught:
+        find_tags(pictures, labels)
+    return str(caught.value).replace(f"{pictures}/", "")
+
+
+def test_pictures_that_are_missing_are_named_with_their_lines(tmp_path):
+    draw(tmp_path, "a.JPG", "below/b.jpg", "c.png")
+    names = ["a.jpg", "below\\b.jpg", "c", *(f"no{i}.jpg" for i in range(9))]
+    (tmp_path / "labels.csv").write_text("file,labels\n" + "".join(f"{name},cat\n" for name in names))
+    lines = refused(tmp_path).split("\n")
+    assert lines[0] == "labels.csv, line 2: image a.jpg does not exist; there is a.JPG"
+    assert lines[1] == "labels.csv, line 3: image below\\b.jpg does not exist; there is below/b.jpg"
+    assert lines[2] == "labels.csv, line 4: image c does not exist; there is c.png"
+    assert lines[3] == "labels.csv, line 5: image no0.jpg does not exist"
+    assert (len(lines), lines[-1]) == (11, "... and 2 more")
+
+
+def test_a_missing_picture_is_looked_for_beside_the_labels_too(tmp_path):
+    draw(tmp_path, "pictures/a.JPG")
+    (tmp_path / "labels.csv").write_text("pictures/a.jpg,cat\n")
+    assert "there is a.JPG" in refused(tmp_path / "pictures", tmp_path / "labels.csv")
+
+
+@pytest.mark.parametrize("second", ["a.jpg", "./a.jpg", "pictures/a.jpg", "link.jpg"])
+def test_a_picture_is_listed_once(tmp_path, second):
+    draw(tmp_path, "pictures/a.jpg")
+    (tmp_path / "pictures/link.jpg").symlink_to("a.jpg")
+    (tmp_path / "labels.csv").write_text(f"file,labels\na.jpg,cat\n{second},dog\n")
+    text = refused(tmp_path / "pictures", tmp_path / "labels.csv")
+    name = second.removeprefix("./")
+    assert f"labels.csv, line 3: {name} is the picture a.jpg on line 2: list a picture once" in text
+    assert "all its labels in one line, as in a.jpg,cat;dog" in text
+
+
+def test_files_that_are_no_pictures_are_named_with_their_lines(tmp_path):
     draw(tmp_path, "a.jpg")
-    (tmp_path / "labels.csv").write_text("file,labels\nb.jpg,cat\n")
-    with pytest.raises(FileNotFoundError, match=r"labels\.csv lists b\.jpg"):
-        find_tags(tmp_path, None)
+    (tmp_path / "text.jpg").write_text("a.jpg")
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "labels.csv").write_text("a.jpg,cat\ntext.jpg,cat\nempty.jpg,\n")
+    first, second = refused(tmp_path).split("\n")
+    assert first.startswith("labels.csv, line 2: image text.jpg cannot be read: it is in none of the formats")
+    assert second.startswith("labels.csv, line 3: image empty.jpg cannot be read")
+    (tmp_path / "labels.csv").unlink()
+    draw(tmp_path, "cat/a.jpg", "dog/a.jpg")
+    (tmp_path / "text.jpg").rename(tmp_path / "cat/text.jpg")
+    for name in ("a.jpg", "empty.jpg"):
+        (tmp_path / name).unlink()
+    assert refused(tmp_path).startswith(f"{tmp_path}: image cat/text.jpg cannot be read")
+
+
+def test_labels_that_differ_in_capitals_are_named_with_their_lines(tmp_path):
+    draw(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+    (tmp_path / "labels.csv").write_text("a.jpg,cat\nb.jpg,dog\nc.jpg,Cat\n")
+    assert (
+        refused(tmp_path) == "labels.csv, line 3: label 'Cat' differs from 'cat' of line 1 only in capitals"
+    )
+    (tmp_path / "labels.csv").unlink()
+    (tmp_path / "train.csv").write_text("a.jpg,cat\nb.jpg,dog\n")
+    (tmp_path / "val.csv").write_text("c.jpg,Cat\n")
+    assert "val.csv, line 1: unknown class 'Cat' (did you mean cat?)" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("header", ["filename,tags", "labels,file"])
+def test_an_unknown_header_is_named(tmp_path, header):
+    draw(tmp_path, "a.jpg")
+    row = "cat,a.jpg" if header == "labels,file" else "a.jpg,cat"
+    (tmp_path / "labels.csv").write_text(f"{header}\n{row}\n")
+    text = refused(tmp_path)
+    assert text.startswith(
+        f"labels.csv, line 1 looks like a header, as there is no image {header.split(',')[0]!r}"
+    )
+    assert "expected the columns file,labels" in text
 
 
 def tagged(*names_and_labels):
