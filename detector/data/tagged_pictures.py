@@ -15,14 +15,14 @@ from detector.data.formats import ReviewImage, review_import
 from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import Mistakes, Row, picture_name, read_table
 from detector.data.pictures import find_pictures
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, shortened
 from detector.utils.files import read_text
 
 TRAIN, VAL = "train", "val"
 _SPLITS = {"train": TRAIN, "trainval": TRAIN, "val": VAL, "valid": VAL, "test": VAL}
 _VAL_SHARE = 0.2
 _LEAST_SCENES = 4  # of each class, for a split by scene
-_TABLES = (".csv", ".jsonl")
+_TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")
 
 
 class Tagged(NamedTuple):
@@ -106,6 +106,11 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
 
 
 def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
+    if labels.is_file() and labels.suffix.lower() not in _ANNOTATIONS:
+        raise DataError(
+            f"{labels} has none of the known suffixes: expected a table (.csv, .jsonl), a file of COCO or "
+            "Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
+        )
     folder = pictures / "images" if (pictures / "images").is_dir() else pictures
     return [
         Tagged(Path(each.name), tuple(sorted({box.label for box in each.boxes})), sides=_sides(each))
@@ -154,7 +159,7 @@ def _find_labels(folder: Path) -> Path | None:
     """The labels in a folder of pictures; None: there are none."""
     if (folder / "data.yaml").is_file() or (folder / "Annotations").is_dir():
         return folder
-    found = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in (*_TABLES, ".json", ".xml")]
+    found = [path for path in _visible(folder) if path.suffix.lower() in (*_TABLES, *_ANNOTATIONS)]
     if len(found) > 1:
         listed = ", ".join(path.name for path in found)
         raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
@@ -184,7 +189,19 @@ def _folder_a_class(pictures: Path) -> list[Tagged]:
                 "FILE (CSV, JSON lines, COCO, Label Studio or CVAT), or make one folder for each class"
             )
         tagged.append(Tagged(root / name, (folders[1] if split else folders[0],), split=split, root=root))
+    classes = {label for each in tagged for label in each.labels}
+    if len(classes) == 1:
+        files = [path.name for path in _visible(pictures) if path.is_file()]
+        table = f"is {shortened(files, 3)} the table? Its suffix must be .csv or .jsonl; " if files else ""
+        raise DataError(
+            f"{pictures}: found no labels and one folder, {classes.pop()!r}; a class is not learned without "
+            f"pictures that do not show it: {table}pass --labels FILE, or add another folder"
+        )
     return tagged
+
+
+def _visible(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
 
 
 def split_pictures(tagged: Sequence[Tagged]) -> tuple[list[Tagged], list[Tagged], str]:

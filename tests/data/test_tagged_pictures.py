@@ -34,6 +34,18 @@ def test_a_folder_is_a_class(tmp_path):
         find_tags(tmp_path, None)
 
 
+def test_one_folder_is_no_class(tmp_path):
+    draw(tmp_path, "pictures/a.jpg", "pictures/b.jpg")
+    text = refused(tmp_path)
+    assert "one folder, 'pictures'; a class is not learned without" in text
+    assert "show it: pass --labels FILE" in text
+    (tmp_path / "tags.txt").write_text("pictures/a.jpg,cat\n")
+    assert "is tags.txt the table? Its suffix must be .csv or .jsonl; pass --labels" in refused(tmp_path)
+    assert "tags.txt has none of the known suffixes" in refused(tmp_path, tmp_path / "tags.txt")
+    draw(tmp_path, "none/c.jpg")
+    assert set(tags_of(tmp_path).values()) == {("pictures",), ("none",)}
+
+
 def test_folders_of_splits_hold_folders_of_classes(tmp_path):
     draw(tmp_path, "train/cat/a.jpg", "train/dog/b.jpg", "val/cat/c.jpg")
     found, _ = find_tags(tmp_path, None)
@@ -57,6 +69,8 @@ def test_a_table_is_found_and_keeps_unknown_classes(tmp_path):
     assert source == str(tmp_path / "labels.csv")
     assert [(each.labels, each.unknown) for each in found] == [(("cat", "dog"), ()), ((), ("cat",))]
     assert json.loads(found[1].row()) == {"file": f"{tmp_path}/./b.jpg", "labels": [], "unknown": ["cat"]}
+    (tmp_path / "._labels.csv").write_text("of macOS")
+    assert find_tags(tmp_path, None) == (found, source)
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(DataError, match=r"labels\.csv, other\.json; --labels names one"):
         find_tags(tmp_path, None)
