@@ -139,7 +139,7 @@ def _drop_repeated(tagged: Sequence[Tagged], mistakes: Mistakes) -> list[Tagged]
             where = f" on line {earlier.line}" if earlier.line else ""
             mistakes.add(
                 each.line,
-                f"{each.name} is the picture {earlier.name}{where}: list a picture once, with all its "
+                f"{each.name} is listed already{where}, as {earlier.name}: list a picture once, with all its "
                 "labels in one line, as in a.jpg,cat;dog",
             )
     return list(first.values())

@@ -147,7 +147,7 @@ def test_a_picture_is_listed_once(tmp_path, second):
     (tmp_path / "labels.csv").write_text(f"file,labels\na.jpg,cat\n{second},dog\n")
     text = refused(tmp_path / "pictures", tmp_path / "labels.csv")
     name = second.removeprefix("./")
-    assert f"labels.csv, line 3: {name} is the picture a.jpg on line 2: list a picture once" in text
+    assert f"labels.csv, line 3: {name} is listed already on line 2, as a.jpg: list a picture once" in text
     assert "all its labels in one line, as in a.jpg,cat;dog" in text
 
 
