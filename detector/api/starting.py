@@ -11,7 +11,8 @@ import torch
 import yaml
 
 from detector.config import load_cfg
-from detector.data.tagged_pictures import TRAIN, VAL, find_tags, split_pictures
+from detector.data.scene_split import split_pictures
+from detector.data.tagged_pictures import TRAIN, VAL, find_tags
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import atomic_write
 

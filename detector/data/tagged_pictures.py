@@ -1,11 +1,8 @@
-"""Pictures with tags, read from folders, tables or annotations, and their split by scene."""
+"""Pictures with tags, read from folders, tables or annotations."""
 
-import hashlib
 import json
 import math
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +17,6 @@ from detector.utils.files import read_text
 
 TRAIN, VAL = "train", "val"
 _SPLITS = {"train": TRAIN, "trainval": TRAIN, "val": VAL, "valid": VAL, "test": VAL}
-_VAL_SHARE = 0.2
-_LEAST_SCENES = 4  # of each class, for a split by scene
 _TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")
 
 
@@ -202,53 +197,3 @@ def _folder_a_class(pictures: Path) -> list[Tagged]:
 
 def _visible(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-
-
-def split_pictures(tagged: Sequence[Tagged]) -> tuple[list[Tagged], list[Tagged], str]:
-    """Training and validation pictures, and by what they were split; the same for the same names.
-
-    Shots of one scene belong in one split, or the results are too good. Names such as street_001.jpg and
-    street_002.jpg tell scenes, unless that leaves a class too few scenes to divide.
-    """
-    known = [each.split for each in tagged]
-    if TRAIN in known and VAL in known:
-        parts = [[each for each in tagged if each.split == split] for split in (TRAIN, VAL)]
-        return parts[0], parts[1], "the splits that are there"
-    scenes: dict[str, list[Tagged]] = defaultdict(list)
-    for each in tagged:
-        scenes[_scene(each.file)].append(each)
-    reason = "scene, as the file names tell"
-    per_class = Counter(label for scene in scenes.values() for label in _labels(scene))
-    if min(per_class.values(), default=0) < _LEAST_SCENES or len(scenes) == len(tagged):
-        scenes = {str(each.file): [each] for each in tagged}
-        reason = "picture, as the file names do not tell scenes"
-    chosen = _choose(scenes)
-    train = [each for name, scene in scenes.items() if name not in chosen for each in scene]
-    return train, [each for name in sorted(chosen) for each in scenes[name]], reason
-
-
-def _choose(scenes: Mapping[str, Sequence[Tagged]]) -> set[str]:
-    """Scenes for validation, by class, rarest first, until it has its share of each; one at least stays."""
-    order = sorted(scenes, key=lambda name: hashlib.sha256(name.encode()).digest())
-    counts = Counter(label for scene in scenes.values() for each in scene for label in each.labels)
-    chosen: set[str] = set()
-    settled: set[str] = set()
-    for label in [*sorted(counts, key=lambda label: (counts[label], label)), None]:
-        members = [name for name in order if (label in _labels(scenes[name])) or label is None]
-        wanted = _VAL_SHARE * sum(len(scenes[name]) for name in members)
-        has = sum(len(scenes[name]) for name in members if name in chosen)
-        for name in members:
-            if name not in settled and has + len(scenes[name]) / 2 <= wanted:
-                chosen.add(name)
-                has += len(scenes[name])
-            settled.add(name)
-    return chosen
-
-
-def _labels(scene: Iterable[Tagged]) -> set[str]:
-    return {label for each in scene for label in each.labels}
-
-
-def _scene(file: Path) -> str:
-    """The folder and the name without the number at its end."""
-    return f"{file.parent}/{re.sub(r'[^a-zA-Z]*$', '', file.stem)}"

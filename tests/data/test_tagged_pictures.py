@@ -1,4 +1,4 @@
-"""Tags from what people have, and their split by scene."""
+"""Tags from what people have."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from PIL import Image
 
 from detector.data.formats import ReviewBox, ReviewImage, encode_review
 from detector.data.image_table import picture_name, read_table
-from detector.data.tagged_pictures import Tagged, find_tags, split_pictures
+from detector.data.tagged_pictures import find_tags
 from detector.utils.errors import DataError
 
 
@@ -23,6 +23,12 @@ def draw(folder, *names):
 def tags_of(pictures, labels=None):
     found, _ = find_tags(pictures, labels)
     return {each.file.relative_to(pictures).as_posix(): each.labels for each in found}
+
+
+def refused(pictures, labels=None):
+    with pytest.raises(DataError) as caught:
+        find_tags(pictures, labels)
+    return str(caught.value).replace(f"{pictures}/", "")
 
 
 def test_a_folder_is_a_class(tmp_path):
@@ -54,12 +60,6 @@ def test_folders_of_splits_hold_folders_of_classes(tmp_path):
         (("dog",), "train"),
         (("cat",), "val"),
     ]
-    train, val, by = split_pictures(found)
-    assert ([each.file.name for each in train], [each.file.name for each in val]) == (
-        ["a.jpg", "b.jpg"],
-        ["c.jpg"],
-    )
-    assert by == "the splits that are there"
 
 
 def test_a_table_is_found_and_keeps_unknown_classes(tmp_path):
@@ -114,12 +114,6 @@ def test_annotations_give_their_classes(form, tmp_path):
             (tmp_path / name).write_bytes(content)
     found = {Path(name).name: labels for name, labels in tags_of(tmp_path).items()}
     assert found == {"a.jpg": ("cat", "dog"), "b.jpg": ("dog",)}
-
-
-def refused(pictures, labels=None):
-    with pytest.raises(DataError) as caught:
-        find_tags(pictures, labels)
-    return str(caught.value).replace(f"{pictures}/", "")
 
 
 def test_pictures_that_are_missing_are_named_with_their_lines(tmp_path):
@@ -189,33 +183,3 @@ def test_an_unknown_header_is_named(tmp_path, header):
         f"labels.csv, line 1 looks like a header, as there is no image {header.split(',')[0]!r}"
     )
     assert "expected the columns file,labels" in text
-
-
-def tagged(*names_and_labels):
-    return [Tagged(Path(name), tuple(labels.split())) for name, labels in names_and_labels]
-
-
-def test_shots_of_one_scene_stay_together():
-    shots = [
-        (f"scene{chr(97 + s)}_{i:03}.jpg", "cat" if s % 2 else "dog") for s in range(20) for i in range(5)
-    ]
-    train, val, by = split_pictures(tagged(*shots))
-    assert by == "scene, as the file names tell"
-    assert not {each.file.name[:6] for each in train} & {each.file.name[:6] for each in val}
-    assert len(val) == 20
-    assert {each.labels for each in val} == {each.labels for each in train} == {("cat",), ("dog",)}
-    assert (train, val, by) == split_pictures(tagged(*shots))
-
-
-def test_names_that_tell_nothing_divide_every_class():
-    pictures = tagged(*((f"{i:04}.jpg", "cat" if i % 5 else "rare") for i in range(100)), ("x.jpg", ""))
-    train, val, by = split_pictures(pictures)
-    assert by == "picture, as the file names do not tell scenes"
-    assert sorted(each.file for each in train + val) == sorted(each.file for each in pictures)
-    assert [sum(label in each.labels for each in val) for label in ("cat", "rare")] == [16, 4]
-
-
-def test_a_class_with_one_picture_is_trained_on():
-    train, val, _ = split_pictures(tagged(*((f"{i}.jpg", "cat") for i in range(10)), ("z.jpg", "dog")))
-    assert any("dog" in each.labels for each in train)
-    assert len(val) == 2

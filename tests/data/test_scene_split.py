@@ -1,0 +1,43 @@
+"""The split by scene."""
+
+from pathlib import Path
+
+from detector.data.scene_split import split_pictures
+from detector.data.tagged_pictures import Tagged
+
+
+def tagged(*names_and_labels):
+    return [Tagged(Path(name), tuple(labels.split())) for name, labels in names_and_labels]
+
+
+def test_splits_that_are_there_stay():
+    found = [
+        Tagged(Path(f"{i}.jpg"), ("cat",), split=split) for i, split in enumerate(["train", "val", "train"])
+    ]
+    assert split_pictures(found) == ([found[0], found[2]], [found[1]], "the splits that are there")
+
+
+def test_shots_of_one_scene_stay_together():
+    shots = [
+        (f"scene{chr(97 + s)}_{i:03}.jpg", "cat" if s % 2 else "dog") for s in range(20) for i in range(5)
+    ]
+    train, val, by = split_pictures(tagged(*shots))
+    assert by == "scene, as the file names tell"
+    assert not {each.file.name[:6] for each in train} & {each.file.name[:6] for each in val}
+    assert len(val) == 20
+    assert {each.labels for each in val} == {each.labels for each in train} == {("cat",), ("dog",)}
+    assert (train, val, by) == split_pictures(tagged(*shots))
+
+
+def test_names_that_tell_nothing_divide_every_class():
+    pictures = tagged(*((f"{i:04}.jpg", "cat" if i % 5 else "rare") for i in range(100)), ("x.jpg", ""))
+    train, val, by = split_pictures(pictures)
+    assert by == "picture, as the file names do not tell scenes"
+    assert sorted(each.file for each in train + val) == sorted(each.file for each in pictures)
+    assert [sum(label in each.labels for each in val) for label in ("cat", "rare")] == [16, 4]
+
+
+def test_a_class_with_one_picture_is_trained_on():
+    train, val, _ = split_pictures(tagged(*((f"{i}.jpg", "cat") for i in range(10)), ("z.jpg", "dog")))
+    assert any("dog" in each.labels for each in train)
+    assert len(val) == 2
