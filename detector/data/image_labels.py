@@ -17,9 +17,8 @@ from detector.data.images import read_image_size
 from detector.data.pictures import nearest_picture
 from detector.utils.errors import DataError
 
-_MOST_HINTS = (
-    10  # a message names ten mistakes, and each search for a hint takes the time of listing a folder
-)
+# A message names ten mistakes, and each search for a hint takes the time of listing a folder.
+_MOST_HINTS = 10
 
 
 class ImageLabels(AnnotatedImages):
