@@ -1,6 +1,7 @@
 """Outputs of the model: Scores of proposals -> Detections."""
 
 import importlib
+import operator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -46,12 +47,13 @@ class Detections(TensorFields):
         return len(self.scores)
 
     def __getitem__(self, index: int | slice | Tensor) -> "Detections":
-        """The selected detections; one box for an integer.
+        """The selected detections; one box for an integer, of Python, NumPy or torch.
 
         Raises:
             IndexError: an integer or a tensor of indices is out of range, or a mask has another length.
         """
-        if isinstance(index, int):
+        if isinstance(index, int) or getattr(index, "ndim", 1) == 0:
+            index = operator.index(index)  # type: ignore[arg-type]
             if not -len(self) <= index < len(self):
                 raise IndexError(f"detection {index} of {len(self)}")
             index = slice(index, index + 1 or None)

@@ -1,6 +1,7 @@
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,20 @@ FOUND = Detections(
     ("dog", "cat"),
 )
 NONE = Detections("b.jpg", torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("index", [1, -1, torch.tensor(1), FOUND.scores.argmin(), np.int64(1)])
+def test_an_integer_of_any_kind_selects_one_box(index) -> None:
+    one = FOUND[index]
+    assert (one.boxes.tolist(), one.scores.tolist(), one.labels.tolist()) == ([[0, 0, 5, 5]], [0.5], [0])
+    assert one.names == ("cat",)
+    assert len(one) == len(list(one)) == 1
+
+
+@pytest.mark.parametrize("index", [torch.tensor(2), np.int64(-3)])
+def test_an_integer_out_of_range(index) -> None:
+    with pytest.raises(IndexError, match="of 2"):
+        FOUND[index]
 
 
 def test_coco_rows() -> None:
