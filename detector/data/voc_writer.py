@@ -123,12 +123,19 @@ def encode_annotation(
     return ElementTree.tostring(annotation)
 
 
-def detected_objects(detections: Detections) -> list[VOCObject]:
-    """Detections as objects with boxes of whole pixels, at least 1 x 1: some readers take no fractions."""
+def detected_objects(detections: Detections, size: tuple[int, int]) -> list[VOCObject]:
+    """Detections as objects with boxes of whole pixels, at least 1 x 1: some readers take no fractions.
+
+    Args:
+        size: (height, width) of the image; the boxes stay inside it.
+    """
+    height, width = size
     objects = []
     for box, name in zip(detections.boxes.tolist(), detections.names, strict=True):
         x1, y1, x2, y2 = map(round, box)
-        objects.append(VOCObject(name, (x1, y1, max(x2, x1 + 1), max(y2, y1 + 1))))
+        x1, y1 = min(max(x1, 0), width - 1), min(max(y1, 0), height - 1)
+        x2, y2 = min(max(x2, x1 + 1), width), min(max(y2, y1 + 1), height)
+        objects.append(VOCObject(name, (x1, y1, x2, y2)))
     return objects
 
 

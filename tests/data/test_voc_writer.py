@@ -1,0 +1,22 @@
+"""Detections as VOC's XML, which the reader takes."""
+
+import torch
+
+from detector.data.voc import VOCDataset
+from detector.data.voc_writer import detected_objects, encode_annotation
+from detector.structures import Detections
+
+
+def test_boxes_of_whole_pixels_stay_in_the_image(folder) -> None:
+    """Slivers at each side of an image, 60 wide and 40 high, become one pixel at that side."""
+    boxes = torch.tensor(
+        [[59.6, 10.2, 60, 20.4], [3, 39.7, 9, 40], [-0.4, 5, 0.2, 8], [7, 0, 9, 0.3], [5.2, 5.2, 5.4, 5.4]]
+    )
+    found = Detections("a", boxes, torch.ones(5), torch.zeros(5, dtype=torch.int64), ("cat",) * 5)
+    folder.image("a", height=40, width=60)
+    folder.split("train", ["a"])
+    content = encode_annotation("a.jpg", (40, 60), detected_objects(found, (40, 60)), folder="pictures")
+    folder.raw_xml("a", content.decode())
+    read = VOCDataset(folder.root, "train", ("cat",)).annotation(0)
+    expected = [[59, 10, 60, 20], [3, 39, 9, 40], [0, 5, 1, 8], [7, 0, 9, 1], [5, 5, 6, 6]]
+    assert read.boxes.tolist() == expected
