@@ -28,6 +28,7 @@ from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.structures import Hints, ReviewedBoxes, Views
 from detector.utils.distributed import rank, world_size
+from detector.utils.files import read_text
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Reviewed
     """The reviewed boxes that training may see, by image id."""
     named, share = cfg.DATASETS.BOXED, cfg.DATASETS.BOXED_SHARE
     if named.endswith(".txt"):
-        lines = Path(named).read_text().splitlines()
+        lines = read_text(named, "list of images").splitlines()
         return annotations_as_reviewed(dataset, [line.strip() for line in lines if line.strip()])
     if named:
         return read_reviewed(Path(named), dataset)

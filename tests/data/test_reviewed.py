@@ -191,6 +191,15 @@ def test_the_config_names_reviewed_images(tmp_path, source) -> None:
     assert draw_factors(cfg_of(), source, {}) is None
 
 
+def test_a_list_of_images_is_utf_8(tmp_path, source) -> None:
+    listed = tmp_path / "boxed.txt"
+    listed.write_bytes(b"\xef\xbb\xbfa\r\nd\r\n")  # with the byte order mark of Windows
+    assert set(build_reviewed(cfg_of("DATASETS.BOXED", str(listed)), source)) == {"a", "d"}
+    listed.write_bytes("a\n\xfc\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"boxed\.txt is not UTF-8 text \(line 2"):
+        build_reviewed(cfg_of("DATASETS.BOXED", str(listed)), source)
+
+
 @pytest.mark.parametrize(
     ("boxes", "options", "message"),
     [
