@@ -1,7 +1,8 @@
 """From a config to data sets and batches; detector/build.py makes all else."""
 
 import logging
-from collections.abc import Container, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from detector.data.loader import TestDataset, WeakDataset, test_loader, train_lo
 from detector.data.proposals import Proposals, load_proposals
 from detector.data.reviewed import (
     annotations_as_reviewed,
+    contradictions,
     draw_images,
     favor,
     read_hints,
     read_reviewed,
+    training_labels,
 )
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
@@ -69,7 +72,14 @@ def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
 
 
 def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
-    """The reviewed boxes that training may see, by image id."""
+    """The reviewed boxes that training may see, by image id; a warning tells where they contradict tags."""
+    reviewed = _read_reviewed(cfg, dataset)
+    for line in contradictions(dataset, reviewed):
+        warnings.warn(line, stacklevel=1)  # the same place for every caller, so that it is shown once
+    return reviewed
+
+
+def _read_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
     named, share = cfg.DATASETS.BOXED, cfg.DATASETS.BOXED_SHARE
     if named.endswith(".txt"):
         lines = read_text(named, "list of images").splitlines()
@@ -86,13 +96,15 @@ def build_hints(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Hints]:
     return read_hints(Path(cfg.DATASETS.HINTS), dataset) if cfg.DATASETS.HINTS else {}
 
 
-def draw_factors(cfg: CfgNode, dataset: AnnotatedImages, reviewed: Container[str]) -> np.ndarray | None:
+def draw_factors(
+    cfg: CfgNode, dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]
+) -> np.ndarray | None:
     """How often to draw each image (N,), by SOLVER.REPEAT_THRESHOLD and BOXED_SHARE; None: equally often."""
     boxed = np.array([image_id in reviewed for image_id in dataset.image_ids])
     threshold, share = cfg.SOLVER.REPEAT_THRESHOLD, cfg.SOLVER.BOXED_SHARE if boxed.any() else 0.0
     if not threshold and not share:
         return None
-    labels = dataset.all_labels()
+    labels = training_labels(dataset, reviewed)
     return repeat_factors(labels, threshold) * favor(boxed, labels, share)
 
 

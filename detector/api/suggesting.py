@@ -18,6 +18,7 @@ from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, encode_review, review_image
 from detector.data.loader import collate
+from detector.data.reviewed import training_labels
 from detector.engine.inference import predict, score_images
 from detector.engine.suggestions import (
     box_in_box,
@@ -82,7 +83,7 @@ def suggest(
     if by == "random":
         rows = found.values.argsort(descending=True)[:count].tolist()
     else:
-        labels = torch.from_numpy(dataset.all_labels())
+        labels = torch.from_numpy(training_labels(dataset, reviewed))
         known = {"known_features": found.known_features, "known_labels": labels[boxed]}
         rows = choose(found.values, found.features, labels[left], count, **known)
     chosen = [found.images[row] for row in rows]

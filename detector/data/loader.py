@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from detector.data.proposals import clean_proposals
+from detector.data.reviewed import shown_classes
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
 from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import Batch, Hints, ImageDataset, ReviewedBoxes, Sample, Views, boxes_to_rois
@@ -33,7 +34,7 @@ class WeakDataset(Dataset):
         source: a data set, such as :class:`VOCDataset`.
         proposals: maps image ids to boxes (R, 4) in pixels of the image as read.
         reviewed: maps the ids of reviewed images to their boxes in the same pixels. They are proposals, too,
-            and their classes labels of the image.
+            and their classes labels of the image; a complete image has no others.
         hints: maps image ids to points and counts, whose classes are labels of the image, too.
         transform: applied to each sample.
         stride: of the feature grid, in pixels of the transformed image.
@@ -61,15 +62,10 @@ class WeakDataset(Dataset):
     def __getitem__(self, key: tuple[int, int]) -> Sample:
         index, draw = key
         sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
-        if (known := self.reviewed.get(sample.image_id)) is not None:
-            sample = replace(
-                _with_labels(sample, known.labels),
-                proposals=torch.cat([known.boxes, sample.proposals]),
-                reviewed=known,
-            )
         if (given := self.hints.get(sample.image_id)) is not None:
-            shown = torch.cat([given.labels, given.counts.nonzero()[:, 0]])
-            sample = replace(_with_labels(sample, shown), hints=given)
+            sample = _with_hints(sample, given)
+        if (known := self.reviewed.get(sample.image_id)) is not None:
+            sample = _with_reviewed(sample, known)  # last, as a complete image shows nothing else
         sample = self.transform(sample, torch.Generator().manual_seed(draw))
         boxes = clean_proposals(sample.proposals, min_size=0, stride=self.stride, max_count=self.max_count)
         return replace(sample, proposals=boxes)
@@ -180,10 +176,18 @@ def _read_sample(
     return Sample(source.read_image(index), boxes, labels, image_id, unknown=unknown)
 
 
-def _with_labels(sample: Sample, shown: Tensor) -> Sample:
-    """The sample with the classes `shown` (S,) among its labels."""
+def _with_hints(sample: Sample, hints: Hints) -> Sample:
+    shown = torch.cat([hints.labels, hints.counts.nonzero()[:, 0]])
     unknown = None if sample.unknown is None else sample.unknown.index_fill(0, shown, False)
-    return replace(sample, labels=sample.labels.index_fill(0, shown, 1), unknown=unknown)
+    return replace(sample, labels=sample.labels.index_fill(0, shown, 1), unknown=unknown, hints=hints)
+
+
+def _with_reviewed(sample: Sample, reviewed: ReviewedBoxes) -> Sample:
+    labels, unknown = shown_classes(sample.labels, reviewed), sample.unknown
+    if unknown is not None:
+        unknown = unknown & ~labels.bool() & (not reviewed.complete)
+    proposals = torch.cat([reviewed.boxes, sample.proposals])
+    return replace(sample, labels=labels, unknown=unknown, proposals=proposals, reviewed=reviewed)
 
 
 def _as_is(item):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
 from detector.data.formats import ReviewImage, review_import
@@ -89,6 +90,47 @@ def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) 
         complete = bool(clear.all())
         found[image_id] = ReviewedBoxes(annotation.boxes[clear], annotation.labels[clear], complete)
     return found
+
+
+def shown_classes(labels: Tensor, reviewed: ReviewedBoxes) -> Tensor:
+    """Labels (C,) for training, by the tags of an image and its boxes; if it is complete, by these alone."""
+    tags = torch.zeros_like(labels) if reviewed.complete else labels
+    return tags.index_fill(0, reviewed.labels, 1)
+
+
+def training_labels(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]) -> np.ndarray:
+    """(N, C) bool: whether the image shows the class, as its tags and its reviewed boxes say."""
+    labels = dataset.all_labels().copy()
+    for row, image_id in enumerate(dataset.image_ids):
+        if image_id in reviewed:
+            labels[row] = shown_classes(torch.from_numpy(labels[row]), reviewed[image_id])
+    return labels
+
+
+def contradictions(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]) -> list[str]:
+    """One message where reviewed boxes contradict the tags of their image, else none.
+
+    They do where a tagged class has no box in a complete image, or a class without the tag has a box.
+    """
+    tags, labels = dataset.all_labels(), training_labels(dataset, reviewed)
+    wrong = tags != labels  # (N, C)
+    for row in np.flatnonzero(wrong.any(axis=1)).tolist():
+        if (unknown := dataset.unknown(row)) is not None:
+            wrong[row] &= ~unknown.numpy()
+    rows = np.flatnonzero(wrong.any(axis=1))
+    if len(rows) == 0:
+        return []
+    missing = (wrong & tags)[rows[0]]  # (C,)
+    name = dataset.class_names[int((missing if missing.any() else wrong[rows[0]]).argmax())]
+    what = (
+        f"is tagged {name}, but all its objects are boxed, and no box is of this class"
+        if missing.any()
+        else f"has a box of {name}, but no such tag"
+    )
+    return [
+        f"{dataset.name}: the reviewed boxes of {len(rows)} images contradict their tags; training follows "
+        f"the boxes: correct what is wrong. The first is {dataset.image_ids[rows[0]]}, which {what}"
+    ]
 
 
 def reviewed_counts(

@@ -1,6 +1,7 @@
 """Reviewed boxes as data: what training sees of them, and that it sees no others."""
 
 import json
+import re
 from itertools import islice
 from pathlib import Path
 
@@ -14,14 +15,16 @@ from detector.data.batch_order import SeededBatches
 from detector.data.loader import WeakDataset, collate
 from detector.data.reviewed import (
     annotations_as_reviewed,
+    contradictions,
     draw_images,
     favor,
     read_reviewed,
     reviewed_counts,
+    training_labels,
 )
 from detector.data.transforms import TrainTransform
 from detector.data.voc import VOCDataset
-from detector.structures import ReviewedBoxes
+from detector.structures import Hints, ReviewedBoxes
 from detector.utils.errors import ConfigError, DataError
 
 CLASSES = ("bird", "cat", "dog")
@@ -93,6 +96,87 @@ def test_a_sample_has_the_boxes_of_its_own_review_alone(source) -> None:
         torch.testing.assert_close(sample.proposals[0], sample.reviewed.boxes[0])
         assert sample.labels[2] == 1
     assert {sample.flipped for sample in samples if sample.image_id == "a"} == {False, True}
+
+
+class WithUnknown:
+    """A data set of whose images a does, and b may or may not, show a bird, that is, class 0."""
+
+    def __init__(self, source):
+        self.source = source
+        self.image_ids, self.read_image, self.labels = source.image_ids, source.read_image, source.labels
+
+    def unknown(self, index):
+        return torch.tensor([self.image_ids[index] != "b", False, False])
+
+
+def boxes_of(*labels: int, complete: bool) -> ReviewedBoxes:
+    boxes = torch.tensor([[2.0 + i, 3, 12, 13] for i in range(len(labels))]).reshape(-1, 4)
+    return ReviewedBoxes(boxes, torch.tensor(labels, dtype=torch.int64), complete)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "labels", "unknown"),
+    [
+        (boxes_of(0, complete=True), [1, 0, 0], [False] * 3),
+        (boxes_of(2, complete=True), [0, 0, 1], [False] * 3),
+        (boxes_of(complete=True), [0, 0, 0], [False] * 3),
+        (boxes_of(0, complete=False), [1, 1, 1], [False] * 3),
+        (boxes_of(2, complete=False), [0, 1, 1], [True, False, False]),
+    ],
+)
+def test_the_boxes_of_a_complete_image_decide_its_labels(source, boxes, labels, unknown) -> None:
+    """Image a is tagged cat and dog, and nobody knows whether it shows a bird."""
+    hints = {"a": Hints(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), torch.tensor([0, 1, 0]))}
+    for given in ({}, hints):
+        dataset = weak(WithUnknown(source), {"a": boxes})
+        dataset.hints = given
+        sample = dataset[0, 0]
+        assert (sample.labels.tolist(), sample.unknown.tolist()) == (labels, unknown)
+        assert sample.labels.dtype == torch.float32
+        assert dataset[1, 0].labels.tolist() == [1, 0, 0]
+    assert weak(source, {"a": boxes})[0, 0].unknown is None
+    assert training_labels(source, {"a": boxes}).tolist()[:2] == [labels, [1, 0, 0]]
+    assert source.all_labels()[0].tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "message"),
+    [
+        (
+            {"a": boxes_of(0, complete=True), "c": boxes_of(complete=True)},
+            "2 images .* a, which is tagged cat, but all",
+        ),
+        ({"a": boxes_of(1, 2, 0, complete=True)}, "1 images .* a, which has a box of bird, but no such tag"),
+        ({"a": boxes_of(0, complete=False)}, "1 images .* a, which has a box of bird"),
+        ({"a": boxes_of(1, complete=False), "c": boxes_of(1, 1, complete=True)}, None),
+    ],
+)
+def test_boxes_that_contradict_tags(source, boxes, message) -> None:
+    found = contradictions(source, boxes)
+    assert len(found) == (message is not None)
+    assert all(re.search(message, line) for line in found)
+
+
+def test_a_box_of_an_unknown_class_contradicts_nothing(source, monkeypatch) -> None:
+    monkeypatch.setattr(source, "unknown", WithUnknown(source).unknown)
+    assert contradictions(source, {"a": boxes_of(0, 1, 2, complete=True)}) == []
+    assert len(contradictions(source, {"b": boxes_of(1, complete=False)})) == 1
+
+
+def test_a_warning_names_boxes_that_contradict_tags(tmp_path, source) -> None:
+    path = coco_file(tmp_path / "boxes.json", source, [("a", "bird", (2, 3, 12, 13))])
+    with pytest.warns(UserWarning, match="box of bird"):
+        build_reviewed(cfg_of("DATASETS.BOXED", str(path)), source)
+
+
+def test_images_are_drawn_by_the_labels_that_they_train(source) -> None:
+    """Only image b is tagged bird, but the boxes say that image a shows one, and no cat or dog."""
+    cfg = cfg_of("SOLVER.BOXED_SHARE", 0.8)
+    reviewed = {"a": boxes_of(0, complete=True)}
+    factors = draw_factors(cfg, source, reviewed)
+    labels = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]], dtype=bool)
+    assert factors.tolist() == favor(np.arange(5) == 0, labels, 0.8).tolist()
+    assert factors.tolist() != favor(np.arange(5) == 0, source.all_labels(), 0.8).tolist()
 
 
 def test_without_reviews_nothing_of_the_annotations_reaches_a_batch(source, monkeypatch) -> None:
