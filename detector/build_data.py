@@ -21,8 +21,10 @@ from detector.data.proposals import Proposals, load_proposals
 from detector.data.reviewed import (
     annotations_as_reviewed,
     contradictions,
+    describe_reviewed,
     draw_images,
     favor,
+    find_id,
     read_hints,
     read_reviewed,
     training_labels,
@@ -31,6 +33,7 @@ from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.structures import Hints, ReviewedBoxes, Views
 from detector.utils.distributed import rank, world_size
+from detector.utils.errors import UserError
 from detector.utils.files import read_text
 
 logger = logging.getLogger(__name__)
@@ -72,23 +75,44 @@ def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
 
 
 def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
-    """The reviewed boxes that training may see, by image id; a warning tells where they contradict tags."""
-    reviewed = _read_reviewed(cfg, dataset)
-    for line in contradictions(dataset, reviewed):
+    """The reviewed boxes that training may see, by image id.
+
+    Warnings count reviewed images that are not in the data set, and boxes that contradict tags.
+    """
+    named, share = cfg.DATASETS.BOXED, cfg.DATASETS.BOXED_SHARE
+    others: list[str] = []
+    if named.endswith(".txt"):
+        lines = read_text(named, "list of images").splitlines()
+        reviewed = annotations_as_reviewed(dataset, [line.strip() for line in lines if line.strip()])
+    elif named:
+        reviewed, others = read_reviewed(Path(named), dataset)
+    else:
+        drawn = draw_images(dataset.image_ids, share, cfg.SEED) if share else []
+        reviewed = annotations_as_reviewed(dataset, drawn)
+    for line in [*_unused_images(cfg, dataset, others), *contradictions(dataset, reviewed)]:
         warnings.warn(line, stacklevel=1)  # the same place for every caller, so that it is shown once
     return reviewed
 
 
-def _read_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
-    named, share = cfg.DATASETS.BOXED, cfg.DATASETS.BOXED_SHARE
-    if named.endswith(".txt"):
-        lines = read_text(named, "list of images").splitlines()
-        return annotations_as_reviewed(dataset, [line.strip() for line in lines if line.strip()])
-    if named:
-        return read_reviewed(Path(named), dataset)
-    if share:
-        return annotations_as_reviewed(dataset, draw_images(dataset.image_ids, share, cfg.SEED))
-    return {}
+def _unused_images(cfg: CfgNode, dataset: AnnotatedImages, names: Sequence[str]) -> list[str]:
+    """One message about the reviewed images `names`, if any, which are not in the training split."""
+    if not names:
+        return []
+    try:
+        test_set = build_dataset(name_classes(cfg, dataset), cfg.DATASETS.TEST_SPLIT)
+        test_name, test_ids = test_set.name, frozenset(test_set.image_ids)
+    except (UserError, OSError):  # nobody needs it to train
+        test_name, test_ids = "", frozenset()
+    in_no_split = [name for name in names if find_id(name, test_ids) not in test_ids]
+    found = []
+    if len(names) > len(in_no_split):
+        found.append(f"{len(names) - len(in_no_split)} reviewed images are in {test_name} and are not used")
+    if in_no_split:
+        found.append(
+            f"{len(in_no_split)} reviewed images are in no split and are not used, the first is "
+            f"{in_no_split[0]!r} (an image of {dataset.name} is {dataset.image_ids[0]!r})"
+        )
+    return [f"{cfg.DATASETS.BOXED}: {'; '.join(found)}"]
 
 
 def build_hints(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Hints]:
@@ -118,12 +142,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         logger.warning("warning: %s", line)
     inputs, reviewed = cfg.INPUT, build_reviewed(cfg, dataset)
     if reviewed:
-        complete = sum(each.complete for each in reviewed.values())
-        boxes = sum(len(each.boxes) for each in reviewed.values())
-        logger.info(
-            "%d of %d images have reviewed boxes, %d in all; %d of the images are complete",
-            *(len(reviewed), len(dataset), boxes, complete),
-        )
+        logger.info(describe_reviewed(dataset, reviewed))
     transform = TrainTransform(
         sizes=inputs.TRAIN_SIZES,
         side=inputs.SIDE,

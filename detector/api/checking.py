@@ -12,11 +12,12 @@ from tqdm import tqdm
 from yacs.config import CfgNode
 
 from detector.api.results import annotations
-from detector.build_data import build_dataset, build_proposals, name_classes
+from detector.build_data import build_dataset, build_proposals, build_reviewed, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import doubtful_classes, near_duplicates, odd_boxes, read_all, tag_findings
 from detector.data.proposals import Proposals, clean_proposals
+from detector.data.reviewed import describe_reviewed
 from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.pictures import choose_samples, write_samples
 from detector.evaluation.report import align
@@ -43,7 +44,7 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
     datasets = {cfg.DATASETS.TRAIN_SPLIT: train_set}
     if cfg.DATASETS.TEST_SPLIT not in datasets:
         datasets[cfg.DATASETS.TEST_SPLIT] = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    problems: list[str] = []
+    problems = check_reviewed(cfg, train_set)
     pictures: dict[bytes, list[str]] = {}  # the images of each digest
     hashes: dict[str, dict[str, tuple[int, ...]]] = {}  # by split and image id
     for split, dataset in datasets.items():
@@ -89,6 +90,17 @@ def describe_images(dataset: AnnotatedImages) -> str:
         f"{len(dataset)} images, {low[1]} to {high[1]} pixels wide (median {width:.0f}), "
         f"{low[0]} to {high[0]} high (median {height:.0f})"
     )
+
+
+def check_reviewed(cfg: CfgNode, train_set: AnnotatedImages) -> list[str]:
+    """Print how many training images have reviewed boxes, if any; returns what would stop a run."""
+    try:
+        reviewed = build_reviewed(cfg, train_set)  # warns of what is odd about them
+    except (UserError, OSError) as error:
+        return [str(error)]
+    if reviewed:
+        print(f"{train_set.name}: {describe_reviewed(train_set, reviewed)}")
+    return []
 
 
 def findings(

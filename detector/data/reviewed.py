@@ -28,31 +28,36 @@ _MOST = 65_535  # objects of a class, as many as proposals
 _EXAMPLE = '{"file": NAME, "points": [{"label": CLASS, "point": [x, y]}], "counts": {CLASS: NUMBER}}'
 
 
-def read_reviewed(path: Path, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
+def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, ReviewedBoxes], list[str]]:
     """The reviewed boxes in a file or folder of :func:`review_import`, by the ids of the images of a split.
 
-    Images of other splits and images without a reviewed box are skipped.
+    Returns:
+        the boxes, and the names of the reviewed images that are not in the split.
 
     Raises:
         FileNotFoundError, DataError: of :func:`review_import`.
         DataError: no image is in the split, an image has another size there, or a class is unknown.
     """
     indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
-    found = {}
+    found, others = {}, []
     images = review_import(path)
     for image in images:
         image_id = find_id(image.name, indices)
-        if image_id in indices and image.reviewed != "none":
-            size = dataset.image_size(indices[image_id])
-            if image.size != size:
-                raise DataError(
-                    f"{path}: image {image.name!r} has the (height, width) {image.size}, expected {size}"
-                )
-            found[image_id] = _reviewed_boxes(image, dataset.class_names, path)
+        if image.reviewed == "none":
+            continue
+        if image_id not in indices:
+            others.append(image.name)
+            continue
+        size = dataset.image_size(indices[image_id])
+        if image.size != size:
+            raise DataError(
+                f"{path}: image {image.name!r} has the (height, width) {image.size}, expected {size}"
+            )
+        found[image_id] = _reviewed_boxes(image, dataset.class_names, path)
     if not found:
         names = f"{images[0].name!r} there, {dataset.image_ids[0]!r} here"
         raise DataError(f"{path}: none of its {len(images)} images is in {dataset.name} (such as {names})")
-    return found
+    return found, others
 
 
 def find_id(name: str, image_ids: Container[str]) -> str:
@@ -131,6 +136,15 @@ def contradictions(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxe
         f"{dataset.name}: the reviewed boxes of {len(rows)} images contradict their tags; training follows "
         f"the boxes: correct what is wrong. The first is {dataset.image_ids[rows[0]]}, which {what}"
     ]
+
+
+def describe_reviewed(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]) -> str:
+    complete = sum(each.complete for each in reviewed.values())
+    boxes = sum(len(each.boxes) for each in reviewed.values())
+    return (
+        f"{len(reviewed)} of {len(dataset)} images have reviewed boxes, {boxes} in all; {complete} of the "
+        "images are complete"
+    )
 
 
 def reviewed_counts(

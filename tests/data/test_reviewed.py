@@ -71,7 +71,7 @@ def weak(source, reviewed, flip=True, size=80):
 
 def test_reviewed_boxes_of_a_file(tmp_path, source) -> None:
     boxes = [("a", "dog", (2, 3, 12, 13)), ("c", "cat", (1, 1, 8, 8)), ("a", "bird", (5, 5, 9, 9))]
-    found = read_reviewed(coco_file(tmp_path / "boxes.json", source, boxes), source)
+    found, _ = read_reviewed(coco_file(tmp_path / "boxes.json", source, boxes), source)
     assert set(found) == {"a", "c"}
     expected = ReviewedBoxes(
         torch.tensor([[2.0, 3, 12, 13], [5, 5, 9, 9]]), torch.tensor([2, 0]), complete=False
@@ -303,6 +303,24 @@ def test_images_of_another_split(tmp_path, source) -> None:
     path.write_text(path.read_text().replace('"a.jpg"', '"z.jpg"'))
     with pytest.raises(DataError, match="none of its 5 images"):
         read_reviewed(path, source)
+
+
+def test_reviewed_images_that_training_does_not_use_are_counted(tmp_path, small_voc, source) -> None:
+    """Of the split b one image has boxes there, of no split two; image d has none that were reviewed."""
+    boxes = [(image_id, "cat", (2, 3, 9, 9)) for image_id in "abce"]
+    path = coco_file(tmp_path / "boxes.json", source, boxes)
+    path.write_text(path.read_text().replace('"c.jpg"', '"x/c.jpg"').replace('"e.jpg"', '"e.png.jpg"'))
+    small_voc.split("train", ["a"])
+    small_voc.split("val", ["b", "d"])
+    train_set = VOCDataset(small_voc.root, "train", CLASSES)
+    keys = {"DATASETS.BOXED": path, "DATASETS.ROOT": small_voc.root, "DATASETS.CLASSES": list(CLASSES)}
+    keys["DATASETS.TEST_SPLIT"] = "val"
+    words = [str(word) for pair in keys.items() for word in pair]
+    message = r"boxes.json: 1 reviewed images are in VOC_val .*; 2 .* in no split .* the first is 'x/c.jpg'"
+    with pytest.warns(UserWarning, match=message):
+        assert set(build_reviewed(cfg_of(*words), train_set)) == {"a"}
+    with pytest.warns(UserWarning, match=r"boxes.json: 3 reviewed images are in no split"):
+        build_reviewed(cfg_of(*words, "DATASETS.TEST_SPLIT", "gone"), train_set)
 
 
 def test_keys_that_contradict_each_other() -> None:

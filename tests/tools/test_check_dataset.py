@@ -75,6 +75,27 @@ def test_no_proposals_yet_and_proposals_of_another_set(check, toybox, tmp_path, 
     assert "was made for an image" in capsys.readouterr().err
 
 
+def test_reviewed_boxes(check, toybox, tmp_path, capsys):
+    """One image with boxes is of the training split, one of the test split, and one of another set."""
+    words = ("DATASETS.PROPOSALS", tmp_path / "none.npz", "DATASETS.BOXED")
+    main = toybox / "ImageSets" / "Main"
+    names = [(main / f"{split}.txt").read_text().split()[0] for split in ("trainval", "test")]
+    for name, file in zip([*names, "other"], [*names, names[0]], strict=True):
+        xml = (toybox / "Annotations" / f"{file}.xml").read_text()
+        xml = xml.replace("<annotation>", '<annotation verified="yes">').replace(f"{file}.", f"{name}.")
+        (tmp_path / "boxes").mkdir(exist_ok=True)
+        (tmp_path / "boxes" / f"{name}.xml").write_text(xml)
+    assert check(*words, tmp_path / "boxes") == 0
+    told = capsys.readouterr()
+    assert "toybox_trainval: 1 of 8 images have reviewed boxes" in told.out
+    assert (
+        "boxes: 1 reviewed images are in toybox_test and are not used; 1 reviewed images are in no"
+        in told.err
+    )
+    assert check(*words, tmp_path / "gone.json") == 2
+    assert "gone.json does not exist" in capsys.readouterr().err
+
+
 def test_own_pictures_without_boxes(check, toybox, tmp_path, capsys):
     root = tmp_path / "mine"
     shutil.copytree(toybox / "JPEGImages", root)
