@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from detector.api.loading import find_checkpoint, load
-from detector.api.predicting import ahead, search_threads
+from detector.api.predicting import UNREADABLE, ahead, check_all_read, log_unreadable, search_threads
 from detector.api.run_folder import Model
 from detector.data.formats import (
     FORMATS,
@@ -77,7 +77,8 @@ def label(
 
     Raises:
         UserError, OSError: an argument or a file cannot be used. Every wrong line of the table is named
-            before any work is done; nothing is written unless all images have been labeled.
+            before any work is done. Images that cannot be decoded are logged; the error comes when the boxes
+            of all others are written.
     """
     if unknown := set(formats) - set(FORMATS):
         raise UserError(f"the format is {min(unknown)!r}, expected one of {', '.join(FORMATS)}")
@@ -99,11 +100,13 @@ def label(
                 outputs.check(name for name, _ in _encode(formats, empty, predictor.class_names, root))
         own = slice(rank(), None, world_size())
         parts = gather(list(_label_rows(predictor, rows[own], sizes[own], root, score_threshold)))
-        found = [parts[i % len(parts)][i // len(parts)] for i in range(len(rows))]
+        labeled = (parts[i % len(parts)][i // len(parts)] for i in range(len(rows)))
+        found = [image for image in labeled if image is not None]
         with together():
             if outputs is not None and is_main():
                 for name, content in _encode(formats, found, predictor.class_names, root):
                     outputs.write(name, content)
+            check_all_read(len(rows) - len(found))
     return found
 
 
@@ -169,8 +172,11 @@ def _label_rows(
     sizes: Sequence[tuple[int, int]],
     root: Path,
     score_threshold: float,
-) -> Iterator[ReviewImage]:
-    """The boxes of each image. While the model runs on one, threads search the proposals of the next ones."""
+) -> Iterator[ReviewImage | None]:
+    """The boxes of each image; None: it cannot be read, which is logged.
+
+    While the model runs on one, threads search the proposals of the next ones.
+    """
     names, missing = predictor.class_names, 0
 
     def search(row: Row) -> tuple[Tensor, Tensor | None] | None:
@@ -183,15 +189,20 @@ def _label_rows(
     hidden = not is_main() or None
     progress = tqdm(zip(searches, sizes, strict=True), total=len(rows), unit="image", disable=hidden)
     for (row, future), size in progress:
-        name, searched = picture_name(row.file), future.result()
-        if searched is None:
-            yield ReviewImage(name, size, ())
+        name = picture_name(row.file)
+        try:
+            if (searched := future.result()) is None:
+                yield ReviewImage(name, size, ())
+                continue
+            image, proposals = searched
+            scores = predictor.scores(image, proposals, name)
+        except UNREADABLE as error:
+            log_unreadable(root / row.file, error)
+            yield None
             continue
         labels, unknown = (
             torch.tensor([each in tags for each in names]) for tags in (row.labels, row.unknown)
         )
-        image, proposals = searched
-        scores = predictor.scores(image, proposals, name)
         found, doubtful = tagged_boxes(scores, labels, unknown, score_threshold=score_threshold)
         missing += len(set(row.labels)) - len({names[i] for i in found.labels.tolist()} & set(row.labels))
         yield review_image(name, size, found, names, doubtful=doubtful)

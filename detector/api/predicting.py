@@ -31,6 +31,7 @@ from detector.utils.outputs import OutputFolder
 logger = logging.getLogger(__name__)
 
 FORMATS = ("pictures", "coco", "voc")
+UNREADABLE = (OSError, UserError, MemoryError)  # of one file, which is left out
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -109,10 +110,8 @@ def write_all(
                 image, proposals = searched.result()
                 scores = predictor.scores(image, proposals)
                 found = predictor.detections(scores)
-            except (OSError, UserError, MemoryError) as error:
-                message = str(error) or type(error).__name__
-                place = "" if str(source.path) in message else f"{source.path}: "
-                logger.error("not done: %s%s", place, message)
+            except UNREADABLE as error:
+                log_unreadable(source.path, error)
                 failures += 1
                 continue
             images, boxes = images + 1, boxes + len(found)
@@ -134,8 +133,20 @@ def write_all(
             f"the best score is {best:.3g}, and a box must score more than --score-threshold "
             f"{score_threshold:g}"
         )
+    check_all_read(failures)
+
+
+def log_unreadable(path: Path, error: BaseException) -> None:
+    """Name a file that cannot be read; the others are done before :func:`check_all_read`."""
+    message = str(error) or type(error).__name__
+    place = "" if str(path) in message else f"{path}: "
+    logger.error("not done: %s%s", place, message)
+
+
+def check_all_read(failures: int) -> None:
+    """Raise a UserError if some files could not be read."""
     if failures:
-        raise UserError(f"{failures} of the files could not be read; they are named above")
+        raise UserError(f"{failures} of the files could not be read; they are named above, all others are done")
 
 
 def output_name(name: str, form: str) -> str:
@@ -216,7 +227,7 @@ def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
         try:
             for number, frame in video_frames(path, stride):
                 yield Source(frame_name(name, number), path, frame)
-        except (OSError, UserError, MemoryError) as error:
+        except UNREADABLE as error:
             yield Source(name, path, error)
 
 

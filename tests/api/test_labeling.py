@@ -98,6 +98,25 @@ def test_every_wrong_line_of_the_table_is_named(run_folder: Path, table: Path) -
     assert "line 4: image 'b.png' has the same id as './b.png' on line 3" in lines[2]
 
 
+def test_an_image_that_cannot_be_decoded_does_not_stop_the_others(
+    run_folder: Path, table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = detector.label(run_folder, table)
+    for path in (tmp_path / "a.png", tmp_path / "b.png"):  # b has no tags and is not decoded
+        Image.open(path).save(path, format="jpeg")  # whose header is enough for its size
+        path.write_bytes(path.read_bytes()[:900])
+    label = partial(detector.label, run_folder, table, output=tmp_path / "found", formats=["coco", "yolo"])
+    with pytest.raises(UserError, match="1 of the files could not be read; they are named above"):
+        label()
+    (line,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith(f"not done: image {tmp_path / 'a.png'} cannot be read: image file is truncated")
+    read = review_import(tmp_path / "found" / "coco.json", reviewed="all")
+    assert [(image.name, len(image.boxes)) for image in read] == [(i.name, len(i.boxes)) for i in whole[1:]]
+    assert not (tmp_path / "found" / "labels" / "a.txt").exists()
+    Image.new("RGB", (60, 40)).save(tmp_path / "a.png")
+    assert [image.name for image in label()] == ["a.png", "b.png", "c.png"]
+
+
 def test_an_unknown_format_is_named_before_any_work(table: Path) -> None:
     with pytest.raises(UserError, match="expected one of coco, voc, yolo"):
         detector.label("gone", table, output="found", formats=["csv"])
