@@ -80,8 +80,7 @@ def label(
             before any work is done. Images that cannot be decoded are logged; the error comes when the boxes
             of all others are written.
     """
-    if unknown := set(formats) - set(FORMATS):
-        raise UserError(f"the format is {min(unknown)!r}, expected one of {', '.join(FORMATS)}")
+    check_formats(formats)
     labels = Path(labels)
     root = labels.parent if images is None else Path(images)
     outputs = None
@@ -97,17 +96,31 @@ def label(
                 outputs = OutputFolder(output, hashlib.sha256(json.dumps(words).encode()).hexdigest())
                 names = map(picture_name, (row.file for row in rows))
                 empty = [ReviewImage(name, size, ()) for name, size in zip(names, sizes, strict=True)]
-                outputs.check(name for name, _ in _encode(formats, empty, predictor.class_names, root))
+                outputs.check(name for name, _ in encode_all(formats, empty, predictor.class_names, root))
         own = slice(rank(), None, world_size())
         parts = gather(list(_label_rows(predictor, rows[own], sizes[own], root, score_threshold)))
         labeled = (parts[i % len(parts)][i // len(parts)] for i in range(len(rows)))
         found = [image for image in labeled if image is not None]
         with together():
             if outputs is not None and is_main():
-                for name, content in _encode(formats, found, predictor.class_names, root):
+                for name, content in encode_all(formats, found, predictor.class_names, root):
                     outputs.write(name, content)
             check_all_read(len(rows) - len(found))
     return found
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Raise a UserError where a format is none of FORMATS."""
+    if unknown := set(formats) - set(FORMATS):
+        raise UserError(f"the format is {min(unknown)!r}, expected one of {', '.join(FORMATS)}")
+
+
+def encode_all(
+    formats: Sequence[str], images: Sequence[ReviewImage], class_names: Sequence[str], root: Path
+) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file of some of FORMATS, for images in the folder `root`."""
+    for form in dict.fromkeys(formats):  # a format may be named twice
+        yield from encode_review(form, images, class_names, folder=root.resolve().name)
 
 
 def tagged_boxes(
@@ -157,13 +170,6 @@ def import_reviewed(
     with atomic_write(output) as file:
         file.write(encode_coco(found, sorted({box.label for image in found for box in image.boxes})))
     return found
-
-
-def _encode(
-    formats: Sequence[str], images: Sequence[ReviewImage], class_names: Sequence[str], root: Path
-) -> Iterator[tuple[str, bytes]]:
-    for form in formats:
-        yield from encode_review(form, images, class_names, folder=root.resolve().name)
 
 
 def _label_rows(

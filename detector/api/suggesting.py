@@ -9,14 +9,14 @@ from torch import Tensor
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.api.labeling import tagged_boxes
+from detector.api.labeling import check_formats, encode_all, tagged_boxes
 from detector.api.loading import find_checkpoint, read_run
 from detector.api.run_folder import Model, check_class_names, restore_network
 from detector.build import build_precision
 from detector.build_data import build_dataset, build_reviewed, build_test_loader, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
-from detector.data.formats import ReviewImage, encode_review, review_image
+from detector.data.formats import ReviewImage, review_image
 from detector.data.loader import collate
 from detector.data.reviewed import training_labels
 from detector.engine.inference import predict, score_images
@@ -47,7 +47,7 @@ def suggest(
     count: int,
     by: str,
     output: Path,
-    form: str,
+    formats: Sequence[str] | None = None,
 ) -> list[ReviewImage]:
     """Write tasks for a labeling tool: the images to box next, with the boxes that the detector finds.
 
@@ -59,26 +59,32 @@ def suggest(
         by: one of `RULES`; "disagreement" is that of the weak detector and
             the Faster R-CNN of self-training.
         output: folder for the files, and for images.txt, the ids of the images.
-        form: one of :data:`detector.data.formats.FORMATS`.
+        formats: some of :data:`detector.data.formats.FORMATS`; None: label-studio.
 
     Raises:
-        UserError, OSError: there is no detector, nothing to suggest, or an argument cannot be used.
+        UserError, OSError: there is no detector, nothing to suggest, an argument cannot be used, or a file is
+            in the way; before any image is scored.
     """
     if by not in RULES:
         raise UserError(f"the rule is {by!r}, expected one of {', '.join(RULES)}")
     if count < 1:
         raise UserError(f"the number of images is {count}, expected at least 1")
+    formats = formats or ("label-studio",)
+    check_formats(formats)
     cfg = load_cfg(config_file, overrides)
+    weights = find_checkpoint(cfg.OUTPUT_DIR, "weak")
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     cfg = name_classes(cfg, dataset)
     reviewed = build_reviewed(cfg, dataset)
+    boxed = [i for i, image_id in enumerate(dataset.image_ids) if image_id in reviewed]
     left = [i for i, image_id in enumerate(dataset.image_ids) if image_id not in reviewed]
     if not left:
         raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes")
-    digest = file_digest(find_checkpoint(cfg.OUTPUT_DIR, "weak"))
-    outputs = OutputFolder(output, f"suggest {by} {count} {digest}")
-    outputs.check(["images.txt"])
-    boxed = [i for i, image_id in enumerate(dataset.image_ids) if image_id in reviewed]
+    root = dataset.image_path(left[0]).parents[len(Path(_name(dataset, left[0])).parts) - 1]
+    outputs = OutputFolder(output, f"suggest {by} {count} {file_digest(weights)}")
+    empty = [ReviewImage(_name(dataset, i), dataset.image_size(i), ()) for i in left]
+    files = encode_all(formats, empty, dataset.class_names, root)
+    outputs.check(["images.txt", *(name for name, _ in files)])
     found = _assess(cfg, dataset, left, boxed, by)
     if by == "random":
         rows = found.values.argsort(descending=True)[:count].tolist()
@@ -88,8 +94,7 @@ def suggest(
         rows = choose(found.values, found.features, labels[left], count, **known)
     chosen = [found.images[row] for row in rows]
     outputs.write("images.txt", "".join(f"{_image_id(dataset, image)}\n" for image in chosen).encode())
-    folder = dataset.image_path(left[0]).parents[len(Path(_name(dataset, left[0])).parts) - 1]
-    for name, content in encode_review(form, chosen, dataset.class_names, folder=folder.resolve().name):
+    for name, content in encode_all(formats, chosen, dataset.class_names, root):
         outputs.write(name, content)
     return chosen
 

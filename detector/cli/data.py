@@ -143,8 +143,8 @@ def suggest(parser: ArgumentParser) -> Run:
     add("-n", "--count", type=int, default=20, metavar="N", help="number of images (default: 20)")
     add("--by", choices=RULES, default=RULES[0], metavar="RULE", help=", ".join(RULES))
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    listed = ", ".join(FORMATS)
-    add("--format", choices=FORMATS, default="label-studio", dest="form", metavar="NAME", help=listed)
+    names = f"{', '.join(FORMATS)}; may be repeated (default: label-studio)"
+    add("--format", action="append", choices=FORMATS, dest="formats", metavar="NAME", help=names)
 
     def run(options: Namespace) -> None:
         from detector.api import suggesting

@@ -75,7 +75,7 @@ def test_best_boxes_are_doubtful_below_the_threshold() -> None:
 
 def test_files_are_written_and_not_overwritten(run_folder: Path, table: Path, tmp_path: Path) -> None:
     output = tmp_path / "found"
-    found = detector.label(run_folder, table, output=output, formats=FORMATS)
+    found = detector.label(run_folder, table, output=output, formats=[*FORMATS, "coco"])
     assert detector.label(run_folder, table, output=output, formats=FORMATS) == found
     for name in ("coco.json", "Annotations", "tasks.json", "annotations.xml"):
         read = review_import(output / name, reviewed="all")

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from random_run import make_run, make_student
 
+from detector.api import suggesting
 from detector.api.labeling import import_reviewed
 from detector.api.proposing import run as propose
 from detector.api.suggesting import RULES, suggest
+from detector.cli.main import main
 from detector.data.formats import review_import
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.utils.errors import UserError
@@ -25,8 +27,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def suggested(run: Path, output: Path, by: str = "box-in-box", count: int = 3, words=(), form="coco"):
-    return suggest(str(run / "config.yaml"), words, count=count, by=by, output=output, form=form)
+def suggested(run: Path, output: Path, by: str = "box-in-box", count: int = 3, words=(), formats=("coco",)):
+    return suggest(str(run), words, count=count, by=by, output=output, formats=formats)
 
 
 @pytest.mark.parametrize("by", RULES)
@@ -51,15 +53,33 @@ def test_reviewed_images_are_not_suggested_again(run: Path, tmp_path: Path) -> N
         suggested(run, tmp_path / "third", words=("DATASETS.BOXED_SHARE", "1.0"))
 
 
-def test_the_tasks_of_someone_else_stay(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "images.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"images\.txt exists"):
-        suggested(run, tmp_path)
-    assert (tmp_path / "images.txt").read_text() == "mine"
+@pytest.mark.parametrize("name", ["images.txt", "coco.json", "tasks.json"])
+def test_the_tasks_of_someone_else_stay(run: Path, tmp_path: Path, monkeypatch, name: str) -> None:
+    """That is an error before any image is read."""
+    monkeypatch.setattr(suggesting, "_assess", lambda *_: pytest.fail("the images are assessed"))
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match=f"{name} exists"):
+        suggested(run, tmp_path, formats=("coco", "label-studio"))
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_all_formats_are_written(run: Path, tmp_path: Path) -> None:
+    words = ["suggest", str(run), "-n", "2", "--by", "random", "--output", str(tmp_path / "next")]
+    assert main([*words, "--format", "coco", "--format", "label-studio", "--format", "coco"]) == 0
+    for name in ("coco.json", "tasks.json"):
+        assert len(review_import(tmp_path / "next" / name, reviewed="all")) == 2
+    assert main([*words[:-1], str(tmp_path / "default")]) == 0
+    assert (tmp_path / "default" / "tasks.json").is_file()
+    assert not (tmp_path / "default" / "coco.json").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"count": 0}, "at least 1"), ({"by": "best"}, "box-in-box")]
+    ("options", "message"),
+    [
+        ({"count": 0}, "at least 1"),
+        ({"by": "best"}, "box-in-box"),
+        ({"formats": ["coco", "csv"]}, "the format is 'csv'"),
+    ],
 )
 def test_bad_arguments(run: Path, tmp_path: Path, options: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
