@@ -54,7 +54,7 @@ def suggest(
     Images with reviewed boxes (DATASETS.BOXED) are not suggested again.
 
     Args:
-        config_file: config whose OUTPUT_DIR holds a trained detector.
+        config_file: config whose OUTPUT_DIR holds a trained detector, or the folder of its run.
         count: number of images.
         by: one of `RULES`; "disagreement" is that of the weak detector and
             the Faster R-CNN of self-training.
@@ -71,8 +71,7 @@ def suggest(
         raise UserError(f"the number of images is {count}, expected at least 1")
     formats = formats or ("label-studio",)
     check_formats(formats)
-    cfg = load_cfg(config_file, overrides)
-    weights = find_checkpoint(cfg.OUTPUT_DIR, "weak")
+    cfg, weights = _find_detector(config_file, overrides)
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     cfg = name_classes(cfg, dataset)
     reviewed = build_reviewed(cfg, dataset)
@@ -97,6 +96,20 @@ def suggest(
     for name, content in encode_all(formats, chosen, dataset.class_names, root):
         outputs.write(name, content)
     return chosen
+
+
+def _find_detector(config_file: str, overrides: Sequence[object]) -> tuple[CfgNode, Path]:
+    """The config, and the checkpoint of the weak detector in its OUTPUT_DIR."""
+    if Path(config_file).is_dir():  # a run, which may have been moved since its config was written
+        overrides = ["OUTPUT_DIR", config_file, *overrides]
+    cfg = load_cfg(config_file, overrides)
+    weights = find_checkpoint(cfg.OUTPUT_DIR, "weak")
+    if not weights.is_file():
+        raise UserError(
+            f"{weights} (OUTPUT_DIR) does not exist, expected the folder of a trained detector: train first, "
+            "or name another folder"
+        )
+    return cfg, weights
 
 
 class _Assessed(NamedTuple):

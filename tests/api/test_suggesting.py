@@ -1,5 +1,6 @@
 """detector suggest: tasks for a labeling tool, of the images to box next."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,24 @@ def test_all_formats_are_written(run: Path, tmp_path: Path) -> None:
     assert main([*words[:-1], str(tmp_path / "default")]) == 0
     assert (tmp_path / "default" / "tasks.json").is_file()
     assert not (tmp_path / "default" / "coco.json").exists()
+
+
+def test_a_run_that_was_moved(run: Path, tmp_path: Path) -> None:
+    """The detector in the folder that is named finds the boxes, not that of the folder in its config."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "model_final.pt").write_bytes(b"another detector")
+    with pytest.raises(UserError, match=r"copy/model_final\.pt is damaged"):
+        suggested(copy, tmp_path / "next")
+    found = suggested(copy, tmp_path / "next", words=("OUTPUT_DIR", str(run)))
+    assert found == suggested(run, tmp_path / "same")
+
+
+def test_without_a_detector_the_folder_is_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"third \(OUTPUT_DIR\) does not exist.*train first"):
+        suggested(run, tmp_path / "next", words=("OUTPUT_DIR", str(tmp_path / "third")))
+    with pytest.raises(FileNotFoundError, match="third does not exist"):
+        suggested(tmp_path / "third", tmp_path / "next")
 
 
 @pytest.mark.parametrize(
