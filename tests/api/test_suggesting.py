@@ -1,16 +1,21 @@
 """detector suggest: tasks for a labeling tool, of the images to box next."""
 
 import shutil
+from itertools import count as count_up
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from random_run import make_run, make_student
 
 from detector.api import suggesting
 from detector.api.labeling import import_reviewed
 from detector.api.proposing import run as propose
 from detector.api.suggesting import RULES, suggest
+from detector.build_data import build_dataset
 from detector.cli.main import main
+from detector.config import load_cfg
 from detector.data.formats import review_import
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.utils.errors import UserError
@@ -41,6 +46,59 @@ def test_each_rule_chooses_different_images_with_their_boxes(run: Path, tmp_path
     read = review_import(tmp_path / "next" / "coco.json", reviewed="all")
     assert [(image.name, len(image.boxes)) for image in read] == [(i.name, len(i.boxes)) for i in found]
     assert suggested(run, tmp_path / "next", by) == found
+
+
+@pytest.fixture
+def candidates(run: Path) -> dict[int, str]:
+    """Rows and names of three images of the most frequent class, of which the first suggestion is one."""
+    cfg = load_cfg(run / "config.yaml")
+    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    labels = dataset.all_labels()
+    rows = np.flatnonzero(labels[:, labels.sum(axis=0).argmax()])[:3].tolist()
+    assert len(rows) == 3
+    return {row: f"{dataset.image_ids[row]}.jpg" for row in rows}
+
+
+def favor(monkeypatch: pytest.MonkeyPatch, function: str, values: dict[int, float]) -> None:
+    """Replace a function of one image, or of all, by one that has these values for some, and 0 for others."""
+    if function == "typicality":
+        rows, given = torch.tensor([*values]), torch.tensor([*values.values()])
+        monkeypatch.setattr(
+            suggesting, function, lambda features: torch.zeros(len(features)).index_put((rows,), given)
+        )
+    else:
+        calls = count_up()
+        monkeypatch.setattr(suggesting, function, lambda *_: values.get(next(calls), 0.0))
+
+
+@pytest.mark.parametrize(
+    ("by", "function"),
+    [
+        ("box-in-box", "box_in_box"),
+        ("entropy", "entropy"),
+        ("disagreement", "disagreement"),
+        ("typical", "typicality"),
+    ],
+)
+def test_the_image_that_a_rule_values_most_comes_first(
+    run: Path, tmp_path: Path, monkeypatch, candidates: dict[int, str], by: str, function: str
+) -> None:
+    found = []
+    for row in candidates:
+        favor(monkeypatch, function, {row: 1.0})
+        found += suggested(run, tmp_path / str(row), by, count=1)
+    assert [image.name for image in found] == list(candidates.values())
+
+
+def test_information_density_values_images_that_are_uncertain_and_typical(
+    run: Path, tmp_path: Path, monkeypatch, candidates: dict[int, str]
+) -> None:
+    for both in candidates:
+        uncertain, typical = candidates.keys() - {both}
+        favor(monkeypatch, "entropy", {uncertain: 1.0, both: 0.6})
+        favor(monkeypatch, "typicality", {typical: 1.0, both: 0.6})
+        (found,) = suggested(run, tmp_path / str(both), "information-density", count=1)
+        assert found.name == candidates[both]
 
 
 def test_reviewed_images_are_not_suggested_again(run: Path, tmp_path: Path) -> None:
