@@ -151,10 +151,11 @@ def write_figures(
     """Write what :func:`evaluate` says to `outputs`, and print the table."""
     if outputs.key != OWN_TEST:
         outputs.write("config.yaml", cfg.dump().encode())
-    path = outputs.write("metrics.json", encode_json(metrics))
     outputs.write("detections.npz", encode_detections(detections))
     options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
     pictures = write_pictures(outputs, test_set, detections, **options)
+    # Last, as `detector train --to detector` takes a run with this file for tested.
+    path = outputs.write("metrics.json", encode_json(metrics))
     if annotations(test_set) or annotations(train_set):
         print(f"AP in percent on {name_images(test_set)}, CorLoc on {name_images(train_set)}")
         print(f"image AP, of labels without boxes, on {test_set.name}\n")

@@ -4,13 +4,14 @@ import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from distributed_cases import evaluate_twice, run_processes
 from random_run import make_run
 
 import detector
-from detector.api import proposing
+from detector.api import proposing, testing
 from detector.api.results import doubt_about_labels
 from detector.build_data import build_dataset
 from detector.config import load_cfg
@@ -48,6 +49,14 @@ def run(original, tmp_path):
 
 def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_metrics_show_that_all_else_is_written(run, monkeypatch):
+    """`detector train --to detector` does not repeat a test that left them."""
+    monkeypatch.setattr(testing, "write_pictures", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        detector.evaluate(run)
+    assert not (run / "metrics.json").exists()
 
 
 def test_a_moved_run_is_tested_where_it_is(run, original):
