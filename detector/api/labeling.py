@@ -25,7 +25,7 @@ from detector.data.formats import (
     review_import,
 )
 from detector.data.image_labels import check_rows
-from detector.data.image_table import Row, picture_name, read_table
+from detector.data.image_table import Row, images_folder, picture_name, read_table
 from detector.data.images import open_image
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
@@ -94,16 +94,17 @@ def label(
                 words = [file_digest(weights), file_digest(labels), str(root), score_threshold]
                 stack.enter_context(folder_lock(output))
                 outputs = OutputFolder(output, hashlib.sha256(json.dumps(words).encode()).hexdigest())
-                names = map(picture_name, (row.file for row in rows))
+                names = [picture_name(row.file) for row in rows]
                 empty = [ReviewImage(name, size, ()) for name, size in zip(names, sizes, strict=True)]
-                outputs.check(name for name, _ in encode_all(formats, empty, predictor.class_names, root))
+                folder = images_folder(root / rows[0].file, names[0])
+                outputs.check(name for name, _ in encode_all(formats, empty, predictor.class_names, folder))
         own = slice(rank(), None, world_size())
         parts = gather(list(_label_rows(predictor, rows[own], sizes[own], root, score_threshold)))
         labeled = (parts[i % len(parts)][i // len(parts)] for i in range(len(rows)))
         found = [image for image in labeled if image is not None]
         with together():
             if outputs is not None and is_main():
-                for name, content in encode_all(formats, found, predictor.class_names, root):
+                for name, content in encode_all(formats, found, predictor.class_names, folder):
                     outputs.write(name, content)
             check_all_read(len(rows) - len(found))
     return found
@@ -116,11 +117,11 @@ def check_formats(formats: Sequence[str]) -> None:
 
 
 def encode_all(
-    formats: Sequence[str], images: Sequence[ReviewImage], class_names: Sequence[str], root: Path
+    formats: Sequence[str], images: Sequence[ReviewImage], class_names: Sequence[str], folder: Path
 ) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file of some of FORMATS, for images in the folder `root`."""
+    """Name and content of each file of some of FORMATS, for images with names relative to `folder`."""
     for form in dict.fromkeys(formats):  # a format may be named twice
-        yield from encode_review(form, images, class_names, folder=root.resolve().name)
+        yield from encode_review(form, images, class_names, folder=folder.resolve().name)
 
 
 def tagged_boxes(

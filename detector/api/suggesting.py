@@ -17,6 +17,7 @@ from detector.build_data import build_dataset, build_reviewed, build_test_loader
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, review_image
+from detector.data.image_table import images_folder
 from detector.data.loader import collate
 from detector.data.reviewed import training_labels
 from detector.engine.inference import predict, score_images
@@ -79,10 +80,10 @@ def suggest(
     left = [i for i, image_id in enumerate(dataset.image_ids) if image_id not in reviewed]
     if not left:
         raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes")
-    root = dataset.image_path(left[0]).parents[len(Path(_name(dataset, left[0])).parts) - 1]
+    folder = images_folder(dataset.image_path(left[0]), _name(dataset, left[0]))
     outputs = OutputFolder(output, f"suggest {by} {count} {file_digest(weights)}")
     empty = [ReviewImage(_name(dataset, i), dataset.image_size(i), ()) for i in left]
-    files = encode_all(formats, empty, dataset.class_names, root)
+    files = encode_all(formats, empty, dataset.class_names, folder)
     outputs.check(["images.txt", *(name for name, _ in files)])
     found = _assess(cfg, dataset, left, boxed, by)
     if by == "random":
@@ -93,7 +94,7 @@ def suggest(
         rows = choose(found.values, found.features, labels[left], count, **known)
     chosen = [found.images[row] for row in rows]
     outputs.write("images.txt", "".join(f"{_image_id(dataset, image)}\n" for image in chosen).encode())
-    for name, content in encode_all(formats, chosen, dataset.class_names, root):
+    for name, content in encode_all(formats, chosen, dataset.class_names, folder):
         outputs.write(name, content)
     return chosen
 

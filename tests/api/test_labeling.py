@@ -1,5 +1,6 @@
 """detector.label: boxes for tagged images; and the import of corrected boxes."""
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -85,6 +86,17 @@ def test_files_are_written_and_not_overwritten(run_folder: Path, table: Path, tm
     with pytest.raises(UserError, match=r"coco\.json exists and is not what this command wrote"):
         detector.label(run_folder, table, output=output, formats=["coco"])
     assert (output / "coco.json").read_text() == "corrected"
+
+
+def test_links_of_label_studio_name_the_folder_of_the_images(
+    run_folder: Path, table: Path, tmp_path: Path
+) -> None:
+    labels = tmp_path / "mine" / "train.jsonl"  # as of detector init: not beside the images
+    labels.parent.mkdir()
+    labels.write_text(json.dumps({"file": f"{tmp_path}/./a.png", "labels": [CLASSES[0]]}) + "\n")
+    detector.label(run_folder, labels, output=tmp_path / "found", formats=["label-studio"])
+    (task,) = json.loads((tmp_path / "found" / "tasks.json").read_text())
+    assert task["data"]["image"].endswith(f"?d={tmp_path.name}/a.png")
 
 
 def test_every_wrong_line_of_the_table_is_named(run_folder: Path, table: Path) -> None:
