@@ -98,13 +98,15 @@ def set_lr(
     """
     for group in optimizer.param_groups:
         own = {"gamma": group["gamma"]} if "gamma" in group else {}
-        lr = group["initial_lr"] * lr_factor(iteration, **own)
-        if scale_momentum and lr > 0 and not 1 / 1.1 <= lr / group["lr"] <= 1.1:
+        factor = lr_factor(iteration, **own)
+        # A resumed run has not set the learning rate of the step before.
+        before = lr_factor(iteration - 1, **own) if scale_momentum and iteration > 0 else factor
+        if factor > 0 and before > 0 and not 1 / 1.1 <= factor / before <= 1.1:
             for parameter in group["params"]:
                 momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
                 if momentum is not None:
-                    momentum *= lr / group["lr"]
-        group["lr"] = lr
+                    momentum *= factor / before
+        group["lr"] = group["initial_lr"] * factor
 
 
 def logged_lr(optimizer: Optimizer) -> dict[str, float]:

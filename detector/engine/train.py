@@ -185,7 +185,6 @@ class _Step:
     def __call__(self, iteration: int, batches: Iterator[Batch], *, check: bool) -> int:
         """Make step `iteration`, from 1, and return its number of images in this process."""
         options, precision = self.options, self.precision
-        set_lr(self.optimizer, options.lr_factor, iteration - 1, scale_momentum=options.scale_momentum)
         image_ids: tuple[str, ...] = ()
         for number in range(options.accumulate):
             batch = next(batches).to(precision.device, non_blocking=True)
@@ -202,7 +201,8 @@ class _Step:
             precision.check(iteration, image_ids)
         if options.clip_norm > 0:
             clip_grads_with_norm_(self._parameters, options.clip_norm, gradient_norm)
-        with uninterrupted():  # the weights change here and nowhere else
+        with uninterrupted():  # the weights and momenta change here and nowhere else
+            set_lr(self.optimizer, options.lr_factor, iteration - 1, scale_momentum=options.scale_momentum)
             precision.scaler.step(self.optimizer)
             precision.scaler.update()
             _copy(self._buffers, self._buffers_when_done)

@@ -144,11 +144,10 @@ def test_a_group_may_have_a_gamma_of_its_own():
 def test_momentum_is_scaled_with_large_changes_of_the_learning_rate(factor, scaled):
     weight = nn.Parameter(torch.zeros(3))
     optimizer = torch.optim.SGD([{"params": [weight], "initial_lr": 0.1}], lr=0.1, momentum=0.9)
-    set_lr(optimizer, lambda _: 1.0, 0, scale_momentum=True)  # there is no momentum yet
+    set_lr(optimizer, [1.0, factor].__getitem__, 0, scale_momentum=True)  # there is no momentum yet
     weight.grad = torch.ones(3)
     optimizer.step()
     for scale_momentum, expected in ((False, 1.0), (True, scaled)):
-        set_lr(optimizer, lambda _: 1.0, 1)
-        set_lr(optimizer, lambda _: factor, 1, scale_momentum=scale_momentum)
+        set_lr(optimizer, [1.0, factor].__getitem__, 1, scale_momentum=scale_momentum)
         momentum = optimizer.state[weight]["momentum_buffer"]
         torch.testing.assert_close(momentum, torch.full((3,), expected))

@@ -31,9 +31,10 @@ def run(folder, net, optimizer, data=None, criterion=criterion, **changes):
     return train(net, criterion, optimizer, data, options, folder=folder, **changes)
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one_bitwise(tmp_path):
+@pytest.mark.parametrize("scale_momentum", [False, True])
+def test_a_resumed_run_equals_an_uninterrupted_one_bitwise(tmp_path, scale_momentum):
     whole, optimizer = make()
-    run(tmp_path / "whole", whole, optimizer)
+    run(tmp_path / "whole", whole, optimizer, scale_momentum=scale_momentum)
 
     def stop_at_five():  # in the middle of a period, as Ctrl-C would
         yield from itertools.islice(batches(), 4)
@@ -41,7 +42,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bitwise(tmp_path):
 
     net, optimizer = make()
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "broken", net, optimizer, stop_at_five())
+        run(tmp_path / "broken", net, optimizer, stop_at_five(), scale_momentum=scale_momentum)
     path = list_checkpoints(tmp_path / "broken")[-1]
     assert path.name == "000004.pt"  # the last complete step, saved on Ctrl-C
 
@@ -50,7 +51,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bitwise(tmp_path):
     checkpoint = load_checkpoint(path)
     restore_model(net, checkpoint, path)
     restore_optimizer(optimizer, checkpoint, path)
-    run(tmp_path / "broken", net, optimizer, batches(start=4), start=4, train_seconds=100.0)
+    rest = {"start": 4, "train_seconds": 100.0, "scale_momentum": scale_momentum}
+    run(tmp_path / "broken", net, optimizer, batches(start=4), **rest)
     assert weights(net).equal(weights(whole))
     last = [load_checkpoint(list_checkpoints(tmp_path / name)[-1]) for name in ("whole", "broken")]
     momenta = [c["optimizer"]["state"][0]["momentum_buffer"] for c in last]
