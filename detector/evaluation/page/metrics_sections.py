@@ -87,13 +87,13 @@ def curves_section(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Secti
     """The training curves, (steps, values) by the name under which training logs them."""
     groups = {
         "total loss": ["loss"],
-        "weighted losses": [
-            name for name in curves if name not in ("loss", "lr", "images/s", "gradient_norm")
-        ],
+        "weighted losses": [],
         "gradient norm": ["gradient_norm"],
-        "learning rate": ["lr"],
+        "learning rate": ["lr", "lr_backbone"],
         "images per second": ["images/s"],
     }
+    others = set().union(*groups.values())
+    groups["weighted losses"] = [name for name in curves if name not in others]
     figures = []
     for caption, names in groups.items():
         lines = {name: curves[name] for name in names if name in curves}

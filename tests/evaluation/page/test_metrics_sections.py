@@ -1,7 +1,7 @@
 import numpy as np
 
 from detector.evaluation.errors import KINDS
-from detector.evaluation.page.metrics_sections import summary
+from detector.evaluation.page.metrics_sections import curves_section, summary
 
 METRICS = {
     "method": "pcl",
@@ -30,3 +30,12 @@ def test_the_summary_omits_what_was_not_measured():
     assert "no ground-truth boxes" in summary(none, "toys", None)
     one = METRICS | {"CorLoc": None, "per_class": {"cat": {"AP50": 40.0}}}
     assert summary(one, "toys", np.zeros((1, len(KINDS)))).endswith("reaches 40.0 mAP50 on toys.")
+
+
+def test_the_backbones_learning_rate_is_no_loss():
+    curve = np.array([1, 2]), np.array([0.1, 0.2])
+    names = ("mil", "refine_1", "lr", "lr_backbone")
+    losses, rates = str(curves_section(dict.fromkeys(names, curve)).body).split("<figure")[1:]
+    assert "refine_1" in losses
+    assert "lr_backbone" not in losses
+    assert "lr_backbone" in rates
