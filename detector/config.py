@@ -28,6 +28,7 @@ from detector.config_reader import (
     read_yaml_chain,
     unknown_key,
 )
+from detector.utils.config_files import run_folder
 from detector.utils.errors import ConfigError, shortened
 
 logger = logging.getLogger(__name__)
@@ -481,12 +482,13 @@ def load_cfg(path: str | Path, overrides: Overrides = ()) -> CfgNode:
     """The defaults, changed by a YAML file and then by overrides; checked and frozen.
 
     A file with the key `_BASE_` holds only what differs from the file of that path, relative to its own.
-    In a config.yaml that a run wrote, keys that no longer exist are ignored with a warning.
+    In a config.yaml that a run wrote, keys that no longer exist are ignored with a warning, and OUTPUT_DIR is
+    its run folder, even if that was moved since training.
 
     Raises:
         FileNotFoundError: there is no such file.
-        UserError: an unknown key (the nearest ones are named), a value that is not allowed, or a file that
-            is empty, was cut off, is not YAML or builds on itself.
+        UserError: there is no such run folder, an unknown key (the nearest ones are named), a value that is
+            not allowed, or a file that is empty, was cut off, is not YAML or builds on itself.
     """
     values = _defaults()
     for file, content, written_by_run in read_yaml_chain(path):
@@ -496,6 +498,7 @@ def load_cfg(path: str | Path, overrides: Overrides = ()) -> CfgNode:
             _warn(*_differences(pairs), source)
             pairs = _known(pairs)
         _change(values, pairs.items(), f"{source}: ")
+    values["OUTPUT_DIR"] = _find_output_dir(file, values["OUTPUT_DIR"])
     _change(values, read_overrides(overrides), "")
     return _finish(values, f"config file {path}{' and the overrides' if overrides else ''}: ")
 
@@ -581,6 +584,14 @@ def schedule_warnings(cfg: CfgNode) -> list[str]:
             "learning rate is not lowered there"
         )
     return warnings
+
+
+def _find_output_dir(file: Path, configured: str) -> str:
+    """OUTPUT_DIR of a config file; of a run's config.yaml the folder that it is in now."""
+    folder = run_folder(file)
+    if folder and folder.name == "self_train" and Path(configured).name != "self_train":
+        folder = folder.parent  # a student has the OUTPUT_DIR of the weak detector
+    return configured if folder is None or folder.resolve() == Path(configured).resolve() else str(folder)
 
 
 def _defaults() -> dict[str, Any]:

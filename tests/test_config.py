@@ -285,3 +285,28 @@ def test_a_schedule_that_is_cut_off_gets_warnings(load):
 def test_a_missing_file():
     with pytest.raises(FileNotFoundError, match=r"config file nowhere\.yaml does not exist"):
         load_cfg("nowhere.yaml")
+
+
+def test_a_missing_run_folder(tmp_path):
+    with pytest.raises(ConfigError, match="there is no run folder runs/mine: train first"):
+        load_cfg("runs/mine")
+    with pytest.raises(ConfigError, match=f"{tmp_path} is a folder without config.yaml: train first"):
+        load_cfg(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["moved", "moved/self_train"])
+def test_a_run_is_where_its_folder_is(tmp_path, monkeypatch, name):
+    """Of a weak detector and of a student, which has the weak detector's OUTPUT_DIR."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path(name)
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("OUTPUT_DIR: runs/first\n")
+    assert load_cfg(folder).OUTPUT_DIR == "runs/first"  # a config of the user's, not a run's
+    (folder / "model_final.pt").touch()
+    assert load_cfg(folder).OUTPUT_DIR == load_cfg(folder / "config.yaml").OUTPUT_DIR == "moved"
+    assert load_cfg(folder, ["OUTPUT_DIR", "other"]).OUTPUT_DIR == "other"
+    Path("mine.yaml").write_text(f"_BASE_: {name}/config.yaml\n")
+    assert load_cfg("mine.yaml").OUTPUT_DIR == "runs/first"
+    Path("runs").mkdir()
+    Path("runs/first").symlink_to(tmp_path / "moved")
+    assert load_cfg(folder).OUTPUT_DIR == "runs/first"  # the same folder

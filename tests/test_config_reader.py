@@ -90,14 +90,16 @@ def test_a_fifo_is_refused_rather_than_waited_for(write, tmp_path, as_base):
 
 def test_a_link_to_itself_and_a_name_that_no_file_has(write, tmp_path):
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
-    for base in ("loop.yaml", '"a\\0b"'):
+    for base in ("loop.yaml", '"a\\0b.yaml"'):
         with pytest.raises(OSError, match=r"_BASE_ of config file .*mine\.yaml: .* cannot be read"):
             load_cfg(write(mine=f"_BASE_: {base}\n"))
 
 
 def test_a_folder_is_named(tmp_path):
-    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))} is a folder"):
-        load_cfg(tmp_path)
+    folder = tmp_path / "c.yaml"
+    folder.mkdir()
+    with pytest.raises(UserError, match=f"{re.escape(str(folder))} is a folder, expected a file"):
+        load_cfg(folder)
 
 
 def test_bytes_that_are_not_utf8_are_named(tmp_path):

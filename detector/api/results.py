@@ -16,6 +16,7 @@ from detector.evaluation.coco import coco_ap
 from detector.evaluation.report import summarize
 from detector.evaluation.voc import corloc, image_ap, voc_ap
 from detector.structures import Annotation
+from detector.utils.config_files import run_folder
 from detector.utils.files import archive_digest, file_digest
 from detector.utils.outputs import OutputFolder
 
@@ -28,10 +29,9 @@ OWN_TEST = "the run's own test"  # the key of its outputs
 
 def find_run_folder(config_file: Path, cfg: CfgNode) -> Path:
     """The folder of a run's config.yaml, even if the run was moved; for other configs, their OUTPUT_DIR."""
-    folder = config_file.parent
-    is_run = any((folder / name).exists() for name in ("model_final.pt", "checkpoints", "run.json"))
+    folder = run_folder(config_file)
     overridden = cfg.OUTPUT_DIR != load_cfg(config_file).OUTPUT_DIR
-    return folder if config_file.name == "config.yaml" and is_run and not overridden else Path(cfg.OUTPUT_DIR)
+    return Path(cfg.OUTPUT_DIR) if folder is None or overridden else folder
 
 
 def choose_outputs(

@@ -49,9 +49,9 @@ def choose_run(path: str | Path, model: Model = "auto") -> Path:
         FileNotFoundError: there is no student.
     """
     path = Path(path)
-    if not (path / "config.yaml").is_file():
-        return path
     student = path / "self_train"
+    if not any((folder / "config.yaml").is_file() for folder in (path, student)):
+        return path
     if model != "weak" and (student / "model_final.pt").is_file():
         return student
     if model == "student" and path.name != student.name:

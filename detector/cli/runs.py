@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from detector.utils.command_line import add_model_option, next_step
-from detector.utils.config_files import find_config
 
 Run = Callable[[Namespace], None]
 
@@ -64,12 +63,13 @@ def test(parser: ArgumentParser) -> Run:
 
     def run(options: Namespace) -> None:
         from detector.api import testing
+        from detector.api.run_folder import choose_run
         from detector.config import load_cfg
 
         given = {"weights": options.weights, "model": options.model}
         testing.evaluate(options.config_file, options.overrides, **given)
-        file = find_config(options.config_file)
-        next_step("detector", "report", testing.find_run_folder(file, load_cfg(file, options.overrides)))
+        run = choose_run(options.config_file, options.model)
+        next_step("detector", "report", load_cfg(run, options.overrides).OUTPUT_DIR)
 
     return run
 

@@ -9,12 +9,20 @@ from detector.utils.errors import ConfigError
 
 _PACKAGE = Path(__file__).parents[1]
 _HERE = Path()
+_SUFFIXES = (".yaml", ".yml")
 
 
 def recipes_folder() -> Path:
     """The folder of the recipes: in a wheel detector/_configs, in a checkout configs/ beside the package."""
     inside = _PACKAGE / "_configs"
     return inside if inside.is_dir() else _PACKAGE.parent / "configs"
+
+
+def run_folder(file: Path) -> Path | None:
+    """The run folder whose config.yaml `file` is; None: it is another config."""
+    folder = file.parent
+    made = any((folder / name).exists() for name in ("model_final.pt", "checkpoints", "run.json"))
+    return folder if file.name == "config.yaml" and made else None
 
 
 def find_config(path: str | Path, folder: Path = _HERE) -> Path:
@@ -28,13 +36,21 @@ def find_config(path: str | Path, folder: Path = _HERE) -> Path:
         folder: what the path is relative to.
 
     Raises:
-        ConfigError: there is no recipe of that name; names the nearest ones.
+        ConfigError: there is no run folder or recipe of that name; names the nearest recipes.
     """
     file, name = folder / path, str(path)
     if os.path.exists(file / "config.yaml"):
         return file / "config.yaml"
-    if os.path.exists(file) or not re.fullmatch(r"\w+", name):
+    if os.path.isdir(file) and file.suffix not in _SUFFIXES:
+        raise ConfigError(
+            f"{file} is a folder without config.yaml: train first, or name a config file or a recipe"
+        )
+    if os.path.exists(file) or file.suffix in _SUFFIXES:
         return file
+    if not re.fullmatch(r"\w+", name):
+        raise ConfigError(
+            f"there is no run folder {name[:200]}: train first, or name a config file (.yaml) or a recipe"
+        )
     names = sorted(recipe.stem for recipe in recipes_folder().glob("*.yaml"))
     if name not in names:
         nearest = ", ".join(get_close_matches(name, names, n=3, cutoff=0))

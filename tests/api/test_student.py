@@ -89,7 +89,9 @@ def test_files_are_predicted_and_labeled(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("process_as_before")
-def test_it_is_tested_and_reported_without_proposals(tmp_path: Path) -> None:
+def test_it_is_tested_and_reported_without_proposals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     draw_toybox(tmp_path / "toybox", train=2, test=3)
     keys = (
         "DATASETS.ROOT",
@@ -112,6 +114,10 @@ def test_it_is_tested_and_reported_without_proposals(tmp_path: Path) -> None:
     assert smaller["changed_keys"] == {"SELF_TRAIN.SIZES": [48]}
     assert len(list((student / "tests").iterdir())) == 1
     assert json.loads((student / "metrics.json").read_text()) == metrics
+    for name in ("config.yaml", "model_final.pt"):  # the student alone
+        (run / name).unlink()
+    assert main(["test", str(run)]) == 0
+    assert f"next: detector report {run}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

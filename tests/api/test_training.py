@@ -40,3 +40,7 @@ def test_train_evaluate_load(tmp_path, capsys):
     assert detector.load(folder)([str(path) for path in images.values()])[0].image_id == str(images["000001"])
     with pytest.raises(ValueError, match="holds an earlier run"):
         detector.train(CONFIG, quick)
+    moved = folder.rename(tmp_path / "moved")
+    assert detector.train(moved, {"SOLVER.MAX_ITER": 2}, resume=True) == moved
+    assert "step 2/2" in (moved / "log.txt").read_text()
+    assert not folder.exists()

@@ -82,7 +82,7 @@ def test_an_unknown_name_names_the_nearest():
 
 def test_a_file_and_a_run_folder_come_before_recipes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert find_config("runs/mine") == Path("runs/mine")  # which does not exist, and is no name
+    assert find_config("runs/mine.yaml") == Path("runs/mine.yaml")  # which the caller reads, or misses
     Path("toybox_pcl").mkdir()
     Path("toybox_pcl/config.yaml").touch()
     assert find_config("toybox_pcl") == Path("toybox_pcl/config.yaml")

@@ -55,7 +55,10 @@ def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(command, keys
     whole = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     (folder / "checkpoints" / "000002.pt").unlink()
     (folder / "model_final.pt").unlink()
-    assert self_train([*keys, "--resume"]) == 0
+    (tmp_path / "run").rename(tmp_path / "moved")
+    folder = tmp_path / "moved" / "self_train"
+    assert self_train([str(tmp_path / "moved"), "--resume"]) == 0
+    assert not (tmp_path / "run").exists()
     resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     assert all(resumed[name].equal(value) for name, value in whole.items())
 
