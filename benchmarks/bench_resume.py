@@ -2,7 +2,7 @@
 
 python benchmarks/bench_resume.py --device cpu [--kills 30]
 
-The run is tools/train_net.py with PCL on a small Toybox, with all random augmentations and dropouts enabled.
+The run is `detector train` with PCL on a small Toybox, with all random augmentations and dropouts enabled.
 It writes a checkpoint every second step, so that some kills interrupt a write. Every third kill comes during
 startup, before the first step; the others within half a second after it. The final weights and momenta must
 be bitwise equal to those of an uninterrupted run. `lost` counts the logged steps that had to be repeated.
@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import random
 import re
-import runpy
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 from measure import device_parser, report
 
+from detector.cli.main import main as detector
 from detector.data.proposals import save_proposals
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.data.voc import VOCDataset
@@ -85,10 +85,10 @@ def start(root: Path, folder: Path, device: str) -> BaseProcess:
 
 
 def train(words: list[str]) -> None:
-    """Run tools/train_net.py without console output."""
+    """Run `detector train` without console output."""
     torch.set_num_threads(1)
     with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
-        sys.exit(runpy.run_path(str(ROOT / "tools" / "train_net.py"))["main"](words))
+        sys.exit(detector(["train", *words]))
 
 
 def steps_logged(folder: Path, position: int = 0) -> int:

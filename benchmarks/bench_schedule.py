@@ -1,4 +1,4 @@
-"""Times the schedule of VOC 2007 in the PCL paper (50,000 steps of 2 images) with tools/train_net.py.
+"""Times the schedule of VOC 2007 in the PCL paper (50,000 steps of 2 images) with `detector train`.
 
 python benchmarks/bench_schedule.py --device cuda [--steps 3000] [--workers 12] [--small] [KEY VALUE ...]
 
@@ -8,7 +8,6 @@ batches of 2 or 8, with images in random order or sorted by shape. `idle_percent
 kernels or copies on the GPU, over 50 steps.
 """
 
-import importlib.util
 import re
 import tempfile
 import time
@@ -22,6 +21,7 @@ from measure import device_parser, print_table, worth_timing, write_result
 from torch.autograd import DeviceType
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from detector.cli.main import main as detector
 from detector.utils.files import atomic_write
 
 ROOT = Path(__file__).parents[1]
@@ -89,13 +89,6 @@ class Idle:
             self.percent = 100 * (1 - busy / (reached - spans[0][0]))
 
 
-def load_tool(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def rate(log: str, idle: Idle, steps: int, log_period: int) -> float:
     """Images per second from the log, without the first fifth of the steps and the profiled steps."""
     lines = [(int(step), float(speed)) for step, speed in re.findall(r"step (\d+)/\d+ .*images/s (\S+)", log)]
@@ -118,7 +111,7 @@ def bench(case: str, words: list[str], data: Path, folder: Path, steps: int) -> 
         torch.cuda.reset_peak_memory_stats()
     idle = Idle(steps)
     with idle if on_gpu else nullcontext():
-        if load_tool("train_net").main(["--config-file", CONFIG, *words]) != 0:
+        if detector(["train", CONFIG, *words]) != 0:
             raise SystemExit(f"{case}: the run failed")
     speed = rate((folder / "log.txt").read_text(), idle, steps, log_period)
     path = folder / "checkpoints" / f"{steps:06d}.pt"
