@@ -33,6 +33,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.evaluation.report import write_json
     from detector.modeling.weights import load_weights
     from detector.utils.command_line import config_parser, parse_config, run_command
+    from detector.utils.config_files import find_config
     from detector.utils.distributed import find_device
     from detector.utils.errors import UserError
     from detector.utils.files import file_digest, read_json
@@ -83,12 +84,11 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
     folder = Path(cfg.OUTPUT_DIR)
     if not (folder / "model_final.pt").exists():
         training.train(config_file, overrides, resume=bool(list_checkpoints(folder)))
-    testing.evaluate(config_file, overrides)
-    metrics = read_json(folder / "metrics.json")
+    metrics = testing.evaluate(config_file, overrides)
     result = {
         "recipe": Path(config_file).stem,
         "overrides": list(map(str, overrides)),
-        "published": published_figures(Path(config_file)),
+        "published": published_figures(find_config(config_file)),
         "found": {name: metrics[name] for name in FIGURES},
         "per_class": metrics["per_class"],
         "steps": metrics["iteration"],

@@ -99,10 +99,12 @@ def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, caps
     assert "step 2/4" not in resumed
 
     monkeypatch.setattr(tool.training, "train", lambda *_, **__: pytest.fail("it is trained again"))
-    monkeypatch.setattr(tool.testing, "evaluate", lambda *_: None)  # the figures are there
     (tmp_path / "run/RESULT.json").unlink()
-    assert tool.main(arguments) == 0
-    assert json.loads((tmp_path / "run/RESULT.json").read_text())["found"] == result["found"]
+    assert tool.main(["--config-file", RECIPE.stem, *arguments[2:], "INPUT.TEST_SIZES", "(64,)"]) == 0
+    other = json.loads((tmp_path / "run/RESULT.json").read_text())
+    (path,) = (tmp_path / "run/tests").glob("*/metrics.json")  # with other sizes it is a test of its own
+    assert other["per_class"] == json.loads(path.read_text())["per_class"] != result["per_class"]
+    assert other["published"] == result["published"]
 
 
 def test_other_files_than_the_recipes_are_refused(words, weights, load_tool, tmp_path, caplog):
