@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -431,3 +433,53 @@ def test_the_student_scales_its_sizes_as_configured(make_cfg):
     transform = build_model.build_faster_rcnn(make_cfg(*words, "SELF_TRAIN.SCALE_JITTER", "0.5,2")).transform
     assert transform.scale_jitter == (0.5, 2)
     assert (transform.min_size, transform.max_size) == ((60, 80), 90)
+
+
+def groups_of(cfg):
+    """The parameter groups of weights and of biases outside the backbone."""
+    groups = build.build_optimizer(cfg, build_model.build_model(cfg)).param_groups
+    return [next(group for group in groups if group["name"] == f"head {kind}") for kind in ("weight", "bias")]
+
+
+def bias_lr_factor(cfg):
+    weights, biases = groups_of(cfg)
+    return biases["initial_lr"] / weights["initial_lr"]
+
+
+def choosing(cfg):
+    """The options by which pseudo boxes are chosen."""
+    images = SimpleNamespace(image_ids=["a"], labels=lambda index: torch.ones(20))
+    with patch.object(build, "pseudo_boxes", lambda *_, **options: options):
+        return build.build_pseudo_boxes(cfg, images, of_student=False)(0, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        ("MODEL.MIL_REDUCTION", "sum", lambda cfg: build_model.build_criterion(cfg).mil_reduction),
+        (
+            "MODEL.BOX_FEATURES.OUTPUT_SIZE",
+            3,
+            lambda cfg: build_model.build_model(cfg).box_features.pool.output_size,
+        ),
+        ("SOLVER.BIAS_LR_FACTOR", 3, bias_lr_factor),
+        ("SOLVER.BIAS_WEIGHT_DECAY", 0.25, lambda cfg: groups_of(cfg)[1]["weight_decay"]),
+        ("SOLVER.GAMMA", 0.5, lambda cfg: build.build_lr_factor(cfg).keywords["gamma"]),
+        ("SOLVER.KEEP_CHECKPOINTS", 7, lambda cfg: build.build_train_options(cfg).keep_checkpoints),
+        ("SELF_TRAIN.RELATIVE_SCORES", True, lambda cfg: choosing(cfg)["relative"]),
+        ("SELF_TRAIN.DROP_INSIDE", 0.75, lambda cfg: choosing(cfg)["drop_inside"]),
+        (
+            "SELF_TRAIN.ROIS",
+            99,
+            lambda cfg: build_model.build_faster_rcnn(cfg).roi_heads.fg_bg_sampler.batch_size_per_image,
+        ),
+        (
+            "SELF_TRAIN.TEST_PROPOSALS",
+            77,
+            lambda cfg: build_model.build_faster_rcnn(cfg).eval().rpn.post_nms_top_n(),
+        ),
+        ("TEST.MAX_PER_CLASS", 11, lambda cfg: build_model.build_postprocess(cfg).keywords["max_per_class"]),
+    ],
+)
+def test_keys_reach_what_is_built(make_cfg, key, value, found):
+    assert found(make_cfg("SELF_TRAIN.BACKBONE", "small", key, str(value))) == value != KEYS[key].default

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detector.build_data import build_dataset, build_train_loader
+from detector.build_data import build_dataset, build_test_transforms, build_train_loader, build_watched
 from detector.config import get_cfg
 from detector.data.proposals import save_proposals
 
@@ -44,3 +44,12 @@ def test_an_unknown_label_is_an_error_in_training_too(cfg):
         ValueError, match=r"train\.csv, line 2: unknown class 'nucleuss' \(did you mean nucleus"
     ):
         build_dataset(cfg, "train")
+
+
+def test_inclusive_rois_are_those_of_training_tests_and_snapshots(cfg):
+    cfg.INPUT.INCLUSIVE_ROIS = True
+    dataset = build_dataset(cfg, "train")
+    assert build_train_loader(cfg, dataset, stride=8).dataset.transform.inclusive_rois
+    assert {each.inclusive_rois for each in build_test_transforms(cfg)} == {True}
+    (views,) = build_watched(cfg, dataset, [0])
+    assert views.samples[0].pixel is not None
