@@ -15,7 +15,7 @@ import re
 import sys
 import tempfile
 import time
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -87,7 +87,7 @@ def start(root: Path, folder: Path, device: str) -> BaseProcess:
 def train(words: list[str]) -> None:
     """Run `detector train` without console output."""
     torch.set_num_threads(1)
-    with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
+    with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere), redirect_stdout(nowhere):
         sys.exit(detector(["train", *words]))
 
 
