@@ -118,12 +118,13 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "Mixed precision of the model, see docs/performance.md; tf32 rounds the factors of products on "
             "a GPU.", choices=("float32", "tf32", "bf16", "fp16"), may_change=True),
         Key("CHANNELS_LAST", False,
-            "channels_last memory format of the backbone; faster on a GPU in bf16 and fp16.",
+            "channels_last memory format of the weak detector's backbone; faster on a GPU in bf16 and fp16.",
             may_change=True),
         Key("CUDNN_BENCHMARK", False,
             "Let cuDNN time its convolutions for each new shape and use the fastest.", may_change=True),
         Key("COMPILE", False,
-            "Use torch.compile for the backbone and the fully connected layers; see INPUT.PAD_MULTIPLE.",
+            "Use torch.compile for the weak detector's backbone and fully connected layers; see "
+            "INPUT.PAD_MULTIPLE.",
             may_change=True),
         Key("OUTPUT_DIR", "runs/default", "Run folder: config, log, events, checkpoints, metrics, pictures.",
             may_change=True),
@@ -231,11 +232,11 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "resnet: 32, 16 with C5 dilated, or 8 with C4 dilated, too. timm: selects the stage. small: 8.",
             over=0),
         Key("MODEL.BACKBONE.FROZEN_STAGES", 2,
-            "Number of stages that are not trained, counted from the image; the stem is the first. For small "
-            "it must be 0."),
+            "Number of the weak detector's stages that are not trained, counted from the image; the stem is "
+            "the first. For small it must be 0."),
         Key("MODEL.BACKBONE.RECOMPUTE", False,
-            "Recompute activations in the backward pass (activation checkpointing): less memory, more time.",
-            may_change=True),
+            "Recompute the weak detector's activations in the backward pass (activation checkpointing): less "
+            "memory, more time.", may_change=True),
         Key("MODEL.BACKBONE.LAST_RELU", True,
             "vgg16: ReLU after the last convolution, conv5_3; the code of MIST pools without it."),
         Key("MODEL.BACKBONE.TIMM_NAME", "", "Name of the network in timm, such as tf_efficientnet_lite0."),
@@ -455,13 +456,15 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("TEST.METRICS", "auto",
             "voc: AP50 and CorLoc; coco: COCO's AP as well; auto: as DATASETS.FORMAT.",
             choices=("auto", "voc", "coco"), may_change=True),
-        Key("TEST.SCORE_THRESHOLD", 1e-5, "Only detections with a higher score are kept.",
+        Key("TEST.SCORE_THRESHOLD", 1e-5,
+            "Only detections of the weak detector with a higher score are kept; of a student, above 0.001.",
             most=1, may_change=True),
-        Key("TEST.NMS", 0.3, "IoU threshold of the NMS among the detections of a class.",
+        Key("TEST.NMS", 0.3,
+            "IoU threshold of the NMS among the weak detector's detections of a class; a student's is 0.5.",
             most=1, may_change=True),
         Key("TEST.MAX_PER_CLASS", 0,
-            "Maximum number of detections of a class in an image that enter the NMS, those with the highest "
-            "scores; 0: all.", may_change=True),
+            "Maximum number of the weak detector's detections of a class in an image that enter the NMS, "
+            "those with the highest scores; 0: all.", may_change=True),
         Key("TEST.MAX_DETECTIONS", 100, "Maximum number of detections of an image.", over=0, may_change=True),
         Key("TEST.PICTURES", 12, "Number of pictures to draw with the detections and the ground truth.",
             may_change=True),

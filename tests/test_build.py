@@ -399,6 +399,22 @@ def test_results_are_of_the_weights_and_of_the_keys_that_matter(make_cfg, tmp_pa
     assert key != results_key(make_cfg(), path)
 
 
+@pytest.mark.parametrize("student", [False, True])
+def test_keys_that_change_no_result_make_no_other_test(make_cfg, tmp_path, student):
+    (tmp_path / "weights.pt").write_bytes(b"weights")
+
+    def key(*words):
+        return results_key(make_cfg(*words), tmp_path / "weights.pt", student)
+
+    for word in ("DEVICE=cpu", "INPUT.FLIP=False", "MODEL.BOX_FEATURES.CHUNK=9", "SELF_TRAIN.NMS=0.5"):
+        assert key(word) == key()
+    for word in ("TEST.NMS=0.4", "TEST.SCORE_THRESHOLD=0.1", "TEST.MAX_PER_CLASS=9", "PROPOSALS.MAX_COUNT=9"):
+        assert (key(word) == key()) == student
+    assert (key("SELF_TRAIN.SIZES=[9]") == key()) != student
+    for word in ("TEST.MAX_DETECTIONS=9", "PRECISION=bf16", "DATASETS.TEST_SPLIT=val"):
+        assert key(word) != key()
+
+
 def test_results_are_of_the_proposals_and_not_of_their_path(make_cfg, tmp_path):
     (tmp_path / "weights.pt").write_bytes(b"weights")
 

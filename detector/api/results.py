@@ -1,6 +1,7 @@
 """The results of a test: the metrics, what metrics.json records beside them, and the folder they go to."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from yacs.config import CfgNode
 
 from detector.config import changed_keys, load_cfg
+from detector.config_reader import flatten
 from detector.data.annotated import AnnotatedImages
 from detector.data.voc import VOCDataset
 from detector.engine.self_training import agreement
@@ -20,6 +22,19 @@ from detector.utils.config_files import run_folder
 from detector.utils.files import archive_digest, file_digest
 from detector.utils.outputs import OutputFolder
 
+# Keys and groups of training, of speed, with which results are equal up to rounding, and of pictures.
+_IRRELEVANT = (
+    *("SOLVER", "CLUSTERS", "DISTRIBUTED", "OUTPUT_DIR", "SEED", "DETERMINISTIC", "DEVICE", "THREADS"),
+    *("CHANNELS_LAST", "CUDNN_BENCHMARK", "COMPILE", "MODEL.BACKBONE.RECOMPUTE", "MODEL.BOX_FEATURES.CHUNK"),
+    *("MODEL.WEIGHTS", "MODEL.BACKBONE.FROZEN_STAGES", "INPUT.TRAIN_SIZES", "INPUT.FLIP"),
+    *("DATASETS.WORKERS", "DATASETS.BOXED", "DATASETS.BOXED_SHARE", "DATASETS.HINTS"),
+    *("TEST.PICTURES", "TEST.PICTURE_SCORE"),
+)
+# Keys of the weak detector's tests, which a student ignores.
+_OF_WEAK_TESTS = (
+    *("PROPOSALS", "DATASETS.PROPOSALS", "TEST.SCORE_THRESHOLD", "TEST.NMS", "TEST.MAX_PER_CLASS"),
+    *("INPUT.TEST_SIZES", "INPUT.TEST_FLIP", "INPUT.TEST_SIDE", "INPUT.TEST_MAX_SIZES"),
+)
 # Keys of SELF_TRAIN on which the results of a student depend; the others say how it is trained.
 _OF_A_STUDENT = ("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE", "TEST_PROPOSALS")
 _LEARNED = 0.1  # the image AP of a learned class covers so much of the way from chance to 1
@@ -66,22 +81,13 @@ def results_key(cfg: CfgNode, weights: Path, student: bool = False) -> str:
 
 
 def _relevant(cfg: CfgNode, student: bool) -> str:
-    """All of a config but the keys of training, speed and pictures; of the proposals, the file's digest."""
-    relevant = cfg.clone()
-    relevant.defrost()
-    if student:
-        for key in set(relevant.SELF_TRAIN) - set(_OF_A_STUDENT):
-            del relevant.SELF_TRAIN[key]
-    for key in ("SOLVER", "PROPOSALS" if student else "SELF_TRAIN", "DISTRIBUTED", "OUTPUT_DIR", "THREADS"):
-        del relevant[key]
-    for key in ("PICTURES", "PICTURE_SCORE"):
-        del relevant.TEST[key]
-    del relevant.DATASETS["WORKERS"]
-    if student:
-        del relevant.DATASETS["PROPOSALS"]
-    elif Path(cfg.DATASETS.PROPOSALS).is_file():
-        relevant.DATASETS.PROPOSALS = archive_digest(cfg.DATASETS.PROPOSALS)
-    return relevant.dump()
+    """The keys that can change the results of a test, as JSON; of the proposals, the file's digest."""
+    others = [f"SELF_TRAIN.{key}" for key in cfg.SELF_TRAIN if not (student and key in _OF_A_STUDENT)]
+    ignored = {*_IRRELEVANT, *others, *(_OF_WEAK_TESTS if student else ())}
+    values = {key: value for key, value in flatten(cfg) if ignored.isdisjoint((key, key.split(".")[0]))}
+    if "DATASETS.PROPOSALS" in values and Path(cfg.DATASETS.PROPOSALS).is_file():
+        values["DATASETS.PROPOSALS"] = archive_digest(cfg.DATASETS.PROPOSALS)
+    return json.dumps(values)
 
 
 def measure(
