@@ -1,6 +1,6 @@
 """Mixed precision: float32, TF32, bfloat16 or float16."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
@@ -56,18 +56,33 @@ class Precision:
 
 def set_tf32(allowed: bool) -> None:
     """Allow or forbid TF32 for matrix products and convolutions; torch's default is convolutions only."""
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    torch.backends.cudnn.allow_tf32 = allowed
+    _set_tf32(["tf32" if allowed else "ieee"] * 3)
 
 
 @contextmanager
 def tf32_allowed(allowed: bool) -> Iterator[None]:
     """:func:`set_tf32` while the block runs; what the process had before is restored."""
-    backends: tuple[Any, Any] = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
+    before = [backend.fp32_precision for backend in _tf32_backends()]
     set_tf32(allowed)
     try:
         yield
     finally:
-        for backend, value in zip(backends, before, strict=True):
-            backend.allow_tf32 = value
+        _set_tf32(before)
+
+
+def _tf32_backends() -> tuple[Any, Any, Any]:
+    """Where torch says whether matrix products, convolutions and recurrent layers use TF32."""
+    cudnn: Any = torch.backends.cudnn
+    return torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn
+
+
+def _set_tf32(precisions: Sequence[str]) -> None:
+    """Set the fp32_precision of each backend, and torch's older setting, which torch.compile still reads.
+
+    Reading the older one raises an error where the two differ, so it is not read here.
+    """
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = (
+        precision == "tf32" for precision in precisions[:2]
+    )
+    for backend, precision in zip(_tf32_backends(), precisions, strict=True):
+        backend.fp32_precision = precision

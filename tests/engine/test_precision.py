@@ -1,5 +1,8 @@
 """detector.engine.precision: what is computed in which format, and what float16 needs."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -93,3 +96,39 @@ def test_tf32_is_as_asked():
             assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == allowed
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+_TF32_STATES = """
+import torch
+from detector.engine.precision import tf32_allowed
+
+matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+
+def state():
+    return [each.fp32_precision for each in (matmul, cudnn.conv, cudnn.rnn, torch.backends)]
+
+def flags():
+    return [matmul.allow_tf32, cudnn.allow_tf32]
+
+def set_flags(value):
+    matmul.allow_tf32 = cudnn.allow_tf32 = value
+
+for change in (lambda: None, lambda: set_flags(True), lambda: set_flags(False)):
+    change()
+    before = state(), flags()
+    for allowed in (True, False):
+        with tf32_allowed(allowed):
+            assert flags() == [allowed, allowed]
+        assert (state(), flags()) == before
+torch.backends.fp32_precision = matmul.fp32_precision = "tf32"
+before = state()
+with tf32_allowed(False):
+    assert flags() == [False, False]
+assert state() == before
+"""
+
+
+def test_either_setting_of_tf32_is_restored():
+    """In a process of its own, as torch's settings inherit from one another until they are set."""
+    run = subprocess.run([sys.executable, "-c", _TF32_STATES], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
