@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from detector.data.box_loader import image_loader
 from detector.data.loader import collate
 from detector.engine.precision import Precision
-from detector.modeling.faster_rcnn import FasterRCNN
+from detector.modeling.faster_rcnn import FasterRCNN, NonFiniteFeatures
 from detector.structures import ImageDataset, Sample, Scores, Views, clip_boxes, decode_boxes
+from detector.utils.errors import UserError
 
 
 @torch.no_grad()
@@ -34,11 +35,14 @@ def predict(
         model: called in eval mode with `Batch.inputs`; its outputs have `scores()` (R, C) and
             `deltas` (R, C, 4) or None.
         precision: None: float32.
-        keep_on_device: leave the scores on `device`, which avoids a host synchronization.
+        keep_on_device: leave the scores on `device`.
 
     Yields:
         the scores of one image, on the CPU unless kept on `device`. An image without proposals has none:
         (0, C).
+
+    Raises:
+        UserError: they are not finite; names the image.
     """
     model.eval()
     precision = precision or Precision("float32", device)
@@ -55,6 +59,7 @@ def predict(
             if deltas:
                 boxes = decode_boxes(boxes, torch.stack(deltas).mean(dim=0))
                 boxes = clip_boxes(boxes, *views.size)
+        _check_finite(views.image_id, precision, boxes, scores)
         if not keep_on_device:
             boxes, scores = boxes.cpu(), scores.cpu()
         yield Scores(views.image_id, boxes.expand(-1, num_classes, 4), scores)
@@ -74,11 +79,20 @@ def score_batch(
     Args:
         model: in eval mode.
         images: (3, H, W) uint8 each, which go through the model together, padded to the largest.
+
+    Raises:
+        UserError: they are not finite; names the image, or those of the batch.
     """
     inputs = [image.to(device, non_blocking=True).float() / 255 for image in images]
-    with precision.autocast():
-        found = list(model.scores(inputs))
-    return [Scores(name, *each) for name, each in zip(image_ids, found, strict=True)]
+    try:
+        with precision.autocast():
+            found = list(model.scores(inputs))
+    except NonFiniteFeatures:
+        raise _not_finite(", ".join(image_ids), precision) from None
+    results = [Scores(name, *each) for name, each in zip(image_ids, found, strict=True)]
+    for result in results:
+        _check_finite(result.image_id, precision, result.boxes, result.scores)
+    return results
 
 
 def score_images(
@@ -101,6 +115,20 @@ def score_images(
     for images in image_loader(source, indices, images_per_batch=images_per_batch, workers=workers):
         batch, left = left[: len(images)], left[len(images) :]
         yield from score_batch(model, images, batch, device=device, precision=precision)
+
+
+def _check_finite(image_id: str, precision: Precision, boxes: Tensor, scores: Tensor) -> None:
+    """Refuse scores that would count as no detection, whatever the image shows."""
+    if not (boxes.isfinite().all() & scores.isfinite().all()):
+        raise _not_finite(image_id, precision)
+
+
+def _not_finite(image_ids: str, precision: Precision) -> UserError:
+    return UserError(
+        f"the network's output is not finite, in the image {image_ids}; PRECISION is {precision.name!r}. "
+        "float16 (fp16) overflows above 65,504: take bf16 or float32. If it is one of these, the weights or "
+        "INPUT.MEAN and INPUT.STD do not fit the images"
+    )
 
 
 def _score(

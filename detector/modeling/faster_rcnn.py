@@ -22,8 +22,13 @@ from detector.layers import batched_nms, roi_align
 from detector.modeling.box_weights import WeightedRoIHeads, anchor_weights, weighted_losses
 from detector.modeling.random_sizes import RandomSizes
 from detector.structures import box_area, boxes_to_rois, clip_boxes, scale_boxes
+from detector.utils.errors import UserError
 
 PADDED_TO = 32  # pixels: the sides of batches are multiples of it
+
+
+class NonFiniteFeatures(UserError, FloatingPointError):
+    """The features of images are NaN or infinite; the network would drop their proposals silently."""
 
 
 class FasterRCNN(detection.FasterRCNN):
@@ -38,9 +43,14 @@ class FasterRCNN(detection.FasterRCNN):
         Yields:
             boxes (R, C, 4) float32 xyxy in pixels of the image, and probabilities (R, C) float32 of the
             foreground classes.
+
+        Raises:
+            NonFiniteFeatures: float16 overflows, or a weight is not finite.
         """
         batch, _ = self.transform(list(images))
         features = self.backbone(batch.tensors)
+        if not torch.stack([each.isfinite().all() for each in features.values()]).all():
+            raise NonFiniteFeatures("the features are not finite: take PRECISION bf16 or float32")
         proposals, _ = self.rpn(batch, features)
         heads = self.roi_heads
         pooled = heads.box_roi_pool(features, proposals, batch.image_sizes)

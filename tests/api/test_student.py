@@ -72,6 +72,14 @@ def test_scores_before_nms_lead_to_torchvisions_detections(run: Path) -> None:
     assert found.labels.equal(theirs["labels"] - 1)
 
 
+@pytest.mark.parametrize("part", ["backbone", "roi_heads.box_head"])
+def test_what_is_not_finite_is_no_empty_image(run: Path, part: str) -> None:
+    predictor = detector.load(run, overrides={"PRECISION": "bf16"})
+    next(predictor.model.get_submodule(part).parameters()).data.fill_(torch.inf)
+    with pytest.raises(UserError, match=r"not finite, in the image 0; PRECISION is 'bf16'"):
+        predictor([PIXELS, PIXELS], None)
+
+
 def test_a_student_takes_no_proposals(run: Path) -> None:
     with pytest.raises(UserError, match="makes its proposals itself"):
         detector.load(run)(PIXELS, np.zeros((1, 4)))

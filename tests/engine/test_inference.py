@@ -3,12 +3,14 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import nn
 
 from detector.engine.inference import predict
 from detector.engine.precision import Precision
 from detector.structures import Sample, Views, flip_boxes
+from detector.utils.errors import UserError
 
 CPU = torch.device("cpu")
 
@@ -108,3 +110,11 @@ def test_gradients_are_on_again_between_images():
     results = predict(Echo(), [views(boxes, sample(0.0, boxes))] * 2, device=CPU)
     next(results)
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("shift", [None, 1.0])
+def test_scores_that_are_not_finite_name_the_image_and_the_precision(shift):
+    boxes = torch.ones(1, 4)
+    results = predict(Echo(shift), [views(boxes, sample(float("nan"), boxes))], device=CPU)
+    with pytest.raises(UserError, match="not finite, in the image a; PRECISION is 'float32'.*bf16"):
+        next(results)
