@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchvision.models import detection
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.rpn import (
     RegionProposalNetwork,
@@ -31,7 +31,7 @@ class NonFiniteFeatures(UserError, FloatingPointError):
     """The features of images are NaN or infinite; the network would drop their proposals silently."""
 
 
-class FasterRCNN(detection.FasterRCNN):
+class FasterRCNN(GeneralizedRCNN):
     """torchvision's model, which can also tell the scores of its proposals before any threshold."""
 
     def scores(self, images: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -121,32 +121,22 @@ def faster_rcnn(
         post_nms_top_n={"training": size.proposals, "testing": test_proposals},
         nms_thresh=0.7,
     )
-    model = FasterRCNN(
-        backbone,
-        rpn_anchor_generator=anchors,
-        rpn_head=proposals.head,
-        box_roi_pool=PyramidRoIAlign(["0", "1", "2", "3"], output_size=size.cells, sampling_ratio=2),
-        box_head=TwoMLPHead(channels * size.cells**2, size.width),
-        box_predictor=FastRCNNPredictor(size.width, num_classes + 1),
-        box_score_thresh=score_threshold,
-        box_detections_per_img=max_detections,
-    )
-    model.transform = RandomSizes(sizes, max_size, mean, std, scale_jitter)
-    proposals.pseudo_weight = pseudo_weight
-    model.rpn, heads = proposals, model.roi_heads
-    model.roi_heads = WeightedRoIHeads(
-        *(heads.box_roi_pool, heads.box_head, heads.box_predictor),
+    heads = WeightedRoIHeads(
+        PyramidRoIAlign(["0", "1", "2", "3"], output_size=size.cells, sampling_ratio=2),
+        TwoMLPHead(channels * size.cells**2, size.width),
+        FastRCNNPredictor(size.width, num_classes + 1),
         fg_iou_thresh=0.5,
         bg_iou_thresh=0.5,
         batch_size_per_image=rois,
         positive_fraction=0.25,
         bbox_reg_weights=None,
-        score_thresh=heads.score_thresh,
-        nms_thresh=heads.nms_thresh,
-        detections_per_img=heads.detections_per_img,
+        score_thresh=score_threshold,
+        nms_thresh=0.5,
+        detections_per_img=max_detections,
     )
-    model.roi_heads.pseudo_weight, model.roi_heads.drop_loss = pseudo_weight, drop_loss
-    return model
+    proposals.pseudo_weight = heads.pseudo_weight = pseudo_weight
+    heads.drop_loss = drop_loss
+    return FasterRCNN(backbone, proposals, heads, RandomSizes(sizes, max_size, mean, std, scale_jitter))
 
 
 class ProposalNetwork(RegionProposalNetwork):
