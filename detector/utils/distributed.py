@@ -58,6 +58,8 @@ def find_device(device: str | torch.device = "auto") -> torch.device:
         raise UserError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")
     if found.type == "cuda" and not available:
         raise UserError(f"device is {str(device)!r}, but torch finds no CUDA device; use 'auto' or 'cpu'")
+    if found.index is not None and found.type == "cuda":
+        _check_gpu(found.index)
     if found.type == "cpu" or found.index is not None or world_size() == 1:
         return found
     if local_world_size() > torch.cuda.device_count():
@@ -66,6 +68,18 @@ def find_device(device: str | torch.device = "auto") -> torch.device:
             "give torchrun --nproc_per_node of at most that, or use the device cpu"
         )
     return torch.device("cuda", local_rank())
+
+
+def _check_gpu(index: int) -> None:
+    """Raise UserError if there is no GPU of this index, or if torchrun gave this process another one."""
+    count = torch.cuda.device_count()
+    if index >= count:
+        raise UserError(f"device is 'cuda:{index}', but torch finds {count} GPUs, from cuda:0; use 'cuda'")
+    if local_world_size() > 1 and index != local_rank():
+        raise UserError(
+            f"device is 'cuda:{index}' in process {local_rank()} of {local_world_size()}, expected 'cuda', "
+            f"which is cuda:{local_rank()}: under torchrun each process has its own GPU"
+        )
 
 
 def restarts() -> int:
