@@ -581,6 +581,11 @@ def schedule_warnings(cfg: CfgNode) -> list[str]:
             "learning rate never reaches its full value"
         )
     late = [step for step in solver.STEPS if step >= solver.MAX_ITER]
+    if solver.SCHEDULE == "cosine" and solver.STEPS not in ((), KEYS["SOLVER.STEPS"].default):
+        warnings.append(
+            f"SOLVER.SCHEDULE is 'cosine', which ignores SOLVER.STEPS {solver.STEPS}: leave them out, or take "
+            "the schedule 'step'"
+        )
     if solver.SCHEDULE == "step" and late:
         warnings.append(
             f"SOLVER.STEPS has {', '.join(map(str, late))}, and SOLVER.MAX_ITER is {solver.MAX_ITER}: the "
@@ -716,9 +721,15 @@ def _check_branches(cfg: CfgNode) -> None:
     _require(context == 0 or context > 1, "MODEL.BOX_FEATURES.CONTEXT", context, "0, or more than 1")
     has_clusters = cfg.MODEL.METHOD != "wsddn" or labels == "top1"
     _require(has_clusters, "MODEL.REGRESSION.LABELS", labels, "'top1', because MODEL.METHOD is 'wsddn'")
-    per_stream, expected = cfg.MODEL.REGRESSION.PER_STREAM, "False, because MODEL.METHOD is 'wsddn'"
-    fits = cfg.MODEL.METHOD != "wsddn" or not per_stream
-    _require(fits, "MODEL.REGRESSION.PER_STREAM", per_stream, expected)
+    branch = cfg.MODEL.REGRESSION
+    if branch.PER_STREAM:
+        key, method = "MODEL.REGRESSION.PER_STREAM", cfg.MODEL.METHOD
+        _require(method != "wsddn", key, True, "False, because MODEL.METHOD is 'wsddn'")
+        _require(branch.ENABLED, key, True, "False, because MODEL.REGRESSION.ENABLED is False")
+        expected = "because with MODEL.REGRESSION.PER_STREAM there is no branch with classes of its own"
+        _require(labels == "top1", "MODEL.REGRESSION.LABELS", labels, f"'top1', {expected}")
+        weight = branch.SCORE_WEIGHT
+        _require(weight == 1, "MODEL.REGRESSION.SCORE_WEIGHT", weight, f"1, {expected}")
 
 
 def _require(holds: bool, key: str, value: Any, expected: str) -> None:

@@ -63,6 +63,18 @@ def test_each_process_has_its_own_gpu(make_cfg, monkeypatch, launched):
         find_device(make_cfg().DEVICE)
 
 
+def test_a_gpu_that_does_not_exist_or_is_another_processes_is_refused(monkeypatch, launched):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert find_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ValueError, match="device is 'cuda:7', but torch finds 2 GPUs"):
+        find_device("cuda:7")
+    launched(2)
+    assert find_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ValueError, match="'cuda:0' in process 1 of 2, expected 'cuda', which is cuda:1"):
+        find_device("cuda:0")
+
+
 def test_images_a_step_and_the_learning_rate_for_them(make_cfg, launched):
     words = ["SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.ACCUMULATE", "3", "SOLVER.BASE_LR", "0.1"]
     linear = [*words, "SOLVER.LR_SCALING", "linear", "SOLVER.LR_IMAGES", "4"]

@@ -274,12 +274,29 @@ def test_clusters_to_regress_to_need_a_method_that_makes_them(load):
         load(*words, "wsddn")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("MODEL.REGRESSION.ENABLED=False", r"PER_STREAM is True, expected False, because .*ENABLED is False"),
+        ("MODEL.REGRESSION.LABELS=clusters", "LABELS is 'clusters', expected 'top1', because .*PER_STREAM"),
+        ("MODEL.REGRESSION.SCORE_WEIGHT=5", r"SCORE_WEIGHT is 5.0, expected 1, because .*PER_STREAM"),
+    ],
+)
+def test_keys_that_regression_in_each_stream_would_ignore_are_refused(load, words, message):
+    own = ["MODEL.REGRESSION.ENABLED=True", "MODEL.REGRESSION.PER_STREAM=True"]
+    load(*own)
+    with pytest.raises(ConfigError, match=message):
+        load(*own, words)
+
+
 def test_a_schedule_that_is_cut_off_gets_warnings(load):
     assert schedule_warnings(load()) == []
     short = schedule_warnings(load("SOLVER.MAX_ITER", "400"))
     assert ["WARMUP_ITERS" in line for line in short] == [True, False]
     assert "35000" in short[1]
     assert schedule_warnings(load("SOLVER.MAX_ITER", "30000", "SOLVER.SCHEDULE", "cosine")) == []
+    (ignored,) = schedule_warnings(load("SOLVER.STEPS", "(9,)", "SOLVER.SCHEDULE", "cosine"))
+    assert "ignores SOLVER.STEPS (9,)" in ignored
 
 
 def test_a_missing_file():
