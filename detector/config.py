@@ -583,8 +583,8 @@ def schedule_warnings(cfg: CfgNode) -> list[str]:
     late = [step for step in solver.STEPS if step >= solver.MAX_ITER]
     if solver.SCHEDULE == "cosine" and solver.STEPS not in ((), KEYS["SOLVER.STEPS"].default):
         warnings.append(
-            f"SOLVER.SCHEDULE is 'cosine', which ignores SOLVER.STEPS {solver.STEPS}: leave them out, or take "
-            "the schedule 'step'"
+            f"SOLVER.SCHEDULE is 'cosine', which ignores SOLVER.STEPS {solver.STEPS}: leave them out, or "
+            "take the schedule 'step'"
         )
     if solver.SCHEDULE == "step" and late:
         warnings.append(

@@ -116,5 +116,5 @@ def test_gradients_are_on_again_between_images():
 def test_scores_that_are_not_finite_name_the_image_and_the_precision(shift):
     boxes = torch.ones(1, 4)
     results = predict(Echo(shift), [views(boxes, sample(float("nan"), boxes))], device=CPU)
-    with pytest.raises(UserError, match="not finite, in the image a; PRECISION is 'float32'.*bf16"):
+    with pytest.raises(UserError, match=r"not finite, in the image a; PRECISION is 'float32'.*bf16"):
         next(results)
