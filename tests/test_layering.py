@@ -95,13 +95,14 @@ def test_the_reader_of_imports_sees_them_all() -> None:
 
 
 def function_lengths(source: str) -> dict[str, int]:
-    """The lines of each function without its docstring."""
+    """The lines of each function, by its name and first line, without its docstring."""
     lengths = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = node.body[0] if ast.get_docstring(node) is not None else None
             lines = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
-            lengths[node.name] = node.end_lineno - node.lineno + 1 - lines
+            name = f"{node.name}, line {node.lineno}"
+            lengths[name] = node.end_lineno - node.lineno + 1 - lines
     return lengths
 
 
@@ -117,4 +118,9 @@ def test_files_and_functions_are_short(path: Path) -> None:
 
 def test_docstrings_do_not_count_for_the_length_of_a_function() -> None:
     source = 'def f():\n    """One.\n\n    Two.\n    """\n    return 1\n'
-    assert function_lengths(source) == {"f": 2}
+    assert function_lengths(source) == {"f, line 1": 2}
+
+
+def test_functions_of_one_name_are_all_measured() -> None:
+    source = "class A:\n    def f(self):\n        x = 1\n        return x\n\ndef f():\n    return 1\n"
+    assert function_lengths(source) == {"f, line 2": 3, "f, line 6": 2}
