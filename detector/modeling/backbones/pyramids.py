@@ -17,7 +17,7 @@ from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 from detector.modeling.backbones.small import SmallBackbone
 from detector.utils.errors import UserError
 
-Backbone = Literal["resnet50", "mobilenet_v3"]
+PyramidName = Literal["resnet50", "mobilenet_v3"]
 
 
 class TimmPyramid(nn.Module):
@@ -75,7 +75,7 @@ class SmallPyramid(nn.Module):
         return self.pyramid(maps)
 
 
-def torchvision_pyramid(name: Backbone, *, pretrained: bool) -> nn.Module:
+def torchvision_pyramid(name: PyramidName, *, pretrained: bool) -> nn.Module:
     """ResNet-50 or MobileNetV3-Large with a feature pyramid, with random weights.
 
     Args:
