@@ -65,7 +65,7 @@ def make_batch(size: int, height: int, width: int, proposals: int, classes: int,
     labels = torch.zeros(size, classes)
     labels[:, :2] = 1
     return Batch(
-        images=torch.randn(size, 3, height, width, generator=generator),  # normalized
+        images=torch.randint(256, (size, 3, height, width), generator=generator, dtype=torch.uint8),
         rois=torch.cat([index, corners.amin(dim=1), corners.amax(dim=1)], dim=1),
         labels=labels,
         counts=torch.full((size,), proposals),

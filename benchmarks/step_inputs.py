@@ -6,6 +6,7 @@ import torch
 from bench_clusters import make_boxes, make_probs
 from torch import Tensor
 
+from detector.layers.proposal_clusters import ProposalClusters
 from detector.modeling.refinement import Refinement
 from detector.structures import Batch, boxes_to_rois
 
@@ -25,10 +26,10 @@ class TrainedScores:
     """Wraps a refinement so that it computes clusters from given scores; the loss uses the model's scores."""
 
     def __init__(self, refinement: Refinement, sources: Tensor) -> None:
-        self.refinement, self.sources = refinement, sources
+        self.refinement, self.sources, self.loss = refinement, sources, refinement.loss
 
-    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
-        return self.refinement(probs, self.sources, batch)
+    def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:
+        return self.refinement.clusters(self.sources, batch)
 
 
 def synthetic_batch(shape: Shape, num_classes: int) -> tuple[Batch, Tensor]:
@@ -42,7 +43,8 @@ def synthetic_batch(shape: Shape, num_classes: int) -> tuple[Batch, Tensor]:
         boxes.append(image_boxes * torch.tensor([shape.width / 800, shape.height / 600] * 2))
     labels = torch.zeros(shape.batch, num_classes)
     labels[:, :3] = 1
-    images = torch.rand(shape.batch, 3, shape.height, shape.width, generator=generator) * 4 - 2
+    size = (shape.batch, 3, shape.height, shape.width)
+    images = torch.randint(256, size, generator=generator, dtype=torch.uint8)
     counts = torch.full((shape.batch,), shape.proposals)
     ids = tuple(f"image{i}" for i in range(shape.batch))
     return Batch(images, boxes_to_rois(boxes), labels, counts, ids), torch.cat(scores, dim=1)

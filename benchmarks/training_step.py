@@ -66,10 +66,9 @@ class StockPCL:
 
         return cluster_streams(batch.rois[:, 1:], sources, batch.labels, batch.counts)
 
-    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
-        found = self.clusters(sources, batch)
+    def loss(self, probs: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:
         rows = [tensor.flatten(0, 1) for tensor in (probs, *found[:3])]
-        losses = reference.pcl_loss(*rows, batch.counts.repeat(len(probs)))
+        losses = reference.pcl_loss(*rows, counts.repeat(len(probs)))
         return losses.view(len(probs), -1).mean(dim=1)
 
 

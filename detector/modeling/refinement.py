@@ -127,12 +127,3 @@ class Refinement:
             found = stacked if sources.dim() == 3 else streams[0]
         found = with_hints(found, sources, batch, **assignment)
         return with_reviewed(found, batch, self.member_iou)
-
-    def __call__(self, probs: Tensor, sources: Tensor, batch: Batch) -> Tensor:
-        """Losses (K,) of the streams.
-
-        Args:
-            probs (Tensor[K, sum R, C + 1]): probabilities of each stream, background in column 0.
-            sources (Tensor[K, sum R, C]): the detached scores that the pseudo labels of each are made of.
-        """
-        return self.loss(probs, self.clusters(sources, batch), batch.counts)

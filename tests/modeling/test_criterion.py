@@ -1,5 +1,7 @@
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -67,10 +69,9 @@ def test_an_image_without_proposals_adds_nothing():
 def test_each_stream_learns_from_the_one_before(make_batch):
     batch, seen = make_batch([[1, 0]], [4]), []
 
-    def refinement(probs, sources, _batch):
-        seen.append(sources)
-        return probs.sum(dim=(1, 2))
-
+    refinement = SimpleNamespace(
+        clusters=lambda sources, _batch: seen.append(sources), loss=lambda probs, *_: probs.sum(dim=(1, 2))
+    )
     streams = torch.rand(3, 4, 3, requires_grad=True)
     outputs = HeadOutputs(torch.rand(4, 2), streams)
     losses = Criterion(refinement, stream_weights=(3, 1, 1))(outputs, batch)
@@ -88,7 +89,7 @@ def test_without_a_refinement_there_is_only_the_mil_loss(make_batch):
 def test_a_weight_for_each_stream(make_batch):
     outputs = HeadOutputs(torch.rand(4, 2), torch.rand(1, 4, 3))
     with pytest.raises(ValueError, match="longer"):
-        Criterion(lambda *_: torch.zeros(1), stream_weights=(1, 1))(outputs, make_batch([[1, 0]], [4]))
+        Criterion(Refinement("oicr"), stream_weights=(1, 1))(outputs, make_batch([[1, 0]], [4]))
 
 
 def test_a_background_class_counts_as_one_that_no_image_shows(make_batch):
@@ -109,7 +110,9 @@ def test_streams_that_regress_have_their_weights_and_pseudo_labels(make_batch):
     criterion = Criterion(
         Refinement("mist"), stream_weights=(3, 1), regression=StreamRegressionLoss(0.5, "all")
     )
-    losses = criterion(HeadOutputs(mil, streams, regression=outputs), batch)
+    with patch.object(Refinement, "clusters", autospec=True, side_effect=Refinement.clusters) as clusters:
+        losses = criterion(HeadOutputs(mil, streams, regression=outputs), batch)
+    assert clusters.call_count == 1  # the refinement and the regression share the pseudo labels
     assert list(losses) == ["mil", "refine_1", "refine_2", "regress_1", "regress_2"]
     for name, weight, source, deltas in zip(
         ("regress_1", "regress_2"), (1.5, 0.5), (mil, streams[0, :, 1:]), outputs.deltas, strict=True

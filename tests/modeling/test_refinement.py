@@ -30,6 +30,11 @@ OICR, MIST, PCL = Refinement("oicr"), Refinement("mist"), Refinement("pcl", loss
 CUSTOM = Refinement(best_of_each_class)
 
 
+def loss_of(refinement, probs, sources, batch):
+    """The losses (K,) of streams whose pseudo labels are made from `sources`."""
+    return refinement.loss(probs, refinement.clusters(sources, batch), batch.counts)
+
+
 @pytest.mark.parametrize("refinement", [OICR, MIST, PCL, CUSTOM])
 def test_a_batch_is_the_mean_of_its_images(refinement, make_batch):
     batch = make_batch([[1, 0, 1], [0, 1, 0]], [20, 30])
@@ -38,23 +43,23 @@ def test_a_batch_is_the_mean_of_its_images(refinement, make_batch):
     for rows, labels in ((slice(0, 20), batch.labels[:1]), (slice(20, 50), batch.labels[1:])):
         rois, counts = batch.rois[rows], torch.tensor([rows.stop - rows.start])
         one = type(batch)(batch.images[:1], rois, labels, counts, ("one",))
-        alone.append(refinement(probs[:, rows], sources[:, rows], one))
-    torch.testing.assert_close(refinement(probs, sources, batch), (alone[0] + alone[1]) / 2)
+        alone.append(loss_of(refinement, probs[:, rows], sources[:, rows], one))
+    torch.testing.assert_close(loss_of(refinement, probs, sources, batch), (alone[0] + alone[1]) / 2)
 
 
 @pytest.mark.parametrize("refinement", [OICR, MIST, PCL, CUSTOM])
 def test_streams_do_not_see_each_other(refinement, make_batch):
     batch = make_batch([[1, 0, 1], [0, 1, 0]], [20, 30])
     probs, sources = torch.rand(2, 50, 4).softmax(dim=2), torch.rand(2, 50, 3)
-    alone = [refinement(probs[k : k + 1], sources[k : k + 1], batch) for k in range(2)]
-    torch.testing.assert_close(refinement(probs, sources, batch), torch.cat(alone))
+    alone = [loss_of(refinement, probs[k : k + 1], sources[k : k + 1], batch) for k in range(2)]
+    torch.testing.assert_close(loss_of(refinement, probs, sources, batch), torch.cat(alone))
 
 
 @pytest.mark.parametrize("refinement", [OICR, MIST, PCL, CUSTOM])
 def test_no_positive_class_no_loss_and_a_zero_gradient(refinement, make_batch):
     batch = make_batch([[0, 0, 0]], [20])
     logits = torch.randn(1, 20, 4, requires_grad=True)
-    loss = refinement(logits.softmax(dim=2), torch.rand(1, 20, 3), batch)
+    loss = loss_of(refinement, logits.softmax(dim=2), torch.rand(1, 20, 3), batch)
     loss.sum().backward()
     assert loss.item() == 0
     assert (logits.grad == 0).all()
@@ -67,7 +72,7 @@ def test_gradient_descent_on_the_loss_agrees_with_the_pseudo_labels(refinement, 
     optimizer = torch.optim.Adam([logits], lr=0.2)
     for _ in range(100):
         optimizer.zero_grad()
-        refinement(logits.softmax(dim=1)[None], source[None], batch).sum().backward()
+        loss_of(refinement, logits.softmax(dim=1)[None], source[None], batch).sum().backward()
         optimizer.step()
     found = refinement.clusters(source, batch)
     counted = found.weights > 0
@@ -103,8 +108,8 @@ def test_options_reach_the_rule_and_the_assignment(make_batch):
     )
     expected = pcl_loss(probs, found.labels, found.weights, found.clusters)
     changed = Refinement("pcl", rule, cluster_loss, **assignment)
-    torch.testing.assert_close(changed(probs[None], source[None], batch)[0], expected)
-    assert not torch.isclose(PCL(probs[None], source[None], batch)[0], expected)
+    torch.testing.assert_close(loss_of(changed, probs[None], source[None], batch)[0], expected)
+    assert not torch.isclose(loss_of(PCL, probs[None], source[None], batch)[0], expected)
 
 
 def overlap(a, b):

@@ -93,7 +93,8 @@ def test_a_loss_falls_towards_the_reviewed_labels(rule: Refinement) -> None:
     batch = batch_of(some([[0, 0, 10, 10], [20, 0, 40, 20]], [1, 0], True))
     right = torch.tensor([2, 2, 0, 1])
     logits = torch.zeros(1, 4, 4, requires_grad=True)
-    rule(logits.softmax(dim=2), SCORES[:1, :4], batch).sum().backward()
+    found = rule.clusters(SCORES[:1, :4], batch)
+    rule.loss(logits.softmax(dim=2), found, batch.counts).sum().backward()
     assert torch.equal((-logits.grad[0]).argmax(dim=1), right)
 
 
