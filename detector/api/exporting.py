@@ -160,7 +160,7 @@ def describe(cfg: CfgNode) -> dict[str, Any]:
         "inclusive_rois": inputs.INCLUSIVE_ROIS,
         "flip": inputs.TEST_FLIP,
         "least_side": LEAST_SIDE,
-        "proposals": {key.lower(): cfg.PROPOSALS[key] for key in ("MODE", "LONGEST_SIDE", "MIN_REGION")},
+        "proposals": {key.lower(): value for key, value in cfg.PROPOSALS.items()},
         "score_threshold": test.SCORE_THRESHOLD,
         "nms_iou": test.NMS,
         "max_per_class": test.MAX_PER_CLASS,

@@ -118,7 +118,9 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
     logger.info("method      %s", ", ".join([method, *parts]))
     logger.info("data        %s: %d images, %d classes", dataset.name, len(dataset), len(dataset.class_names))
     logger.info("proposals   %s", cfg.DATASETS.PROPOSALS)
-    logger.info("model       %s from %s", cfg.MODEL.BACKBONE.TIMM_NAME or cfg.MODEL.BACKBONE.NAME, origin)
+    backbone = cfg.MODEL.BACKBONE
+    name = backbone.TIMM_NAME if backbone.NAME == "timm" else backbone.NAME
+    logger.info("model       %s from %s", name, origin)
     logger.info("parameters  %.2f million, %.2f million trained", parameters / 1e6, trained / 1e6)
     logger.info(
         "batch       %d images per step (%d at a time, %d times%s), gradients %s",

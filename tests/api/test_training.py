@@ -19,6 +19,7 @@ def test_train_evaluate_load(tmp_path, capsys):
     find, parameters = make_finder("grid", 300)
     propose(images, root / "proposals.npz", find, parameters, workers=1)
     quick = {
+        "MODEL.BACKBONE.TIMM_NAME": "resnet18",  # which only self-training uses
         "OUTPUT_DIR": str(tmp_path / "run"),
         "DATASETS.ROOT": str(root),
         "DATASETS.PROPOSALS": str(root / "proposals.npz"),
@@ -32,6 +33,7 @@ def test_train_evaluate_load(tmp_path, capsys):
     before = warnings.showwarning
     folder = detector.train(CONFIG, quick)
     assert folder == tmp_path / "run"
+    assert "model       small from random weights" in (folder / "log.txt").read_text()
     metrics = detector.evaluate(folder, {"TEST.PICTURES": 0})
     assert warnings.showwarning is before
     assert metrics == json.loads((folder / "metrics.json").read_text())

@@ -156,6 +156,8 @@ def test_the_command_keeps_what_agrees(command, tmp_path, capsys, monkeypatch):
     assert about["check"]["difference"] <= 1e-5
     assert about["check"]["bytes"] == path.stat().st_size
     assert about["sizes"] == [64]
+    kept = {key: about["proposals"][key] for key in ("mode", "sides", "min_size", "max_count")}
+    assert kept == {"mode": "grid", "sides": [16, 64], "min_size": 8, "max_count": 40}
     content = path.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(exporting, "largest_difference", lambda *_: math.nan)
