@@ -66,6 +66,7 @@ inline void check_groups(const char* op, const Tensor& boxes, const std::optiona
 inline void check_arguments(const char* op, const Tensor& boxes, const Tensor& scores,
                             const std::optional<Tensor>& idxs, double iou_threshold) {
   check_rows(op, "boxes", boxes, 4);
+  dispatch_floating(op, "boxes", boxes.scalar_type(), [](auto) {});  // before scores are compared with it
   check_argument(op, "scores", scores, {boxes.size(0)}, boxes.scalar_type(), "boxes", boxes);
   check_groups(op, boxes, idxs, iou_threshold);
   if (validates_values(boxes)) {

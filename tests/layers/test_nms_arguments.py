@@ -108,7 +108,7 @@ def bad_arguments() -> Iterator[tuple[str, dict]]:
     yield r"scores has shape \(4,\), expected \(5,\)", {"scores": scores[:4]}
     yield r"scores has shape \(5, 1\), expected \(5,\)", {"scores": scores[:, None]}
     yield r"scores is Double, expected Float", {"scores": scores.double()}
-    yield r"boxes is Long, expected Double, Float, Half or BFloat16", {"boxes": boxes.long(), "scores": idxs}
+    yield r"boxes is Long, expected Double, Float, Half or BFloat16", {"boxes": boxes.long()}
     yield r"idxs has shape \(4,\), expected \(5,\)", {"idxs": idxs[:4]}
     yield r"idxs is ComplexFloat, expected Long", {"idxs": idxs.to(torch.complex64)}
     for threshold in (-0.1, 1.5, torch.nan):
