@@ -179,7 +179,7 @@ MISTAKES = {
     "predict --score-threshold 30": (
         (*PREDICT[:-1], 30, "pictures/png"),
         ERROR,
-        ("score.threshold",),
+        ("score_threshold",),
         {},
     ),
     "predict into the pictures": (
