@@ -86,9 +86,10 @@ def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Reviewed
         reviewed = annotations_as_reviewed(dataset, [line.strip() for line in lines if line.strip()])
     elif named:
         reviewed, others = read_reviewed(Path(named), dataset)
+    elif share:
+        reviewed = annotations_as_reviewed(dataset, draw_images(dataset.image_ids, share, cfg.SEED))
     else:
-        drawn = draw_images(dataset.image_ids, share, cfg.SEED) if share else []
-        reviewed = annotations_as_reviewed(dataset, drawn)
+        return {}
     for line in [*_unused_images(cfg, dataset, others), *contradictions(dataset, reviewed)]:
         warnings.warn(line, stacklevel=1)  # the same place for every caller, so that it is shown once
     return reviewed

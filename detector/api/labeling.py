@@ -25,8 +25,9 @@ from detector.data.formats import (
     review_import,
 )
 from detector.data.image_labels import check_rows
-from detector.data.image_table import Row, images_folder, picture_name, read_table
+from detector.data.image_table import Row, picture_name, read_table
 from detector.data.images import open_image
+from detector.data.pictures import images_folder
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
 from detector.structures import Detections, Scores

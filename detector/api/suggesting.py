@@ -17,8 +17,8 @@ from detector.build_data import build_dataset, build_reviewed, build_test_loader
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, review_image
-from detector.data.image_table import images_folder
 from detector.data.loader import collate
+from detector.data.pictures import images_folder
 from detector.data.reviewed import training_labels
 from detector.engine.inference import predict, score_images
 from detector.engine.suggestions import (
@@ -101,8 +101,6 @@ def suggest(
 
 def _find_detector(config_file: str, overrides: Sequence[object]) -> tuple[CfgNode, Path]:
     """The config, and the checkpoint of the weak detector in its OUTPUT_DIR."""
-    if Path(config_file).is_dir():  # a run, which may have been moved since its config was written
-        overrides = ["OUTPUT_DIR", config_file, *overrides]
     cfg = load_cfg(config_file, overrides)
     weights = find_checkpoint(cfg.OUTPUT_DIR, "weak")
     if not weights.is_file():

@@ -98,11 +98,6 @@ def picture_name(file: str) -> str:
     return relative_name(name) if mark else whole
 
 
-def images_folder(path: Path, name: str) -> Path:
-    """The folder that the name of an image is relative to."""
-    return path.parents[len(Path(name).parts) - 1]
-
-
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
     line, is_first, columns = 1, True, 2

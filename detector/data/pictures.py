@@ -68,6 +68,11 @@ def nearest_picture(path: Path) -> Path | None:
     return min(near, default=None)
 
 
+def images_folder(path: Path, name: str) -> Path:
+    """The folder that the name of an image is relative to."""
+    return path.parents[len(Path(name).parts) - 1]
+
+
 def is_video(path: Path) -> bool:
     return path.suffix.lower() in VIDEO_SUFFIXES
 
