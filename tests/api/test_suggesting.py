@@ -146,7 +146,7 @@ def test_a_run_that_was_moved(run: Path, tmp_path: Path) -> None:
 def test_without_a_detector_the_folder_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"third \(OUTPUT_DIR\) does not exist.*train first"):
         suggested(run, tmp_path / "next", words=("OUTPUT_DIR", str(tmp_path / "third")))
-    with pytest.raises(UserError, match="there is no run folder .*third: train first"):
+    with pytest.raises(UserError, match=r"there is no run folder .*third: train first"):
         suggested(tmp_path / "third", tmp_path / "next")
 
 
