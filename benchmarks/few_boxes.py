@@ -67,6 +67,13 @@ OPTIONS = {
 }
 
 
+def take_data_set() -> str:
+    """The first argument of the command, one of DATA, which is taken out of sys.argv."""
+    if len(sys.argv) < 2 or sys.argv[1] not in DATA:
+        sys.exit(f"name a data set first: {', '.join(DATA)}")
+    return sys.argv.pop(1)
+
+
 def variants(data_set: str) -> dict[str, tuple[str, ...]]:
     """The config overrides of each variant; :func:`prepare` writes the files that they name."""
     folder = f"runs/few_boxes_{data_set}"
@@ -150,8 +157,6 @@ def write_hints(dataset: AnnotatedImages, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in DATA:
-        sys.exit(f"name a data set first: {', '.join(DATA)}")
-    data_set = sys.argv.pop(1)
+    data_set = take_data_set()
     config, prepare_set = DATA[data_set], partial(prepare, data_set)
     compare(f"few_boxes_{data_set}", config, variants(data_set), students(data_set), prepare_set)

@@ -9,12 +9,11 @@ many others become a data set of their own. "CLASS_mist" is the recipe of benchm
 images; "student_..." is the Faster R-CNN that learns from the detector of that name.
 """
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 
 from cpu_recipe import MIST
-from few_boxes import DATA
+from few_boxes import DATA, take_data_set
 from methods import ROOT, compare
 from steps import FULL
 
@@ -69,9 +68,7 @@ def folder_of(data_set: str, class_name: str) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in DATA:
-        sys.exit(f"name a data set first: {', '.join(DATA)}")
-    config = DATA[data_set := sys.argv.pop(1)]
+    config = DATA[data_set := take_data_set()]
     found = variants(data_set)
     students = {f"student_{name}": ((name,), ()) for name in found}
     compare(f"one_class_{data_set}", config, found, students, partial(prepare, data_set))

@@ -32,14 +32,13 @@ network and schedule with the ground-truth boxes of all images. All others are F
 The first command makes the boxes that the last three correct; the second makes all that is missing.
 """
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 from cpu_recipe import MIST
-from few_boxes import DATA
+from few_boxes import DATA, take_data_set
 from few_boxes import PLAIN as UNCHANGED_IMAGES
 from methods import ROOT, compare
 from steps import FULL
@@ -127,9 +126,7 @@ def link_split(root: Path, folder: Path, split: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in DATA:
-        sys.exit(f"name a data set first: {', '.join(DATA)}")
-    config = DATA[data_set := sys.argv.pop(1)]
+    config = DATA[data_set := take_data_set()]
     name = f"one_recipe_{data_set}"
     variants = {"tags": MIST, "full": (*MIST, *FULL)}
     variants["tags_10"] = *MIST, "DATASETS.BOXED_SHARE", "0.1"

@@ -10,10 +10,8 @@ The first argument is a data set of benchmarks/few_boxes.py. A variant is a meth
 * "..._few": with the first 500 proposals of an image. "..._fine": with features of stride 8 instead of 16.
 """
 
-import sys
-
 from cpu_recipe import MIST
-from few_boxes import DATA
+from few_boxes import DATA, take_data_set
 from methods import compare
 
 STEPS = (150, 300, 600, 1000, 1500, 2000, 3000)
@@ -41,7 +39,5 @@ def variants() -> dict[str, tuple[str, ...]]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in DATA:
-        sys.exit(f"name a data set first: {', '.join(DATA)}")
-    config = DATA[data_set := sys.argv.pop(1)]
+    config = DATA[data_set := take_data_set()]
     compare(f"steps_{data_set}", config, variants())

@@ -8,12 +8,11 @@ selective search and their students. The second finds the proposals of these stu
 weak detectors on them ("regions") and on them followed by those of selective search ("both").
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-from few_boxes import DATA, PLAIN
+from few_boxes import DATA, PLAIN, take_data_set
 from methods import ROOT, compare
 
 import detector
@@ -74,9 +73,7 @@ def coverage(dataset: AnnotatedImages, boxes: Mapping[str, torch.Tensor], count:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in DATA:
-        sys.exit(f"name a data set first: {', '.join(DATA)}")
-    config = DATA[data_set := sys.argv.pop(1)]
+    config = DATA[data_set := take_data_set()]
     folder = f"runs/student_proposals_{data_set}"
     variants = {"search": ()} | {
         name: ("DATASETS.PROPOSALS", f"{folder}/{name}_{{seed}}.npz", "PROPOSALS.MAX_COUNT", str(MOST))

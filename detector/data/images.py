@@ -13,7 +13,7 @@ from torch import Tensor
 from detector.utils.errors import DataError
 from detector.utils.files import reading
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
+VOC_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
 # Pillow supports more formats, but some of them start another program: EPS starts Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
@@ -165,17 +165,17 @@ def is_turned(path: str | Path) -> bool:
 
 
 def find_image(folder: str | Path, image_id: str) -> Path:
-    """The file of an image in a folder, with any of IMAGE_SUFFIXES.
+    """The file of an image in a folder, with any of VOC_SUFFIXES.
 
     Raises:
         FileNotFoundError: there is none.
     """
-    for suffix in IMAGE_SUFFIXES:
+    for suffix in VOC_SUFFIXES:
         path = Path(folder, f"{image_id}{suffix}")
         if path.is_file():
             return path
     raise FileNotFoundError(
-        f"image {Path(folder, image_id)} does not exist, as any of {', '.join(IMAGE_SUFFIXES)}"
+        f"image {Path(folder, image_id)} does not exist, as any of {', '.join(VOC_SUFFIXES)}"
     )
 
 

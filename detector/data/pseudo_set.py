@@ -9,7 +9,7 @@ from torch import Tensor
 
 from detector.data.formats import encode_coco, review_image
 from detector.data.formats.coco import read as read_coco
-from detector.data.images import IMAGE_SUFFIXES, is_turned
+from detector.data.images import VOC_SUFFIXES, is_turned
 from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 from detector.structures import Detections
 from detector.utils.files import encode_image, inside, write_new
@@ -54,7 +54,7 @@ def write_pseudo_set(
     with new_voc_folder(root) as folder:
         image_ids = [_file_name(found.image_id) for found in detections]
         for index, ((path, size), found) in enumerate(zip(images, detections, strict=True)):
-            copied = path.suffix not in IMAGE_SUFFIXES or (apply_orientation and is_turned(path))
+            copied = path.suffix not in VOC_SUFFIXES or (apply_orientation and is_turned(path))
             name = f"{image_ids[index]}{'.png' if copied else path.suffix}"
             target = inside(folder / "JPEGImages", name)
             target.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
