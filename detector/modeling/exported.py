@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -84,11 +84,11 @@ def with_same_padding(model: M, multiple_of: int = 1) -> M:
     model = copy.deepcopy(model).eval()
     for module in list(model.modules()):
         for name, child in module.named_children():
-            # Recognized by name, since timm need not be installed.
-            if not isinstance(child, nn.Conv2d) or type(child).__name__ != "Conv2dSame":
-                continue
-            if min(child.kernel_size) >= max(child.stride):
-                setattr(module, name, SamePadding(child, fixed=multiple_of > 1))
+            conv: Any = child
+            # Recognized by names, since timm need not be installed; the latter is our DepthwiseConv.
+            pads = type(conv).__name__ == "Conv2dSame" or getattr(conv, "pads_as_tensorflow", False)
+            if pads and min(conv.kernel_size) >= max(conv.stride):
+                setattr(module, name, SamePadding(conv, fixed=multiple_of > 1))
     return model
 
 

@@ -14,10 +14,13 @@ import detector
 from detector.api.exporting import run as export
 from detector.api.predicting import run as predict
 from detector.api.report import run as report
+from detector.build_model import build_faster_rcnn
 from detector.cli.main import main
+from detector.config import load_cfg
 from detector.data.toybox import CLASSES as TOYBOX
 from detector.data.toybox import draw_toybox
 from detector.engine.export import detection_differences, load_program
+from detector.modeling.exported_student import StudentNetwork, export_student
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.structures import Detections
@@ -156,6 +159,18 @@ def test_an_exported_student_finds_what_the_student_finds(
     found = detector.load(run, score_threshold=None)(PIXELS)
     assert len(found) == len(boxes) > 10
     torch.testing.assert_close(scores, found.scores, atol=1e-4, rtol=0)
+
+
+@pytest.mark.usefixtures("process_as_before")
+def test_a_student_with_depthwise_convolutions_is_exported() -> None:
+    pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = build_faster_rcnn(load_cfg("photos_pcl_lite0"), pretrained=False).eval()
+    program, image = export_student(model), torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous()
+    with torch.no_grad():
+        found, expected = program.module()(image), StudentNetwork(model)(image)
+    assert len(expected[0]) > 10
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_an_export_that_finds_something_else_is_not_kept(run: Path, tmp_path: Path, monkeypatch) -> None:

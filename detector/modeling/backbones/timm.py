@@ -48,22 +48,18 @@ class DepthwiseConv(nn.Module):
 
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
-        self.weight, self.bias, self.kernel_size = conv.weight, conv.bias, conv.kernel_size
-        self.sizes: dict[str, Any] = {
-            "stride": conv.stride,
-            "padding": conv.padding,
-            "dilation": conv.dilation,
-        }
+        self.weight, self.bias, self.groups = conv.weight, conv.bias, conv.groups
+        self.kernel_size, self.stride, self.padding = conv.kernel_size, conv.stride, conv.padding
+        self.dilation = conv.dilation
         self.pads_as_tensorflow = isinstance(conv, Conv2dSame)
 
     def forward(self, features: Tensor) -> Tensor:
         if self.pads_as_tensorflow:  # by the size of the input, and more on the right and below
-            features = pad_same(
-                features, list(self.kernel_size), self.sizes["stride"], self.sizes["dilation"]
-            )
+            features = pad_same(features, list(self.kernel_size), list(self.stride), list(self.dilation))
+        sizes: Any = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         if features.is_cuda or torch.compiler.is_exporting():
-            return F.conv2d(features, self.weight, self.bias, **self.sizes, groups=len(self.weight))
-        return depthwise_conv2d(features, self.weight, self.bias, **self.sizes)
+            return F.conv2d(features, self.weight, self.bias, **sizes, groups=self.groups)
+        return depthwise_conv2d(features, self.weight, self.bias, **sizes)
 
 
 class TimmBackbone(Backbone):
