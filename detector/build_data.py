@@ -15,6 +15,7 @@ from detector.data.batch_order import repeat_factors
 from detector.data.box_loader import BoxDataset, IndexedImages, box_loader
 from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
+from detector.data.hints import read_hints
 from detector.data.image_labels import ImageLabels
 from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
 from detector.data.proposals import Proposals, load_proposals
@@ -25,7 +26,6 @@ from detector.data.reviewed import (
     draw_images,
     favor,
     find_id,
-    read_hints,
     read_reviewed,
     training_labels,
 )

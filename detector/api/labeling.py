@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +97,8 @@ def label(
                 outputs = OutputFolder(output, hashlib.sha256(json.dumps(words).encode()).hexdigest())
                 names = [picture_name(row.file) for row in rows]
                 empty = [ReviewImage(name, size, ()) for name, size in zip(names, sizes, strict=True)]
-                folder = images_folder(root / rows[0].file, names[0])
+                files = (root / row.file for row in rows)
+                folder = find_folder(zip(files, names, strict=True), formats)
                 outputs.check(name for name, _ in encode_all(formats, empty, predictor.class_names, folder))
         own = slice(rank(), None, world_size())
         parts = gather(list(_label_rows(predictor, rows[own], sizes[own], root, score_threshold)))
@@ -115,6 +116,21 @@ def check_formats(formats: Sequence[str]) -> None:
     """Raise a UserError where a format is none of FORMATS."""
     if unknown := set(formats) - set(FORMATS):
         raise UserError(f"the format is {min(unknown)!r}, expected one of {', '.join(FORMATS)}")
+
+
+def find_folder(images: Iterable[tuple[Path, str]], formats: Sequence[str]) -> Path:
+    """The folder that the names of images are relative to, given the file and the name of each.
+
+    Raises:
+        UserError: there are several, and one of the formats has links below a single folder.
+    """
+    folders = sorted({folder.resolve() for folder in {images_folder(*image) for image in images}})
+    if len(folders) > 1 and "label-studio" in formats:
+        raise UserError(
+            f"some images are in {folders[0]}, some in {folders[1]}: the format label-studio has links to "
+            "one folder; name all images relative to it, or take another format"
+        )
+    return folders[0]
 
 
 def encode_all(

@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.api.labeling import check_formats, encode_all, tagged_boxes
+from detector.api.labeling import check_formats, encode_all, find_folder, tagged_boxes
 from detector.api.loading import find_checkpoint, read_run
 from detector.api.run_folder import Model, check_class_names, restore_network
 from detector.build import build_precision
@@ -18,7 +18,6 @@ from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, review_image
 from detector.data.loader import collate
-from detector.data.pictures import images_folder
 from detector.data.reviewed import training_labels
 from detector.engine.inference import predict, score_images
 from detector.engine.suggestions import (
@@ -80,7 +79,7 @@ def suggest(
     left = [i for i, image_id in enumerate(dataset.image_ids) if image_id not in reviewed]
     if not left:
         raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes")
-    folder = images_folder(dataset.image_path(left[0]), _name(dataset, left[0]))
+    folder = find_folder(((dataset.image_path(i), _name(dataset, i)) for i in left), formats)
     outputs = OutputFolder(output, f"suggest {by} {count} {file_digest(weights)}")
     empty = [ReviewImage(_name(dataset, i), dataset.image_size(i), ()) for i in left]
     files = encode_all(formats, empty, dataset.class_names, folder)

@@ -158,7 +158,7 @@ def read_file_names(images: Sequence[dict]) -> list[str]:
         try:
             names.append(relative_name(name))
         except DataError as error:
-            hint = "DATASETS.COCO_IMAGES is the folder of all images"
+            hint = "names are relative to the folder of all images (of a data set DATASETS.COCO_IMAGES)"
             raise DataError(f"image {image['id']} has an invalid file_name: {error}; {hint}") from None
     return names
 

@@ -1,5 +1,6 @@
 """Inputs of prediction: image files, folders of images and frames of videos."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,8 +16,9 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:
     """Image files by name: the path relative to the given folder, or the name of a given file.
 
-    A folder is searched recursively for files with the suffix of an image, but for those that macOS writes
-    beside the files of other disks, named "._" and the name of the file. A given file may have any name.
+    A folder is searched recursively, linked folders included, for files with the suffix of an image, but for
+    those that macOS writes beside the files of other disks, named "._" and the name of the file. A given file
+    may have any name.
 
     Args:
         outside: a folder whose files are skipped, such as the output folder of an earlier run.
@@ -37,21 +39,28 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
             name = file.relative_to(path).as_posix() if path.is_dir() else file.name
             stem = str(Path(name).with_suffix(""))
             if stem in stems:
-                raise DataError(f"{stems[stem]} and {file} have the same name {stem}: process one at a time")
+                raise DataError(f"{stems[stem]} and {file} have the same name {stem}: rename one of them")
             found[name] = stems[stem] = file
     return found
 
 
 def _images_below(folder: Path, outside: Path | None) -> list[Path]:
     left_out = None if outside is None else outside.resolve()
-    return [
-        file
-        for file in sorted(folder.rglob("*"))
-        if file.suffix.lower() in IMAGE_SUFFIXES
-        and not file.name.startswith("._")
-        and file.is_file()
-        and not (left_out and left_out in file.resolve().parents)
-    ]
+    found = []
+    for place, folders, names in os.walk(folder, followlinks=True):
+        here = Path(place).resolve()
+        for link in [name for name in folders if Path(place, name).is_symlink()]:
+            if Path(place, link).resolve() in (here, *here.parents):  # which would have no end
+                folders.remove(link)
+        found += [
+            file
+            for file in (Path(place, name) for name in names)
+            if file.suffix.lower() in IMAGE_SUFFIXES
+            and not file.name.startswith("._")
+            and file.is_file()
+            and not (left_out and left_out in file.resolve().parents)
+        ]
+    return sorted(found)
 
 
 def nearest_picture(path: Path) -> Path | None:

@@ -174,8 +174,9 @@ def _voc_splits(labels: Path) -> dict[str, str]:
 
 def _folder_a_class(pictures: Path) -> list[Tagged]:
     """Pictures in folders that are named like classes, or in such folders below train and val."""
-    tagged, root = [], pictures.resolve()
-    for name, file in find_pictures([pictures]).items():
+    tagged, root, runs = [], pictures.resolve(), Path("runs").resolve()
+    outside = None if runs in (root, *root.parents) else runs  # pictures that this program has drawn
+    for name, file in find_pictures([pictures], outside=outside).items():
         *folders, _ = name.split("/")
         split = _SPLITS.get(folders[0].lower()) if len(folders) > 1 else None
         if not folders:

@@ -125,8 +125,8 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
         if str(path) in str(error):
             raise
         raise type(error)(f"{kind} {path}: {error}") from error
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{kind} {path} does not exist") from error
+    except FileNotFoundError as error:  # another file, as this one is there
+        raise FileNotFoundError(f"{kind} {path}: {error}") from error
     except OSError as error:
         # A parser's own error has no number; EINVAL is a seek before the start of the file.
         if error.errno in (None, errno.EINVAL):

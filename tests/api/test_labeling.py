@@ -97,6 +97,13 @@ def test_links_of_label_studio_name_the_folder_of_the_images(
     detector.label(run_folder, labels, output=tmp_path / "found", formats=["label-studio"])
     (task,) = json.loads((tmp_path / "found" / "tasks.json").read_text())
     assert task["data"]["image"].endswith(f"?d={tmp_path.name}/a.png")
+    (tmp_path / "mine" / "b.png").symlink_to(tmp_path / "b.png")
+    labels.write_text(labels.read_text() + json.dumps({"file": "b.png", "labels": []}) + "\n")
+    with pytest.raises(
+        UserError, match=f"some images are in {tmp_path}, some in {tmp_path}/mine: the format"
+    ):
+        detector.label(run_folder, labels, output=tmp_path / "both", formats=["label-studio"])
+    assert len(detector.label(run_folder, labels, output=tmp_path / "both", formats=["coco"])) == 2
 
 
 def test_every_wrong_line_of_the_table_is_named(run_folder: Path, table: Path) -> None:

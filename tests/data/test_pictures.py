@@ -27,6 +27,13 @@ def test_folders_are_searched_and_files_taken_as_they_are(tmp_path):
     }
 
 
+def test_linked_folders_are_searched_once(tmp_path):
+    touch(tmp_path / "elsewhere" / "a.jpg", tmp_path / "in" / "deep" / "b.jpg")
+    (tmp_path / "in" / "cats").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in" / "deep" / "up").symlink_to(tmp_path / "in")
+    assert list(find_pictures([tmp_path / "in"])) == ["cats/a.jpg", "deep/b.jpg"]
+
+
 def test_what_cannot_be_named_apart_or_is_not_there(tmp_path):
     touch(tmp_path / "a" / "x.jpg", tmp_path / "b" / "x.png")
     with pytest.raises(ValueError, match=r"x\.jpg and .*x\.png"):

@@ -40,6 +40,13 @@ def test_a_folder_is_a_class(tmp_path):
         find_tags(tmp_path, None)
 
 
+def test_a_run_folder_beside_the_classes_is_none(tmp_path, monkeypatch):
+    draw(tmp_path, "cat/a.jpg", "dog/a.jpg", "runs/mine/pictures/a.png")
+    monkeypatch.chdir(tmp_path)
+    found, _ = find_tags(Path(), None)
+    assert [each.labels for each in found] == [("cat",), ("dog",)]
+
+
 def test_one_folder_is_no_class(tmp_path):
     draw(tmp_path, "pictures/a.jpg", "pictures/b.jpg")
     text = refused(tmp_path)

@@ -111,6 +111,12 @@ def test_any_error_of_a_reader_names_the_file(tmp_path, error):
         raise error
 
 
+def test_another_file_that_a_reader_misses_is_named(tmp_path):
+    (tmp_path / "list").touch()
+    with pytest.raises(FileNotFoundError, match=r"list: .*picture"), reading(tmp_path / "list"):
+        (tmp_path / "picture").read_text()
+
+
 def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # opening it would block forever
     with pytest.raises(DataError, match="not a regular file"), reading(tmp_path / "pipe"):

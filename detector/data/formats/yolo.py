@@ -48,6 +48,10 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
     """
     names = _read_names(folder)
     root = Path(images) if images is not None else folder / "images"
+    if not root.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder of images {root}: name it, detector review-import {folder} --images FOLDER"
+        )
     pictures = {PurePosixPath(name).with_suffix("").as_posix(): name for name in find_pictures([root])}
     listed = folder / "reviewed.txt"
     lines = read_text(listed, "list of images").splitlines() if listed.is_file() else ()
@@ -58,7 +62,9 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
     for file in files:
         stem = file.relative_to(folder / "labels").with_suffix("").as_posix()
         if stem not in pictures:
-            raise FileNotFoundError(f"{file} has no image {stem} in {root} (--images names the folder)")
+            raise FileNotFoundError(
+                f"{file} has no image {stem} in {root} (detector review-import --images names the folder)"
+            )
         size = read_image_size(root / pictures[stem], apply_orientation=True)
         boxes = tuple(_read_boxes(file, names, size))
         yield ReviewImage(pictures[stem], size, boxes, pictures[stem] in complete)

@@ -9,8 +9,8 @@ import torch
 
 from detector.build_data import build_hints
 from detector.config import load_cfg
+from detector.data.hints import read_hints
 from detector.data.loader import WeakDataset, collate
-from detector.data.reviewed import read_hints
 from detector.data.transforms import TrainTransform
 from detector.data.voc import VOCDataset
 from detector.structures import Hints

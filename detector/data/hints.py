@@ -1,0 +1,91 @@
+"""Hints about training images, points in objects and counts of them: less work than boxes.
+
+A file of hints has JSON lines, one per image:
+
+    {"file": "a.jpg", "points": [{"label": "cat", "point": [31.5, 80]}], "counts": {"dog": 3}}
+
+A class of which an image has points has one in each of its objects, or at least in some. `file` is as in
+:class:`detector.data.image_labels.ImageLabels`, or an image id. Points are in pixels of the image.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
+from detector.data.image_table import Mistakes, json_lines
+from detector.data.reviewed import find_id
+from detector.structures import Hints
+from detector.utils.errors import DataError
+from detector.utils.files import read_text
+
+_KEYS = {"file", "points", "counts"}
+_MOST = 65_535  # objects of a class, as many as proposals
+_EXAMPLE = '{"file": NAME, "points": [{"label": CLASS, "point": [x, y]}], "counts": {CLASS: NUMBER}}'
+
+
+def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
+    """The points and counts in a file, by the ids of the images of a split.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: names each wrong line: another form, no such image or class, an image listed twice, a point
+            outside of its image, or a count that is less than 1 or than the number of points.
+    """
+    indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
+    mistakes, found = Mistakes(path), dict[str, Hints]()
+    for line, content in json_lines(read_text(path, "file of points").split("\n"), mistakes):
+        try:
+            if not {"file"} <= content.keys() <= _KEYS:
+                raise DataError(f"expected {_EXAMPLE}")
+            image_id = find_id(str(content["file"]), indices)
+            if image_id in found:
+                raise DataError(f"image {content['file']!r} is listed twice")
+            if image_id not in indices:
+                hint = hint_nearest(image_id, indices)
+                raise DataError(f"image {content['file']!r} is not in {dataset.name}{hint}")
+            size = dataset.image_size(indices[image_id])
+            found[image_id] = _hints(content, size, dataset.class_names)
+        except DataError as error:
+            mistakes.add(line, error)
+    mistakes.check()
+    if not found:
+        raise DataError(f"{path} lists no image: expected lines {_EXAMPLE}")
+    return found
+
+
+def _hints(content: dict[str, Any], size: tuple[int, int], class_names: Sequence[str]) -> Hints:
+    """The hints of one line for an image of this (height, width)."""
+    points, numbers = content.get("points", []), content.get("counts", {})
+    if not isinstance(points, list) or not isinstance(numbers, dict):
+        raise DataError(f"expected {_EXAMPLE}")
+    labels = []
+    for each in points:
+        if not isinstance(each, dict) or each.keys() != {"label", "point"}:
+            raise DataError(f'a point is {each!r}, expected {{"label": CLASS, "point": [x, y]}}')
+        labels.append(_column(each["label"], class_names))
+        _check_point(each["point"], *size)
+    counts = [0] * len(class_names)
+    for name, number in numbers.items():
+        pointed = labels.count(column := _column(name, class_names))
+        if type(number) is not int or not max(1, pointed) <= number <= _MOST:
+            expected = f"expected an integer from {max(1, pointed)} to {_MOST}, as it has {pointed} points"
+            raise DataError(f"the count of {name!r} is {number!r}, {expected}")
+        counts[column] = number
+    xy = torch.tensor([each["point"] for each in points], dtype=torch.float32).reshape(-1, 2)
+    return Hints(xy, torch.tensor(labels, dtype=torch.int64), torch.tensor(counts))
+
+
+def _check_point(point: Any, height: int, width: int) -> None:
+    if not isinstance(point, list) or [type(each) in (int, float) for each in point] != [True, True]:
+        raise DataError(f"a point is {point!r}, expected two numbers, x and y")
+    if not (0 <= point[0] <= width and 0 <= point[1] <= height):
+        raise DataError(f"the point {point} is outside of its image, {width} wide and {height} high")
+
+
+def _column(name: Any, class_names: Sequence[str]) -> int:
+    if name not in class_names:
+        raise DataError(unknown_class(str(name), class_names))
+    return class_names.index(name)
