@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
 from detector.layers import batched_nms, roi_align
 from detector.modeling.exported import exporting, with_same_padding
@@ -27,6 +28,9 @@ class StudentNetwork(nn.Module):
         super().__init__()
         model = with_same_padding(model, multiple_of=PADDED_TO)
         self.backbone, self.rpn, self.heads = model.backbone, model.rpn, model.roi_heads
+        for pyramid in self.backbone.modules():
+            if isinstance(pyramid, FeaturePyramidNetwork):
+                pyramid.extra_blocks = EverySecondCell()
         self.shortest, self.longest = model.transform.min_size[-1], model.transform.max_size
         for name, values in (("mean", model.transform.image_mean), ("std", model.transform.image_std)):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
@@ -116,6 +120,13 @@ class StudentNetwork(nn.Module):
         logits, deltas = self.heads.box_predictor(self.heads.box_head(torch.cat(pooled)))
         boxes = self.heads.box_coder.decode_single(deltas, proposals[torch.cat(rows)])
         return boxes.unflatten(1, (-1, 4))[:, 1:], logits.softmax(dim=1)[:, 1:]
+
+
+class EverySecondCell(LastLevelMaxPool):
+    """The coarsest map as torchvision has it, without a pooling, whose size stops torch.export 2.11."""
+
+    def forward(self, x: list[Tensor], y: list[Tensor], names: list[str]) -> tuple[list[Tensor], list[str]]:
+        return [*x, x[-1][:, :, ::2, ::2]], [*names, "pool"]
 
 
 def grid(features: Tensor, largest: Tensor, least_stride: int, shapes: Tensor) -> Tensor:
