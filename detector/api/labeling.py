@@ -98,7 +98,7 @@ def label(
                 names = [picture_name(row.file) for row in rows]
                 empty = [ReviewImage(name, size, ()) for name, size in zip(names, sizes, strict=True)]
                 files = (root / row.file for row in rows)
-                folder = find_folder(zip(files, names, strict=True), formats)
+                folder = common_folder(zip(files, names, strict=True), formats)
                 outputs.check(name for name, _ in encode_all(formats, empty, predictor.class_names, folder))
         own = slice(rank(), None, world_size())
         parts = gather(list(_label_rows(predictor, rows[own], sizes[own], root, score_threshold)))
@@ -118,7 +118,7 @@ def check_formats(formats: Sequence[str]) -> None:
         raise UserError(f"the format is {min(unknown)!r}, expected one of {', '.join(FORMATS)}")
 
 
-def find_folder(images: Iterable[tuple[Path, str]], formats: Sequence[str]) -> Path:
+def common_folder(images: Iterable[tuple[Path, str]], formats: Sequence[str]) -> Path:
     """The folder that the names of images are relative to, given the file and the name of each.
 
     Raises:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.api.labeling import check_formats, encode_all, find_folder, tagged_boxes
+from detector.api.labeling import check_formats, common_folder, encode_all, tagged_boxes
 from detector.api.loading import find_checkpoint, read_run
 from detector.api.run_folder import Model, check_class_names, restore_network
 from detector.build import build_precision
@@ -79,7 +79,7 @@ def suggest(
     left = [i for i, image_id in enumerate(dataset.image_ids) if image_id not in reviewed]
     if not left:
         raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes")
-    folder = find_folder(((dataset.image_path(i), _name(dataset, i)) for i in left), formats)
+    folder = common_folder(((dataset.image_path(i), _name(dataset, i)) for i in left), formats)
     outputs = OutputFolder(output, f"suggest {by} {count} {file_digest(weights)}")
     empty = [ReviewImage(_name(dataset, i), dataset.image_size(i), ()) for i in left]
     files = encode_all(formats, empty, dataset.class_names, folder)

@@ -127,6 +127,7 @@ def contradictions(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxe
 
 
 def describe_reviewed(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]) -> str:
+    """A sentence for the log: how many images have reviewed boxes, and how many of these are complete."""
     complete = sum(each.complete for each in reviewed.values())
     boxes = sum(len(each.boxes) for each in reviewed.values())
     return (
