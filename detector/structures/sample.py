@@ -85,7 +85,7 @@ class Batch(TensorFields):
 
     def __post_init__(self) -> None:
         if self.sizes is None:
-            sizes = torch.tensor(self.images.shape[2:], device=self.images.device).expand(len(self.images), 2)
+            sizes = torch.tensor(self.images.shape[2:], device=self.images.device).repeat(len(self.images), 1)
             object.__setattr__(self, "sizes", sizes)
 
     @property
