@@ -6,7 +6,8 @@ The first argument is a data set of benchmarks/few_boxes.py. For each class, the
 many others become a data set of their own. "CLASS_mist" is the recipe of benchmarks/one_recipe.py,
 "CLASS_pcl" the same with PCL, "CLASS_background" with a background class in the MIL head,
 "CLASS_image_head" with an image head, "CLASS_both" with both, "CLASS_full" with the ground-truth boxes of all
-images; "student_..." is the Faster R-CNN that learns from the detector of that name.
+images; "student_..." is the Faster R-CNN that learns from the detector of that name, "student_..._three" from
+the mean of this seed, the next and the one after it.
 """
 
 from collections.abc import Sequence
@@ -71,4 +72,5 @@ if __name__ == "__main__":
     config = DATA[data_set := take_data_set()]
     found = variants(data_set)
     students = {f"student_{name}": ((name,), ()) for name in found}
+    students |= {f"student_{name}_three": ((name,) * 3, ()) for name in found}
     compare(f"one_class_{data_set}", config, found, students, partial(prepare, data_set))
