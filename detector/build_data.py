@@ -26,6 +26,7 @@ from detector.data.reviewed import (
     draw_images,
     favor,
     find_id,
+    label_counts,
     read_reviewed,
     training_labels,
 )
@@ -139,9 +140,9 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
     Classes that cannot be learned and labels that are probably misspelt are logged as warnings. `stride` is
     the backbone's.
     """
-    for line in doubtful_classes(dataset.name, dataset.label_counts(), len(dataset)):
+    inputs, reviewed, hints = cfg.INPUT, build_reviewed(cfg, dataset), build_hints(cfg, dataset)
+    for line in doubtful_classes(dataset.name, label_counts(dataset, reviewed, hints), len(dataset)):
         logger.warning("warning: %s", line)
-    inputs, reviewed = cfg.INPUT, build_reviewed(cfg, dataset)
     if reviewed:
         logger.info(describe_reviewed(dataset, reviewed))
     transform = TrainTransform(
@@ -159,7 +160,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         stride=stride,
         max_count=cfg.PROPOSALS.MAX_COUNT,
         reviewed=reviewed,
-        hints=build_hints(cfg, dataset),
+        hints=hints,
     )
     return train_loader(
         samples,

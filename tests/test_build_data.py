@@ -1,5 +1,6 @@
 """From a config to data sets and batches."""
 
+import json
 import logging
 
 import numpy as np
@@ -36,6 +37,22 @@ def test_training_warns_of_labels_that_cannot_be_learned_or_are_misspelt(cfg, ca
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
     assert "all 5 images show 'cell'" in caplog.text
     assert "did you mean 'nucleus'?" in caplog.text
+
+
+def test_training_does_not_warn_of_a_class_that_only_boxes_or_points_show(cfg, tmp_path, caplog):
+    cfg.DATASETS.CLASSES = ("cell", "nucleus", "nucleuss", "membrane", "virus")
+    content = {
+        "images": [{"id": 0, "file_name": "a.png", "height": 40, "width": 60}],
+        "categories": [{"id": 0, "name": "membrane"}],
+        "annotations": [{"id": 0, "image_id": 0, "category_id": 0, "bbox": [1, 1, 9, 9], "reviewed": True}],
+    }
+    cfg.DATASETS.BOXED, cfg.DATASETS.HINTS = str(tmp_path / "boxes.json"), str(tmp_path / "points.jsonl")
+    (tmp_path / "boxes.json").write_text(json.dumps(content))
+    (tmp_path / "points.jsonl").write_text('{"file": "b.png", "counts": {"virus": 1}}')
+    with caplog.at_level(logging.WARNING), pytest.warns(UserWarning, match="box of membrane"):
+        build_train_loader(cfg, build_dataset(cfg, "train"), stride=8)
+    assert "all 5 images show 'cell'" in caplog.text
+    assert "no image shows" not in caplog.text
 
 
 def test_an_unknown_label_is_an_error_in_training_too(cfg):

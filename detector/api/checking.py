@@ -12,16 +12,16 @@ from tqdm import tqdm
 from yacs.config import CfgNode
 
 from detector.api.results import annotations
-from detector.build_data import build_dataset, build_proposals, build_reviewed, name_classes
+from detector.build_data import build_dataset, build_hints, build_proposals, build_reviewed, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import doubtful_classes, near_duplicates, odd_boxes, read_all, tag_findings
 from detector.data.proposals import Proposals, clean_proposals
-from detector.data.reviewed import describe_reviewed
+from detector.data.reviewed import describe_reviewed, label_counts, training_labels
 from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.pictures import choose_samples, write_samples
 from detector.evaluation.report import align
-from detector.structures import Annotation
+from detector.structures import Annotation, Hints, ReviewedBoxes
 from detector.utils.errors import UserError, shortened
 
 _SHOWN = 5  # of each kind of problem
@@ -44,7 +44,8 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
     datasets = {cfg.DATASETS.TRAIN_SPLIT: train_set}
     if cfg.DATASETS.TEST_SPLIT not in datasets:
         datasets[cfg.DATASETS.TEST_SPLIT] = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    problems = check_reviewed(cfg, train_set)
+    problems: list[str] = []
+    reviewed, hints = read_boxes_and_hints(cfg, train_set, problems)
     pictures: dict[bytes, list[str]] = {}  # the images of each digest
     hashes: dict[str, dict[str, tuple[int, ...]]] = {}  # by split and image id
     for split, dataset in datasets.items():
@@ -62,8 +63,14 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
         except UserError as error:
             problems.append(str(error))
         check_truth(dataset, truth, cfg.PROPOSALS.MIN_SIZE)
-        print(f"\n{class_table(dataset, list(truth.values()), overlaps)}\n")
-        for line in findings(dataset, list(truth.values()), overlaps, is_train=dataset is train_set):
+        labels, lines = dataset.all_labels(), []
+        if dataset is train_set:
+            labels = training_labels(dataset, reviewed, hints)
+            lines += doubtful_classes(dataset.name, label_counts(dataset, reviewed, hints), len(dataset))
+            lines += tag_findings(dataset.name, labels, dataset.class_names)
+        lines += findings(dataset, list(truth.values()), overlaps)
+        print(f"\n{class_table(dataset, labels, list(truth.values()), overlaps)}\n")
+        for line in lines:
             print(f"warning    {line}")
         if counts:
             low, median, high = min(counts), statistics.median(counts), max(counts)
@@ -92,27 +99,28 @@ def describe_images(dataset: AnnotatedImages) -> str:
     )
 
 
-def check_reviewed(cfg: CfgNode, train_set: AnnotatedImages) -> list[str]:
-    """Print how many training images have reviewed boxes, if any; returns what would stop a run."""
+def read_boxes_and_hints(
+    cfg: CfgNode, train_set: AnnotatedImages, problems: list[str]
+) -> tuple[Mapping[str, ReviewedBoxes], Mapping[str, Hints]]:
+    """The reviewed boxes and hints, whose number is printed; an error in them is added to `problems`."""
+    reviewed: Mapping[str, ReviewedBoxes] = {}
+    hints: Mapping[str, Hints] = {}
     try:
         reviewed = build_reviewed(cfg, train_set)  # warns of what is odd about them
+        hints = build_hints(cfg, train_set)
     except (UserError, OSError) as error:
-        return [str(error)]
+        problems.append(str(error))
     if reviewed:
         print(f"{train_set.name}: {describe_reviewed(train_set, reviewed)}")
-    return []
+    if hints:
+        print(f"{train_set.name}: {len(hints)} of {len(train_set)} images have points or counts")
+    return reviewed, hints
 
 
-def findings(
-    dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Sequence[Tensor], *, is_train: bool
-) -> list[str]:
-    """What will make results worse, and what to do."""
+def findings(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Sequence[Tensor]) -> list[str]:
+    """What images and proposals will make worse, and what to do."""
     lines = []
-    if is_train:
-        lines += doubtful_classes(dataset.name, dataset.label_counts(), len(dataset))
-        lines += tag_findings(dataset.name, dataset.all_labels(), dataset.class_names)
-    tiny = [i for i in range(len(dataset)) if min(dataset.image_size(i)) < _TINY]
-    if tiny:
+    if tiny := [i for i in range(len(dataset)) if min(dataset.image_size(i)) < _TINY]:
         lines.append(
             f"{dataset.name}: {len(tiny)} images have a side of fewer than {_TINY} pixels, such as "
             f"{dataset.image_path(tiny[0])}: objects in them are a few cells of the features; use larger ones"
@@ -197,14 +205,20 @@ def check_truth(dataset: AnnotatedImages, truth: Mapping[int, Annotation], min_s
         print(f"odd boxes  {count} {what}; the first in {first[what]}")
 
 
-def class_table(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Sequence[Tensor]) -> str:
-    """A line for each class: images that show it, their share, boxes, and the share that proposals cover."""
+def class_table(
+    dataset: AnnotatedImages, labels: np.ndarray, truth: Sequence[Annotation], overlaps: Sequence[Tensor]
+) -> str:
+    """A line for each class: images that show it, their share, boxes, and the share that proposals cover.
+
+    Args:
+        labels: (N, C) bool, whether the image shows the class.
+    """
     num_classes = len(dataset.class_names)
-    shown = torch.stack([dataset.labels(i) for i in range(len(dataset))]).sum(dim=0)  # (C,)
+    shown = labels.sum(axis=0).tolist()  # (C,)
     boxes = sum((a.labels.bincount(minlength=num_classes) for a in truth), torch.zeros(num_classes))  # (C,)
     columns = [
         ["class", *dataset.class_names, "all"],
-        ["images", *(f"{count:.0f}" for count in shown), str(len(dataset))],
+        ["images", *map(str, shown), str(len(dataset))],
         ["share", *(f"{100 * count / len(dataset):.1f} %" for count in shown), ""],
     ]
     if truth:

@@ -119,15 +119,21 @@ def measure(
     )
 
 
-def doubt_about_labels(metrics: Mapping[str, Any], test_set: AnnotatedImages, backbone_factor: float) -> str:
+def doubt_about_labels(
+    metrics: Mapping[str, Any], counts: Mapping[str, tuple[int, int]], backbone_factor: float
+) -> str:
     """What to say if the image labels, which is all that a weak detector is told, are not learned; else "".
 
     Random scores reach an image AP of the share of the images that show the class. On photographs, Doom,
     Toybox and circuit boards the mean of recipes that found the objects was 93 to 99, and 50 to 84 where
     training was too short, or too slow for the backbone (docs/troubleshooting.md).
+
+    Args:
+        counts: of :func:`label_counts` on the test split.
+        backbone_factor: SOLVER.BACKBONE_LR_FACTOR.
     """
     by_chance = []
-    for name, (shown, absent) in test_set.label_counts().items():
+    for name, (shown, absent) in counts.items():
         ap, chance = metrics["per_class"][name]["image_AP"], 100 * shown / max(1, shown + absent)
         if ap is not None and ap < chance + (100 - chance) * _LEARNED:
             by_chance.append(f"{name} {ap:.0f} ({chance:.0f})")

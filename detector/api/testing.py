@@ -37,6 +37,7 @@ from detector.build_model import build_postprocess, build_student_postprocess
 from detector.config import load_cfg
 from detector.config_reader import Overrides
 from detector.data.annotated import AnnotatedImages
+from detector.data.reviewed import label_counts
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.inference import predict, score_images
 from detector.engine.precision import Precision
@@ -164,7 +165,7 @@ def write_figures(
             f"image AP in percent on {test_set.name}: without ground-truth boxes only labels can be tested\n"
         )
     print(f"{metrics_table(metrics)}\n")
-    if doubt := doubt_about_labels(metrics, test_set, cfg.SOLVER.BACKBONE_LR_FACTOR):
+    if doubt := doubt_about_labels(metrics, label_counts(test_set), cfg.SOLVER.BACKBONE_LR_FACTOR):
         logger.warning("warning: %s", doubt)
     print(f"figures   {path}")
     if pictures:

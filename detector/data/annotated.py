@@ -94,8 +94,8 @@ class AnnotatedImages:
         whole = replace(objects, boxes=boxes.astype(np.float32), areas=areas)
         self._objects = whole[(sides > 0).all(axis=1)]
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
-        self._maybe = self._labels if self._unknown is None else self._labels | self._unknown
-        unlabeled = int((~self._maybe.any(axis=1)).sum())
+        maybe = self._labels if self._unknown is None else self._labels | self._unknown
+        unlabeled = int((~maybe.any(axis=1)).sum())
         if unlabeled:
             warnings.warn(
                 f"{name}: {unlabeled} of {len(self)} images have no object; their labels are all 0",
@@ -161,11 +161,6 @@ class AnnotatedImages:
     def unknown(self, index: int) -> Tensor | None:
         """(C,) bool, the classes that the image may show or not; None if no image has any."""
         return None if self._unknown is None else torch.from_numpy(self._unknown[index])
-
-    def label_counts(self) -> dict[str, tuple[int, int]]:
-        """How many images show each class, and how many are known not to show it."""
-        counts = (rows.sum(axis=0).tolist() for rows in (self._labels, ~self._maybe))
-        return dict(zip(self.class_names, zip(*counts, strict=True), strict=True))
 
     def all_labels(self) -> np.ndarray:
         """(N, C) bool: whether the image shows the class."""

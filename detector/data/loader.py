@@ -177,9 +177,9 @@ def _read_sample(
 
 
 def _with_hints(sample: Sample, hints: Hints) -> Sample:
-    shown = torch.cat([hints.labels, hints.counts.nonzero()[:, 0]])
-    unknown = None if sample.unknown is None else sample.unknown.index_fill(0, shown, False)
-    return replace(sample, labels=sample.labels.index_fill(0, shown, 1), unknown=unknown, hints=hints)
+    unknown = None if sample.unknown is None else sample.unknown.index_fill(0, hints.classes, False)
+    labels = sample.labels.index_fill(0, hints.classes, 1)
+    return replace(sample, labels=labels, unknown=unknown, hints=hints)
 
 
 def _with_reviewed(sample: Sample, reviewed: ReviewedBoxes) -> Sample:

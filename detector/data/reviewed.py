@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
 from detector.data.formats import ReviewImage, review_import
-from detector.structures import ReviewedBoxes
+from detector.structures import Hints, ReviewedBoxes
 from detector.utils.errors import DataError
 
 
@@ -91,13 +92,35 @@ def shown_classes(labels: Tensor, reviewed: ReviewedBoxes) -> Tensor:
     return tags.index_fill(0, reviewed.labels, 1)
 
 
-def training_labels(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]) -> np.ndarray:
-    """(N, C) bool: whether the image shows the class, as its tags and its reviewed boxes say."""
+def training_labels(
+    dataset: AnnotatedImages,
+    reviewed: Mapping[str, ReviewedBoxes],
+    hints: Mapping[str, Hints] = MappingProxyType({}),
+) -> np.ndarray:
+    """(N, C) bool: whether the image shows the class, as its tags, hints and reviewed boxes say."""
     labels = dataset.all_labels().copy()
     for row, image_id in enumerate(dataset.image_ids):
+        if image_id in hints:
+            labels[row, hints[image_id].classes.numpy()] = True
         if image_id in reviewed:
             labels[row] = shown_classes(torch.from_numpy(labels[row]), reviewed[image_id])
     return labels
+
+
+def label_counts(
+    dataset: AnnotatedImages,
+    reviewed: Mapping[str, ReviewedBoxes] = MappingProxyType({}),
+    hints: Mapping[str, Hints] = MappingProxyType({}),
+) -> dict[str, tuple[int, int]]:
+    """How many images show each class, by :func:`training_labels`, and how many are known not to show it."""
+    shown = training_labels(dataset, reviewed, hints)
+    absent = ~shown
+    for row, image_id in enumerate(dataset.image_ids):
+        known = reviewed.get(image_id)
+        if (unknown := dataset.unknown(row)) is not None and not (known and known.complete):
+            absent[row] &= ~unknown.numpy()
+    counts = zip(shown.sum(axis=0).tolist(), absent.sum(axis=0).tolist(), strict=True)
+    return dict(zip(dataset.class_names, counts, strict=True))
 
 
 def contradictions(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]) -> list[str]:

@@ -33,6 +33,11 @@ class Hints(TensorFields):
     labels: Tensor  # (P,) int64, its foreground class index in [0, C)
     counts: Tensor  # (C,) int64, how many objects of a class the image shows at most; 0: unknown
 
+    @property
+    def classes(self) -> Tensor:
+        """The classes that the image shows, int64; one may occur several times."""
+        return torch.cat([self.labels, self.counts.nonzero()[:, 0]])
+
     def alone(self, boxes: Tensor) -> Tensor:
         """(R, P) bool: whether a box (R, 4) contains the point, and no other of its class."""
         inside = ((self.points >= boxes[:, None, :2]) & (self.points <= boxes[:, None, 2:])).all(dim=2)

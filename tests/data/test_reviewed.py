@@ -18,6 +18,7 @@ from detector.data.reviewed import (
     contradictions,
     draw_images,
     favor,
+    label_counts,
     read_reviewed,
     reviewed_counts,
     training_labels,
@@ -137,6 +138,26 @@ def test_the_boxes_of_a_complete_image_decide_its_labels(source, boxes, labels, 
     assert weak(source, {"a": boxes})[0, 0].unknown is None
     assert training_labels(source, {"a": boxes}).tolist()[:2] == [labels, [1, 0, 0]]
     assert source.all_labels()[0].tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_labels_are_counted_as_training_has_them(source, monkeypatch, complete) -> None:
+    """Image a, where bird is unknown, has a box or a hint of it; c, where it is unknown, too, has a dog."""
+    monkeypatch.setattr(source, "unknown", WithUnknown(source).unknown)
+    reviewed = {"a": boxes_of(0, complete=complete), "c": boxes_of(2, complete=complete)}
+    point = Hints(torch.tensor([[3.0, 4]]), torch.tensor([0]), torch.tensor([0, 0, 4]))
+    for boxes, hints in (
+        (reviewed, {}),
+        ({}, {"a": point}),
+        ({"c": reviewed["c"]}, {"a": point, "c": point}),
+    ):
+        dataset = weak(source, boxes)
+        dataset.hints = hints
+        samples = [dataset[i, 0] for i in range(len(dataset))]
+        labels, unknown = (torch.stack([getattr(s, name) for s in samples]) for name in ("labels", "unknown"))
+        assert (training_labels(source, boxes, hints) == labels.numpy()).all()
+        expected = torch.stack([labels, (1 - labels) * ~unknown]).sum(dim=1).T.tolist()
+        assert [list(pair) for pair in label_counts(source, boxes, hints).values()] == expected
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """`detector check`: what it says of a sound data set, and of others."""
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from detector.data.proposals import load_proposals, save_proposals
 
@@ -109,6 +111,37 @@ def test_own_pictures_without_boxes(check, toybox, tmp_path, capsys):
     assert "no image has ground-truth boxes: only how well the labels are predicted can be measured" in told
     assert re.search(r"class +images +share\nbig +8 +66\.7 %\nsmall +4 +33\.3 %\nall +12\n", told)
     assert told.count("mine_all: 12 images") == 1
+
+
+def test_a_class_that_only_reviewed_boxes_and_hints_show(check, toybox, tmp_path, capsys):
+    root = tmp_path / "mine"
+    shutil.copytree(toybox / "JPEGImages", root)
+    files = sorted(path.name for path in root.iterdir())
+    (root / "all.csv").write_text(
+        "\n".join(f"{file},{'big' * (index % 2)}" for index, file in enumerate(files))
+    )
+    with Image.open(root / files[0]) as image:
+        width, height = image.size
+    content = {
+        "images": [{"id": 0, "file_name": files[0], "height": height, "width": width}],
+        "categories": [{"id": 0, "name": "small"}],
+        "annotations": [{"id": 0, "image_id": 0, "category_id": 0, "bbox": [1, 1, 9, 9], "reviewed": True}],
+    }
+    (tmp_path / "boxes.json").write_text(json.dumps(content))
+    (tmp_path / "points.jsonl").write_text(json.dumps({"file": files[1], "counts": {"round": 2}}))
+    splits = ("DATASETS.TRAIN_SPLIT", "all", "DATASETS.TEST_SPLIT", "all")
+    keys = ("DATASETS.FORMAT", "image_labels", "DATASETS.ROOT", root, *splits)
+    keys += ("DATASETS.CLASSES", "big,small,round,none", "DATASETS.PROPOSALS", tmp_path / "none.npz")
+    keys += ("DATASETS.BOXED", tmp_path / "boxes.json", "DATASETS.HINTS", tmp_path / "points.jsonl")
+    assert check(*keys) == 0
+    told = capsys.readouterr().out
+    assert "mine_all: 1 of 12 images have points or counts" in told
+    assert re.search(r"\nbig +6 +50\.0 %\nsmall +1 +8\.3 %\nround +1 +8\.3 %\nnone +0 +0\.0 %\n", told)
+    assert "no image shows 'none', which" in told
+    assert "fewer than 20 images show big (6), small (1), round (1)" in told
+    (tmp_path / "points.jsonl").write_text("{}")
+    assert check(*keys) == 2  # as training would stop
+    assert "points.jsonl, line 1" in capsys.readouterr().err
 
 
 def test_labels_that_cannot_be_learned_or_are_misspelt(check, toybox, tmp_path, capsys):
