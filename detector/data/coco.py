@@ -102,7 +102,7 @@ class COCODataset(AnnotatedImages):
 def read_instances(path: Path) -> dict[str, list[dict]]:
     """The lists "images", "annotations" and "categories" of the file, whose entries have unique ids."""
     if not path.exists():
-        known = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
+        known = ", ".join(sorted(file.name for file in path.parent.glob("[!.]*.json"))) or "none"
         raise FileNotFoundError(f"{path} does not exist; the JSON files there are: {known}")
     collects = gc.isenabled()
     gc.disable()  # garbage collection takes seconds on the millions of objects of a large file

@@ -87,7 +87,7 @@ def find_table(root: str | Path, split: str) -> Path:
     if len(there) == 2:
         raise DataError(f"there are {paths[0]} and {paths[1]}: keep the one that is meant")
     if not there:
-        known = sorted(path.name for pattern in ("*.csv", "*.jsonl") for path in Path(root).glob(pattern))
+        known = sorted(path.name for path in Path(root).glob("[!.]*") if path.suffix in (".csv", ".jsonl"))
         raise FileNotFoundError(
             f"neither {paths[0]} nor {paths[1]} exists; the tables there are: {', '.join(known) or 'none'}"
         )

@@ -1,7 +1,7 @@
 """Inputs of prediction: image files, folders of images and frames of videos."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,8 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:
     """Image files by name: the path relative to the given folder, or the name of a given file.
 
-    A folder is searched recursively, linked folders included, for files with the suffix of an image, but for
-    those that macOS writes beside the files of other disks, named "._" and the name of the file. A given file
-    may have any name.
+    A folder is searched by :func:`files_below` for files with the suffix of an image. A given file may have
+    any name.
 
     Args:
         outside: a folder whose files are skipped, such as the output folder of an earlier run.
@@ -32,7 +31,7 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist")
-        below = [path] if not path.is_dir() else _images_below(path, outside)
+        below = files_below(path, IMAGE_SUFFIXES, outside=outside) if path.is_dir() else [path]
         if not below:
             raise DataError(f"no images in {path}: looked for {', '.join(IMAGE_SUFFIXES)}")
         for file in below:
@@ -44,7 +43,14 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
     return found
 
 
-def _images_below(folder: Path, outside: Path | None) -> list[Path]:
+def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None = None) -> list[Path]:
+    """The files of a folder with one of the suffixes in any case, sorted; linked folders are searched, too.
+
+    Those that macOS adds to other disks and to archives, "._" and the name of a file, are left out.
+
+    Args:
+        outside: as of :func:`find_pictures`.
+    """
     left_out = None if outside is None else outside.resolve()
     found = []
     for place, folders, names in os.walk(folder, followlinks=True):
@@ -55,7 +61,7 @@ def _images_below(folder: Path, outside: Path | None) -> list[Path]:
         found += [
             file
             for file in (Path(place, name) for name in names)
-            if file.suffix.lower() in IMAGE_SUFFIXES
+            if file.suffix.lower() in suffixes
             and not file.name.startswith("._")
             and file.is_file()
             and not (left_out and left_out in file.resolve().parents)

@@ -109,7 +109,7 @@ def find_split(root: Path, split: str) -> dict[str, Path]:
         raise FileNotFoundError(f"{root} is not a folder in VOC layout: it has no ImageSets/Main")
     path = folder / f"{split}.txt"
     if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in folder.glob("*.txt"))) or "none"
+        known = ", ".join(sorted(file.stem for file in folder.glob("[!.]*.txt"))) or "none"
         raise FileNotFoundError(f"split file {path} does not exist; the splits there are: {known}")
     lines = (line.strip() for line in read_text(path, "split file").split("\n"))
     with reading(path, "split file"):

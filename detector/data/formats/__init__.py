@@ -12,6 +12,7 @@ from typing import Literal
 from detector.data.formats import coco, cvat, label_studio, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
 from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image
+from detector.data.pictures import files_below
 from detector.utils.errors import DataError
 from detector.utils.files import reading
 
@@ -87,7 +88,7 @@ def _read_folder(path: Path, images: str | Path | None) -> list[ReviewImage]:
         with reading(path / "data.yaml", "YOLO data set"):
             return check_images(yolo.read(path, images))
     folder = path / "Annotations" if (path / "Annotations").is_dir() else path
-    files = sorted(folder.rglob("*.xml"))
+    files = files_below(folder, (".xml",))
     if not files:
         raise DataError(f"{path} has neither data.yaml (YOLO) nor XML files (VOC)")
     found = []

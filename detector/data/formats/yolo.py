@@ -13,7 +13,7 @@ import yaml
 
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.images import read_image_size
-from detector.data.pictures import find_pictures
+from detector.data.pictures import files_below, find_pictures
 from detector.utils.errors import DataError
 from detector.utils.files import read_text
 
@@ -56,7 +56,7 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
     listed = folder / "reviewed.txt"
     lines = read_text(listed, "list of images").splitlines() if listed.is_file() else ()
     complete = {line.strip().removeprefix("./").removeprefix(_IMAGES) for line in lines}
-    files = sorted((folder / "labels").rglob("*.txt"))
+    files = files_below(folder / "labels", (".txt",))
     if not files:
         raise DataError(f"{folder} has no file in labels")
     for file in files:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detector.data.image_table import Mistakes, json_lines
+from detector.data.pictures import files_below
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.matlab import load_mat
 from detector.data.proposals.restricted_pickle import load_pickle
@@ -47,7 +48,7 @@ def read_selective_search(path: Path) -> ForeignProposals:
 
 def read_mcg(path: Path) -> ForeignProposals:
     """MCG's downloads: a folder of ID.mat with `boxes` or `bboxes`, as in :func:`read_selective_search`."""
-    files = sorted(path.rglob("*.mat"))
+    files = files_below(path, (".mat",))
     if not files:
         raise DataError(f"{path} is not a folder of .mat files")
     boxes = []

@@ -73,6 +73,20 @@ def test_what_is_written_is_read_back(tmp_path: Path, form: str) -> None:
     assert_same(review_import(path, images=write_pictures(tmp_path, IMAGES)), IMAGES, form)
 
 
+@pytest.mark.parametrize("form", ["voc", "yolo"])
+def test_files_that_macos_adds_are_left_out_and_linked_folders_are_not(tmp_path: Path, form: str) -> None:
+    path, pictures = write(tmp_path / "in", form, IMAGES), write_pictures(tmp_path / "in", IMAGES)
+    files = tmp_path / "in" / {"voc": "Annotations", "yolo": "labels"}[form]
+    for folder in (files, files / "__MACOSX", pictures):
+        folder.mkdir(exist_ok=True)
+        for name in (".DS_Store", "._.DS_Store", "._a.xml", "._a.txt", "._a.jpg"):
+            (folder / name).write_bytes(b"\0\5\x16\7")
+    assert_same(review_import(path, images=pictures), IMAGES, form)
+    (files / "b").rename(tmp_path / "elsewhere")
+    (files / "b").symlink_to(tmp_path / "elsewhere")
+    assert_same(review_import(path, images=pictures), IMAGES, form)
+
+
 @st.composite
 def image_lists(draw: st.DrawFn) -> list[ReviewImage]:
     stem = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=6)

@@ -53,6 +53,7 @@ def test_mcg(tmp_path):
     scores = np.array([[0.25], [0.75]], np.float32)
     io.savemat(tmp_path / f"{names[0]}.mat", {"boxes": MATLAB[0][::-1].astype(np.uint16), "scores": scores})
     io.savemat(tmp_path / f"{names[1]}.mat", {"bboxes": MATLAB[1].astype(float), "bboxes_scores": scores[:1]})
+    (tmp_path / f"._{names[0]}.mat").write_bytes(b"of macOS")
     check("mcg", tmp_path, ["COCO_train2014_000000000030", "COCO_train2014_000000000009"], OURS[::-1])
 
 
