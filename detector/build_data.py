@@ -57,6 +57,16 @@ def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
     return VOCDataset(data.ROOT, split, data.CLASSES, difficult_labels=data.DIFFICULT_LABELS)
 
 
+def find_test_set(cfg: CfgNode, train_set: AnnotatedImages) -> AnnotatedImages | None:
+    """The test split, without its warnings; None if it cannot be read, since training does not need it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
+    except (UserError, OSError):
+        return None
+
+
 def name_classes(cfg: CfgNode, dataset: AnnotatedImages) -> CfgNode:
     """The config with the classes of the data set to learn from, if DATASETS.CLASSES is empty."""
     if cfg.DATASETS.CLASSES:
@@ -100,15 +110,12 @@ def _unused_images(cfg: CfgNode, dataset: AnnotatedImages, names: Sequence[str])
     """One message about the reviewed images `names`, if any, which are not in the training split."""
     if not names:
         return []
-    try:
-        test_set = build_dataset(name_classes(cfg, dataset), cfg.DATASETS.TEST_SPLIT)
-        test_name, test_ids = test_set.name, frozenset(test_set.image_ids)
-    except (UserError, OSError):  # nobody needs it to train
-        test_name, test_ids = "", frozenset()
+    test_set = find_test_set(cfg, dataset)
+    test_ids = frozenset(test_set.image_ids if test_set else ())
     in_no_split = [name for name in names if find_id(name, test_ids) not in test_ids]
     found = []
-    if len(names) > len(in_no_split):
-        found.append(f"{len(names) - len(in_no_split)} reviewed images are in {test_name} and are not used")
+    if test_set and (tested := len(names) - len(in_no_split)):
+        found.append(f"{tested} reviewed images are in {test_set.name} and are not used")
     if in_no_split:
         found.append(
             f"{len(in_no_split)} reviewed images are in no split and are not used, the first is "
@@ -220,11 +227,7 @@ def _test_dataset(cfg: CfgNode, dataset: AnnotatedImages, transforms: Sequence[T
 
 
 def build_box_loader(
-    cfg: CfgNode,
-    dataset: BoxDataset | IndexedImages,
-    *,
-    start: int = 0,
-    factors: np.ndarray | None = None,
+    cfg: CfgNode, dataset: BoxDataset | IndexedImages, *, start: int = 0, factors: np.ndarray | None = None
 ) -> DataLoader:
     """Endless batches of images; the first is the one after `start` batches of all processes.
 

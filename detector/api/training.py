@@ -27,13 +27,14 @@ from detector.build import (
     images_per_step,
 )
 from detector.build_backbone import load_pretrained
-from detector.build_data import build_dataset, build_train_loader, name_classes
+from detector.build_data import build_dataset, build_train_loader, find_test_set, name_classes
 from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg, schedule_warnings
 from detector.config_reader import Overrides
 from detector.data.annotated import AnnotatedImages
+from detector.data.check import shared_images
 from detector.engine.train import train as make_steps
-from detector.utils.distributed import find_device, process_group, restarts, together, world_size
+from detector.utils.distributed import find_device, is_main, process_group, restarts, together, world_size
 from detector.utils.folder_lock import folder_lock
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,11 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
         *(device, cfg.PRECISION, torch.get_num_threads(), cfg.SEED),
     )
     logger.info("run folder  %s", cfg.OUTPUT_DIR)
-    for line in schedule_warnings(cfg):
+    lines = schedule_warnings(cfg)
+    if is_main() and cfg.DATASETS.TEST_SPLIT != cfg.DATASETS.TRAIN_SPLIT:
+        test_set = find_test_set(cfg, dataset)
+        lines += shared_images(dataset, test_set) if test_set else []
+    for line in lines:
         logger.warning("warning: %s", line)
     if trained < parameters and not cfg.MODEL.WEIGHTS:
         logger.warning(

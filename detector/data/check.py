@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from detector.data.annotated import AnnotatedImages
 from detector.structures import Annotation, ImageDataset, box_iou
 from detector.utils.errors import DataError, shortened
 
@@ -73,6 +74,19 @@ def near_duplicates(
         apart = np.bitwise_count(others ^ np.array(words, dtype=np.uint64)).sum(axis=1)  # (N,)
         pairs += [(int(i), index) for i in np.flatnonzero(apart <= _NEAR)]
     return pairs
+
+
+def shared_images(train_set: AnnotatedImages, test_set: AnnotatedImages) -> list[str]:
+    """One message if files of the test split are in the training split, too, else none."""
+    trained, tested = (
+        {each.image_path(i).absolute() for i in range(len(each))} for each in (train_set, test_set)
+    )
+    if not (shared := sorted(map(str, trained & tested))):
+        return []
+    return [
+        f"{len(shared)} images of {test_set.name} are in {train_set.name}, too, so the results of the test "
+        f"will be too good: leave them out of one of the two, {shortened(shared, 3)}"
+    ]
 
 
 def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> list[str]:

@@ -45,6 +45,25 @@ def test_the_run_folder_says_what_ran(train_net, tmp_path, overrides, capsys):
         assert f"weights in {folder / 'model_final.pt'}" in text
 
 
+def test_images_of_both_splits_are_named(train_net, toybox, tmp_path, capsys):
+    root = tmp_path / "toybox"
+    shutil.copytree(toybox, root)
+    splits = root / "ImageSets" / "Main"
+    both = (splits / "trainval.txt").read_text().split()[:2]
+    (splits / "test.txt").write_text(
+        "\n".join([both[0], *(splits / "test.txt").read_text().split(), both[1]])
+    )
+    steps = "SOLVER.MAX_ITER", "1", "OUTPUT_DIR"
+    assert train_net(*steps, str(tmp_path / "shared"), "DATASETS.ROOT", str(root)) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "too good" in line]
+    assert line.startswith("warning: 2 images of toybox_test are in toybox_trainval, too")
+    assert all(f"JPEGImages/{name}." in line for name in both)
+    assert train_net(*steps, str(tmp_path / "apart")) == 0
+    assert train_net(*steps, str(tmp_path / "same"), "DATASETS.TEST_SPLIT", "trainval") == 0
+    assert train_net(*steps, str(tmp_path / "none"), "DATASETS.TEST_SPLIT", "of_nobody") == 0
+    assert "too good" not in capsys.readouterr().err
+
+
 def test_pictures_change_no_bit_of_the_weights(train_net, tmp_path):
     for period in (0, 1):
         assert train_net("SOLVER.PICTURE_PERIOD", str(period), "OUTPUT_DIR", str(tmp_path / str(period))) == 0
