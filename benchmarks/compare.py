@@ -8,7 +8,8 @@ import torch
 from measure import Row, time_call, time_queued
 from torch import Tensor
 
-Function = Callable[[Tensor], Tensor]
+Inputs = Sequence[Tensor]  # the arguments of one call
+Function = Callable[..., Tensor | tuple[Tensor, ...]]
 
 
 def time_in_turn(
@@ -29,16 +30,21 @@ def time_in_turn(
     return {name: statistics.median(function_times) for name, function_times in times.items()}
 
 
-def pass_calls(function: Function, pass_: str, inputs: Sequence[Tensor]) -> list[Callable[[], object]]:
-    """One call per input: the forward pass, or the gradient alone for a given upstream gradient."""
-    if pass_ == "forward":
-        return [partial(function, input.detach()) for input in inputs]
-    outputs = [function(input) for input in inputs]
-    upstream = torch.randn_like(outputs[0])  # keeps the layout
-    return [
-        partial(torch.autograd.grad, output, input, upstream, retain_graph=True)
-        for output, input in zip(outputs, inputs, strict=True)
-    ]
+def pass_calls(
+    function: Function, inputs: Sequence[Inputs], wanted: Sequence[int]
+) -> list[Callable[[], object]]:
+    """One call per input: the forward pass or, if `wanted` is not empty, the gradients of those arguments."""
+    if not wanted:
+        return [partial(function, *tensors) for tensors in inputs]
+    calls = []
+    for tensors in inputs:
+        leaves = [tensor.detach().requires_grad_(i in wanted) for i, tensor in enumerate(tensors)]
+        outputs = function(*leaves)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        upstreams = [torch.randn_like(output) for output in outputs]
+        needed = [leaves[i] for i in wanted]
+        calls.append(partial(torch.autograd.grad, outputs, needed, upstreams, retain_graph=True))
+    return calls
 
 
 def compare(
@@ -60,7 +66,9 @@ def compare(
     rows = []
     for pass_, least in fewest_bytes.items():
         functions = {"ours": ours, **baselines}
-        calls = {name: pass_calls(function, pass_, inputs) for name, function in functions.items()}
+        wanted = [0] if pass_ == "backward" else []
+        arguments = [(input,) for input in inputs]
+        calls = {name: pass_calls(function, arguments, wanted) for name, function in functions.items()}
         if on_gpu:
             times = {name: time_queued(function_calls, device) for name, function_calls in calls.items()}
         else:

@@ -1,35 +1,14 @@
 """Times the forward and backward passes of differentiable functions, as single calls or in CUDA graphs."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
-from compare import time_in_turn
+from compare import Function, Inputs, pass_calls, time_in_turn
 from measure import capture, queued
-from torch import Tensor
-
-Inputs = Sequence[Tensor]
-
-
-def pass_calls(
-    function: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Inputs], wanted: Sequence[int]
-) -> list[Callable[[], object]]:
-    """One call per input: the forward pass or, if `wanted` is not empty, the gradients of those arguments."""
-    if not wanted:
-        return [partial(function, *tensors) for tensors in inputs]
-    calls = []
-    for tensors in inputs:
-        leaves = [tensor.detach().requires_grad_(i in wanted) for i, tensor in enumerate(tensors)]
-        outputs = function(*leaves)
-        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
-        upstreams = [torch.randn_like(output) for output in outputs]
-        needed = [leaves[i] for i in wanted]
-        calls.append(partial(torch.autograd.grad, outputs, needed, upstreams, retain_graph=True))
-    return calls
 
 
 def time_passes(
-    functions: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]],
+    functions: dict[str, Function],
     inputs: Sequence[Inputs],
     wanted: Sequence[int],
     device: torch.device,

@@ -25,7 +25,7 @@ def rows(device: torch.device, bandwidth: float) -> list[Row]:
         baselines["torch.compile"] = torch.compile(reference.quick_gelu, dynamic=False)
     table = []
     for size in GPU_SIZES if on_gpu else CPU_SIZES:
-        inputs = [torch.randn(size, device=device, requires_grad=True) for _ in range(4)]
+        inputs = [torch.randn(size, device=device) for _ in range(4)]
         fewest_bytes = {"forward": 2 * inputs[0].nbytes, "backward": 3 * inputs[0].nbytes}
         table += compare(f"quick_gelu 2^{size.bit_length() - 1}", quick_gelu, baselines, inputs, fewest_bytes,
                          TARGETS, bandwidth)  # fmt: skip
