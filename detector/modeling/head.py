@@ -26,11 +26,8 @@ class HeadOutputs:
         probs, branch = self.refinements, self.regression  # (K, sum R, C + 1)
         if branch is None or branch.logits is None:
             return probs.mean(dim=0)[:, 1:] if len(probs) else self.mil
-        own = branch.logits.softmax(dim=1)[None]  # (1, sum R, C + 1)
-        if branch.score_weight == 1:
-            return torch.cat([probs, own]).mean(dim=0)[:, 1:]
-        total = probs.sum(dim=0) + branch.score_weight * own[0]
-        return (total / (len(probs) + branch.score_weight))[:, 1:]
+        own = branch.score_weight * branch.logits.softmax(dim=1)[None]  # (1, sum R, C + 1)
+        return (torch.cat([probs, own]).sum(dim=0) / (len(probs) + branch.score_weight))[:, 1:]
 
     @property
     def deltas(self) -> Tensor | None:
