@@ -7,9 +7,10 @@ from this file by docs/make/config_table.py.
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -498,8 +499,7 @@ def load_cfg(path: str | Path, overrides: Overrides = ()) -> CfgNode:
         source = f"config file {file}"
         pairs = dict(flatten(content))
         if written_by_run:
-            _warn(*_differences(pairs), source)
-            pairs = _known(pairs)
+            pairs = _known(pairs, source)
         _change(values, pairs.items(), f"{source}: ")
     values["OUTPUT_DIR"] = _find_output_dir(file, values["OUTPUT_DIR"])
     _change(values, read_overrides(overrides), "")
@@ -529,8 +529,7 @@ def parse_cfg(text: str, source: str, overrides: Overrides = ()) -> CfgNode:
     pairs = dict(flatten(parse_yaml(text, source)))
     if BASE_KEY in pairs:
         raise ConfigError(f"{source}: there is no key {BASE_KEY} in a checkpoint")
-    _warn(*_differences(pairs), source)
-    _change(values, _known(pairs).items(), f"{source}: ")
+    _change(values, _known(pairs, source).items(), f"{source}: ")
     _change(values, read_overrides(overrides), "")
     return _finish(values, f"{source}{' and the overrides' if overrides else ''}: ")
 
@@ -552,7 +551,7 @@ def check_resumable(text: str, cfg: CfgNode, fixed: Sequence[str] = ()) -> list[
     began = _defaults()
     pairs = dict(flatten(parse_yaml(text, source)))
     gone, new = _differences(pairs)
-    _change(began, _known(pairs).items(), f"{source}: ")
+    _change(began, ((key, value) for key, value in pairs.items() if key in KEYS), f"{source}: ")
     now = dict(flatten(cfg))
     lines = {key: f"{key}: {old!r} -> {now[key]!r}" for key, old in began.items() if old != now[key]}
     if refused := [line for key, line in lines.items() if key in fixed or not KEYS[key].may_change]:
@@ -628,108 +627,94 @@ def _change(values: dict[str, Any], pairs: Iterable[tuple[str, Any]], source: st
             raise ConfigError(f"{source}{error}") from None
 
 
-def _known(pairs: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in pairs.items() if key in KEYS}
-
-
 def _differences(pairs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Of a config that was saved whole: its keys that do not exist any more, and the keys that it lacks."""
     return [key for key in pairs if key not in KEYS], [key for key in KEYS if key not in pairs]
 
 
-def _warn(gone: Sequence[str], new: Sequence[str], source: str) -> None:
-    if gone:
-        logger.warning("warning: %s has keys that do not exist, which are ignored: %s", source, _listed(gone))
-    if new:
-        logger.warning("warning: %s lacks keys, which have their defaults: %s", source, _listed(new))
-
-
-def _listed(keys: Sequence[str]) -> str:
-    return shortened([key[:100] for key in keys])
+def _known(pairs: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The pairs whose keys exist; warnings name the differences."""
+    gone, new = _differences(pairs)
+    has, lacks = "has keys that do not exist, which are ignored", "lacks keys, which have their defaults"
+    for keys, what in ((gone, has), (new, lacks)):
+        if keys:
+            logger.warning("warning: %s %s: %s", source, what, shortened([key[:100] for key in keys]))
+    return {key: value for key, value in pairs.items() if key in KEYS}
 
 
 def _finish(values: Mapping[str, Any], source: str) -> CfgNode:
+    """The frozen config, checked; errors begin with `source`."""
     cfg = _nest(values)
-    try:
-        _check_together(cfg)
-    except ConfigError as error:
-        raise ConfigError(f"{source}{error}") from None
+    rules = _list_rules(cfg), _data_rules(cfg), _network_rules(cfg), _regression_rules(cfg)
+    for holds, key, expected in chain(*rules):
+        _require(holds, f"{source}{key}", values[key], expected)
     cfg.freeze()
     return cfg
 
 
-def _check_together(cfg: CfgNode) -> None:
-    """What one value requires of another."""
-    inputs, classes = cfg.INPUT, cfg.DATASETS.CLASSES
-    _require(len(inputs.TRAIN_SIZES) > 0, "INPUT.TRAIN_SIZES", inputs.TRAIN_SIZES, "at least one size")
-    _require(len(inputs.TEST_SIZES) > 0, "INPUT.TEST_SIZES", inputs.TEST_SIZES, "at least one size")
-    caps, count = inputs.TEST_MAX_SIZES, len(inputs.TEST_SIZES)
+# What values require of one another: whether it holds, and else the key to change and what is expected of it.
+Rules = Iterator[tuple[bool, str, str]]
+
+
+def _list_rules(cfg: CfgNode) -> Rules:
+    inputs, student = cfg.INPUT, cfg.SELF_TRAIN
+    yield len(inputs.TRAIN_SIZES) > 0, "INPUT.TRAIN_SIZES", "at least one size"
+    yield len(inputs.TEST_SIZES) > 0, "INPUT.TEST_SIZES", "at least one size"
+    yield len(student.SIZES) > 0, "SELF_TRAIN.SIZES", "at least one size"
+    count = len(inputs.TEST_SIZES)
     expected = f"one number, or as many as INPUT.TEST_SIZES, which has {count}"
-    _require(len(caps) in (1, count), "INPUT.TEST_MAX_SIZES", caps, expected)
-    sides = cfg.PROPOSALS.SIDES
+    yield len(inputs.TEST_MAX_SIZES) in (1, count), "INPUT.TEST_MAX_SIZES", expected
+    yield len(inputs.MEAN) == 3, "INPUT.MEAN", "3 numbers: red, green, blue"
+    yield len(inputs.STD) == 3, "INPUT.STD", "3 numbers: red, green, blue"
+    sides, jitter = cfg.PROPOSALS.SIDES, student.SCALE_JITTER
     ascending = len(sides) == 2 and 1 <= sides[0] <= sides[1]
-    _require(ascending, "PROPOSALS.SIDES", sides, "the shortest and the longest side, at least 1 pixel")
-    sizes = cfg.SELF_TRAIN.SIZES
-    _require(len(sizes) > 0, "SELF_TRAIN.SIZES", sizes, "at least one size")
-    jitter = cfg.SELF_TRAIN.SCALE_JITTER
+    yield ascending, "PROPOSALS.SIDES", "the shortest and the longest side, at least 1 pixel"
     ascending = len(jitter) == 2 and jitter[0] <= jitter[1]
-    _require(ascending, "SELF_TRAIN.SCALE_JITTER", jitter, "two factors, the lower one first")
-    _require(len(inputs.MEAN) == 3, "INPUT.MEAN", inputs.MEAN, "3 numbers: red, green, blue")
-    _require(len(inputs.STD) == 3, "INPUT.STD", inputs.STD, "3 numbers: red, green, blue")
-    _require(len(set(classes)) == len(classes), "DATASETS.CLASSES", classes, "names, each once")
-    weights, streams = cfg.MODEL.STREAM_WEIGHTS, cfg.MODEL.STREAMS
-    expected = f"as many numbers as MODEL.STREAMS, which is {streams}"
-    _require(len(weights) == streams, "MODEL.STREAM_WEIGHTS", weights, expected)
+    yield ascending, "SELF_TRAIN.SCALE_JITTER", "two factors, the lower one first"
+    expected = f"as many numbers as MODEL.STREAMS, which is {cfg.MODEL.STREAMS}"
+    yield len(cfg.MODEL.STREAM_WEIGHTS) == cfg.MODEL.STREAMS, "MODEL.STREAM_WEIGHTS", expected
     steps = cfg.SOLVER.STEPS
-    _require(list(steps) == sorted(steps), "SOLVER.STEPS", steps, "ascending iterations")
-    _check_boxed(cfg)
-    _check_backbone(cfg)
-    _check_branches(cfg)
+    yield list(steps) == sorted(steps), "SOLVER.STEPS", "ascending iterations"
 
 
-def _check_boxed(cfg: CfgNode) -> None:
-    share, learns = cfg.DATASETS.BOXED_SHARE, cfg.MODEL.METHOD != "wsddn" or cfg.MODEL.REGRESSION.ENABLED
-    _require(
-        share == 0 or not cfg.DATASETS.BOXED, "DATASETS.BOXED_SHARE", share, "0, as DATASETS.BOXED is set"
-    )
-    expected = (
+def _data_rules(cfg: CfgNode) -> Rules:
+    data, learns = cfg.DATASETS, cfg.MODEL.METHOD != "wsddn" or cfg.MODEL.REGRESSION.ENABLED
+    yield len(set(data.CLASSES)) == len(data.CLASSES), "DATASETS.CLASSES", "names, each once"
+    yield not (data.BOXED_SHARE and data.BOXED), "DATASETS.BOXED_SHARE", "0, as DATASETS.BOXED is set"
+    given = data.BOXED_SHARE or data.BOXED or data.HINTS
+    learners = (
         "a method with refinement streams, which learn reviewed boxes and hints (DATASETS.BOXED, HINTS)"
     )
-    given = share or cfg.DATASETS.BOXED or cfg.DATASETS.HINTS
-    _require(learns or not given, "MODEL.METHOD", cfg.MODEL.METHOD, expected)
+    yield learns or not given, "MODEL.METHOD", learners
 
 
-def _check_backbone(cfg: CfgNode) -> None:
-    backbone, because = cfg.MODEL.BACKBONE, f"because MODEL.BACKBONE.NAME is {cfg.MODEL.BACKBONE.NAME!r}"
-    key, name = "MODEL.BACKBONE.TIMM_NAME", backbone.TIMM_NAME
+def _network_rules(cfg: CfgNode) -> Rules:
+    backbone, student = cfg.MODEL.BACKBONE, cfg.SELF_TRAIN
+    because = f"because MODEL.BACKBONE.NAME is {backbone.NAME!r}"
     # For a name such as hf-hub:USER/NAME timm would download code and weights.
-    _require(":" not in name, key, name, "the plain name of a network in timm, without ':'")
-    fits = backbone.NAME == "vgg16" or backbone.LAST_RELU
-    _require(fits, "MODEL.BACKBONE.LAST_RELU", backbone.LAST_RELU, f"True, {because}")
-    if backbone.NAME == "timm":
-        _require(name != "", key, name, f"the name of a timm network, {because}")
-    student = cfg.SELF_TRAIN
-    because = f"because SELF_TRAIN.BACKBONE is {student.BACKBONE!r}"
+    expected = "the plain name of a network in timm, without ':'"
+    yield ":" not in backbone.TIMM_NAME, "MODEL.BACKBONE.TIMM_NAME", expected
+    named = backbone.NAME != "timm" or backbone.TIMM_NAME != ""
+    yield named, "MODEL.BACKBONE.TIMM_NAME", f"the name of a timm network, {because}"
+    yield backbone.NAME == "vgg16" or backbone.LAST_RELU, "MODEL.BACKBONE.LAST_RELU", f"True, {because}"
     fits = student.BACKBONE in ("timm", "small") or student.CHANNELS == 256
-    _require(fits, "SELF_TRAIN.CHANNELS", student.CHANNELS, f"256, {because}")
-
-
-def _check_branches(cfg: CfgNode) -> None:
-    size, labels = cfg.MODEL.DROP_BLOCK.SIZE, cfg.MODEL.REGRESSION.LABELS
-    _require(size % 2 == 1, "MODEL.DROP_BLOCK.SIZE", size, "an odd number")
+    yield fits, "SELF_TRAIN.CHANNELS", f"256, because SELF_TRAIN.BACKBONE is {student.BACKBONE!r}"
+    yield cfg.MODEL.DROP_BLOCK.SIZE % 2 == 1, "MODEL.DROP_BLOCK.SIZE", "an odd number"
     context = cfg.MODEL.BOX_FEATURES.CONTEXT
-    _require(context == 0 or context > 1, "MODEL.BOX_FEATURES.CONTEXT", context, "0, or more than 1")
-    has_clusters = cfg.MODEL.METHOD != "wsddn" or labels == "top1"
-    _require(has_clusters, "MODEL.REGRESSION.LABELS", labels, "'top1', because MODEL.METHOD is 'wsddn'")
-    branch = cfg.MODEL.REGRESSION
+    yield context == 0 or context > 1, "MODEL.BOX_FEATURES.CONTEXT", "0, or more than 1"
+
+
+def _regression_rules(cfg: CfgNode) -> Rules:
+    branch, has_streams = cfg.MODEL.REGRESSION, cfg.MODEL.METHOD != "wsddn"
+    because = "because MODEL.METHOD is 'wsddn'"
+    yield has_streams or branch.LABELS == "top1", "MODEL.REGRESSION.LABELS", f"'top1', {because}"
     if branch.PER_STREAM:
-        key, method = "MODEL.REGRESSION.PER_STREAM", cfg.MODEL.METHOD
-        _require(method != "wsddn", key, True, "False, because MODEL.METHOD is 'wsddn'")
-        _require(branch.ENABLED, key, True, "False, because MODEL.REGRESSION.ENABLED is False")
-        expected = "because with MODEL.REGRESSION.PER_STREAM there is no branch with classes of its own"
-        _require(labels == "top1", "MODEL.REGRESSION.LABELS", labels, f"'top1', {expected}")
-        weight = branch.SCORE_WEIGHT
-        _require(weight == 1, "MODEL.REGRESSION.SCORE_WEIGHT", weight, f"1, {expected}")
+        yield has_streams, "MODEL.REGRESSION.PER_STREAM", f"False, {because}"
+        because = "because MODEL.REGRESSION.ENABLED is False"
+        yield branch.ENABLED, "MODEL.REGRESSION.PER_STREAM", f"False, {because}"
+        because = "because with MODEL.REGRESSION.PER_STREAM there is no branch with classes of its own"
+        yield branch.LABELS == "top1", "MODEL.REGRESSION.LABELS", f"'top1', {because}"
+        yield branch.SCORE_WEIGHT == 1, "MODEL.REGRESSION.SCORE_WEIGHT", f"1, {because}"
 
 
 def _require(holds: bool, key: str, value: Any, expected: str) -> None:
