@@ -47,8 +47,11 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
         model: of a run folder, see :func:`detector.load`.
 
     Raises:
-        UserError: the file gives other figures than the model; it is not kept.
+        UserError: the file gives other figures than the model, and is not kept; or there is nothing to check
+            it with.
     """
+    if count < 1:
+        raise UserError(f"--count is {count}, expected at least 1 picture to check with")
     file, _, cfg = read_run(weights, model=model)
     predictor = load(file, "cpu", score_threshold=None, overrides={"PRECISION": "float32"})
     paths = find_check_images(cfg, images)[:count]

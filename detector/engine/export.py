@@ -96,8 +96,10 @@ def _save_onnx(program: ExportedProgram, path: Path, inputs: Sequence[str], outp
 
 
 def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Tensor, ...]]) -> float:
-    """The largest difference between two networks; that of boxes relative to the image's longer side."""
-    worst = 0.0
+    """The largest difference between two networks, NaN where one gives NaN; that of boxes relative to the
+    image's longer side.
+    """
+    worst = torch.zeros(())
     with torch.no_grad():
         for each in inputs:
             (scores, boxes), (others, moved) = ours(*each), other(*each)
@@ -105,9 +107,9 @@ def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Ten
                 raise UserError(f"scores {tuple(others.shape)}, expected {tuple(scores.shape)}")
             if len(scores):
                 side = max(each[0].shape[2:])
-                worst = max(worst, float((scores - others).abs().max()))
-                worst = max(worst, float((boxes - moved).abs().max()) / side)
-    return worst
+                for difference in (scores - others, (boxes - moved) / side):
+                    worst = torch.maximum(worst, difference.abs().max())  # unlike max(), of NaN as well
+    return float(worst)
 
 
 def detection_differences(

@@ -175,8 +175,20 @@ def test_the_command_keeps_what_agrees(command, tmp_path, capsys, monkeypatch):
     assert path.read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize("place", ["scores", "boxes"])
+def test_a_network_that_gives_nan_differs(place):
+    scores, boxes = torch.rand(3, 2), torch.rand(3, 2, 4)
+    wrong = {"scores": (scores.clone(), boxes), "boxes": (scores, boxes.clone())}[place]
+    wrong[place == "boxes"][1, 1] = torch.nan
+    inputs = [(torch.zeros(1, 3, 8, 8),)] * 2
+    assert largest_difference(lambda _: (scores, boxes), lambda _: (scores, boxes), inputs) == 0
+    assert math.isnan(largest_difference(lambda _: (scores, boxes), lambda _: wrong, inputs))
+
+
 def test_no_images_to_check_with(command, tmp_path, capsys):
     run = make_run(tmp_path / "run", "DATASETS.ROOT", "nowhere")
     assert command("export")([str(run), "--format", "torch_export"]) == 2
     assert "error: no images to check with: nowhere is not a folder in VOC layout" in capsys.readouterr().err
+    assert command("export")([str(run), "--format", "torch_export", "--count", "0"]) == 2
+    assert "error: --count is 0, expected at least 1" in capsys.readouterr().err
     assert not (run / "export").exists()
