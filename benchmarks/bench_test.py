@@ -61,7 +61,7 @@ def bench(name: str, words: list[str], folder: Path, device: torch.device, image
     def timed(indices):
         loader = build_test_loader(cfg, dataset, indices)
         times.append(time.perf_counter())
-        for scores in predict(model, loader, device=device, precision=precision, keep_on_device=True):
+        for scores in predict(model, loader, device=device, precision=precision):
             yield scores  # suppressed and written before the next
             times.append(time.perf_counter())
 

@@ -30,7 +30,7 @@ from detector.engine.suggestions import (
 )
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.structures import Scores, Views
+from detector.structures import Detections, Scores, Views
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest
@@ -123,9 +123,9 @@ def _assess(
     cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int], boxed: Sequence[int], by: str
 ) -> _Assessed:
     device = find_device(cfg.DEVICE)
-    weak, student = _network(cfg, "weak"), _network(cfg, "student") if by == "disagreement" else None
-    assert isinstance(weak, WeakRCNN)
     precision, features = build_precision(cfg, device), []
+    weak = _network(cfg, "weak").to(device).eval()
+    assert isinstance(weak, WeakRCNN)
 
     def described(loader: Iterable[Views]) -> Iterator[Views]:
         for views in loader:
@@ -134,40 +134,40 @@ def _assess(
                 features.append(weak.features(batch.images).mean(dim=(2, 3))[0].cpu())
             yield views
 
-    weak = weak.to(device).eval()
+    def boxes_of(index: int, scores: Scores) -> tuple[Detections, list[int]]:
+        labels, unknown = dataset.labels(index).bool(), dataset.unknown(index)
+        unknown = torch.zeros_like(labels) if unknown is None else unknown
+        return tagged_boxes(scores, labels, unknown, score_threshold=_SCORE_THRESHOLD)
+
     for _ in described(build_test_loader(cfg, dataset, boxed)):
         pass  # their features are enough
     loader = described(build_test_loader(cfg, dataset, indices))
     scored = predict(weak, loader, device=device, precision=precision)
-    second: Iterator[Scores | None] = iter([None] * len(indices))
-    if isinstance(student, FasterRCNN):
+    second: Iterable[Scores | None] = [None] * len(indices)
+    if by == "disagreement":
+        student = _network(cfg, "student").to(device).eval()
+        assert isinstance(student, FasterRCNN)
         batch_size = cfg.SELF_TRAIN.IMAGES_PER_BATCH
         options = {"device": device, "precision": precision, "images_per_batch": batch_size}
-        second = score_images(student.to(device).eval(), dataset, indices, **options)
-    generator = torch.Generator().manual_seed(cfg.SEED)
-    values: list[float] = []
-    images = []
+        second = score_images(student, dataset, indices, **options)
+    values, images = [], []
     progress = tqdm(zip(indices, scored, second, strict=True), total=len(indices), unit="image", disable=None)
     for index, scores, student_scores in progress:
-        labels = dataset.labels(index).bool()
-        unknown = dataset.unknown(index)
-        unknown = torch.zeros_like(labels) if unknown is None else unknown
-        found, doubtful = tagged_boxes(scores, labels, unknown, score_threshold=_SCORE_THRESHOLD)
-        if by == "box-in-box":
-            values.append(box_in_box(found))
-        elif by in ("entropy", "information-density"):
-            values.append(entropy(scores, labels))
-        elif student_scores is not None:
-            others, _ = tagged_boxes(student_scores, labels, unknown, score_threshold=_SCORE_THRESHOLD)
-            values.append(disagreement(found, others))
+        found, doubtful = boxes_of(index, scores)
+        if student_scores is not None:
+            values.append(disagreement(found, boxes_of(index, student_scores)[0]))
+        elif by == "box-in-box":
+            values.append(float(box_in_box(found)))
         else:
-            values.append(float(torch.rand((), generator=generator)))
+            values.append(entropy(scores, dataset.labels(index).bool()))
         name, size = _name(dataset, index), dataset.image_size(index)
         images.append(review_image(name, size, found, dataset.class_names, doubtful=doubtful))
     known, new = torch.stack(features).split([len(boxed), len(indices)])
     value = torch.tensor(values, dtype=torch.float64)
     typical = typicality(torch.cat([new, known]))[: len(new)]
-    if by == "typical":
+    if by == "random":
+        value = torch.rand(len(new), generator=torch.Generator().manual_seed(cfg.SEED)).double()
+    elif by == "typical":
         value = typical
     elif by == "information-density":
         value = information_density(value, typical)

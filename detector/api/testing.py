@@ -186,6 +186,6 @@ def predict_all(
         results = score_images(model, dataset, indices, **options)
     else:
         loader = build_test_loader(cfg, dataset, indices)
-        results = predict(model, loader, keep_on_device=True, **options)
+        results = predict(model, loader, **options)
     bar = tqdm(results, total=len(indices), desc=dataset.name, unit="image", disable=not is_main() or None)
     return iter(bar)

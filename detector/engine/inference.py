@@ -21,7 +21,6 @@ def predict(
     *,
     device: torch.device,
     precision: Precision | None = None,
-    keep_on_device: bool = False,
 ) -> Iterator[Scores]:
     """Score the proposals of each image: the mean over its test passes (sizes, flipped or not).
 
@@ -35,11 +34,9 @@ def predict(
         model: called in eval mode with `Batch.inputs`; its outputs have `scores()` (R, C) and
             `deltas` (R, C, 4) or None.
         precision: None: float32.
-        keep_on_device: leave the scores on `device`.
 
     Yields:
-        the scores of one image, on the CPU unless kept on `device`. An image without proposals has none:
-        (0, C).
+        the scores of one image, on `device`. An image without proposals has none: (0, C).
 
     Raises:
         UserError: they are not finite; names the image.
@@ -60,8 +57,6 @@ def predict(
                 boxes = decode_boxes(boxes, torch.stack(deltas).mean(dim=0))
                 boxes = clip_boxes(boxes, *views.size)
         _check_finite(views.image_id, precision, boxes, scores)
-        if not keep_on_device:
-            boxes, scores = boxes.cpu(), scores.cpu()
         yield Scores(views.image_id, boxes.expand(-1, num_classes, 4), scores)
 
 

@@ -147,9 +147,7 @@ class WeakPredictor(Predictor):
     ) -> Scores:
         views = self.views(image, proposals, image_id)
         with tf32_allowed(self.precision.name == "tf32"):
-            (scores,) = predict(
-                self.model, [views], device=self.device, precision=self.precision, keep_on_device=True
-            )
+            (scores,) = predict(self.model, [views], device=self.device, precision=self.precision)
         return scores
 
     def views(
