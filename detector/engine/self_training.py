@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,18 +62,9 @@ def pseudo_boxes(
     boxes, values = scores.boxes.cpu(), scores.scores.cpu()
     sides = boxes[..., 2:] - boxes[..., :2]  # (R, C, 2); a regressed box may have been clipped to nothing
     scores = Scores(scores.image_id, boxes, values.where(sides.amin(dim=2) >= 1, -1.0))
-    if hints is not None and reviewed is None:
-        return _hinted_boxes(
-            scores,
-            labels,
-            hints,
-            score_threshold=score_threshold,
-            relative=relative,
-            nms_threshold=nms_threshold,
-            drop_inside=drop_inside,
-            drop_groups=drop_groups,
-            voting_iou=voting_iou,
-        )
+    hints = None if reviewed is not None else hints
+    if hints is not None:
+        labels = ((labels > 0) | (hints.counts > 0)).index_fill(0, hints.labels, False)
     shown = replace(scores, scores=torch.where(labels > 0, scores.scores, -1.0))
     found = postprocess(
         shown, score_threshold=-0.5, nms_threshold=nms_threshold, max_detections=shown.scores.numel()
@@ -91,7 +81,9 @@ def pseudo_boxes(
         keep = torch.where(same.any(dim=1), above & ~suppressed, keep)
     found = _without_parts(_without_groups(found[keep], drop_groups), drop_inside)
     found = vote_boxes(found, scores, voting_iou)
-    return found if reviewed is None else _joined(_as_detections(scores.image_id, reviewed), found)
+    if reviewed is not None:
+        return _joined(_as_detections(scores.image_id, reviewed), found)
+    return found if hints is None else _joined(_at_points(scores, hints), _counted(found, hints))
 
 
 def mean_scores(scores: Sequence[Scores]) -> Scores:
@@ -123,21 +115,22 @@ def _without_groups(found: Detections, share: float) -> Detections:
     return found[~groups]
 
 
-def _hinted_boxes(scores: Scores, labels: Tensor, hints: Hints, **options: Any) -> Detections:
-    """The arguments of :func:`pseudo_boxes`, of an image without reviewed boxes."""
-    pointed = torch.zeros_like(labels, dtype=torch.bool).index_fill(0, hints.labels, True)  # (C,)
-    others = ((labels > 0) | (hints.counts > 0)) & ~pointed
-    found = pseudo_boxes(scores, others, **options)
+def _counted(found: Detections, hints: Hints) -> Detections:
+    """Of each class with a count no more boxes than that."""
     rank = (found.labels[:, None] == found.labels).tril(diagonal=-1).sum(dim=1)  # in the class
     most = hints.counts[found.labels]
+    return found[(most == 0) | (rank < most)]
+
+
+def _at_points(scores: Scores, hints: Hints) -> Detections:
+    """The best box at each point, if there is one that contains this point of the class and no other."""
     boxes = scores.boxes[:, hints.labels]  # (R, P, 4)
     alone = [hints.alone(boxes[:, point])[:, point] for point in range(len(hints.labels))]
     held = torch.stack(alone, dim=1) if alone else boxes.new_zeros(len(boxes), 0, dtype=torch.bool)
     values = scores.scores[:, hints.labels].where(held, -1.0)  # (R, P)
     points = held.any(dim=0).nonzero()[:, 0]
     rows = values[:, points].argmax(dim=0) if len(points) else points
-    best = Detections(scores.image_id, boxes[rows, points], values[rows, points], hints.labels[points])
-    return _joined(best, found[(most == 0) | (rank < most)])
+    return Detections(scores.image_id, boxes[rows, points], values[rows, points], hints.labels[points])
 
 
 def _as_detections(image_id: str, reviewed: ReviewedBoxes) -> Detections:
