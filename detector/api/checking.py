@@ -1,7 +1,7 @@
 """Look at a data set before training on it: counts, balance, files, boxes, what proposals cover."""
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from detector.api.results import annotations
 from detector.build_data import build_dataset, build_hints, build_proposals, build_reviewed, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
-from detector.data.check import doubtful_classes, near_duplicates, odd_boxes, read_all, tag_findings
+from detector.data.check import Pixels, doubtful_classes, near_duplicates, odd_boxes, read_all, tag_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.data.reviewed import describe_reviewed, label_counts, training_labels
 from detector.evaluation.coverage import best_overlaps, recall
@@ -46,11 +46,13 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
         datasets[cfg.DATASETS.TEST_SPLIT] = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     problems: list[str] = []
     reviewed, hints = read_boxes_and_hints(cfg, train_set, problems)
-    pictures: dict[bytes, list[str]] = {}  # the images of each digest
-    hashes: dict[str, dict[str, tuple[int, ...]]] = {}  # by split and image id
+    every: list[dict[str, Pixels]] = []  # of each split, the images that can be read by id
     for split, dataset in datasets.items():
         print(f"{dataset.name}: {describe_images(dataset)}")
-        unreadable, hashes[split] = check_pixels(dataset, cfg.DATASETS.WORKERS, pictures)
+        reading = read_all(dataset, cfg.DATASETS.WORKERS)
+        pixels = [*tqdm(reading, total=len(dataset), desc=dataset.name, unit="image", disable=None)]
+        unreadable = {i: each.error for i, each in enumerate(pixels) if each.error is not None}
+        every.append({dataset.image_ids[i]: each for i, each in enumerate(pixels) if each.error is None})
         truth = annotations(dataset)
         counts: list[int] = []
         overlaps: list[Tensor] = []
@@ -79,11 +81,10 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
         path = Path(cfg.OUTPUT_DIR, "check", f"{split}.png")
         draw_samples(cfg, path, dataset, proposals if counts else None, unreadable)
         print(f"samples    {path}\n")
-    if len(hashes) > 1:
-        for line in leaked_images(*hashes.values()):
+    if len(every) > 1:
+        for line in leaked_images(*every):
             print(f"warning    {line}\n")
-    repeated = [" = ".join(names) for names in pictures.values() if len(names) > 1]
-    if repeated:
+    if repeated := repeated_images([dataset.name for dataset in datasets.values()], every):
         print(f"same pixels:{_block(repeated)}\n")
     if problems:
         raise UserError(f"what would stop a run:{_block(problems)}")
@@ -135,12 +136,12 @@ def findings(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Se
     return lines
 
 
-def leaked_images(train: dict[str, tuple[int, ...]], test: dict[str, tuple[int, ...]]) -> list[str]:
+def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> list[str]:
     """One message where images of the test split are nearly in the training split, too."""
-    train_ids, test_ids = list(train), list(test)
-    pairs = near_duplicates(list(train.values()), list(test.values()))
+    pairs = near_duplicates([each.hash for each in train.values()], [each.hash for each in test.values()])
     if not pairs:
         return []
+    train_ids, test_ids = list(train), list(test)
     shown = _block([f"{train_ids[i]} and {test_ids[j]}" for i, j in pairs])
     return [
         f"{len({j for _, j in pairs})} images to test on are nearly the same as images to train on, so the "
@@ -148,24 +149,13 @@ def leaked_images(train: dict[str, tuple[int, ...]], test: dict[str, tuple[int, 
     ]
 
 
-def check_pixels(
-    dataset: AnnotatedImages, threads: int, pictures: dict[bytes, list[str]]
-) -> tuple[dict[int, str], dict[str, tuple[int, ...]]]:
-    """Reads every image: why some cannot be read, and the perceptual hashes of the others by image id.
-
-    The names of those are added to `pictures`.
-    """
-    unreadable, hashes = {}, {}
-    progress = tqdm(
-        read_all(dataset, threads), total=len(dataset), desc=dataset.name, unit="image", disable=None
-    )
-    for index, pixels in enumerate(progress):
-        if pixels.error is not None:
-            unreadable[index] = pixels.error
-        else:
-            pictures.setdefault(pixels.digest, []).append(f"{dataset.name} {dataset.image_ids[index]}")
-            hashes[dataset.image_ids[index]] = pixels.hash
-    return unreadable, hashes
+def repeated_images(names: Sequence[str], splits: Sequence[Mapping[str, Pixels]]) -> list[str]:
+    """The images that have the same pixels, with the names of their splits."""
+    same: dict[bytes, list[str]] = defaultdict(list)
+    for name, split in zip(names, splits, strict=True):
+        for image_id, pixels in split.items():
+            same[pixels.digest].append(f"{name} {image_id}")
+    return [" = ".join(images) for images in same.values() if len(images) > 1]
 
 
 def measure_proposals(
