@@ -84,6 +84,7 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
             snapshots = build_snapshots(cfg, dataset)
             record_run(cfg, folder, device)
             describe(cfg, dataset, model, device)
+            warn(cfg, dataset, model)
         check_same_start(progress.iteration)
         with hint_at_resume(folder):
             seconds = make_steps(
@@ -138,14 +139,18 @@ def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, dev
         *(device, cfg.PRECISION, torch.get_num_threads(), cfg.SEED),
     )
     logger.info("run folder  %s", cfg.OUTPUT_DIR)
+
+
+def warn(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module) -> None:
+    """Log what is allowed but probably not intended."""
     lines = schedule_warnings(cfg)
     if is_main() and cfg.DATASETS.TEST_SPLIT != cfg.DATASETS.TRAIN_SPLIT:
         test_set = find_test_set(cfg, dataset)
         lines += shared_images(dataset, test_set) if test_set else []
+    if not cfg.MODEL.WEIGHTS and not all(parameter.requires_grad for parameter in model.parameters()):
+        frozen = cfg.MODEL.BACKBONE.FROZEN_STAGES
+        lines.append(
+            f"MODEL.WEIGHTS is '' and MODEL.BACKBONE.FROZEN_STAGES {frozen}: these keep random weights"
+        )
     for line in lines:
         logger.warning("warning: %s", line)
-    if trained < parameters and not cfg.MODEL.WEIGHTS:
-        logger.warning(
-            "warning: MODEL.WEIGHTS is '' and MODEL.BACKBONE.FROZEN_STAGES %d: these keep random weights",
-            cfg.MODEL.BACKBONE.FROZEN_STAGES,
-        )
