@@ -2,12 +2,10 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from pathlib import Path
 
+from detector.cli.runs import SCORE_THRESHOLD, Run
 from detector.utils.command_line import add_model_option, next_step
-
-Run = Callable[[Namespace], None]
 
 MODES = ("quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid")
 FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
@@ -102,17 +100,12 @@ def label(parser: ArgumentParser) -> Run:
     add("--labels", required=True, metavar="FILE", help="a table of images and tags, CSV or JSON lines")
     add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    names = f"{', '.join(FORMATS)}; may be repeated"
+    what = f"{', '.join(FORMATS)}; may be repeated"
     add(
-        "--format",
-        required=True,
-        action="append",
-        choices=FORMATS,
-        dest="formats",
-        metavar="NAME",
-        help=names,
+        "--format", required=True, action="append", choices=FORMATS, dest="formats", metavar="NAME", help=what
     )
-    add("--score-threshold", type=float, default=0.3, metavar="X", help="default: 0.3")
+    least = f"default: {SCORE_THRESHOLD}"
+    add("--score-threshold", type=float, metavar="X", default=SCORE_THRESHOLD, help=least)
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add_model_option(parser)
 

@@ -14,7 +14,7 @@ from detector.utils.command_line import command_parser, config_parser, parse_con
 class Command(NamedTuple):
     """A command, see detector/cli/__init__.py."""
 
-    define: Callable[[argparse.ArgumentParser], Callable[[argparse.Namespace], None]]
+    define: Callable[[argparse.ArgumentParser], runs.Run]
     takes_config: bool = False
 
     @property
