@@ -19,7 +19,14 @@ from detector.modeling.backbones.pyramids import (
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
 from detector.modeling.drop_block import ConcreteDropBlock
-from detector.modeling.faster_rcnn import SMALL_SIZE, TORCHVISION_SIZE, FasterRCNN, faster_rcnn
+from detector.modeling.faster_rcnn import (
+    NMS_IOU,
+    SCORE_THRESHOLD,
+    SMALL_SIZE,
+    TORCHVISION_SIZE,
+    FasterRCNN,
+    faster_rcnn,
+)
 from detector.modeling.head import Head, ImageHead
 from detector.modeling.postprocess import postprocess
 from detector.modeling.refinement import (
@@ -37,11 +44,7 @@ from detector.modeling.regression import (
     StreamRegressionLoss,
 )
 from detector.modeling.weak_rcnn import WeakRCNN, compile_model
-from detector.modeling.weights import (
-    TORCHVISION,
-    convert_weights,
-    load_tensors,
-)
+from detector.modeling.weights import TORCHVISION, convert_weights, load_tensors
 from detector.structures import Detections, Scores
 from detector.utils.errors import ConfigError, MissingPackage, UserError
 
@@ -226,11 +229,11 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
 def build_student_postprocess(
     cfg: CfgNode, score_threshold: float | None = None
 ) -> Callable[[Scores], Detections]:
-    """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with torchvision's thresholds."""
+    """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with thresholds of its own."""
     return partial(
         postprocess,
-        score_threshold=1e-3 if score_threshold is None else score_threshold,
-        nms_threshold=0.5,
+        score_threshold=SCORE_THRESHOLD if score_threshold is None else score_threshold,
+        nms_threshold=NMS_IOU,
         max_detections=cfg.TEST.MAX_DETECTIONS,
     )
 

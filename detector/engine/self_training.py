@@ -146,18 +146,16 @@ def _joined(first: Detections, second: Detections) -> Detections:
     )
 
 
-def agreement(
-    pseudo: Sequence[Annotation], annotations: Sequence[Annotation], *, iou_threshold: float = 0.5
-) -> dict[str, float]:
+def agreement(pseudo: Sequence[Annotation], annotations: Sequence[Annotation]) -> dict[str, float]:
     """How good pseudo boxes are where the true ones are known: count, and precision and recall in percent.
 
-    A pseudo box is right if its IoU with a ground-truth box of its class reaches the threshold; that box is
-    then found.
+    A pseudo box is right if its IoU with a ground-truth box of its class is at least 0.5; that box is then
+    found.
     """
     count = right = truth = found = 0
     for image, annotation in zip(pseudo, annotations, strict=True):
         same = image.labels[:, None] == annotation.labels[None, :]  # (D, G)
-        match = same & (box_iou(image.boxes, annotation.boxes) >= iou_threshold)
+        match = same & (box_iou(image.boxes, annotation.boxes) >= 0.5)
         count, right = count + len(match), right + int(match.any(dim=1).sum())
         truth, found = truth + match.shape[1], found + int(match.any(dim=0).sum())
     return {

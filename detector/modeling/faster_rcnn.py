@@ -25,6 +25,7 @@ from detector.structures import box_area, boxes_to_rois, clip_boxes, scale_boxes
 from detector.utils.errors import UserError
 
 PADDED_TO = 32  # pixels: the sides of batches are multiples of it
+SCORE_THRESHOLD, NMS_IOU = 1e-3, 0.5  # of detections: torchvision's NMS, and a lower score for AP
 
 
 class NonFiniteFeatures(UserError, FloatingPointError):
@@ -90,7 +91,6 @@ def faster_rcnn(
     test_proposals: int = 1000,
     pseudo_weight: float = 1.0,
     drop_loss: float = 0.0,
-    score_threshold: float = 1e-3,
     max_detections: int = 100,
 ) -> FasterRCNN:
     """A detector of `num_classes` foreground classes; it labels them from 1.
@@ -130,8 +130,8 @@ def faster_rcnn(
         batch_size_per_image=rois,
         positive_fraction=0.25,
         bbox_reg_weights=None,
-        score_thresh=score_threshold,
-        nms_thresh=0.5,
+        score_thresh=SCORE_THRESHOLD,
+        nms_thresh=NMS_IOU,
         detections_per_img=max_detections,
     )
     proposals.pseudo_weight = heads.pseudo_weight = pseudo_weight

@@ -9,8 +9,6 @@ from torchvision.ops import FrozenBatchNorm2d
 
 from detector.modeling.backbones import Backbone
 
-LAYERS = ("layer1", "layer2", "layer3", "layer4")  # C2 to C5
-
 
 class ResNet(Backbone):
     """Images (B, 3, H, W) to C5 (B, D, H / stride, W / stride) (He et al., arXiv 1512.03385).
