@@ -108,7 +108,7 @@ def write_all(
             bar.update()
             try:
                 image, proposals = searched.result()
-                scores = predictor.scores(image, proposals)
+                scores = predictor.scores(image, proposals, source.name)
                 found = predictor.detections(scores)
             except UNREADABLE as error:
                 log_unreadable(source.path, error)

@@ -17,6 +17,7 @@ from detector.data.formats import review_import
 from detector.data.images import read_image
 from detector.data.pictures import find_pictures
 from detector.data.proposals.search import Mode, make_finder, propose
+from detector.data.reviewed import find_id
 from detector.data.voc import find_split
 from detector.structures import box_iou
 from detector.utils.command_line import usable_cores
@@ -158,9 +159,9 @@ def read_known_boxes(path: Path, image_ids: Sequence[str], limit: int) -> dict[s
     """
     wanted, known = set(image_ids), {}
     for image in review_import(path, reviewed="all"):
-        name = Path(image.name).with_suffix("").as_posix()
-        if name in wanted and image.boxes:
-            known[name] = torch.tensor([box.box for box in image.boxes], dtype=torch.float32)
+        image_id = find_id(image.name, wanted)
+        if image_id in wanted and image.boxes:
+            known[image_id] = torch.tensor([box.box for box in image.boxes], dtype=torch.float32)
     if not known:
         raise DataError(f"{path} has no box of any of the {len(wanted)} images, such as {image_ids[0]!r}")
     chosen = sorted(known)[:: -(-len(known) // limit)]

@@ -18,7 +18,7 @@ from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, review_image
 from detector.data.loader import collate
-from detector.data.reviewed import training_labels
+from detector.data.reviewed import find_id, training_labels
 from detector.engine.inference import predict, score_images
 from detector.engine.suggestions import (
     box_in_box,
@@ -92,7 +92,8 @@ def suggest(
         known = {"known_features": found.known_features, "known_labels": labels[boxed]}
         rows = choose(found.values, found.features, labels[left], count, **known)
     chosen = [found.images[row] for row in rows]
-    outputs.write("images.txt", "".join(f"{_image_id(dataset, image)}\n" for image in chosen).encode())
+    image_ids = (find_id(image.name, dataset.image_ids) for image in chosen)
+    outputs.write("images.txt", "".join(f"{image_id}\n" for image_id in image_ids).encode())
     for name, content in encode_all(formats, chosen, dataset.class_names, folder):
         outputs.write(name, content)
     return chosen
@@ -185,7 +186,3 @@ def _name(dataset: AnnotatedImages, index: int) -> str:
     """The name of an image in the files: its id with the suffix of its file."""
     image_id, suffix = dataset.image_ids[index], dataset.image_path(index).suffix
     return image_id if image_id.endswith(suffix) else image_id + suffix
-
-
-def _image_id(dataset: AnnotatedImages, image: ReviewImage) -> str:
-    return image.name if image.name in dataset.image_ids else Path(image.name).with_suffix("").as_posix()

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import cv2
 import numpy as np
 import pytest
+import torch
 from PIL import ExifTags, Image
 from pycocotools.coco import COCO
 from random_run import CLASSES, make_run
@@ -53,6 +54,14 @@ def write_good_images(folder: Path) -> None:
     picture.save(folder / "animated.gif", save_all=True, append_images=frames)
     picture.save(folder / "animated_too.png", save_all=True, append_images=frames)
     Image.new("RGB", (1, 1)).save(folder / "dot.png")
+
+
+def test_an_image_whose_scores_are_not_finite_is_named(predict, tmp_path, monkeypatch, capsys):
+    write_good_images(tmp_path / "in")
+    monkeypatch.setattr("detector.modeling.head.HeadOutputs.scores", lambda outputs: outputs.mil * torch.nan)
+    assert predict(tmp_path / "in" / "plain.png") == 2
+    told = capsys.readouterr().err
+    assert "plain.png: the network's output is not finite, in the image plain.png;" in told
 
 
 def test_all_kinds_of_images_in_all_formats(predict, tmp_path, capsys):
