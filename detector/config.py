@@ -410,7 +410,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("SELF_TRAIN.VOTING_IOU", 0.0,
             "A box of a weak detector that is left becomes the mean, weighted by score, of all boxes of its "
             "class that have at least this IoU with it; 0: it stays.", most=1, may_change=True),
-        Key("SELF_TRAIN.NMS", 0.3, "IoU threshold of the NMS among these boxes.", most=1, may_change=True),
+        Key("SELF_TRAIN.NMS", 0.3, "IoU threshold of the NMS that comes before these steps.", most=1,
+            may_change=True),
         Key("SELF_TRAIN.PSEUDO_WEIGHT", 1.0,
             "Weight of the losses at pseudo boxes and in the background of images whose objects are not all "
             "boxed; that of reviewed boxes is 1.", most=1, may_change=True),
@@ -441,7 +442,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "Proposals of an image that the network classifies in testing; fewer are faster.", over=0,
             may_change=True),
         Key("SELF_TRAIN.WEIGHTS", "",
-            "File of torchvision's ImageNet weights for these two; empty: random weights.", may_change=True),
+            "File of torchvision's ImageNet weights for resnet50 or mobilenet_v3; empty: random weights.",
+            may_change=True),
         Key("SELF_TRAIN.SIZES", (480, 576, 864, 688),
             "Sizes of the shorter side: training draws one for each batch, testing uses the last.",
             over=0, may_change=True),

@@ -25,7 +25,8 @@ python tools/train_net.py --config-file configs/toybox_pcl.yaml SOLVER.MAX_ITER 
   `INPUT.TEST_SIZES 480,` (a list of one ends with a comma). `DATASETS.CLASSES auto` and `SOLVER.STEPS none`
   are empty lists.
 * A run writes all keys to `config.yaml` in its run folder. *May change* marks the keys that may have another
-  value when the run is resumed.
+  value when the run is resumed. Of the keys `SELF_TRAIN` most may not once self-training has begun; its error
+  names them.
 
 Sizes are in pixels. This page is generated from `detector/config.py`.
 """
