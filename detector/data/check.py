@@ -122,8 +122,8 @@ def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> l
     if len(class_names) == 1:
         lines.append(
             f"{name}: {class_names[0]} is the only class: boxes may settle on the part that tells it best; "
-            "label what else the images show as classes, too, draw boxes in a few images, or go on from three "
-            "detectors (docs/own_images.md, One class alone)"
+            "label what else the images show as classes, too, draw boxes in a few images, or go on from "
+            "three detectors (docs/own_images.md, One class alone)"
         )
     present = counts[counts > 0]
     if len(present) > 1 and present.max() > _UNBALANCED * present.min():
