@@ -52,7 +52,7 @@ class StudentNetwork(nn.Module):
         """
         size = torch.stack([torch.scalar_tensor(side, dtype=torch.float64) for side in image.shape[1:]])
         scale = torch.minimum(self.shortest / size.min(), self.longest / size.max())
-        resized = (size * scale).floor()  # (height, width)
+        resized = (size * scale).floor().clamp(min=1)  # (height, width)
         size, resized = size.float(), resized.float()
         maps = list(self.backbone(self.resize(image, size, resized)).values())
         boxes, scores = self.classify(maps, self.propose(maps, resized))  # (R, C, 4), (R, C)

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torchvision.models.detection.image_list import ImageList
-from torchvision.models.detection.transform import GeneralizedRCNNTransform
+from torchvision.models.detection.transform import GeneralizedRCNNTransform, resize_boxes
 
 
 class RandomSizes(GeneralizedRCNNTransform):
@@ -42,6 +43,19 @@ class RandomSizes(GeneralizedRCNNTransform):
             size = self.min_size[int(torch.randint(len(self.min_size), ()))]
             self._size = max(1, round(size * (low + (high - low) * float(torch.rand(())))))
         return super().forward(images, targets)
+
+    def resize(
+        self, image: Tensor, target: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, dict[str, Tensor] | None]:
+        """As torchvision's, but a pixel at least is left of the shorter side of a very thin image."""
+        size = image.shape[-2:]
+        least = max(size) // self.max_size + 1
+        if min(size) < least:
+            thicker = max(size[0], least), max(size[1], least)
+            image = F.interpolate(image[None], thicker, mode="bilinear")[0]
+            if target is not None:
+                target["boxes"] = resize_boxes(target["boxes"], list(size), list(thicker))
+        return super().resize(image, target)
 
     def torch_choice(self, k: Sequence[int]) -> int:
         """The size of the batch; torchvision asks for each image, in training alone."""

@@ -50,3 +50,12 @@ def test_all_images_of_a_batch_have_the_same_size():
 
 def test_no_size_is_zero():
     assert min(sizes_of(RandomSizes((1,), 20, (0.5,) * 3, (0.5,) * 3, (0.1, 0.2)), 3)) == 1
+
+
+@pytest.mark.parametrize(("size", "resized"), [((2, 3000), (1, 200)), ((9000, 7), (200, 1))])
+def test_a_pixel_is_left_of_a_very_thin_image_and_its_boxes_follow(size, resized):
+    transform = RandomSizes(SIZES, 200, (0.5,) * 3, (0.5,) * 3)
+    box = torch.tensor([[0.0, 0, size[1], size[0] / 2]])
+    batch, (target,) = transform([torch.zeros(3, *size)], [{"boxes": box}])
+    assert batch.image_sizes == [resized]
+    torch.testing.assert_close(target["boxes"], torch.tensor([[0.0, 0, resized[1], resized[0] / 2]]))
