@@ -11,6 +11,11 @@ With the header `file,labels,unknown`, a third column has classes that the image
     file,labels,unknown
     pictures/a.jpg,cat,dog;bird
 
+With another header of three columns or more, each but the first is a class:
+
+    image,cat,dog
+    pictures/a.jpg,1,0
+
 JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, must be complete if present:
 
     {"file": "pictures/a.jpg", "labels": ["cat", "dog"], "unknown": ["bird"]}
@@ -31,6 +36,7 @@ from detector.utils.files import check_printable, read_text, relative_name
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
 _KEYS = ("file", "labels", "unknown", "boxes")
 _OTHER_SEPARATORS = (";", "\t", "|")  # of columns, as some spreadsheets write them
+_SHOWN = {"0": False, "1": True, "0.0": False, "1.0": True}  # whether an image shows the class of a column
 
 
 class LabeledBox(NamedTuple):
@@ -101,6 +107,7 @@ def picture_name(file: str) -> str:
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
     line, is_first, columns = 1, True, 2
+    classes: list[str] = []  # of a table with a column for each
     try:
         for cells in reader:
             cells = [cell.strip() for cell in cells]
@@ -108,6 +115,8 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
                 cells.pop()
             if line == 1 and [cell.lower() for cell in cells] in _HEADERS:
                 columns = len(cells)
+            elif line == 1 and len(cells) > 2 and "." not in cells[0]:
+                classes = cells[1:]
             elif any(cells):
                 found = [each for each in _OTHER_SEPARATORS if each in cells[0]]
                 if is_first and len(cells) == 1 and found:  # one error for the whole table, not one per row
@@ -115,9 +124,15 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
                         f"{mistakes.path}, line {line}: the columns are separated by {found[0]!r}, expected "
                         "',': write file,label;label on each line, or export the table with ',' between them"
                     )
+                if is_first and classes and not {*cells[1:]} <= _SHOWN.keys():
+                    raise DataError(
+                        f"{mistakes.path}, line 1: the columns after the first are {shortened(classes)}, "
+                        "expected file,labels or file,labels,unknown, or a class for each column with 0 or 1 "
+                        "below (a name that holds a comma needs quotes)"
+                    )
                 is_first = False
                 try:
-                    yield _csv_row(line, cells, columns)
+                    yield _class_columns(line, cells, classes) if classes else _csv_row(line, cells, columns)
                 except DataError as error:
                     mistakes.add(line, error)
             line = reader.line_num + 1
@@ -133,6 +148,14 @@ def _csv_row(line: int, cells: list[str], columns: int) -> Row:
         )
     file, labels, unknown = (*cells, "")[:3]
     return _row(line, _file(file), _split_labels(labels), _split_labels(unknown), None)
+
+
+def _class_columns(line: int, cells: list[str], classes: list[str]) -> Row:
+    file, *values = cells
+    if len(values) != len(classes) or not {*values} <= _SHOWN.keys():
+        raise DataError(f"{values} after the file, expected 0 or 1 for each of {len(classes)} classes")
+    labels = tuple(_label(name) for name, value in zip(classes, values, strict=True) if _SHOWN[value])
+    return _row(line, _file(file), labels, (), None)
 
 
 def _row(

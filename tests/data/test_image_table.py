@@ -160,6 +160,25 @@ def test_unknown_classes_that_contradict(table, content, suffix, message):
     assert message in refused(table(content, suffix))
 
 
+def test_a_column_for_each_class(table):
+    content = "filename, cat, big dog\na.jpg, 1, 0\nb.jpg, 1.0, 1.0\nc.jpg, 0, 0\n"
+    assert rows_of(table(content)) == [
+        ("a.jpg", ("cat",), None),
+        ("b.jpg", ("cat", "big dog"), None),
+        ("c.jpg", (), None),
+    ]
+    for row in ("d.jpg,1,yes", "d.jpg,1", "d.jpg,1,0,0", "d.jpg,1,"):
+        assert "line 5: ['1'" in refused(table(f"{content}{row}\n"))
+
+
+@pytest.mark.parametrize("header", ["file,class1,class2", ",file,labels", "filename,width,class"])
+def test_other_columns_are_one_error(table, header):
+    rows = "".join(f"{name}.jpg,cat,dog\n" for name in "abc")
+    with pytest.raises(DataError, match=r"line 1: the columns after the first are .*, expected") as caught:
+        read_table(table(f"{header}\n{rows}"))
+    assert header.split(",")[2] in str(caught.value)
+
+
 def test_a_label_in_a_list_may_hold_a_comma(table):
     content = '{"file": "a.jpg", "labels": ["tench, Tinca tinca"]}'
     assert rows_of(table(content, ".jsonl")) == [("a.jpg", ("tench, Tinca tinca",), None)]
