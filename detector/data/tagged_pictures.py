@@ -11,7 +11,7 @@ from tqdm import tqdm
 from detector.data.formats import ReviewImage, review_import
 from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import Mistakes, Row, picture_name, read_table
-from detector.data.pictures import find_pictures
+from detector.data.pictures import IMAGE_SUFFIXES, find_pictures
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import read_text
 
@@ -53,7 +53,7 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     Args:
         pictures: the folder.
         labels: a table (CSV or JSON lines), a file of COCO, Label Studio or CVAT, or a folder of VOC or YOLO;
-            None: it is looked for in the folder, else a folder is a class.
+            None: it is looked for in the folder, then in its folders train and val, else a folder is a class.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -63,16 +63,30 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     """
     if not pictures.is_dir():
         raise FileNotFoundError(f"{pictures} is no folder of pictures")
-    named_like_splits = [pictures / f"{split}{suffix}" for split in (TRAIN, VAL) for suffix in _TABLES]
-    tables = {path.stem: path for path in named_like_splits if path.is_file()}
-    if labels is None and len(tables) == 2:
-        train = _read_tags(pictures, tables[TRAIN])
-        classes = sorted({label for each in train for label in each.labels})
-        val = _read_tags(pictures, tables[VAL], classes)
-        found = [each._replace(split=split) for split, part in ((TRAIN, train), (VAL, val)) for each in part]
-        return found, " and ".join(map(str, tables.values()))
-    labels = labels or _find_labels(pictures)
-    return _read_tags(pictures, labels), "folders, one per class" if labels is None else str(labels)
+    labels_of_splits = [] if labels else _labels_of_splits(pictures)
+    if {split for split, *_ in labels_of_splits} != {TRAIN, VAL}:
+        labels = labels or _find_labels(pictures)
+        return _read_tags(pictures, labels), "folders, one per class" if labels is None else str(labels)
+    found: list[Tagged] = []
+    classes: Sequence[str] = ()
+    root = pictures.resolve()
+    for split, folder, source in labels_of_splits:
+        for each in _read_tags(folder, source, classes):
+            below = folder != pictures and each.file.is_relative_to(root)
+            found.append(each._replace(split=split, root=root if below else each.root))
+        if folder == pictures:  # a table: its lines with other classes are told
+            classes = sorted({label for each in found for label in each.labels})
+    return found, " and ".join(str(source) for *_, source in labels_of_splits)
+
+
+def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
+    """The split, the folder of pictures and the labels of each split that has its own, training first."""
+    named = [(split, pictures / f"{split}{suffix}") for split in (TRAIN, VAL) for suffix in _TABLES]
+    tables = [(split, pictures, path) for split, path in named if path.is_file()]
+    if len({split for split, *_ in tables}) == 2 or _find_labels(pictures):
+        return tables
+    folders = [(split, pictures / name) for name, split in _SPLITS.items() if (pictures / name).is_dir()]
+    return [(split, folder, found) for split, folder in folders if (found := _find_labels(folder))]
 
 
 def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] = ()) -> list[Tagged]:
@@ -90,8 +104,12 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
         else:
             tagged = _annotated(pictures, labels)
         places = [pictures, pictures / "JPEGImages", pictures / "images", labels.parent]
+        tagged = [_placed(each, places) for each in tagged]
         splits = _voc_splits(labels)
-        tagged = [_placed(each, places)._replace(split=splits.get(each.file.stem)) for each in tagged]
+        known = [splits.get(each.file.stem) for each in tagged]
+        of_folders = [_SPLITS.get(each.name.split("/")[0].lower()) for each in tagged]
+        known = of_folders if all(of_folders) else known
+        tagged = [each._replace(split=split) for each, split in zip(tagged, known, strict=True)]
     once = _drop_repeated(tagged, mistakes)
     rows = [Row(each.line, each.entry, each.labels, None, each.unknown) for each in once]
     class_names = class_names or list_labels(rows, mistakes)
@@ -107,9 +125,15 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
             "Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
         )
     folder = pictures / "images" if (pictures / "images").is_dir() else pictures
+    images = review_import(labels, images=folder, reviewed="all")
+    if not any(image.boxes for image in images):
+        raise DataError(
+            f"{labels} has no box in its {len(images)} images; classes without boxes are read from a table, "
+            "with lines such as a.jpg,cat;dog"
+        )
     return [
         Tagged(Path(each.name), tuple(sorted({box.label for box in each.boxes})), sides=_sides(each))
-        for each in review_import(labels, images=folder, reviewed="all")
+        for each in images
     ]
 
 
@@ -151,12 +175,14 @@ def _sides(image: ReviewImage) -> tuple[float, ...]:
 
 
 def _find_labels(folder: Path) -> Path | None:
-    """The labels in a folder of pictures; None: there are none."""
+    """The labels in a folder of pictures; None: there are none. Several XML files are VOC's."""
     if (folder / "data.yaml").is_file() or (folder / "Annotations").is_dir():
         return folder
     found = [path for path in _visible(folder) if path.suffix.lower() in (*_TABLES, *_ANNOTATIONS)]
+    if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
+        return folder
     if len(found) > 1:
-        listed = ", ".join(path.name for path in found)
+        listed = shortened([path.name for path in found])
         raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
     return found[0] if found else None
 
@@ -181,19 +207,30 @@ def _folder_a_class(pictures: Path) -> list[Tagged]:
         split = _SPLITS.get(folders[0].lower()) if len(folders) > 1 else None
         if not folders:
             raise DataError(
-                f"{file} is in no folder that names its class, and {pictures} has no labels: pass --labels "
-                "FILE (CSV, JSON lines, COCO, Label Studio or CVAT), or make one folder for each class"
+                f"{file} is in no folder that names its class, and {pictures} has no labels: "
+                f"{_ask_for_labels(pictures)}, or make one folder for each class"
             )
         tagged.append(Tagged(root / name, (folders[1] if split else folders[0],), split=split, root=root))
     classes = {label for each in tagged for label in each.labels}
+    if {label.lower() for label in classes} <= _SPLITS.keys():
+        raise DataError(
+            f"{pictures}: found no labels, and the folders {', '.join(sorted(classes))}, which are splits "
+            f"and no classes: {_ask_for_labels(pictures)}, or make folders of classes in them"
+        )
     if len(classes) == 1:
-        files = [path.name for path in _visible(pictures) if path.is_file()]
-        table = f"is {shortened(files, 3)} the table? Its suffix must be .csv or .jsonl; " if files else ""
         raise DataError(
             f"{pictures}: found no labels and one folder, {classes.pop()!r}; a class is not learned without "
-            f"pictures that do not show it: {table}pass --labels FILE, or add another folder"
+            f"pictures that do not show it: {_ask_for_labels(pictures)}, or add another folder"
         )
     return tagged
+
+
+def _ask_for_labels(pictures: Path) -> str:
+    files = [path for path in _visible(pictures) if path.is_file()]
+    others = [path.name for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]
+    table = f"is {', '.join(others)} the table? Its suffix must be .csv or .jsonl; "
+    table = table if 1 <= len(others) <= 3 else ""
+    return f"{table}pass --labels FILE (CSV, JSON lines, COCO, Label Studio, CVAT, a folder of VOC or YOLO)"
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -69,6 +69,60 @@ def test_folders_of_splits_hold_folders_of_classes(tmp_path):
     ]
 
 
+def test_folders_of_splits_are_no_classes(tmp_path):
+    draw(tmp_path, "train/a.jpg", "valid/b.jpg")
+    assert "the folders train, valid, which are splits and no classes: pass --labels" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["voc", "coco", "classes"])
+def test_folders_of_splits_hold_their_labels(form, tmp_path):
+    for split, label in (("train", "cat"), ("test", "cat"), ("valid", "dog")):
+        draw(tmp_path / split, "a.jpg", "b.jpg")
+        images = [ReviewImage(f"{name}.jpg", (20, 30), (ReviewBox(label, (1, 1, 9, 9)),)) for name in "ab"]
+        if form == "classes":
+            table = "filename, cat, dog\n" + "".join(f"{name}.jpg, {label == 'cat':d}, 1\n" for name in "ab")
+            (tmp_path / split / "_classes.csv").write_text(table)
+        else:
+            for name, content in encode_review(form, images, ["cat", "dog"]):
+                (tmp_path / split / Path(name).name).write_bytes(content)
+    found, _ = find_tags(tmp_path, None)
+    expected = {("train", "train"), ("test", "val"), ("valid", "val")}
+    assert {(each.name.split("/")[0], each.split) for each in found} == expected
+    assert [each.name for each in found][:2] == ["train/a.jpg", "train/b.jpg"]
+    assert len(found) == 6
+
+
+def test_a_table_may_name_pictures_in_folders_of_splits(tmp_path):
+    draw(tmp_path, "train/a.jpg", "val/b.jpg", "c.jpg")
+    table = tmp_path / "labels.csv"
+    table.write_text("train/a.jpg,cat\nval/b.jpg,cat\n")
+    assert [each.split for each in find_tags(tmp_path, None)[0]] == ["train", "val"]
+    table.write_text("train/a.jpg,cat\nval/b.jpg,cat\nc.jpg,cat\n")
+    assert {each.split for each in find_tags(tmp_path, None)[0]} == {None}
+
+
+def test_annotations_beside_the_pictures(tmp_path):
+    draw(tmp_path, *(f"{number}.jpg" for number in range(12)))
+    for number in range(12):
+        (tmp_path / f"{number}.json").write_text("{}")
+    text = refused(tmp_path)
+    assert "11.json, 2.json" in text
+    assert "... and 2 more; --labels names one" in text
+    for number in range(12):
+        (tmp_path / f"{number}.json").unlink()
+        image = ReviewImage(f"{number}.jpg", (20, 30), (ReviewBox("cat", (1, 1, 9, 9)),))
+        ((_, content),) = encode_review("voc", [image], ["cat"])
+        (tmp_path / f"{number}.xml").write_bytes(content)
+    assert len(tags_of(tmp_path)) == 12
+
+
+def test_annotations_without_boxes_tell_of_tables(tmp_path):
+    draw(tmp_path, "a.jpg")
+    head = "<annotations><image name='a.jpg' width='30' height='20'>"
+    (tmp_path / "annotations.xml").write_text(f"{head}<tag label='cat'/></image></annotations>")
+    assert "no box in its 1 images; classes without boxes are read from a table" in refused(tmp_path)
+
+
 def test_a_table_is_found_and_keeps_unknown_classes(tmp_path):
     draw(tmp_path, "a.jpg", "b.jpg")
     (tmp_path / "labels.csv").write_text("file,labels,unknown\na.jpg,cat;dog,\nb.jpg,,cat\n")

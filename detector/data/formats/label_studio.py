@@ -108,6 +108,10 @@ def _read_task(task: dict[str, Any], data: dict[str, Any], folder: str | Path | 
     predicted = [each for each in task.get("predictions", []) if isinstance(each, dict)]
     newest = sorted(submitted or predicted, key=lambda each: each.get("updated_at") or "")[-1:]
     regions = newest[0]["result"] if newest else []
+    for region in regions:
+        if len(labels := region["value"].get("rectanglelabels", [])) != 1:
+            found = f"a region of type {region.get('type')!r} with the labels {labels}"
+            raise DataError(f"image {name!r} has {found}, expected rectanglelabels with one label")
     size = _size(data, regions, name, folder)
     boxes = tuple(_read_region(region, size, name) for region in regions)
     return ReviewImage(name, size, boxes, complete=bool(submitted))
@@ -127,14 +131,12 @@ def _size(
 
 
 def _read_region(region: dict[str, Any], size: tuple[int, int], name: str) -> ReviewBox:
-    value, (height, width) = region.get("value", {}), size
-    labels = value.get("rectanglelabels")
-    if not labels or len(labels) != 1:
-        found = f"a region of type {region.get('type')!r} with the labels {labels}"
-        raise DataError(f"image {name!r} has {found}, expected rectanglelabels with one label")
+    value, (height, width) = region["value"], size
     if value.get("rotation") or region.get("image_rotation"):
         raise DataError(f"image {name!r} has a rotated box or is rotated itself, expected no rotation")
     x1, y1 = value["x"] * width / 100, value["y"] * height / 100
     box = x1, y1, x1 + value["width"] * width / 100, y1 + value["height"] * height / 100
     texts = region.get("meta", {}).get("text", [])
-    return ReviewBox(labels[0], box, region.get("score"), "reviewed" in texts, "doubtful" in texts)
+    return ReviewBox(
+        value["rectanglelabels"][0], box, region.get("score"), "reviewed" in texts, "doubtful" in texts
+    )

@@ -4,6 +4,8 @@
 
 The files hold neither suffixes nor sizes of images, which are read from the images. reviewed.txt, one of
 YOLO's lists of images, names those that a person has reviewed; single boxes have no flags.
+
+Roboflow has train/labels/NAME.txt with train/images instead, and so for each split.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,10 +46,13 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
     """The images that have a file in labels.
 
     Args:
-        images: their folder; None: `images` beside data.yaml.
+        images: their folder; None: `images` beside data.yaml, or the folder of data.yaml itself if the
+            labels are in those of splits.
     """
     names = _read_names(folder)
-    root = Path(images) if images is not None else folder / "images"
+    stems = _label_files(folder)
+    own = folder / "images" if (folder / "labels").is_dir() else folder
+    root = Path(images) if images is not None else own
     if not root.is_dir():
         raise FileNotFoundError(
             f"there is no folder of images {root}: name it, detector review-import {folder} --images FOLDER"
@@ -56,11 +61,7 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
     listed = folder / "reviewed.txt"
     lines = read_text(listed, "list of images").splitlines() if listed.is_file() else ()
     complete = {line.strip().removeprefix("./").removeprefix(_IMAGES) for line in lines}
-    files = files_below(folder / "labels", (".txt",))
-    if not files:
-        raise DataError(f"{folder} has no file in labels")
-    for file in files:
-        stem = file.relative_to(folder / "labels").with_suffix("").as_posix()
+    for file, stem in stems.items():
         if stem not in pictures:
             raise FileNotFoundError(
                 f"{file} has no image {stem} in {root} (detector review-import --images names the folder)"
@@ -68,6 +69,22 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
         size = read_image_size(root / pictures[stem], apply_orientation=True)
         boxes = tuple(_read_boxes(file, names, size))
         yield ReviewImage(pictures[stem], size, boxes, pictures[stem] in complete)
+
+
+def _label_files(folder: Path) -> dict[Path, str]:
+    """The files of boxes, and the name of the image of each without its suffix."""
+    found = {}
+    if (labels := folder / "labels").is_dir():
+        for file in files_below(labels, (".txt",)):
+            found[file] = file.relative_to(labels).with_suffix("").as_posix()
+    else:
+        for labels in sorted(folder.glob("*/labels")):
+            for file in files_below(labels, (".txt",)):
+                name = file.relative_to(labels).with_suffix("").as_posix()
+                found[file] = f"{labels.parent.name}/images/{name}"
+    if not found:
+        raise DataError(f"{folder} has no file NAME.txt in labels, nor in SPLIT/labels, such as train/labels")
+    return found
 
 
 def _read_names(folder: Path) -> dict[int, str]:

@@ -247,12 +247,34 @@ def test_regions_that_are_no_boxes(tmp_path: Path, changed: dict, message: str) 
         review_import(path)
 
 
+def test_tasks_with_tags_alone(tmp_path: Path) -> None:
+    choice = {"type": "choices", "value": {"choices": ["cat"]}}
+    tasks = [{"data": {"image": "a.png"}, "annotations": [{"result": [choice]}]}]
+    (tmp_path / "a.json").write_text(json.dumps(tasks))
+    with pytest.raises(DataError, match=r"'choices' .* expected rectanglelabels with one label"):
+        review_import(tmp_path / "a.json")
+
+
 @pytest.mark.parametrize("line", ["7 .5 .5 .1 .1", "0 .5 .5 .1", "0 .5 .5 .1 .1 .5 .5", "cat .5 .5 .1 .1"])
 def test_lines_that_are_not_yolo(tmp_path: Path, line: str) -> None:
     write(tmp_path, "yolo", IMAGES[:1])
     write_pictures(tmp_path, IMAGES[:1])
     (tmp_path / "labels" / "a.txt").write_text(line)
     with pytest.raises(DataError, match=r"a\.txt, line 1 is .* expected a class from 0 to 2"):
+        review_import(tmp_path)
+
+
+def test_yolo_with_a_folder_for_each_split(tmp_path: Path) -> None:
+    (tmp_path / "data.yaml").write_text("names: [cat]\ntrain: ../train/images\n")
+    for split in ("train", "valid"):
+        write_pictures(tmp_path / split, [ReviewImage("a.png", (40, 60), ())])
+        (tmp_path / split / "labels").mkdir()
+        (tmp_path / split / "labels" / "a.txt").write_text("0 .5 .5 .1 .1")
+    found = review_import(tmp_path, reviewed="all")
+    assert [image.name for image in found] == ["train/images/a.png", "valid/images/a.png"]
+    assert found[0].boxes[0].box == pytest.approx((27, 18, 33, 22))
+    (tmp_path / "labels").mkdir()
+    with pytest.raises(DataError, match=r"no file NAME\.txt in labels"):
         review_import(tmp_path)
 
 
