@@ -57,7 +57,8 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     folder.mkdir(parents=True)
     try:
         for split, rows in ((TRAIN, train), (VAL, val)):
-            _write(folder / f"{split}.jsonl", "".join(f"{each.row()}\n" for each in rows))
+            lines = (each.row(with_boxes=split == VAL) for each in rows)
+            _write(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines))
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         _write(output, f"# Written by: detector init {pictures}\n{text}")
     except BaseException:
@@ -65,6 +66,8 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
         raise
     print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({shortened(sorted(classes))})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
+    if boxed := sum(each.boxes is not None for each in val):
+        print(f"boxes    of {boxed} pictures to test on, which measure the detector; all others are left out")
     sides = [side for each in tagged for side in each.sides]
     if sides:
         print(f"objects  {_describe_objects(statistics.median(sides), output, source)}")

@@ -2,15 +2,16 @@
 
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from detector.data.formats import ReviewImage, review_import
+from detector.data.formats import review_import
 from detector.data.image_labels import check_rows, list_labels
-from detector.data.image_table import Mistakes, Row, picture_name, read_table
+from detector.data.image_table import LabeledBox, Mistakes, Row, picture_name, read_table
 from detector.data.pictures import IMAGE_SUFFIXES, find_pictures
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import read_text
@@ -27,7 +28,8 @@ class Tagged(NamedTuple):
     labels: tuple[str, ...]  # classes that it shows
     unknown: tuple[str, ...] = ()  # classes that it may show or not
     split: str | None = None  # TRAIN or VAL, where the source says so
-    sides: tuple[float, ...] = ()  # of known boxes: the root of the area, in longer sides of the picture
+    boxes: tuple[LabeledBox, ...] | None = None  # of all objects, if they are known
+    size: tuple[int, int] | None = None  # (height, width) to which the boxes refer, where the source says so
     root: Path = Path("/")  # what the name in the source is relative to
     line: int = 0  # of the table; 0: the source is none
 
@@ -41,10 +43,20 @@ class Tagged(NamedTuple):
         """The file for a table in any folder; what follows /./ is its name (:func:`picture_name`)."""
         return f"{self.root.as_posix().removesuffix('/')}/./{self.name}"
 
-    def row(self) -> str:
+    @property
+    def sides(self) -> list[float]:
+        """Of the boxes: the root of the area, in longer sides of the picture."""
+        boxes = (each.box for each in self.boxes or ())
+        return [math.sqrt((x2 - x1) * (y2 - y1)) / max(self.size) for x1, y1, x2, y2 in boxes if self.size]
+
+    def row(self, *, with_boxes: bool = False) -> str:
         """A line of a table of image labels (detector/data/image_table.py)."""
-        content = {"file": self.entry, "labels": self.labels}
-        return json.dumps(content | ({"unknown": self.unknown} if self.unknown else {}), ensure_ascii=False)
+        content: dict[str, Any] = {"file": self.entry, "labels": self.labels}
+        if self.unknown:
+            content["unknown"] = self.unknown
+        if with_boxes and self.boxes is not None:
+            content["boxes"] = [each._asdict() for each in self.boxes]
+        return json.dumps(content, ensure_ascii=False)
 
 
 def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
@@ -98,7 +110,12 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
         if labels.suffix.lower() in _TABLES:
             rows, mistakes = read_table(labels)
             tagged = [
-                Tagged(Path(row.file), row.labels, row.unknown, root=_root(row.file), line=row.line)
+                Tagged(
+                    *(Path(row.file), row.labels, row.unknown),
+                    boxes=row.boxes,
+                    root=_root(row.file),
+                    line=row.line,
+                )
                 for row in rows
             ]
         else:
@@ -114,8 +131,16 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     rows = [Row(each.line, each.entry, each.labels, None, each.unknown) for each in once]
     class_names = class_names or list_labels(rows, mistakes)
     progress = tqdm(rows, desc="pictures", unit="image", delay=1, disable=None)
-    check_rows(progress, Path(), class_names, mistakes)
-    return once
+    sizes = check_rows(progress, Path(), class_names, mistakes)
+    others = [i for i, size in enumerate(sizes) if once[i].size not in (None, size)]
+    if others:
+        first = once[others[0]]
+        warnings.warn(
+            f"{labels}: {len(others)} pictures have another size there, so their boxes are left out; the "
+            f"first is {first.name}, (height, width) {first.size} there, {sizes[others[0]]} in the file",
+            stacklevel=2,
+        )
+    return [each._replace(boxes=None) if i in others else each for i, each in enumerate(once)]
 
 
 def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
@@ -132,7 +157,11 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
             "with lines such as a.jpg,cat;dog"
         )
     return [
-        Tagged(Path(each.name), tuple(sorted({box.label for box in each.boxes})), sides=_sides(each))
+        Tagged(
+            *(Path(each.name), tuple(sorted({box.label for box in each.boxes}))),
+            boxes=tuple(LabeledBox(box.label, box.box, difficult=False) for box in each.boxes),
+            size=each.size,
+        )
         for each in images
     ]
 
@@ -167,11 +196,6 @@ def _drop_repeated(tagged: Sequence[Tagged], mistakes: Mistakes) -> list[Tagged]
 def _root(file: str) -> Path:
     """The part of an absolute path before the name of the picture."""
     return Path(Path(file).as_posix().removesuffix(picture_name(file)))
-
-
-def _sides(image: ReviewImage) -> tuple[float, ...]:
-    boxes = (each.box for each in image.boxes)
-    return tuple(math.sqrt((x2 - x1) * (y2 - y1)) / max(image.size) for x1, y1, x2, y2 in boxes)
 
 
 def _find_labels(folder: Path) -> Path | None:
