@@ -62,6 +62,13 @@ def reviewed_first(image: BoxedImage) -> BoxedImage:
     )
 
 
+def resized(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """The image (3, H, W) uint8 with another (height, width), antialiased."""
+    if size == (1, 1):  # which torch cannot do from uint8
+        return image.float().mean(dim=(1, 2), keepdim=True).round().to(image.dtype)
+    return F.interpolate(image[None], size, mode="bilinear", antialias=True)[0]
+
+
 def _paste(target: BoxedImage, other: BoxedImage, row: int, rng: np.random.Generator) -> BoxedImage:
     """`target`, whose image is changed in place, with the object of box `row` of the other image."""
     x1, y1, x2, y2 = (max(0, round(side)) for side in other.boxes[row].tolist())
@@ -73,8 +80,7 @@ def _paste(target: BoxedImage, other: BoxedImage, row: int, rng: np.random.Gener
     scale = min(scale, height / h, width / w, (_AREA * height * width / (h * w)) ** 0.5)
     h, w = min(height, max(2, round(h * scale))), min(width, max(2, round(w * scale)))
     top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
-    resized = F.interpolate(crop[None], (h, w), mode="bilinear", antialias=True)[0]
-    target.image[:, top : top + h, left : left + w] = resized
+    target.image[:, top : top + h, left : left + w] = resized(crop, (h, w))
     box = target.boxes.new_tensor([[left, top, left + w, top + h]])
     visible = box_intersection(target.boxes, box)[:, 0] <= _COVERED * box_area(target.boxes)
     return replace(

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
-from detector.data.copy_paste import BoxedImage, reviewed_first
+from detector.data.copy_paste import BoxedImage, resized, reviewed_first
 from detector.structures import scale_boxes
 
 _GRAY = 127  # between and around the images
@@ -37,8 +36,7 @@ def mosaic(target: BoxedImage, source: Callable[[], BoxedImage], rng: np.random.
         scale = min(free[0] / sides[0], free[1] / sides[1])
         h, w = (min(most, max(1, round(side * scale))) for most, side in zip(free, sides, strict=True))
         top, left = height // 2 - (0 if low else h), width // 2 - (0 if right else w)
-        resized = F.interpolate(each.image[None], (h, w), mode="bilinear", antialias=True)[0]
-        canvas[:, top : top + h, left : left + w] = resized
+        canvas[:, top : top + h, left : left + w] = resized(each.image, (h, w))
         scaled = scale_boxes(each.boxes, w / sides[1], h / sides[0])
         boxes.append(scaled + scaled.new_tensor([left, top, left, top]))
     return reviewed_first(

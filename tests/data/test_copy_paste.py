@@ -83,3 +83,12 @@ def test_images_without_boxes_give_nothing():
     assert all(a.equal(b) for a, b in zip(astuple(image)[:-1], astuple(same)[:-1], strict=True))
     made = paste_objects(without_boxes(image), other_image, np.random.default_rng(0))
     assert len(made.boxes) == len(made.labels) == len(made.reviewed) > 0
+
+
+def test_an_image_of_one_pixel():
+    pixel = torch.zeros(3, 1, 1, dtype=torch.uint8)
+    made = paste_objects(
+        without_boxes(replace(other_image(), image=pixel)), other_image, np.random.default_rng(0)
+    )
+    assert made.image.flatten().tolist() in [[shade] * 3 for shade in SHADES]
+    assert made.boxes.tolist() == [[0, 0, 1, 1]]

@@ -72,3 +72,9 @@ def test_images_without_boxes_and_of_one_pixel():
     line = image_of(20, 1, 50)
     assert mosaic_of(line, []) is line
     assert mosaic_of(empty, [line] * 3).image.shape == (3, 50, 50)
+
+
+def test_of_a_small_image_one_pixel_is_left():
+    made = mosaic_of(image_of(20, 2, 2), [image_of(shade, 40, 40) for shade in (30, 40, 50)])
+    assert made.image.shape == (3, 2, 2)
+    assert made.boxes.shape == (8, 4)
