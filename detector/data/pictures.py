@@ -1,23 +1,28 @@
 """Inputs of prediction: image files, folders of images and frames of videos."""
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, shortened
 from detector.utils.files import check_regular
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2"),
+    ".avif",
+)
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
+_OTHER_SUFFIXES = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")  # of pictures
 
 
 def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:
     """Image files by name: the path relative to the given folder, or the name of a given file.
 
-    A folder is searched by :func:`files_below` for files with the suffix of an image. A given file may have
-    any name.
+    A folder is searched by :func:`files_below` for files with the suffix of an image; one warning counts
+    videos and pictures in other formats. A given file may have any name.
 
     Args:
         outside: a folder whose files are skipped, such as the output folder of an earlier run.
@@ -31,7 +36,7 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist")
-        below = files_below(path, IMAGE_SUFFIXES, outside=outside) if path.is_dir() else [path]
+        below = _images_below(path, outside) if path.is_dir() else [path]
         if not below:
             raise DataError(f"no images in {path}: looked for {', '.join(IMAGE_SUFFIXES)}")
         for file in below:
@@ -43,10 +48,25 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
     return found
 
 
-def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None = None) -> list[Path]:
-    """The files of a folder with one of the suffixes in any case, sorted; linked folders are searched, too.
+def _images_below(folder: Path, outside: Path | None) -> list[Path]:
+    suffixes = *IMAGE_SUFFIXES, *_OTHER_SUFFIXES, *VIDEO_SUFFIXES
+    images, others = [], []
+    for file in files_below(folder, suffixes, outside=outside):
+        (images if file.suffix.lower() in IMAGE_SUFFIXES else others).append(file)
+    if others:
+        warnings.warn(
+            f"{folder}: {len(others)} files are left out, as images are {', '.join(IMAGE_SUFFIXES)}: "
+            f"{shortened([file.name for file in others], 3)}",
+            stacklevel=3,
+        )
+    return images
 
-    Those that macOS adds to other disks and to archives, "._" and the name of a file, are left out.
+
+def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None = None) -> list[Path]:
+    """The files of a folder with one of the suffixes in any case, sorted.
+
+    Linked folders are searched, too, hidden ones, such as .thumbnails, are not. Files that macOS adds to
+    other disks and to archives, "._" and the name of a file, are left out.
 
     Args:
         outside: as of :func:`find_pictures`.
@@ -55,6 +75,7 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
     found = []
     for place, folders, names in os.walk(folder, followlinks=True):
         here = Path(place).resolve()
+        folders[:] = [name for name in folders if not name.startswith(".")]
         for link in [name for name in folders if Path(place, name).is_symlink()]:
             if Path(place, link).resolve() in (here, *here.parents):  # which would have no end
                 folders.remove(link)

@@ -1,5 +1,6 @@
 """Pictures with tags, read from folders, tables or annotations."""
 
+import filecmp
 import json
 import math
 import warnings
@@ -246,7 +247,25 @@ def _folder_a_class(pictures: Path) -> list[Tagged]:
             f"{pictures}: found no labels and one folder, {classes.pop()!r}; a class is not learned without "
             f"pictures that do not show it: {_ask_for_labels(pictures)}, or add another folder"
         )
+    _warn_of_copies(tagged)
     return tagged
+
+
+def _warn_of_copies(tagged: Sequence[Tagged]) -> None:
+    """Warn where copies of a file, of the same name, are in folders of several classes."""
+    first: dict[tuple[str, int], Tagged] = {}
+    copies = []
+    for each in tagged:
+        other = first.setdefault((each.file.name, each.file.stat().st_size), each)
+        if other.labels != each.labels and filecmp.cmp(other.file, each.file, shallow=False):
+            copies.append((other, each))
+    if copies:
+        warnings.warn(
+            f"{len(copies)} pictures are copies of others in the folder of another class, such as "
+            f"{copies[0][1].name} of {copies[0][0].name}: each says that the other class is absent; list "
+            "such a picture once, with all its classes, in a table (--labels)",
+            stacklevel=2,
+        )
 
 
 def _ask_for_labels(pictures: Path) -> str:

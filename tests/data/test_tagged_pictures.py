@@ -40,6 +40,14 @@ def test_a_folder_is_a_class(tmp_path):
         find_tags(tmp_path, None)
 
 
+def test_a_picture_in_the_folders_of_two_classes(tmp_path):
+    draw(tmp_path, "cat/a.jpg", "dog/a.jpg")
+    Image.new("RGB", (30, 20)).save(tmp_path / "dog" / "b.jpg")
+    draw(tmp_path, "cat/b.jpg")
+    with pytest.warns(UserWarning, match=r"1 pictures are copies .* dog/a\.jpg of cat/a\.jpg: .* list such"):
+        find_tags(tmp_path, None)
+
+
 def test_a_run_folder_beside_the_classes_is_none(tmp_path, monkeypatch):
     draw(tmp_path, "cat/a.jpg", "dog/a.jpg", "runs/mine/pictures/a.png")
     monkeypatch.chdir(tmp_path)
