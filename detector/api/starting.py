@@ -4,6 +4,7 @@ import importlib.util
 import shlex
 import shutil
 import statistics
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ _RECIPE = "own_mist_lite0"
 _STEPS_PER_IMAGE = 4  # as of photos_mist_lite0: 1,500 steps for 385 photographs
 _GPU_STEPS = (500, 20_000)  # least and most
 _CPU_STEPS, _CPU_SIZE, _CPU_BOXES = 300, 320, 500
+_NO_CLASS = ("none", "nothing", "nan", "null", "n/a", "background", "negative", "negatives", "empty", "other")
 _SMALL_OBJECT = 32  # pixels: two cells of the backbone's features
 
 
@@ -64,6 +66,12 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     except BaseException:
         shutil.rmtree(folder)
         raise
+    if odd := [label for label in sorted(classes) if label.casefold() in _NO_CLASS]:
+        warnings.warn(
+            f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
+            "shows no class, leave its labels empty in a table, as in a.jpg,",
+            stacklevel=2,
+        )
     print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({shortened(sorted(classes))})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
     if boxed := sum(each.boxes is not None for each in val):

@@ -108,6 +108,12 @@ def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
     assert Path("second/val.jsonl").read_text() == Path("mine/val.jsonl").read_text()
 
 
+def test_a_class_that_may_mean_no_class(pictures, capsys):
+    (pictures / "cat").rename(pictures / "None")
+    assert main(["init", "my pictures"]) == 0
+    assert "warning: None will be learned and boxed like every other class" in capsys.readouterr().err
+
+
 def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys):
     assert main(["init", "nowhere"]) == 2
     assert "nowhere is no folder of pictures" in capsys.readouterr().err
