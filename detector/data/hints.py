@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
-from detector.data.image_table import Mistakes, json_lines
+from detector.data.image_table import json_lines
+from detector.data.mistakes import Mistakes
 from detector.data.reviewed import find_id
 from detector.structures import Hints
 from detector.utils.errors import DataError

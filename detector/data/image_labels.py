@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, unknown_class
-from detector.data.image_table import Mistakes, Row, picture_name, read_table
+from detector.data.image_table import Row, picture_name, read_table
 from detector.data.images import read_image_size
+from detector.data.mistakes import Mistakes
 from detector.data.pictures import nearest_picture
 from detector.utils.errors import DataError
 

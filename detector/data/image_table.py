@@ -11,10 +11,7 @@ With the header `file,labels,unknown`, a third column has classes that the image
     file,labels,unknown
     pictures/a.jpg,cat,dog;bird
 
-With another header of three columns or more, each but the first is a class:
-
-    image,cat,dog
-    pictures/a.jpg,1,0
+With another header of three columns or more, such as image,cat,dog, a row has 0 or 1 for each class.
 
 JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, must be complete if present:
 
@@ -26,10 +23,10 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detector.data.mistakes import Mistakes
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
@@ -53,25 +50,6 @@ class Row(NamedTuple):
     labels: tuple[str, ...]
     boxes: tuple[LabeledBox, ...] | None  # None: not annotated
     unknown: tuple[str, ...] = ()  # classes that the image may show or not
-
-
-@dataclass
-class Mistakes:
-    """Everything that is wrong with a file, so that the user can correct it at once."""
-
-    path: Path
-    found: list[tuple[int, str]] = field(default_factory=list)  # line, or 0 of a file without lines; what
-
-    def add(self, line: int, what: object) -> None:
-        self.found.append((line, str(what)))
-
-    def check(self) -> None:
-        """Raise a DataError with the first mistakes if there are any."""
-        if not self.found:
-            return
-        places = ((f", line {line}" if line else "", what) for line, what in sorted(self.found))
-        lines = [f"{self.path}{place}: {what}" for place, what in places]
-        raise DataError(shortened(lines, between="\n"))
 
 
 def read_table(path: Path) -> tuple[list[Row], Mistakes]:

@@ -1,6 +1,5 @@
 """Pictures with tags, read from folders, tables or annotations."""
 
-import filecmp
 import json
 import math
 import warnings
@@ -10,15 +9,14 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from detector.data.class_folders import SPLITS, TRAIN, VAL, pictures_by_class, visible
 from detector.data.formats import review_import
 from detector.data.image_labels import check_rows, list_labels
-from detector.data.image_table import LabeledBox, Mistakes, Row, picture_name, read_table
-from detector.data.pictures import IMAGE_SUFFIXES, find_pictures
+from detector.data.image_table import LabeledBox, Row, picture_name, read_table
+from detector.data.mistakes import Mistakes
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import read_text
 
-TRAIN, VAL = "train", "val"
-_SPLITS = {"train": TRAIN, "trainval": TRAIN, "val": VAL, "valid": VAL, "test": VAL}
 _TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")
 
 
@@ -98,7 +96,7 @@ def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
     tables = [(split, pictures, path) for split, path in named if path.is_file()]
     if len({split for split, *_ in tables}) == 2 or _find_labels(pictures):
         return tables
-    folders = [(split, pictures / name) for name, split in _SPLITS.items() if (pictures / name).is_dir()]
+    folders = [(split, pictures / name) for name, split in SPLITS.items() if (pictures / name).is_dir()]
     return [(split, folder, found) for split, folder in folders if (found := _find_labels(folder))]
 
 
@@ -106,7 +104,11 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
     mistakes = Mistakes(labels or pictures)
     if labels is None:
-        tagged = _folder_a_class(pictures)
+        root = pictures.resolve()
+        tagged = [
+            Tagged(root / name, (label,), split=split, root=root)
+            for name, label, split in pictures_by_class(pictures)
+        ]
     else:
         if labels.suffix.lower() in _TABLES:
             rows, mistakes = read_table(labels)
@@ -125,7 +127,7 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
         tagged = [_placed(each, places) for each in tagged]
         splits = _voc_splits(labels)
         known = [splits.get(each.file.stem) for each in tagged]
-        of_folders = [_SPLITS.get(each.name.split("/")[0].lower()) for each in tagged]
+        of_folders = [SPLITS.get(each.name.split("/")[0].lower()) for each in tagged]
         known = of_folders if all(of_folders) else known
         tagged = [each._replace(split=split) for each, split in zip(tagged, known, strict=True)]
     once = _drop_repeated(tagged, mistakes)
@@ -203,7 +205,7 @@ def _find_labels(folder: Path) -> Path | None:
     """The labels in a folder of pictures; None: there are none. Several XML files are VOC's."""
     if (folder / "data.yaml").is_file() or (folder / "Annotations").is_dir():
         return folder
-    found = [path for path in _visible(folder) if path.suffix.lower() in (*_TABLES, *_ANNOTATIONS)]
+    found = [path for path in visible(folder) if path.suffix.lower() in (*_TABLES, *_ANNOTATIONS)]
     if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
         return folder
     if len(found) > 1:
@@ -217,64 +219,7 @@ def _voc_splits(labels: Path) -> dict[str, str]:
     lists = sorted((labels / "ImageSets" / "Main").glob("*.txt"))
     found: dict[str, str] = {}
     for path in sorted(lists, key=lambda path: path.stem != "trainval"):  # the others are more exact
-        if path.stem in _SPLITS:
+        if path.stem in SPLITS:
             words = [line.split() for line in read_text(path, "split file").splitlines()]
-            found |= {line[0]: _SPLITS[path.stem] for line in words if line}
+            found |= {line[0]: SPLITS[path.stem] for line in words if line}
     return found
-
-
-def _folder_a_class(pictures: Path) -> list[Tagged]:
-    """Pictures in folders that are named like classes, or in such folders below train and val."""
-    tagged, root, runs = [], pictures.resolve(), Path("runs").resolve()
-    outside = None if runs in (root, *root.parents) else runs  # pictures that this program has drawn
-    for name, file in find_pictures([pictures], outside=outside).items():
-        *folders, _ = name.split("/")
-        split = _SPLITS.get(folders[0].lower()) if len(folders) > 1 else None
-        if not folders:
-            raise DataError(
-                f"{file} is in no folder that names its class, and {pictures} has no labels: "
-                f"{_ask_for_labels(pictures)}, or make one folder for each class"
-            )
-        tagged.append(Tagged(root / name, (folders[1] if split else folders[0],), split=split, root=root))
-    classes = {label for each in tagged for label in each.labels}
-    if {label.lower() for label in classes} <= _SPLITS.keys():
-        raise DataError(
-            f"{pictures}: found no labels, and the folders {', '.join(sorted(classes))}, which are splits "
-            f"and no classes: {_ask_for_labels(pictures)}, or make folders of classes in them"
-        )
-    if len(classes) == 1:
-        raise DataError(
-            f"{pictures}: found no labels and one folder, {classes.pop()!r}; a class is not learned without "
-            f"pictures that do not show it: {_ask_for_labels(pictures)}, or add another folder"
-        )
-    _warn_of_copies(tagged)
-    return tagged
-
-
-def _warn_of_copies(tagged: Sequence[Tagged]) -> None:
-    """Warn where copies of a file, of the same name, are in folders of several classes."""
-    first: dict[tuple[str, int], Tagged] = {}
-    copies = []
-    for each in tagged:
-        other = first.setdefault((each.file.name, each.file.stat().st_size), each)
-        if other.labels != each.labels and filecmp.cmp(other.file, each.file, shallow=False):
-            copies.append((other, each))
-    if copies:
-        warnings.warn(
-            f"{len(copies)} pictures are copies of others in the folder of another class, such as "
-            f"{copies[0][1].name} of {copies[0][0].name}: each says that the other class is absent; list "
-            "such a picture once, with all its classes, in a table (--labels)",
-            stacklevel=2,
-        )
-
-
-def _ask_for_labels(pictures: Path) -> str:
-    files = [path for path in _visible(pictures) if path.is_file()]
-    others = [path.name for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]
-    table = f"is {', '.join(others)} the table? Its suffix must be .csv or .jsonl; "
-    table = table if 1 <= len(others) <= 3 else ""
-    return f"{table}pass --labels FILE (CSV, JSON lines, COCO, Label Studio, CVAT, a folder of VOC or YOLO)"
-
-
-def _visible(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detector.data.image_table import Mistakes, json_lines
+from detector.data.image_table import json_lines
+from detector.data.mistakes import Mistakes
 from detector.data.pictures import files_below
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.matlab import load_mat
