@@ -68,7 +68,9 @@ def _lock(lock: Path, in_use: str, kind: str) -> Iterator[None]:
             raise UserError(f"{in_use} another process, which has just ended: run the command again")
         os.ftruncate(descriptor, 0)
         command = " ".join(sys.argv)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode(), 0)
+        holder = f"process {os.getpid()} on {socket.gethostname()} ({command})\n"
+        with suppress(OSError):  # the disk is full: the first write of a result says so, and names its file
+            os.pwrite(descriptor, holder.encode(), 0)
         try:
             yield
         finally:

@@ -19,6 +19,14 @@ class _ConsoleHandler(logging.Handler):
         write(self.format(record), file=sys.stderr)
 
 
+class _FileHandler(logging.FileHandler):
+    """Has no traceback for a message that a full disk does not take; what writes results tells of it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
 def setup_logging(path: Path | None = None) -> logging.Logger:
     """The package's logger: INFO and above to standard error, everything to the end of the file `path`.
 
@@ -33,7 +41,7 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
     file = None
     if path is not None and is_main():
         check_appendable(path, "log file")
-        file = logging.FileHandler(path, encoding="utf-8")
+        file = _FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for handler in list(logger.handlers):
         logger.removeHandler(handler)

@@ -37,6 +37,15 @@ def test_a_second_process_is_told_who_holds_the_folder_and_a_kill_releases_it(tm
         pass
 
 
+def test_a_disk_that_is_full_is_for_the_first_result_to_tell(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with folder_lock(tmp_path):
+        pass
+
+
 FORK = """
 import os, sys, time
 from detector.utils.folder_lock import folder_lock

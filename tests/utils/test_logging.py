@@ -74,3 +74,15 @@ def test_a_log_that_is_a_link_or_a_fifo_is_refused(tmp_path):
         setup_logging(log)
     assert other.read_text() == "precious"
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_full_disk_gives_no_traceback_for_each_message(tmp_path, capsys, monkeypatch):
+    logger = setup_logging(tmp_path / "log.txt")
+    (file,) = (each for each in logger.handlers if isinstance(each, logging.FileHandler))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(file.stream, "write", full, raising=False)
+    logger.info("hello")
+    assert capsys.readouterr().err == "hello\n"
