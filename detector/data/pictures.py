@@ -49,17 +49,14 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
 
 
 def _images_below(folder: Path, outside: Path | None) -> list[Path]:
-    suffixes = *IMAGE_SUFFIXES, *_OTHER_SUFFIXES, *VIDEO_SUFFIXES
-    images, others = [], []
-    for file in files_below(folder, suffixes, outside=outside):
-        (images if file.suffix.lower() in IMAGE_SUFFIXES else others).append(file)
+    others = files_below(folder, (*_OTHER_SUFFIXES, *VIDEO_SUFFIXES), outside=outside)
     if others:
         warnings.warn(
             f"{folder}: {len(others)} files are left out, as images are {', '.join(IMAGE_SUFFIXES)}: "
             f"{shortened([file.name for file in others], 3)}",
             stacklevel=3,
         )
-    return images
+    return files_below(folder, IMAGE_SUFFIXES, outside=outside)
 
 
 def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None = None) -> list[Path]:
