@@ -84,7 +84,7 @@ CAFFE = {
 }
 
 PYTORCH = {
-    "INPUT.TEST_MAX_SIZES": (2000, 4000, 4000, 4000, 4000),
+    "INPUT.SIDE": "longest",  # lib/utils/blob.py, get_target_scale; no cap, so that MAX_SIZE 2000 is none
     "MODEL.BOX_FEATURES.DROPOUT": 0.0,
     "CLUSTERS.IGNORE_IOU": 0.1,
     "SOLVER.IMAGES_PER_STEP": 4,
@@ -137,7 +137,6 @@ PUBLISHED = {
         **OICR_REG,
         "INPUT.TRAIN_SIZES": SIX_SIZES,
         "INPUT.TEST_SIZES": SIX_SIZES,
-        "INPUT.TEST_MAX_SIZES": (2000, 4000, 4000, 4000, 4000, 4000),
         "SOLVER.MAX_ITER": 150_000 // 4,
         "SOLVER.STEPS": (110_000 // 4,),
     },

@@ -117,6 +117,9 @@ def test_the_table_has_the_published_figures_and_the_settings_behind_them():
     ]
     assert rows["ignore IoU below"] == ["off", "off", "0.1", "0.1", "0.1", "off", "0.1"]
     assert rows["images in all"] == ["140000", "100000", "100000", "140000", "150000", "240000", "150000"]
-    assert rows["of which side"][:3] == ["longest", "longest", "shortest"]
+    shortest, longest = "shortest, the longer at most 2000", "longest"
+    assert rows["of the side"] == [shortest, shortest, longest, longest, longest, shortest, longest]
+    assert rows["of which side"] == [*[longest] * 5, "shortest", longest]
+    assert rows["cap on the longer side in testing"] == [*["none"] * 5, "2000", "none"]
     assert rows["drop block"][5].endswith("step 1e-06, x 3 at each fall")
     assert rows["test passes"] == ["10", "10", "10", "10", "12", "14", "12"]

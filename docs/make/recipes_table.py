@@ -106,12 +106,14 @@ def total_decay(cfg: CfgNode) -> str:
     return f"{total:.4f}"
 
 
+def training_side(cfg: CfgNode) -> str:
+    cap = "" if cfg.INPUT.SIDE == "longest" else f", the longer at most {cfg.INPUT.MAX_SIZE}"
+    return f"{cfg.INPUT.SIDE}{cap}"
+
+
 def caps(cfg: CfgNode) -> str:
-    sizes, side = test_max_sizes(cfg), test_side(cfg)
-    if side == "longest":  # a size is the longer side itself
-        return "none"
-    first, *rest = dict.fromkeys(sizes)
-    return f"{first} at size {cfg.INPUT.TEST_SIZES[0]}, else {numbers(rest)}" if rest else str(first)
+    # A size of the longest side is the longer side itself.
+    return "none" if test_side(cfg) == "longest" else numbers(dict.fromkeys(test_max_sizes(cfg)))
 
 
 def detections(cfg: CfgNode) -> str:
@@ -167,7 +169,7 @@ ROWS: dict[str, Callable[[CfgNode], str]] = {
     "ReLU after conv5_3": lambda c: "yes" if c.MODEL.BACKBONE.LAST_RELU else "no",
     "corners of RoIs": lambda c: "inclusive" if c.INPUT.INCLUSIVE_ROIS else "half-open",
     "training sizes": lambda c: numbers(c.INPUT.TRAIN_SIZES),
-    "of the side": lambda c: f"{c.INPUT.SIDE}, the longer at most {c.INPUT.MAX_SIZE}",
+    "of the side": training_side,
     "test sizes": lambda c: numbers(c.INPUT.TEST_SIZES),
     "of which side": test_side,
     "cap on the longer side in testing": caps,
