@@ -73,6 +73,7 @@ COMMON = {
 }
 
 CAFFE = {
+    "PROPOSALS.MIN_SIZE": 0.0,  # lib/datasets/pascal_voc.py drops none
     "INPUT.TEST_SIDE": "longest",
     "SOLVER.IMAGES_PER_STEP": 2,
     "SOLVER.REFINEMENT_LR_FACTOR": 10.0,  # biases x 20
@@ -142,6 +143,7 @@ PUBLISHED = {
     },
     "voc07_mist_reg_wetectron_vgg16": {
         **COMMON,
+        "PROPOSALS.MIN_SIZE": 1.0,  # remove_small_boxes keeps sides of at least 2
         "INPUT.TRAIN_SIZES": SIX_SIZES,
         "INPUT.TEST_SIZES": (480, 576, 688, 800, 864, 1000, 1200),  # flipped as well: 14 passes
         "INPUT.PAD_MULTIPLE": 32,

@@ -64,8 +64,9 @@ class ConcreteDropBlock(nn.Module):
         self.expand_norm = batch_norm(1) if by_batch else nn.Identity()
         self.shortcut = nn.Conv2d(channels, 1, 1, bias=not by_batch)
         if by_batch:
-            for layer in (self.reduce, self.expand, self.shortcut):
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+            # That code has a second map of logits, which is not used but counts in the fan-out.
+            for layer, maps in ((self.reduce, width), (self.expand, 2), (self.shortcut, 2)):
+                nn.init.normal_(layer.weight, std=math.sqrt(2 / (maps * layer.kernel_size[0] ** 2)))
         else:
             nn.init.zeros_(self.expand.weight)
             nn.init.zeros_(self.shortcut.weight)

@@ -59,6 +59,13 @@ with edges above IoU 0.4 and 5 centers per class (PCL), members from IoU 0.5, NM
 * **Proposals** of the authors are distributed files; `tools/convert_proposals.py` reads them.
   `detector propose` makes others, by default with a search of its own on copies of 300 pixels
   ([Proposals](proposals.md)).
+* **Duplicates.** Of proposals that coincide on the feature grid (8 pixels of the resized image) training
+  keeps the first; the code of OICR and PCL keeps the one that a hash sorts first. Testing scores every
+  proposal; that code scores one of those that coincide, for all of them. Of more than `PROPOSALS.MAX_COUNT`
+  (4,096) proposals the first are kept; PCL's PyTorch code draws 4,096 in training, and there is no other
+  limit in the authors' code.
+* **IoU between proposals** is that of half-open boxes, which is the authors' rule, sides plus 1, in the
+  pixels of the image as read; they apply that rule in pixels of the resized image.
 * **The spread over seeds** was published for none of them. Of our measurements on other data, three seeds
   span 1 to 8 points of mAP50 ([Results](RESULTS.md)); take a difference of 1 point on VOC for noise until
   several seeds say otherwise.
@@ -148,6 +155,9 @@ def drop_block(cfg: CfgNode) -> str:
 ROWS: dict[str, Callable[[CfgNode], str]] = {
     "pseudo labels": pseudo_labels,
     "ImageNet weights": lambda c: "Caffe's" if "caffe" in c.MODEL.WEIGHTS else "torchvision's",
+    "sides of a proposal": lambda c: (
+        f"more than {c.PROPOSALS.MIN_SIZE:g} px" if c.PROPOSALS.MIN_SIZE else "any"
+    ),
     "image labels": lambda c: f"{'with' if c.DATASETS.DIFFICULT_LABELS else 'without'} difficult objects",
     "images per step": lambda c: str(images_per_step(c)),
     "learning rate": learning_rate,

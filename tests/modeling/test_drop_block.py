@@ -99,7 +99,14 @@ def test_the_block_of_mists_code_by_hand():
     hidden = normalized(conv2d(x, drop.reduce.weight, padding=1)).relu()
     logits = normalized(conv2d(hidden, drop.expand.weight, padding=1)) + conv2d(x, drop.shortcut.weight)
     torch.testing.assert_close(drop.probabilities(x), logits.sigmoid() * 0.3 / 9)
-    assert drop.expand.weight.std().item() == pytest.approx((2 / 9) ** 0.5, rel=0.3)  # He, fan-out
+
+
+def test_the_initial_weights_of_mists_code():
+    """He's for the fan-out, where the last two convolutions have two output maps, of which one is used."""
+    torch.manual_seed(0)
+    drop = ConcreteDropBlock(400, width=100, norm="batch")
+    for layer, maps, side in ((drop.reduce, 100, 3), (drop.expand, 2, 3), (drop.shortcut, 2, 1)):
+        assert layer.weight.std().item() == pytest.approx((2 / (maps * side**2)) ** 0.5, rel=0.1)
 
 
 def test_all_rois_of_a_batch_can_share_one_factor():
