@@ -6,7 +6,8 @@
 Formats: selective_search (a .mat of Fast R-CNN's), mcg (a folder of .mat), detectron (.pkl; PCL in PyTorch
 and wetectron have the same), detectron2 (.pkl), npz (an array of boxes under each image id), jsonl, for the
 boxes of any detector or segmenter: {"image": ID, "boxes": [[x1, y1, x2, y2], ...]} a line, half-open pixels.
-Pickles are read without running what they ask for. Writes DATASETS.PROPOSALS.
+Pickles are read without running what they ask for. A split may be in several files, as VOC's trainval is in
+MIST's code: --train train.pkl --train val.pkl. Writes DATASETS.PROPOSALS.
 """
 
 import sys
@@ -22,16 +23,18 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.config import load_cfg
     from detector.data.proposals import save_proposals
     from detector.data.proposals.fit import fit_proposals
-    from detector.data.proposals.foreign import READERS
+    from detector.data.proposals.foreign import READERS, ForeignProposals
     from detector.utils.command_line import config_parser, parse_config, run_command
+    from detector.utils.errors import UserError
     from detector.utils.folder_lock import file_lock
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = config_parser("tools/convert_proposals.py", __doc__)
     parser.add_argument("--format", required=True, choices=READERS, help="what the files are")
-    parser.add_argument("--train", type=Path, metavar="FILE", help="proposals of DATASETS.TRAIN_SPLIT")
-    parser.add_argument("--test", type=Path, metavar="FILE", help="proposals of DATASETS.TEST_SPLIT")
+    for split in ("train", "test"):
+        text = f"proposals of DATASETS.{split.upper()}_SPLIT; may be repeated"
+        parser.add_argument(f"--{split}", type=Path, action="append", metavar="FILE", default=[], help=text)
     options = parse_config(parser, arguments)
     if not (options.train or options.test):
         parser.error("--train FILE or --test FILE, or both, is missing")
@@ -40,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
 
-def run(config_file: str, overrides: Sequence[str], form: str, train: Path | None, test: Path | None) -> None:
+def run(
+    config_file: str, overrides: Sequence[str], form: str, train: Sequence[Path], test: Sequence[Path]
+) -> None:
     cfg = load_cfg(config_file, overrides)
     output = Path(cfg.DATASETS.PROPOSALS)
     if output.exists():
@@ -49,9 +54,9 @@ def run(config_file: str, overrides: Sequence[str], form: str, train: Path | Non
     test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
     boxes: dict[str, np.ndarray] = {}
     sizes: dict[str, tuple[int, int]] = {}
-    for dataset, path in ((train_set, train), (test_set, test)):
-        if path is not None:
-            fitted = fit_proposals(READERS[form](path), dataset, path)
+    for dataset, paths in ((train_set, train), (test_set, test)):
+        if paths:
+            fitted = fit_proposals(read_files(form, paths), dataset, " and ".join(map(str, paths)))
             boxes |= dict(zip(dataset.image_ids, fitted, strict=True))
             sizes |= {image_id: dataset.image_size(i) for i, image_id in enumerate(dataset.image_ids)}
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +65,21 @@ def run(config_file: str, overrides: Sequence[str], form: str, train: Path | Non
             raise FileExistsError(f"{output} exists: delete it to make it again")
         save_proposals(output, list(boxes), list(boxes.values()), list(sizes.values()))
     print(f"{output}: {len(boxes)} images, {sum(map(len, boxes.values()))} boxes")
+
+
+def read_files(form: str, paths: Sequence[Path]) -> ForeignProposals:
+    """The proposals of all files; UserError if one of several does not name its images."""
+    boxes: list[np.ndarray] = []
+    image_ids: list[str] = []
+    for path in paths:
+        found = READERS[form](path)
+        if found.image_ids is None:
+            if len(paths) == 1:
+                return found
+            raise UserError(f"{path} has no image names, which are needed where a split is in several files")
+        boxes += found.boxes
+        image_ids += found.image_ids
+    return ForeignProposals(boxes, image_ids)
 
 
 if __name__ == "__main__":

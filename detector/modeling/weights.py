@@ -160,6 +160,8 @@ def convert_caffe_vgg16(content: Mapping) -> Weights:
     """
     tensors = convert_weights(content).tensors
     names = dict(zip(_CAFFE_LAYERS, _TORCHVISION_LAYERS, strict=True))
+    # vgg16-00b39a1b.pth, from which the code of MIST starts, has one more layer before fc6.
+    names |= {"classifier.1": "classifier.0", "classifier.4": "classifier.3"}
     for name in list(tensors):
         layer, _, kind = name.rpartition(".")
         tensors[f"{names.get(layer, layer)}.{kind}"] = tensors.pop(name)

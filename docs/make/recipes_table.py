@@ -68,7 +68,10 @@ with edges above IoU 0.4 and 5 centers per class (PCL), members from IoU 0.5, NM
   pixels of the image as read; they apply that rule in pixels of the resized image.
 * **The spread over seeds** was published for none of them. Of our measurements on other data, three seeds
   span 1 to 8 points of mAP50 ([Results](RESULTS.md)); take a difference of 1 point on VOC for noise until
-  several seeds say otherwise.
+  several seeds say otherwise. A user of the authors' code reports 50.4 to 50.9 where 52.9 is published (issue
+  73 of pcl.pytorch).
+* **The step that is tested.** Here it is the last. The guide of MIST's authors says that the best result is
+  usually that of an earlier one, chosen on the test split, so that their figure may be of such a choice.
 * **VOC 2012 and COCO.** MIST on COCO 2014, without its drop block, is
   `configs/coco14_mist_reg_wetectron_vgg16.yaml` (AP 11.7, AP50 24.0 published). For VOC 2012 there is no
   config: the published figures are of the server's hidden test set.

@@ -144,7 +144,12 @@ def caffe_vgg16(names):
 
 
 @pytest.mark.parametrize(
-    "names", [("conv1_1", "conv1_2", "fc6"), ("features.0", "features.2", "classifier.0")]
+    "names",
+    [
+        ("conv1_1", "conv1_2", "fc6"),
+        ("features.0", "features.2", "classifier.0"),
+        ("features.0", "features.2", "classifier.1"),  # of the file from which the code of MIST starts
+    ],
 )
 def test_caffes_first_convolution_computes_what_it_did(names):
     state = caffe_vgg16(names)

@@ -62,6 +62,34 @@ def test_files_of_the_other_split_are_refused(convert, files, capsys, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*made for smaller copies")
+def test_a_split_in_two_files(convert, files, toybox, tmp_path, capsys):
+    """As the code of MIST has VOC's train and val."""
+    lines = (files / "trainval.jsonl").read_text().splitlines(keepends=True)
+    parts = [files / "train.jsonl", files / "val.jsonl"]
+    parts[0].write_text("".join(lines[:3]))
+    parts[1].write_text("".join(lines[3:]))
+    assert convert("--format", "jsonl", "--train", parts[0], "--train", parts[1]) == 0
+    proposals, dataset = (
+        load_proposals(tmp_path / "new" / "converted.npz"),
+        VOCDataset(toybox, "trainval", CLASSES),
+    )
+    for i, image_id in enumerate(dataset.image_ids):
+        np.testing.assert_allclose(proposals[image_id], dataset.annotation(i).boxes)
+    (tmp_path / "new" / "converted.npz").unlink()
+    assert convert("--format", "jsonl", "--train", parts[0], "--train", parts[0]) == 2
+    assert "train.jsonl and " in capsys.readouterr().err
+
+
+def test_one_of_several_files_has_no_names(convert, tmp_path, capsys):
+    boxes = np.empty((2, 1), dtype=object)
+    boxes[:] = [[np.array([[1, 1, 9, 9]])]] * 2
+    pytest.importorskip("scipy.io").savemat(tmp_path / "a.mat", {"boxes": boxes})
+    twice = ["--train", tmp_path / "a.mat"] * 2
+    assert convert("--format", "selective_search", *twice) == 2
+    assert "a.mat has no image names" in capsys.readouterr().err
+
+
 def test_no_file_is_named(convert, capsys):
     with pytest.raises(SystemExit):
         convert("--format", "jsonl")
