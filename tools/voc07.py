@@ -80,6 +80,7 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
             "trains in spite of this, and RESULT.json says so"
         )
     if check_only:
+        print("next: the same command without --check-only")
         return
     folder = Path(cfg.OUTPUT_DIR)
     if not (folder / "model_final.pt").exists():
@@ -105,6 +106,11 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
 
 def check_files(cfg: CfgNode, recipe: CfgNode) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """What the files of a config are, by name, and what is wrong with them for the recipe."""
+    source = cfg.MODEL.WEIGHTS
+    if source and not source.startswith("pypi:") and not Path(source).is_file():
+        raise UserError(  # before the proposals are measured, which takes a while
+            f"MODEL.WEIGHTS {source} is no file: make it with tools/convert_weights.py (docs/voc.md)"
+        )
     checks: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     for split in IMAGES:

@@ -107,14 +107,22 @@ def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, caps
     assert other["published"] == result["published"]
 
 
-def test_other_files_than_the_recipes_are_refused(words, weights, load_tool, tmp_path, caplog):
+def test_other_files_than_the_recipes_are_refused(words, weights, load_tool, tmp_path, caplog, capsys):
     tool, arguments = load_tool("voc07"), ["--config-file", str(RECIPE), *words]
     assert tool.main([*arguments, "MODEL.WEIGHTS", str(weights / "torchvision.pth")]) == 2
     assert "expected the 5011" in caplog.text
     assert "torchvision weights, the recipe has those of Caffe" in caplog.text
     assert not (tmp_path / "run").exists()
     assert tool.main([*arguments, "--check-only", "--force"]) == 0
+    assert capsys.readouterr().out.endswith("next: the same command without --check-only\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_missing_weights_are_named_before_the_proposals_are_measured(words, load_tool, monkeypatch, caplog):
+    tool = load_tool("voc07")
+    monkeypatch.setattr(tool, "measure_proposals", lambda *_: pytest.fail("the proposals are measured"))
+    assert tool.main(["--config-file", str(RECIPE), *words, "MODEL.WEIGHTS", "none.pth"]) == 2
+    assert "none.pth is no file: make it with tools/convert_weights.py" in caplog.text
 
 
 def test_the_counts_are_those_of_voc07(load_tool):
