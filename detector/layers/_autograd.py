@@ -22,6 +22,7 @@ def differentiable(
     backward: Callable[..., Any],
     setup_context: Callable[..., None] | None = None,
     vmap_rule: Rule = call_for_each,
+    autocast: torch.dtype | None = None,
 ) -> Op:
     """Register a gradient formula for an op, and return a function that calls the op.
 
@@ -34,9 +35,13 @@ def differentiable(
             `differentiable` returned for them.
         setup_context: as in torch.library.register_autograd.
         vmap_rule: how the op runs on the examples of torch.func.vmap.
+        autocast: dtype that autocast casts floating-point tensors to, except float64; None: it casts none.
     """
     overload = op.default  # type: ignore[attr-defined]
     torch.library.register_autograd(overload, backward, setup_context=setup_context)
+    if autocast is not None:
+        for device_type in ("cpu", "cuda"):
+            torch.library.register_autocast(overload, device_type, autocast)
     save = setup_context or _save_nothing
     names = [argument.name for argument in overload._schema.arguments]
 
@@ -67,15 +72,31 @@ def differentiable(
 
     def call(*arguments):
         refuse_tangents(name, *arguments)
-        if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._is_any_autocast_enabled():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
             return overload(*arguments)
         if torch._C._are_functorch_transforms_active():
-            return transformed.apply(*arguments)
+            # Below the transforms autocast would come too late: the tensors are saved before.
+            return transformed.apply(*(arguments if autocast is None else _cast(arguments, autocast)))
+        if torch._C._is_any_autocast_enabled():
+            return overload(*arguments)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
             return eager.apply(*arguments)
         return forward(*arguments)
 
     return call  # type: ignore[return-value]
+
+
+def _cast(arguments: tuple, dtype: torch.dtype) -> list:
+    """The arguments with the dtypes that autocast gives them."""
+    return [
+        argument.to(dtype)
+        if isinstance(argument, torch.Tensor)
+        and argument.is_floating_point()
+        and argument.dtype != torch.float64
+        and torch.is_autocast_enabled(argument.device.type)
+        else argument
+        for argument in arguments
+    ]
 
 
 def _function(name: str, **methods: Callable[..., Any]) -> type[torch.autograd.Function]:

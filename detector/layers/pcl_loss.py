@@ -133,7 +133,5 @@ def _fake_backward(grad, probs, labels, slopes, counts):
     return probs.new_empty(probs.shape)
 
 
-_forward = differentiable(_C.pcl_loss_forward, _backward, _setup_context)
+_forward = differentiable(_C.pcl_loss_forward, _backward, _setup_context, autocast=torch.float32)
 _grad_probs = differentiable(_C.pcl_loss_backward, _no_second_derivative)
-for _device_type in ("cpu", "cuda"):
-    torch.library.register_autocast("detector::pcl_loss_forward", _device_type, torch.float32)

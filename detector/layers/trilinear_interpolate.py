@@ -115,9 +115,9 @@ def _fake_backward(grad, points, feats, needs_feats):
     return grad.new_empty(feats_shape), points.new_empty((0,) if feats is None else points.shape)
 
 
-_forward = differentiable(_C.trilinear_interpolate_forward, _backward, _setup_context, fold)
+_forward = differentiable(
+    _C.trilinear_interpolate_forward, _backward, _setup_context, fold, autocast=torch.float32
+)
 _gradients = differentiable(
     _C.trilinear_interpolate_backward, _double_backward, _setup_backward_context, fold
 )
-for _device_type in ("cpu", "cuda"):
-    torch.library.register_autocast("detector::trilinear_interpolate_forward", _device_type, torch.float32)

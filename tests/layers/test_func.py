@@ -47,9 +47,11 @@ def case(name: str, device: torch.device) -> Case:
             lambda *x: sum(layers.lltm_sequence(*x)[1:]) + layers.lltm_sequence(*x)[0].sum(0),
             [values(3, 4, 3), *parameters],
         ),
-        "pcl_loss": (lambda p: layers.pcl_loss(p, labels, weights, clusters), [values(6, 4).softmax(1)]),
+        "pcl_loss": (
+            lambda p: layers.pcl_loss(p, labels, weights.to(p), clusters), [values(6, 4).softmax(1)]
+        ),
         "pcl_loss, batch": (
-            lambda p: layers.pcl_loss(p, labels, weights, clusters, counts), [values(6, 4).softmax(1)]
+            lambda p: layers.pcl_loss(p, labels, weights.to(p), clusters, counts), [values(6, 4).softmax(1)]
         ),
     }  # fmt: skip
     return cases[name.removesuffix(", channels_last")]
@@ -126,6 +128,23 @@ def test_vmap_and_grad_nested_both_ways(function_and_inputs: Case) -> None:
                                   [torch.ones_like(vmap(function)(*examples))])  # fmt: skip
     for actual in (inside, outside, eager[1:]):
         assert_equal(actual, stacked, **TOLERANCE)
+
+
+def test_all_of_it_under_autocast(function_and_inputs: Case, device: torch.device) -> None:
+    """Float32 and bfloat16 inputs have the results that autocast gives them in eager mode."""
+    function, inputs = function_and_inputs
+    for dtype in (torch.float32, torch.bfloat16):
+        leaves = [tensor.detach().to(dtype) for tensor in inputs]
+        numbers = arguments_of(leaves)
+        with torch.autocast(device.type, torch.bfloat16):
+            expected = gradients(lambda *x: function(*x).float(), leaves)
+            actual = grad(lambda *x: function(*x).float().sum(), numbers)(*leaves)
+            of_examples = vmap(grad(lambda *x: function(*x).float().sum(), numbers))(*three_times(leaves))
+            output, outputs = function(*leaves), vmap(function)(*three_times(leaves))
+        assert [a.dtype for a in actual] == [e.dtype for e in expected]
+        assert outputs.dtype == output.dtype
+        assert_equal([*actual, *(each[0] for each in of_examples), outputs[0]],
+                     [*expected, *expected, output], rtol=0.02, atol=0.02)  # fmt: skip
 
 
 def test_batched_gradients(function_and_inputs: Case) -> None:
