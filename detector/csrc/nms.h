@@ -49,8 +49,10 @@ C10_HOST_DEVICE auto order_key(A score) {
   return score != score ? ~Bits(0) : number.bits & sign ? ~number.bits : number.bits | sign;
 }
 
-// Refuses NaN. Tensors on the CPU; defined in cpu/nms.cpp.
-void check_values(const char* op, const Tensor& boxes, const Tensor& scores);
+// Refuse NaN, in boxes (N, any number) and in scores. Tensors on the CPU; defined in cpu/nms.cpp. The caller
+// of a `sorted` op has other numbers for the rows.
+void check_boxes(const char* op, const Tensor& boxes, bool sorted = false);
+void check_scores(const char* op, const Tensor& scores);
 
 inline void check_groups(const char* op, const Tensor& boxes, const std::optional<Tensor>& idxs,
                          double iou_threshold) {
@@ -70,7 +72,8 @@ inline void check_arguments(const char* op, const Tensor& boxes, const Tensor& s
   check_argument(op, "scores", scores, {boxes.size(0)}, boxes.scalar_type(), "boxes", boxes);
   check_groups(op, boxes, idxs, iou_threshold);
   if (validates_values(boxes)) {
-    check_values(op, on_host(boxes), on_host(scores));
+    check_boxes(op, on_host(boxes));
+    check_scores(op, on_host(scores));
   }
 }
 

@@ -80,7 +80,11 @@ C10_HOST_DEVICE RotatedBox<A> rotated_box_at(const Matrix<A>& boxes, int64_t i) 
 inline void check_arguments(const Tensor& boxes, const std::optional<Tensor>& idxs, double iou_threshold) {
   constexpr const char* op = "nms_rotated";
   check_rows(op, "boxes", boxes, 5);
+  dispatch_float_or_double(op, "boxes", boxes.scalar_type(), [](auto) {});
   nms::check_groups(op, boxes, idxs, iou_threshold);
+  if (validates_values(boxes)) {
+    nms::check_boxes(op, on_host(boxes), /*sorted=*/true);
+  }
 }
 
 }  // namespace detector::nms_rotated

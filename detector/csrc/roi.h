@@ -36,7 +36,8 @@ inline void check_sizes(const char* op, int64_t height, int64_t width, int64_t p
     fail(op, ": input is ", height, " x ", width, ", expected from 1 to 2^31 - 1 cells an image");
   }
   if (pooled_height < 1 || pooled_width < 1 || pooled_height > most / pooled_width) {
-    fail(op, ": output_size is (", pooled_height, ", ", pooled_width, "), expected positive numbers");
+    fail(op, ": output_size is (", pooled_height, ", ", pooled_width,
+         "), expected positive numbers, up to 2^31 - 1 cells a box");
   }
 }
 

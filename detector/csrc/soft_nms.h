@@ -30,10 +30,14 @@ struct Decay {
 inline void check_arguments(const Tensor& boxes, const Tensor& scores, const Tensor& starts) {
   constexpr const char* op = "soft_nms";
   check_rows(op, "boxes", boxes, 4);
+  dispatch_float_or_double(op, "boxes", boxes.scalar_type(), [](auto) {});
   check_argument(op, "scores", scores, {boxes.size(0)}, boxes.scalar_type(), "boxes", boxes);
   check_rank(op, "starts", starts, 1);
   check_dtype(op, "starts", starts, ScalarType::Long);
   check_device(op, "starts", starts, "boxes", boxes);
+  if (validates_values(boxes)) {
+    nms::check_boxes(op, on_host(boxes), /*sorted=*/true);
+  }
 }
 
 }  // namespace detector::soft_nms

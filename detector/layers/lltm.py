@@ -72,15 +72,19 @@ class LLTM(nn.Module):
     def reset_parameters(self) -> None:
         """Draw from U(-a, a) with a = 1 / sqrt(state_size), as in torch's LSTM."""
         for parameter in self.parameters():
-            nn.init.uniform_(parameter, -(self.state_size**-0.5), self.state_size**-0.5)
+            bound = max(self.state_size, 1) ** -0.5  # a state of size 0 has no weights to draw
+            nn.init.uniform_(parameter, -bound, bound)
 
     def extra_repr(self) -> str:
         return f"input_size={self.input_size}, state_size={self.state_size}"
 
     def forward(self, input: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        return lltm(input, self.weight, self.bias, *(state or self._zero_state(input)))
+        return lltm(input, self.weight, self.bias, *self._state(input, state, 2))
 
-    def _zero_state(self, input: Tensor) -> tuple[Tensor, Tensor]:
+    def _state(self, input: Tensor, state: tuple[Tensor, Tensor] | None, rank: int) -> tuple[Tensor, Tensor]:
+        if state is not None:
+            return state
+        _check_rank("lltm" if rank == 2 else "lltm_sequence", input, rank)
         zeros = input.new_zeros(input.shape[-2], self.state_size)
         return zeros, zeros
 
@@ -91,7 +95,7 @@ class LLTMSequence(LLTM):
     def forward(  # type: ignore[override]
         self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return lltm_sequence(input, self.weight, self.bias, *(state or self._zero_state(input)))
+        return lltm_sequence(input, self.weight, self.bias, *self._state(input, state, 3))
 
 
 def _check_rank(op: str, input: Tensor, rank: int) -> None:

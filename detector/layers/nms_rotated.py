@@ -30,7 +30,9 @@ def nms_rotated(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         Tensor[K]: int64, indices of the kept boxes by descending score, ties by ascending index.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype, device or threshold.
+        RuntimeError: on a wrong shape, dtype, device or threshold. A NaN in a box raises on the CPU, and on a
+            GPU if the environment variable DETECTOR_VALIDATE is 1; otherwise, on a GPU, the box suppresses no
+            other and is kept. A NaN score ranks above all others.
     """
     return _keep(boxes, scores, None, iou_threshold)
 
@@ -59,6 +61,8 @@ def _keep(boxes: Tensor, scores: Tensor, idxs: Tensor | None, iou_threshold: flo
         if tensor.shape != boxes.shape[:1]:
             found, expected = tuple(tensor.shape), tuple(boxes.shape[:1])
             raise RuntimeError(f"nms_rotated: {name} has shape {found}, expected {expected}")
+        if tensor.device != boxes.device:
+            raise RuntimeError(f"nms_rotated: {name} is on {tensor.device}, but boxes is on {boxes.device}")
     if boxes.dtype in (torch.float16, torch.bfloat16):
         boxes = boxes.float()
     order = scores.argsort(descending=True, stable=True)

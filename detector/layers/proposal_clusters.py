@@ -1,5 +1,6 @@
 """Pseudo labels of proposals. Kernels: csrc/cpu/proposal_clusters, csrc/cuda/proposal_clusters."""
 
+from collections import Counter
 from typing import Literal, NamedTuple
 
 import torch
@@ -134,7 +135,23 @@ def assign_to_seeds(
         classes (Tensor[S]): int64, the class of each center, 0..C-1.
         weights (Tensor[S]): floating point, the weight of each center.
         member_iou, ignore_iou, ignore_cover, cover_iou: as in :func:`proposal_clusters`.
+
+    Raises:
+        RuntimeError: `classes` or `weights` has another shape than `rows`; or, on the CPU, `rows` are not
+            distinct proposals.
     """
+    for name, tensor in (("classes", classes), ("weights", weights)):
+        if tensor.shape != rows.shape:
+            found, expected = tuple(tensor.shape), tuple(rows.shape)
+            raise RuntimeError(f"assign_to_seeds: {name} has shape {found}, expected {expected}, as rows")
+    if rows.device.type == "cpu" and not torch.compiler.is_compiling():
+        for row, times in Counter(rows.tolist()).items():
+            if times > 1 or not 0 <= row < len(boxes):
+                repeated = " twice" if times > 1 else ""
+                raise RuntimeError(
+                    f"assign_to_seeds: rows has {row}{repeated}, expected distinct numbers from 0 to"
+                    f" {len(boxes) - 1}"
+                )
     unassigned = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
     if len(rows) == 0:
         labels = torch.zeros_like(unassigned)

@@ -29,6 +29,8 @@ def _check_boxes(boxes: object) -> None:
     if not isinstance(boxes, list | tuple):
         raise TypeError(f"boxes is {type(boxes).__name__}, expected a Tensor or a list of Tensors")
     for i, image_boxes in enumerate(boxes):
+        if not isinstance(image_boxes, Tensor):
+            raise TypeError(f"boxes[{i}] is {type(image_boxes).__name__}, expected a Tensor")
         if image_boxes.dim() != 2 or image_boxes.shape[1] != 4:
             raise BoxesShapeError(f"boxes[{i}] has shape {tuple(image_boxes.shape)}, expected (L, 4)")
 

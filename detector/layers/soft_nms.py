@@ -12,6 +12,7 @@ from detector.layers.nms import as_int64
 _C = load_extension()
 
 
+@torch.no_grad()
 def soft_nms(
     boxes: Tensor,
     scores: Tensor,
@@ -54,8 +55,10 @@ def soft_nms(
 
     Raises:
         ValueError: on another method, or an option that is out of range.
-        RuntimeError: on a wrong shape, dtype or device. A negative or NaN score raises on the CPU. On a GPU
-            a box with a NaN score is dropped, and the results for negative scores are undefined.
+        RuntimeError: on a wrong shape, dtype or device. A NaN in a box and a negative or NaN score raise on
+            the CPU; that in a box also on a GPU if the environment variable DETECTOR_VALIDATE is 1. Otherwise
+            on a GPU such a box overlaps no other, a box with a NaN score is dropped, and the results for
+            negative scores are undefined.
     """
     if method not in ("linear", "gaussian"):
         raise ValueError(f"soft_nms: method is {method!r}, expected 'linear' or 'gaussian'")

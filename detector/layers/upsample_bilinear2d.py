@@ -1,7 +1,5 @@
 """Bilinear resizing. Kernels: csrc/cpu/upsample_bilinear2d.cpp, csrc/cuda/upsample_bilinear2d."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -108,10 +106,10 @@ def _output_size(
     if size is not None:
         return *as_pair("upsample_bilinear2d", "size", size), 0.0, 0.0
     factors = _both_axes(scale_factor)
-    if len(factors) != 2 or not all(isinstance(f, int | float) and 0 < f < math.inf for f in factors):
+    if len(factors) != 2 or not all(isinstance(f, int | float) and 0 < f < 2**31 for f in factors):
         raise ValueError(
             f"upsample_bilinear2d: scale_factor is {scale_factor}, expected a positive number or a pair of"
-            " them"
+            " them, below 2^31"
         )
     if input.dim() != 4:  # checked here because the sizes are read next
         raise RuntimeError(

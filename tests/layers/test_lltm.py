@@ -214,6 +214,9 @@ def test_modules(module_type: type[LLTM], shape: tuple[int, ...]) -> None:
     assert_equal(module(x, (h, c)), function(x, module.weight, module.bias, h, c))
     zero = torch.zeros(3, 7)
     assert_equal(module(x), function(x, module.weight, module.bias, zero, zero))
+    with pytest.raises(RuntimeError, match=rf"^{function.__name__}: input has shape \(5,\), expected"):
+        module(torch.zeros(5))
+    assert module_type(5, 0)(x)[0].shape == (*shape[:-1], 0)
 
 
 # ---- layouts and reproducibility ----

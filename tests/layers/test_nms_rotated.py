@@ -94,10 +94,14 @@ def test_opcheck_and_compile(device: torch.device) -> None:
         assert torch.equal(compiled(boxes, scores, 0.5), nms_rotated(boxes, scores, 0.5))
 
 
-def test_nan_boxes_suppress_nothing(device: torch.device) -> None:
+def test_nan_boxes_raise_or_suppress_nothing(device: torch.device) -> None:
     boxes, scores = make_set(30, device=device)
     others = torch.cat([boxes[:10], boxes[11:]]), torch.cat([scores[:10], scores[11:]])
     boxes[10, 2] = torch.nan
+    if device.type == "cpu":
+        with pytest.raises(RuntimeError, match=r"nms_rotated: boxes\[:, 2\] has a nan, expected numbers"):
+            nms_rotated(boxes, scores, 0.2)
+        return
     kept = nms_rotated(boxes, scores, 0.2)
     assert 10 in kept
     expected = nms_rotated(*others, 0.2)
@@ -110,6 +114,7 @@ def test_bad_arguments(device: torch.device) -> None:
         ((boxes[:, :4], scores, 0.5), r"boxes has shape \(4, 4\), expected \(N, 5\)"),
         ((boxes, scores[:3], 0.5), r"scores has shape \(3,\), expected \(4,\)"),
         ((boxes.long(), scores, 0.5), "boxes is Long, expected Double or Float"),
+        ((boxes, scores.to("meta"), 0.5), f"scores is on meta, but boxes is on {device.type}"),
         ((boxes, scores, 1.5), "iou_threshold is 1.5, expected a number from 0 to 1"),
     ]:
         with pytest.raises(RuntimeError, match=f"^nms_rotated: {message}"):

@@ -10,7 +10,7 @@ from cluster_cases import METHODS, Case, assert_same, broken, make_case, several
 from op_contract import DTYPES
 from torch import Tensor
 
-from detector.layers import proposal_clusters, reference
+from detector.layers import assign_to_seeds, proposal_clusters, reference
 
 OP = torch.ops.detector.proposal_clusters.default
 
@@ -179,3 +179,19 @@ def test_boundary_values_of_options(method: str, value: float, device: torch.dev
     options = dict.fromkeys(FRACTIONS, value) | {"top_share": 1.0}
     expected = reference.proposal_clusters(*case, method=method, **options)
     assert_same(proposal_clusters(*case, method=method, **options), expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "weights", "message"),
+    [
+        ([0, 3], [1], [0.5, 0.6], r"classes has shape \(1,\), expected \(2,\), as rows"),
+        ([0, 3], [1, 1], [0.5], r"weights has shape \(1,\), expected \(2,\), as rows"),
+        ([0, -1], [1, 1], [0.5, 0.6], "rows has -1, expected distinct numbers from 0 to 3"),
+        ([0, 4], [1, 1], [0.5, 0.6], "rows has 4, expected distinct numbers from 0 to 3"),
+        ([2, 2], [1, 0], [0.5, 0.6], "rows has 2 twice, expected distinct numbers"),
+    ],
+)
+def test_bad_seeds(rows: list, classes: list, weights: list, message: str) -> None:
+    boxes = torch.tensor([[0.0, 0, 4, 4]]).repeat(4, 1)
+    with pytest.raises(RuntimeError, match=f"^assign_to_seeds: {message}"):
+        assign_to_seeds(boxes, *map(torch.tensor, (rows, classes, weights)))

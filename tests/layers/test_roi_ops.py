@@ -299,6 +299,7 @@ BAD_ARGUMENTS = [
     ({"boxes": torch.zeros(6, 5).int()}, "boxes is Int, expected Double"),
     ({"output_size": (0, 3)}, r"output_size is \(0, 3\), expected positive numbers"),
     ({"output_size": (2, -1)}, r"output_size is \(2, -1\), expected positive numbers"),
+    ({"output_size": 10**5}, r"output_size is \(100000, 100000\), expected .* up to 2\^31 - 1 cells a box"),
     ({"spatial_scale": 0.0}, "spatial_scale is 0, expected a positive number"),
     ({"spatial_scale": -0.5}, "spatial_scale is -0.5, expected a positive number"),
     ({"spatial_scale": torch.nan}, "spatial_scale is nan, expected a positive number"),
@@ -324,6 +325,8 @@ def test_bad_python_arguments(op: Op) -> None:
             op.function(input, torch.zeros(shape), 2)
     with pytest.raises(TypeError, match="boxes is int, expected a Tensor"):
         op.function(input, 3, 2)
+    with pytest.raises(TypeError, match=r"boxes\[1\] is list, expected a Tensor"):
+        op.function(input, [torch.zeros(2, 4), [0, 0, 1, 1]], 2)
     with pytest.raises(
         ValueError, match=r"output_size is \(1, 2, 3\), expected an integer or a pair of them"
     ):

@@ -95,7 +95,7 @@ def test_bad_arguments(device: torch.device) -> None:
         ((boxes[:, :3], scores), r"boxes has shape \(4, 3\), expected \(N, 4\)"),
         ((boxes, scores[:3]), r"scores has shape \(3,\), expected \(4,\)"),
         ((boxes, scores, torch.zeros(3, device=device)), r"idxs has shape \(3,\), expected \(4,\)"),
-        ((boxes.long(), scores), "scores is Float, expected Long"),
+        ((boxes.long(), scores), "boxes is Long, expected Double or Float"),
     ]:
         with pytest.raises(RuntimeError, match=f"^soft_nms: {message}"):
             soft_nms(*arguments)
@@ -113,6 +113,23 @@ def test_bad_scores(device: torch.device) -> None:
     expected = soft_nms(*others)
     assert torch.equal(lowered, expected[1])
     assert torch.equal(indices, expected[0] + (expected[0] >= 7))
+
+
+def test_nan_boxes_raise_or_overlap_nothing(device: torch.device) -> None:
+    boxes, scores = make_set(30, device=device)
+    boxes[7, 1] = torch.nan
+    if device.type == "cpu":
+        with pytest.raises(RuntimeError, match=r"soft_nms: boxes\[:, 1\] has a nan, expected numbers"):
+            soft_nms(boxes, scores)
+        return
+    indices, lowered = soft_nms(boxes, scores)
+    assert lowered[indices == 7] == scores[7]
+
+
+def test_the_lowered_scores_have_no_gradient(device: torch.device) -> None:
+    """Rather than one without the part of the boxes that lowered them."""
+    boxes, scores = (tensor.requires_grad_() for tensor in make_set(10, device=device))
+    assert not soft_nms(boxes, scores)[1].requires_grad
 
 
 @pytest.mark.cuda

@@ -295,6 +295,7 @@ def test_empty_tensors_use_no_memory(shape: tuple[int, ...], device: torch.devic
         ({"scale_factor": 0}, "scale_factor is 0, expected a positive number"),
         ({"scale_factor": (1, torch.inf)}, "expected a positive number"),
         ({"scale_factor": torch.nan}, "expected a positive number"),
+        ({"scale_factor": 1e300}, "scale_factor is 1e\\+300, expected a positive number .*, below 2\\^31"),
         ({"scale_factor": "2"}, "scale_factor is 2, expected a positive number"),
     ],
 )  # fmt: skip

@@ -216,17 +216,26 @@ std::tuple<Tensor, Tensor> nms_mask(const Tensor& boxes, const Tensor& scores,
 
 }  // namespace
 
-void check_values(const char* op, const Tensor& boxes, const Tensor& scores) {
+void check_boxes(const char* op, const Tensor& boxes, bool sorted) {
   dispatch_floating(op, "boxes", boxes.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const auto box = matrix_view<T>(boxes);
-    const auto score = vector_view<T>(scores);
     for (int64_t i = 0; i < boxes.size(0); ++i) {
-      for (int64_t j = 0; j < 4; ++j) {
+      for (int64_t j = 0; j < boxes.size(1); ++j) {
         if (std::isnan(Accumulate<T>(box(i, j)))) {
-          fail(op, ": boxes[", i, ", ", j, "] is nan, expected a number");
+          fail(op, ": boxes[", sorted ? std::string(":") : std::to_string(i), ", ", j, "] ",
+               sorted ? "has a nan, expected numbers" : "is nan, expected a number");
         }
       }
+    }
+  });
+}
+
+void check_scores(const char* op, const Tensor& scores) {
+  dispatch_floating(op, "scores", scores.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const auto score = vector_view<T>(scores);
+    for (int64_t i = 0; i < scores.size(0); ++i) {
       if (std::isnan(Accumulate<T>(score[i]))) {
         fail(op, ": scores[", i, "] is nan, expected a number");
       }
