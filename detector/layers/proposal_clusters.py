@@ -137,14 +137,15 @@ def assign_to_seeds(
         member_iou, ignore_iou, ignore_cover, cover_iou: as in :func:`proposal_clusters`.
 
     Raises:
-        RuntimeError: `classes` or `weights` has another shape than `rows`; or, on the CPU, `rows` are not
-            distinct proposals.
+        RuntimeError: `classes` or `weights` has another shape than `rows`; or, on the CPU in eager mode,
+            `rows` are not distinct proposals.
     """
     for name, tensor in (("classes", classes), ("weights", weights)):
         if tensor.shape != rows.shape:
             found, expected = tuple(tensor.shape), tuple(rows.shape)
             raise RuntimeError(f"assign_to_seeds: {name} has shape {found}, expected {expected}, as rows")
-    if rows.device.type == "cpu" and not torch.compiler.is_compiling():
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if rows.device.type == "cpu" and not traced:
         for row, times in Counter(rows.tolist()).items():
             if times > 1 or not 0 <= row < len(boxes):
                 repeated = " twice" if times > 1 else ""

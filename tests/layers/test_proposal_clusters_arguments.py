@@ -195,3 +195,12 @@ def test_bad_seeds(rows: list, classes: list, weights: list, message: str) -> No
     boxes = torch.tensor([[0.0, 0, 4, 4]]).repeat(4, 1)
     with pytest.raises(RuntimeError, match=f"^assign_to_seeds: {message}"):
         assign_to_seeds(boxes, *map(torch.tensor, (rows, classes, weights)))
+
+
+def test_seeds_under_vmap() -> None:
+    boxes = torch.tensor([[0.0, 0, 4, 4], [0, 0, 4, 2], [5, 5, 9, 9]])
+    seeds = torch.tensor([[0, 2], [1, 2]]), torch.tensor([[0, 1], [1, 0]]), torch.rand(2, 2)
+    found = torch.vmap(lambda *seeds: tuple(assign_to_seeds(boxes, *seeds)))(*seeds)
+    for i, each in enumerate(zip(*seeds, strict=True)):
+        expected = assign_to_seeds(boxes, *each)
+        assert all(torch.equal(a[i], e) for a, e in zip(found, expected, strict=True))
