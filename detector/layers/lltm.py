@@ -107,10 +107,11 @@ def _check_rank(op: str, input: Tensor, rank: int) -> None:
 def _apply(*tensors: Tensor) -> tuple[Tensor, Tensor]:
     """h of every step and c of the last."""
     input = tensors[0]
-    # Under autocast the op computes in float32. The first condition is the cheaper one.
+    # Under autocast the op computes in float32, or in float64. The first condition is the cheaper one.
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(input.device.type):
         with torch.autocast(input.device.type, enabled=False):
-            h, c, *_ = _forward(*(tensor.float() for tensor in tensors))
+            wide = (tensor if tensor.dtype == torch.float64 else tensor.float() for tensor in tensors)
+            h, c, *_ = _forward(*wide)
             return h.to(input.dtype), c.to(input.dtype)
     h, c, *_ = _forward(*tensors)
     return h, c

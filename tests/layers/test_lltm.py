@@ -319,6 +319,16 @@ def test_autocast_computes_in_float32_and_keeps_the_dtype(
     torch.testing.assert_close(actual, [t.to(dtype) for t in expected], **tolerance)
 
 
+@BOTH
+def test_autocast_leaves_float64(
+    function: Callable, reference: Callable, steps: int | None, device: torch.device
+) -> None:
+    inputs = make_inputs(steps=steps, dtype=torch.float64, device=device)
+    with torch.autocast(device.type, torch.bfloat16):
+        actual = outputs_and_gradients(function, inputs)
+    assert_equal(actual, outputs_and_gradients(function, inputs), rtol=1e-12, atol=1e-12)
+
+
 # ---- invalid arguments ----
 
 BAD_ARGUMENTS = [
