@@ -2,7 +2,7 @@
 
 python benchmarks/bench_schedule.py --device cuda [--steps 3000] [--workers 12] [--small] [KEY VALUE ...]
 
-JPEGs, proposals (2,000 per image) and labels are synthetic, with the sizes of VOC; scales are 480 to 1200.
+JPEGs, proposals (2,000 per image) and labels are synthetic, with the sizes of VOC; the shorter side has 480 to 1200.
 The first fifth of the steps, in which libraries select their kernels, is not timed. One row per setting:
 batches of 2 or 8, with images in random order or sorted by shape. `idle_percent` is the share of time without
 kernels or copies on the GPU, over 50 steps.
@@ -102,7 +102,15 @@ def rate(log: str, idle: Idle, steps: int, log_period: int) -> float:
 
 def bench(case: str, words: list[str], data: Path, folder: Path, steps: int) -> Schedule:
     log_period = max(1, min(20, steps // 10))
-    words = [*made_up_voc.keys(data), *FASTEST, "SOLVER.IMAGES_PER_STEP", "0", *words]
+    words = [
+        *made_up_voc.keys(data),
+        *FASTEST,
+        "INPUT.SIDE",
+        "shortest",
+        "SOLVER.IMAGES_PER_STEP",
+        "0",
+        *words,
+    ]
     words += ["OUTPUT_DIR", str(folder), "SOLVER.MAX_ITER", str(steps), "SOLVER.LOG_PERIOD", str(log_period)]
     words += ["SOLVER.CHECKPOINT_PERIOD", str(steps), "SOLVER.STEPS", f"({steps},)"]
     words += ["SOLVER.BASE_LR", "1e-6"]  # avoids overflow with random weights

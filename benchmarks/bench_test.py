@@ -1,4 +1,4 @@
-"""Times testing on VOC 2007 (4,952 images, 5 sizes with flips), extrapolated from some of the images.
+"""Times testing on VOC 2007 (4,952 images, 5 sizes of the shorter side, flips), extrapolated from some images.
 
 python benchmarks/bench_test.py --device cuda [--images 200] [--workers 12] [--small] [KEY VALUE ...]
 
@@ -86,7 +86,7 @@ def main() -> None:
     if not worth_timing(arguments):
         return
     device = torch.device(arguments.device)
-    words = ["DATASETS.WORKERS", str(arguments.workers), *arguments.overrides]
+    words = ["INPUT.SIDE", "shortest", "DATASETS.WORKERS", str(arguments.workers), *arguments.overrides]
     words += SMALL if arguments.small else ["PROPOSALS.MAX_COUNT", "2000"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
