@@ -1,10 +1,10 @@
-"""Times testing on VOC 2007 (4,952 images, 5 sizes of the shorter side, flips), extrapolated from some images.
+"""Times testing on VOC 2007 (4,952 images, 5 sizes with flips), extrapolated from some of the images.
 
 python benchmarks/bench_test.py --device cuda [--images 200] [--workers 12] [--small] [KEY VALUE ...]
 
 Includes everything that tools/test_net.py does: reading, scoring, averaging of passes, NMS and writing
-results. JPEGs and proposals (2,000 per image) are synthetic, with the sizes of VOC. The first tenth of the
-images, in which libraries select their kernels, is not timed.
+results. JPEGs and proposals (2,000 per image) are synthetic, with the sizes of VOC; the sizes of a test are
+those of the shorter side. The first tenth of the images, in which libraries select their kernels, is not timed.
 """
 
 import tempfile
