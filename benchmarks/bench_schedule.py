@@ -2,10 +2,10 @@
 
 python benchmarks/bench_schedule.py --device cuda [--steps 3000] [--workers 12] [--small] [KEY VALUE ...]
 
-JPEGs, proposals (2,000 per image) and labels are synthetic, with the sizes of VOC; their shorter side has 480 to
-1200. The first fifth of the steps, in which libraries select their kernels, is not timed. One row per setting:
-batches of 2 or 8, with images in random order or sorted by shape. `idle_percent` is the share of time without
-kernels or copies on the GPU, over 50 steps.
+JPEGs, proposals (2,000 per image) and labels are synthetic, with the sizes of VOC; their shorter side has
+480 to 1200. The first fifth of the steps, in which libraries select their kernels, is not timed. One row per
+setting: batches of 2 or 8, with images in random order or sorted by shape. `idle_percent` is the share of
+time without kernels or copies on the GPU, over 50 steps.
 """
 
 import re
@@ -102,15 +102,7 @@ def rate(log: str, idle: Idle, steps: int, log_period: int) -> float:
 
 def bench(case: str, words: list[str], data: Path, folder: Path, steps: int) -> Schedule:
     log_period = max(1, min(20, steps // 10))
-    words = [
-        *made_up_voc.keys(data),
-        *FASTEST,
-        "INPUT.SIDE",
-        "shortest",
-        "SOLVER.IMAGES_PER_STEP",
-        "0",
-        *words,
-    ]
+    words = [*made_up_voc.keys(data), *FASTEST, "SOLVER.IMAGES_PER_STEP", "0", *words]
     words += ["OUTPUT_DIR", str(folder), "SOLVER.MAX_ITER", str(steps), "SOLVER.LOG_PERIOD", str(log_period)]
     words += ["SOLVER.CHECKPOINT_PERIOD", str(steps), "SOLVER.STEPS", f"({steps},)"]
     words += ["SOLVER.BASE_LR", "1e-6"]  # avoids overflow with random weights
@@ -144,7 +136,8 @@ def main() -> None:
     arguments = parser.parse_intermixed_args()
     if not worth_timing(arguments):
         return
-    words = ["DEVICE", arguments.device, "DATASETS.WORKERS", str(arguments.workers), *arguments.overrides]
+    words = ["INPUT.SIDE", "shortest", "DEVICE", arguments.device]
+    words += ["DATASETS.WORKERS", str(arguments.workers), *arguments.overrides]
     words += SMALL if arguments.small else ["PROPOSALS.MAX_COUNT", "2000"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,8 @@ python benchmarks/bench_test.py --device cuda [--images 200] [--workers 12] [--s
 
 Includes everything that tools/test_net.py does: reading, scoring, averaging of passes, NMS and writing
 results. JPEGs and proposals (2,000 per image) are synthetic, with the sizes of VOC; the sizes of a test are
-those of the shorter side. The first tenth of the images, in which libraries select their kernels, is not timed.
+those of the shorter side. The first tenth of the images, in which libraries select their kernels, is not
+timed.
 """
 
 import tempfile
