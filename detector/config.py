@@ -683,11 +683,12 @@ def _data_rules(cfg: CfgNode) -> Rules:
     data, learns = cfg.DATASETS, cfg.MODEL.METHOD != "wsddn" or cfg.MODEL.REGRESSION.ENABLED
     yield len(set(data.CLASSES)) == len(data.CLASSES), "DATASETS.CLASSES", "names, each once"
     yield not (data.BOXED_SHARE and data.BOXED), "DATASETS.BOXED_SHARE", "0, as DATASETS.BOXED is set"
-    given = data.BOXED_SHARE or data.BOXED or data.HINTS
+    boxed = bool(data.BOXED or data.BOXED_SHARE)
+    yield boxed or cfg.SOLVER.BOXED_SHARE < 1, "SOLVER.BOXED_SHARE", "less than 1, as DATASETS.BOXED is ''"
     learners = (
         "a method with refinement streams, which learn reviewed boxes and hints (DATASETS.BOXED, HINTS)"
     )
-    yield learns or not given, "MODEL.METHOD", learners
+    yield learns or not (boxed or data.HINTS), "MODEL.METHOD", learners
 
 
 def _network_rules(cfg: CfgNode) -> Rules:

@@ -347,5 +347,7 @@ def test_reviewed_images_that_training_does_not_use_are_counted(tmp_path, small_
 def test_keys_that_contradict_each_other() -> None:
     with pytest.raises(ConfigError, match="BOXED_SHARE"):
         cfg_of("DATASETS.BOXED", "boxes.json", "DATASETS.BOXED_SHARE", 0.1)
+    with pytest.raises(ConfigError, match=r"SOLVER\.BOXED_SHARE is 1\.0, expected less than 1"):
+        cfg_of("SOLVER.BOXED_SHARE", 1)
     with pytest.raises(ConfigError, match="METHOD"):
         cfg_of("DATASETS.BOXED_SHARE", 0.1, "MODEL.METHOD", "wsddn")
