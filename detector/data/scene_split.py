@@ -3,8 +3,8 @@
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
 
 from detector.data.tagged_pictures import TRAIN, VAL, Tagged
 
@@ -22,17 +22,23 @@ def split_pictures(tagged: Sequence[Tagged]) -> tuple[list[Tagged], list[Tagged]
     if TRAIN in known and VAL in known:
         parts = [[each for each in tagged if each.split == split] for split in (TRAIN, VAL)]
         return parts[0], parts[1], "the splits that are there"
-    scenes: dict[str, list[Tagged]] = defaultdict(list)
-    for each in tagged:
-        scenes[_scene(each.file)].append(each)
+    scenes = _group(tagged, _scene)
     reason = "scene, as the file names tell"
     per_class = Counter(label for scene in scenes.values() for label in _labels(scene))
     if min(per_class.values(), default=0) < _LEAST_SCENES or len(scenes) == len(tagged):
-        scenes = {str(each.file): [each] for each in tagged}
+        scenes = _group(tagged, str)
         reason = "picture, as the file names do not tell scenes"
     chosen = _choose(scenes)
     train = [each for name, scene in scenes.items() if name not in chosen for each in scene]
     return train, [each for name in sorted(chosen) for each in scenes[name]], reason
+
+
+def _group(tagged: Iterable[Tagged], key: Callable[[str], str]) -> dict[str, list[Tagged]]:
+    """The pictures by a key of their names, which, unlike their paths, are the same on every machine."""
+    groups: dict[str, list[Tagged]] = defaultdict(list)
+    for each in tagged:
+        groups[key(each.name)].append(each)
+    return groups
 
 
 def _choose(scenes: Mapping[str, Sequence[Tagged]]) -> set[str]:
@@ -57,6 +63,6 @@ def _labels(scene: Iterable[Tagged]) -> set[str]:
     return {label for each in scene for label in each.labels}
 
 
-def _scene(file: Path) -> str:
-    """The folder and the name without the number at its end."""
-    return f"{file.parent}/{re.sub(r'[^a-zA-Z]*$', '', file.stem)}"
+def _scene(name: str) -> str:
+    """The name without the number at its end."""
+    return re.sub(r"[^a-zA-Z/]*$", "", str(PurePosixPath(name).with_suffix("")))

@@ -91,13 +91,13 @@ def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, wid
 def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
     images = [ReviewImage(name, (24, 32), (ReviewBox(name[:3], (1.0, 2.0, 9.0, 9.0)),)) for name in names]
-    images[0] = ReviewImage(names[0], (48, 64), images[0].boxes)  # the picture was scaled since
+    images[3] = ReviewImage(names[3], (48, 64), images[3].boxes)  # a picture to train on, scaled since
     ((_, content),) = encode_review("coco", images, ["cat", "dog"])
     (pictures / "boxes.json").write_bytes(content)
     assert main(["init", "my pictures"]) == 0
     said = capsys.readouterr()
     assert "1 pictures have another size there" in said.err
-    assert "the first is cat/0.png, (height, width) (48, 64) there, (24, 32) in the file" in said.err
+    assert "the first is cat/3.png, (height, width) (48, 64) there, (24, 32) in the file" in said.err
     assert "boxes    of 4 pictures to test on" in said.out
     cfg = load_cfg("mine.yaml", ["DATASETS.CLASSES", ["cat", "dog"]])
     train, val = (build_dataset(cfg, split) for split in (cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.TEST_SPLIT))

@@ -6,13 +6,13 @@ from detector.data.scene_split import split_pictures
 from detector.data.tagged_pictures import Tagged
 
 
-def tagged(*names_and_labels):
-    return [Tagged(Path(name), tuple(labels.split())) for name, labels in names_and_labels]
+def tagged(*names_and_labels, root=Path("/data")):
+    return [Tagged(root / name, tuple(labels.split()), root=root) for name, labels in names_and_labels]
 
 
 def test_splits_that_are_there_stay():
     found = [
-        Tagged(Path(f"{i}.jpg"), ("cat",), split=split) for i, split in enumerate(["train", "val", "train"])
+        Tagged(Path(f"/{i}.jpg"), ("cat",), split=split) for i, split in enumerate(["train", "val", "train"])
     ]
     assert split_pictures(found) == ([found[0], found[2]], [found[1]], "the splits that are there")
 
@@ -35,6 +35,12 @@ def test_names_that_tell_nothing_divide_every_class():
     assert by == "picture, as the file names do not tell scenes"
     assert sorted(each.file for each in train + val) == sorted(each.file for each in pictures)
     assert [sum(label in each.labels for each in val) for label in ("cat", "rare")] == [16, 4]
+
+
+def test_the_split_does_not_depend_on_where_the_pictures_are():
+    rows = [(f"{i:04}.jpg", "cat" if i % 3 else "dog") for i in range(50)]
+    here, there = (split_pictures(tagged(*rows, root=Path(root))) for root in ("/data", "/home/me/data"))
+    assert [each.name for each in here[1]] == [each.name for each in there[1]]
 
 
 def test_a_class_with_one_picture_is_trained_on():
