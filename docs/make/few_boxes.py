@@ -21,7 +21,7 @@ LINES = {  # * stands for the share
     "student_tags*_plain": "... without new views, mosaics and teacher",
     "boxes*": "the boxed images alone",
     "student_boxes*": "... and their Faster R-CNN",
-    "suggested_typical*": "tags of all, boxes of typical images",
+    "suggested_information-density*": "tags of all, boxes of images that detector suggest chooses",
 }
 SHARES = (0, 1, 5, 10, 25, 50, 100)  # percent, at equal distances on the axis
 
