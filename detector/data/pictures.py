@@ -15,6 +15,7 @@ IMAGE_SUFFIXES = (
     ".avif",
 )
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
+_NO_PICTURES = ("@eaDir", "#recycle")  # folders that a Synology NAS adds: thumbnails, and what was deleted
 _OTHER_SUFFIXES = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")  # of pictures
 
 
@@ -62,8 +63,9 @@ def _images_below(folder: Path, outside: Path | None) -> list[Path]:
 def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None = None) -> list[Path]:
     """The files of a folder with one of the suffixes in any case, sorted.
 
-    Linked folders are searched, too, hidden ones, such as .thumbnails, are not. Files that macOS adds to
-    other disks and to archives, "._" and the name of a file, are left out.
+    Linked folders are searched, too; hidden ones, such as .thumbnails, and those that a NAS adds, such as
+    @eaDir, are not. Files that macOS adds to other disks and to archives, "._" and the name of a file, are
+    left out.
 
     Args:
         outside: as of :func:`find_pictures`.
@@ -72,7 +74,7 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
     found = []
     for place, folders, names in os.walk(folder, followlinks=True):
         here = Path(place).resolve()
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NO_PICTURES]
         for link in [name for name in folders if Path(place, name).is_symlink()]:
             if Path(place, link).resolve() in (here, *here.parents):  # which would have no end
                 folders.remove(link)
