@@ -31,7 +31,7 @@ from detector.utils.errors import DataError, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
-_KEYS = ("file", "labels", "unknown", "boxes")
+_KEYS, _BOX_KEYS = ("file", "labels", "unknown", "boxes"), {"label", "box", "difficult"}
 _OTHER_SEPARATORS = (";", "\t", "|")  # of columns, as some spreadsheets write them
 _SHOWN = {"0": False, "1": True, "0.0": False, "1.0": True}  # whether an image shows the class of a column
 
@@ -197,11 +197,7 @@ def _json_row(line: int, content: dict[str, Any]) -> Row:
 
 
 def _json_box(content: object) -> LabeledBox:
-    if not isinstance(content, dict) or not {"label", "box"} <= content.keys() <= {
-        "label",
-        "box",
-        "difficult",
-    }:
+    if not isinstance(content, dict) or not {"label", "box"} <= content.keys() <= _BOX_KEYS:
         raise DataError(f'a box is {content!r}, expected {{"label": NAME, "box": [x1, y1, x2, y2]}}')
     box, difficult = content["box"], content.get("difficult", False)
     numbers = isinstance(box, list) and all(type(side) in (int, float) for side in box)
@@ -223,6 +219,11 @@ def _names(content: object, key: str) -> tuple[str, ...]:
 
 
 def _split_labels(text: str) -> tuple[str, ...]:
+    if text.strip()[:1] + text.strip()[-1:] in ("[]", "{}"):  # as pandas writes a column of lists
+        raise DataError(
+            f"the labels are {text!r}, a list as a program prints it, expected names with ';' between them, "
+            "such as cat;dog, or nothing where the image shows none of the classes"
+        )
     labels = tuple(_label(part) for part in text.split(";")) if text.strip() else ()
     for label in labels:
         for separator in ("|", ","):
