@@ -130,14 +130,14 @@ def build_hints(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Hints]:
 
 
 def draw_factors(
-    cfg: CfgNode, dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]
+    cfg: CfgNode, dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes], hints: Mapping[str, Hints]
 ) -> np.ndarray | None:
     """How often to draw each image (N,), by SOLVER.REPEAT_THRESHOLD and BOXED_SHARE; None: equally often."""
     boxed = np.array([image_id in reviewed for image_id in dataset.image_ids])
     threshold, share = cfg.SOLVER.REPEAT_THRESHOLD, cfg.SOLVER.BOXED_SHARE if boxed.any() else 0.0
     if not threshold and not share:
         return None
-    labels = training_labels(dataset, reviewed)
+    labels = training_labels(dataset, reviewed, hints)
     return repeat_factors(labels, threshold) * favor(boxed, labels, share)
 
 
@@ -174,7 +174,7 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         **_batch_options(cfg, start),
         sort_window=cfg.SOLVER.SORT_WINDOW,
         pad_multiple=inputs.PAD_MULTIPLE,
-        repeats=draw_factors(cfg, dataset, reviewed),
+        repeats=draw_factors(cfg, dataset, reviewed, hints),
     )
 
 

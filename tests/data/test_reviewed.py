@@ -11,7 +11,7 @@ import torch
 
 from detector.build_data import build_reviewed, draw_factors
 from detector.config import load_cfg
-from detector.data.batch_order import SeededBatches
+from detector.data.batch_order import SeededBatches, repeat_factors
 from detector.data.loader import WeakDataset, collate
 from detector.data.reviewed import (
     annotations_as_reviewed,
@@ -194,10 +194,25 @@ def test_images_are_drawn_by_the_labels_that_they_train(source) -> None:
     """Only image b is tagged bird, but the boxes say that image a shows one, and no cat or dog."""
     cfg = cfg_of("SOLVER.BOXED_SHARE", 0.8)
     reviewed = {"a": boxes_of(0, complete=True)}
-    factors = draw_factors(cfg, source, reviewed)
+    factors = draw_factors(cfg, source, reviewed, {})
     labels = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]], dtype=bool)
     assert factors.tolist() == favor(np.arange(5) == 0, labels, 0.8).tolist()
     assert factors.tolist() != favor(np.arange(5) == 0, source.all_labels(), 0.8).tolist()
+
+
+def test_a_class_that_only_hints_show_is_drawn_as_often_as_others(source) -> None:
+    """Image d, which no tag or box tells of, has a point in a bird."""
+    hints = {"d": Hints(torch.tensor([[3.0, 3]]), torch.tensor([0]), torch.zeros(3, dtype=torch.int64))}
+    labels = source.all_labels().copy()
+    labels[3, 0] = True
+    cfg = cfg_of("SOLVER.REPEAT_THRESHOLD", 0.9, "SOLVER.BOXED_SHARE", 0.8)
+    assert draw_factors(cfg, source, {}, hints).tolist() == repeat_factors(labels, 0.9).tolist()
+    reviewed = {"a": boxes_of(2, complete=False)}
+    factors = draw_factors(cfg, source, reviewed, hints)
+    labels[0, 2] = True
+    expected = repeat_factors(labels, 0.9) * favor(np.arange(5) == 0, labels, 0.8)
+    assert factors.tolist() == expected.tolist()
+    assert factors.tolist() != draw_factors(cfg, source, reviewed, {}).tolist()
 
 
 def test_without_reviews_nothing_of_the_annotations_reaches_a_batch(source, monkeypatch) -> None:
@@ -289,11 +304,11 @@ def test_the_config_names_reviewed_images(tmp_path, source) -> None:
     often = cfg_of("DATASETS.BOXED_SHARE", 0.4, "SOLVER.BOXED_SHARE", 0.9)
     reviewed = build_reviewed(often, source)
     assert len(reviewed) == 2
-    factors = draw_factors(often, source, reviewed)
+    factors = draw_factors(often, source, reviewed, {})
     assert np.array_equal(factors, favor(np.isin(source.image_ids, [*reviewed]), source.all_labels(), 0.9))
     assert len(set(factors.tolist())) > 1
     assert build_reviewed(cfg_of(), source) == {}
-    assert draw_factors(cfg_of(), source, {}) is None
+    assert draw_factors(cfg_of(), source, {}, {}) is None
 
 
 def test_a_list_of_images_is_utf_8(tmp_path, source) -> None:
