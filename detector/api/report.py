@@ -47,7 +47,7 @@ _KEY = "report"
 _REMEDY = "run `detector test` again"
 
 
-def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Model = "auto") -> None:
+def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Model = "auto") -> Path:
     """Write the report of a run that `detector test` has measured, and print where it is.
 
     Args:
@@ -56,10 +56,13 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
         output: the page; None: report.html in the run folder, or in its folder self_train for the student.
         model: "weak": about the weak detector; see :func:`detector.load`.
 
+    Returns:
+        where the weights are: `folder`, or the checkpoint that was tested, if `folder` holds its test alone.
+
     Raises:
         UserError, OSError: a file of the run is missing or damaged, or the page cannot be written.
     """
-    folder = choose_run(folder, model)
+    given, folder = folder, choose_run(folder, model)
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is not a run folder: it has no config.yaml; train first")
     output = output or folder / "report.html"
@@ -97,6 +100,7 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     )
     outputs.write(output.name, page.encode())
     print(f"report    {output}")
+    return given if (folder / "model_final.pt").exists() else Path(metrics["weights"])
 
 
 def check_metrics(metrics: dict[str, Any]) -> None:

@@ -82,6 +82,13 @@ def evaluate(
     Raises:
         UserError, OSError: the config, the weights or the data set cannot be used.
     """
+    return run(config, overrides, weights, model)[1]
+
+
+def run(
+    config: str | Path, overrides: Overrides, weights: str | Path | None, model: Model
+) -> tuple[Path, dict[str, Any]]:
+    """The folder with the results, and the metrics; see :func:`evaluate`."""
     file = find_config(config if weights else choose_run(config, model))
     cfg = load_cfg(file, overrides)
     folder = find_run_folder(file, cfg)
@@ -92,8 +99,12 @@ def evaluate(
         return test(cfg, folder, Path(weights) if weights else folder / "model_final.pt", model)
 
 
-def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> dict[str, Any]:
-    """Measure a checkpoint of the run in `folder`; the main process writes what :func:`evaluate` says."""
+def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, dict[str, Any]]:
+    """Measure a checkpoint of the run in `folder`; the main process writes what :func:`evaluate` says.
+
+    Returns:
+        the folder with the results, and the metrics.
+    """
     with ExitStack() as stack:
         with together():
             checkpoint = load_checkpoint(weights)
@@ -138,7 +149,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> dict[str, An
                     cfg, outputs, metrics, [each.detections for each in results], test_set, train_set
                 )
                 remove_results(outputs.folder / "results", key)
-        return gather(metrics)[0]
+        return outputs.folder, gather(metrics)[0]
 
 
 def write_figures(

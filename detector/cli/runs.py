@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from detector.utils.command_line import add_model_option, next_step
+from detector.utils.command_line import add_model_option, model_words, next_step
 
 Run = Callable[[Namespace], None]
 
@@ -64,12 +64,10 @@ def test(parser: ArgumentParser) -> Run:
     def run(options: Namespace) -> None:
         from detector.api import testing
         from detector.api.run_folder import choose_run
-        from detector.config import load_cfg
 
-        given = {"weights": options.weights, "model": options.model}
-        testing.evaluate(options.config_file, options.overrides, **given)
-        run = choose_run(options.config_file, options.model)
-        next_step("detector", "report", load_cfg(run, options.overrides).OUTPUT_DIR)
+        folder, _ = testing.run(options.config_file, options.overrides, options.weights, options.model)
+        weak = choose_run(folder) != folder  # the report is about the student unless told otherwise
+        next_step("detector", "report", folder, *model_words("weak" if weak else "auto"))
 
     return run
 
@@ -123,7 +121,8 @@ def predict(parser: ArgumentParser) -> Run:
         from detector.api import predicting
 
         predicting.run(**vars(options))
-        next_step("detector", "export", options.weights, "--format", "torch_export")
+        words = [options.weights, *model_words(options.model)]
+        next_step("detector", "export", *words, "--format", "torch_export")
 
     return run
 
@@ -146,8 +145,10 @@ def report(parser: ArgumentParser) -> Run:
     def run(options: Namespace) -> None:
         from detector.api import report
 
-        report.run(**vars(options))
-        next_step("detector", "predict", "--weights", options.folder, "--output", "found", "PICTURES")
+        weights = report.run(**vars(options))
+        if weights.exists():  # not, if a test of another checkpoint was moved
+            words = [weights, *model_words(options.model), "--output", "found", "PICTURES"]
+            next_step("detector", "predict", "--weights", *words)
 
     return run
 

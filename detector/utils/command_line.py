@@ -46,6 +46,11 @@ def add_model_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", choices=choices, default="auto", metavar="M", help=meaning)
 
 
+def model_words(model: str) -> list[str]:
+    """--model as words of another command."""
+    return [] if model == "auto" else ["--model", model]
+
+
 def parse_config(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *, required: bool = True
 ) -> argparse.Namespace:
