@@ -9,7 +9,7 @@ from yacs.config import CfgNode
 
 from detector.api.proposing import run as propose
 from detector.api.report import run as report
-from detector.api.run_folder import check_class_names
+from detector.api.run_folder import check_class_names, check_same_data, training_data
 from detector.api.self_training import run as self_train
 from detector.api.testing import evaluate
 from detector.api.training import train
@@ -71,15 +71,17 @@ def run_pipeline(
 
 
 def check_same_run(cfg: CfgNode, weights: Path) -> None:
-    """Refuse to go on from a detector that was trained with another config; none yet is fine.
+    """Refuse to go on from a detector that was trained with another config or data; none yet is fine.
 
     Raises:
-        ConfigError: names the key that differs.
+        UserError: names the key or the part of the data that differs.
     """
     if not weights.exists():
         return
     checkpoint = load_checkpoint(weights)
-    cfg = name_classes(cfg, build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT))
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    cfg = name_classes(cfg, train_set)
     check_class_names(cfg, checkpoint, weights)
     with reading(weights, "checkpoint"):
         check_resumable(checkpoint["config"], cfg, ())
+    check_same_data(weights.parent, training_data(cfg, train_set))

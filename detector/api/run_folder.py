@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -13,8 +14,11 @@ from torch.optim import Optimizer
 from yacs.config import CfgNode
 
 from detector.build import accumulated_batches
+from detector.build_data import build_hints, build_reviewed
 from detector.build_model import build_faster_rcnn, build_model
 from detector.config import check_resumable, dump_cfg, parse_cfg
+from detector.data.annotated import AnnotatedImages
+from detector.data.training_data import changed_data, describe_data
 from detector.engine.checkpoint import restore_model
 from detector.engine.precision import Precision, set_tf32
 from detector.engine.resuming import (
@@ -29,7 +33,7 @@ from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.utils.distributed import find_device, gather, is_main, raise_once
 from detector.utils.errors import ConfigError, UserError, shortened
-from detector.utils.files import atomic_write, reading
+from detector.utils.files import atomic_write, read_json, reading
 from detector.utils.logging import setup_logging
 from detector.utils.reproducibility import run_info, seed_everything
 
@@ -156,12 +160,37 @@ def check_class_names(cfg: CfgNode, checkpoint: Mapping[str, Any], path: Path) -
         )
 
 
-def record_run(cfg: CfgNode, folder: Path, device: torch.device) -> None:
-    """Write config.yaml and run.json, from which the run can be repeated; only the main process does."""
+def record_run(
+    cfg: CfgNode, folder: Path, device: torch.device, data: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Write config.yaml and run.json, from which the run can be repeated; only the main process does.
+
+    Args:
+        data: of :func:`training_data`, for :func:`check_same_data`.
+    """
     if is_main():
         with atomic_write(folder / "config.yaml", "w") as file:
             file.write(dump_cfg(cfg))
-        write_json(folder / "run.json", run_info(device, cfg.SEED))
+        write_json(folder / "run.json", run_info(device, cfg.SEED) | {"data": dict(data)})
+
+
+def training_data(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, str]:
+    """The images, tags, reviewed boxes and hints that training reads, as :func:`describe_data` has them."""
+    return describe_data(dataset, build_reviewed(cfg, dataset), build_hints(cfg, dataset))
+
+
+def check_same_data(folder: Path, data: Mapping[str, str]) -> None:
+    """Compare the data with those that a run began with, if its run.json says which.
+
+    Raises:
+        UserError: images, tags, reviewed boxes or hints were changed since; says which.
+    """
+    file = folder / "run.json"
+    if file.exists() and (changed := changed_data(read_json(file).get("data"), data)):
+        raise UserError(
+            f"the run in {folder} began with other data: {changed}. Undo the change to go on with it, or "
+            "start a run with the new data in another OUTPUT_DIR"
+        )
 
 
 def check_same_start(start: int) -> None:

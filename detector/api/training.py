@@ -10,12 +10,14 @@ import torch
 from yacs.config import CfgNode
 
 from detector.api.run_folder import (
+    check_same_data,
     check_same_start,
     hint_at_resume,
     record_run,
     refuse_earlier_run,
     resume_run,
     start_run,
+    training_data,
 )
 from detector.build import (
     accumulated_batches,
@@ -49,7 +51,7 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
     Args:
         config: the name of a recipe of configs/, or your own file.
         overrides: keys of the config to change, as in {"SOLVER.MAX_ITER": 500}; see detector/config.py.
-        resume: continue from the run folder's newest checkpoint.
+        resume: continue from the run folder's newest checkpoint, with the data that the run began with.
 
     Returns:
         the run folder, OUTPUT_DIR, which `detector.load` and `detector.evaluate` take.
@@ -76,13 +78,16 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
             optimizer = build_optimizer(cfg, model)
             precision = build_precision(cfg, device)
             progress = resume_run(cfg, folder, model, optimizer, precision)
-            if not progress.iteration:
+            data = training_data(cfg, dataset)
+            if progress.iteration:
+                check_same_data(folder, data)
+            else:
                 load_pretrained(cfg, model)
             # Batches that all processes have made.
             position = progress.iteration * accumulated_batches(cfg) * world_size()
             batches = build_train_loader(cfg, dataset, stride=model.backbone.stride, start=position)
             snapshots = build_snapshots(cfg, dataset)
-            record_run(cfg, folder, device)
+            record_run(cfg, folder, device, data)
             describe(cfg, dataset, model, device)
             warn(cfg, dataset, model)
         check_same_start(progress.iteration)

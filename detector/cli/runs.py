@@ -20,8 +20,8 @@ def train(parser: ArgumentParser) -> Run:
         detector train mine.yaml --to detector
         torchrun --nproc_per_node 8 --max-restarts 3 -m detector train configs/toybox_pcl.yaml
 
-    Writes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed), log.txt,
-    events for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt
+    Writes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed, data),
+    log.txt, events for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt
     (docs/distributed.md). With --to weak it makes the proposals before and tests afterwards, with
     --to detector it also self-trains and writes the report; repeated, it continues from where it was.
     """

@@ -122,6 +122,30 @@ def test_resuming_with_another_config_says_so(train_net, capsys):
     assert "this run began with another config: SOLVER.MAX_ITER: 1 -> 2" in capsys.readouterr().err
 
 
+def test_resuming_with_other_data_is_refused(train_net, toybox, tmp_path, capsys):
+    """An image was added, or an object corrected, since the run began."""
+    root = shutil.copytree(toybox, tmp_path / "toybox")
+    points = tmp_path / "points.jsonl"
+    listed = root / "ImageSets" / "Main" / "trainval.txt"
+    before, added = listed.read_text(), (root / "ImageSets" / "Main" / "test.txt").read_text().split()[0]
+    points.write_text(f'{{"file": "{before.split()[0]}", "counts": {{"car": 2}}}}')
+    keys = ("DATASETS.ROOT", str(root), "DATASETS.HINTS", str(points))
+    assert train_net(*keys, "SOLVER.MAX_ITER", "1") == 0
+    listed.write_text(f"{before}{added}\n")
+    assert train_net(*keys, "--resume") == 2
+    error = capsys.readouterr().err
+    assert "run began with other data: images: 8 then, 9 now; tags: " in error
+    assert "start a run with the new data in another OUTPUT_DIR" in error
+    listed.write_text(before)
+    points.write_text(points.read_text().replace(": 2}", ": 3}"))
+    assert train_net(*keys, "--resume") == 2
+    assert "other data: images with hints: 1 then, 1 now, not the same. Undo" in capsys.readouterr().err
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    del run["data"]  # as an older version left it
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run))
+    assert train_net(*keys, "--resume") == 0
+
+
 def test_resuming_with_another_number_of_batches_a_step_is_refused(train_net, capsys):
     assert train_net("SOLVER.MAX_ITER", "1") == 0
     assert train_net("SOLVER.ACCUMULATE", "3", "--resume") == 2

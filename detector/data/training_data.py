@@ -1,0 +1,52 @@
+"""What training reads of a split beside pixels and proposals, as hashes: whether it was changed since."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
+
+from detector.data.annotated import AnnotatedImages
+from detector.structures import Hints, ReviewedBoxes
+
+
+def describe_data(
+    dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes], hints: Mapping[str, Hints]
+) -> dict[str, str]:
+    """A count and a hash of each part: the images in their order, tags, reviewed boxes and hints."""
+    tags, unknown = dataset.all_labels(), (dataset.unknown(i) for i in range(len(dataset)))
+    boxes = sum(len(each.boxes) for each in reviewed.values())
+    return {
+        "images": _hashed(len(dataset), dataset.image_ids),
+        "tags": _hashed(
+            int(tags.sum()), (tags.tobytes(), *(row.tolist() for row in unknown if row is not None))
+        ),
+        "reviewed boxes": _hashed(boxes, _contents(reviewed)),
+        "images with hints": _hashed(len(hints), _contents(hints)),
+    }
+
+
+def changed_data(before: object, now: Mapping[str, str]) -> str:
+    """How the data differ from what :func:`describe_data` said before; "" if they do not.
+
+    A part that `before`, of an older version, does not describe is not compared.
+    """
+    known = before if isinstance(before, dict) else {}
+    lines = []
+    for name, new in now.items():
+        if (old := str(known.get(name, new))) != new:
+            then, count = (each.partition(",")[0] for each in (old, new))
+            lines.append(f"{name}: {then} then, {count} now{', not the same' if then == count else ''}")
+    return "; ".join(lines)
+
+
+def _contents(of_images: Mapping[str, ReviewedBoxes] | Mapping[str, Hints]) -> Iterable[object]:
+    for image_id in sorted(of_images):
+        values = vars(of_images[image_id]).values()
+        yield image_id, *(each.tolist() if isinstance(each, Tensor) else each for each in values)
+
+
+def _hashed(count: int, parts: Iterable[object]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{part!r}\n".encode())
+    return f"{count}, sha256 {digest.hexdigest()}"
