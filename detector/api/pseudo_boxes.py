@@ -1,19 +1,21 @@
 """The pseudo boxes of self-training: what a detector finds in its training split, written as a data set."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from yacs.config import CfgNode
 
-from detector.api.run_folder import Model, check_class_names, restore_network
+from detector.api.run_folder import Model, check_class_names, restore_network, training_data
 from detector.api.testing import predict_all
 from detector.build import build_precision, build_pseudo_boxes
 from detector.build_data import build_reviewed
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set
 from detector.data.reviewed import reviewed_counts
+from detector.data.training_data import changed_data
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.self_training import mean_scores
 from detector.evaluation.report import write_json
@@ -31,8 +33,8 @@ _ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were 
 CHOOSING = ("SCORE_THRESHOLD", "RELATIVE_SCORES", "DROP_INSIDE", "DROP_GROUPS", "VOTING_IOU", "NMS")
 
 
-def origin(cfg: CfgNode, weights: Sequence[Path]) -> dict[str, str | float]:
-    """What the pseudo boxes depend on beside the data set: the weights and the keys that choose boxes."""
+def origin(cfg: CfgNode, weights: Sequence[Path]) -> dict[str, Any]:
+    """What the pseudo boxes depend on beside the data: the weights and the keys that choose boxes."""
     student, data = cfg.SELF_TRAIN, cfg.DATASETS
     return {
         "weights": " ".join(file_digest(path) if path.exists() else "" for path in weights).strip(),
@@ -43,8 +45,11 @@ def origin(cfg: CfgNode, weights: Sequence[Path]) -> dict[str, str | float]:
     }
 
 
-def check_origin(cfg: CfgNode, weights: Sequence[Path], folder: Path) -> None:
-    """Refuse to continue with pseudo boxes that were made with other weights or keys.
+def check_origin(cfg: CfgNode, weights: Sequence[Path], folder: Path, data: Mapping[str, str]) -> None:
+    """Refuse to continue with pseudo boxes that were made with other weights, keys or data.
+
+    Args:
+        data: of :func:`training_data`.
 
     Raises:
         UserError: names what differs.
@@ -52,7 +57,7 @@ def check_origin(cfg: CfgNode, weights: Sequence[Path], folder: Path) -> None:
     if not (folder / _ORIGIN).exists():
         return
     before, now = read_json(folder / _ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
-    before = before if isinstance(before, dict) else {}
+    made_from = before.pop("data", None)
     # A key that an older version did not have was off.
     differing = [key for key in {**now, **before} if (before.get(key) or 0) != (now.get(key) or 0)]
     if not any(path.exists() for path in weights) and "weights" in differing:
@@ -61,6 +66,11 @@ def check_origin(cfg: CfgNode, weights: Sequence[Path], folder: Path) -> None:
         raise UserError(
             f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "
             f"(weights: {', '.join(map(str, weights))}): give those again, or remove {folder} to start over"
+        )
+    if changed := changed_data(made_from, data):
+        raise UserError(
+            f"{folder / 'pseudo'} was made from other data: {changed}. Undo the change to go on with it, or "
+            f"remove {folder} to start over"
         )
 
 
@@ -86,7 +96,7 @@ def find_pseudo_boxes(
     with together():
         if is_main():
             folder.mkdir(exist_ok=True)
-            write_json(folder / _ORIGIN, origin(cfg, weights))
+            write_json(folder / _ORIGIN, origin(cfg, weights) | {"data": training_data(cfg, train_set)})
         kind: Model = "weak" if len(weights) > 1 and not held_out else "auto"
         models = [_load_model(cfg, path, kind, device) for path in weights]
         own = range(rank(), len(train_set), world_size())

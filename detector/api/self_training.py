@@ -1,6 +1,6 @@
 """Self-training: a Faster R-CNN learns from the boxes that a weak detector found in its training split."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,7 @@ import numpy as np
 from yacs.config import CfgNode
 
 from detector.api.pseudo_boxes import check_origin, find_pseudo_boxes
-from detector.api.run_folder import refuse_earlier_run, start_run
+from detector.api.run_folder import refuse_earlier_run, start_run, training_data
 from detector.api.student_training import FIXED, train_detector, train_with_teacher
 from detector.api.testing import test
 from detector.build import wants_coco_metrics
@@ -60,9 +60,9 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
         train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
         cfg = name_classes(cfg, train_set)
         factors = draw_factors(cfg, train_set, build_reviewed(cfg, train_set), build_hints(cfg, train_set))
-        rounds = list(each_round(cfg, folder, weights))
+        rounds, data = list(each_round(cfg, folder, weights)), training_data(cfg, train_set)
         for each in rounds:
-            check_round(each)
+            check_round(each, data)
     for each in rounds:
         made = [path for path in each.students if path != folder and (path / "model_final.pt").exists()]
         if len(made) == len(each.students):
@@ -127,14 +127,14 @@ def each_round(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> Iterator[
         yield Round(teacher_cfg, folder, [folder], weights, False)
 
 
-def check_round(each: Round) -> None:
-    """Refuse to continue a round that was begun with another config or other weights; see each_round.
+def check_round(each: Round, data: Mapping[str, str]) -> None:
+    """Refuse to continue a round that was begun with another config, other weights or data; see each_round.
 
     Raises:
         UserError: names what differs.
     """
     if (each.folder / "pseudo").exists():
-        check_origin(each.cfg, each.weights, each.folder)
+        check_origin(each.cfg, each.weights, each.folder, data)
     for folder in each.students:
         config = folder / "config.yaml"
         if config.exists() and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):

@@ -223,6 +223,18 @@ def test_reviewed_boxes_and_pseudo_boxes_have_weights(command, keys, overrides, 
     words = ["SELF_TRAIN.PSEUDO_WEIGHT", "0.25", "SELF_TRAIN.DROP_LOSS", "0.5"]
     words += ["SELF_TRAIN.COPY_PASTE", "0.5", "SELF_TRAIN.MOSAIC", "0.5", "SELF_TRAIN.STRONG_VIEWS", "True"]
     words += ["SELF_TRAIN.SCALE_JITTER", "(0.5,1.25)"]
+    text = (tmp_path / "boxed.txt").read_text()
+    (tmp_path / "boxed.txt").write_text("\n".join(boxed[:2]))  # edited in place
+    assert self_train([*keys, "--resume"]) == 2
+    error = capsys.readouterr().err
+    assert f"{folder / 'pseudo'} was made from other data: reviewed boxes: " in error
+    assert f"remove {folder} to start over" in error
+    (tmp_path / "boxed.txt").write_text(text)
+    origin = json.loads((folder / "pseudo_origin.json").read_text())
+    del origin["data"]  # as an older version left it
+    (folder / "pseudo_origin.json").write_text(json.dumps(origin))
+    assert self_train([*keys, "--resume"]) == 0
+
     whole = trained(*words)
     assert any(not plain[name].equal(value) for name, value in whole.items())
     assert self_train([*keys, "--resume"]) == 2
