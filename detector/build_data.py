@@ -25,10 +25,10 @@ from detector.data.reviewed import (
     describe_reviewed,
     draw_images,
     favor,
-    find_id,
     label_counts,
     read_reviewed,
     training_labels,
+    unused_images,
 )
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
@@ -101,27 +101,11 @@ def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Reviewed
         reviewed = annotations_as_reviewed(dataset, draw_images(dataset.image_ids, share, cfg.SEED))
     else:
         return {}
-    for line in [*_unused_images(cfg, dataset, others), *contradictions(dataset, reviewed)]:
+    test_set = find_test_set(cfg, dataset) if others else None
+    unused = unused_images(named, others, dataset, test_set)
+    for line in [*unused, *contradictions(dataset, reviewed)]:
         warnings.warn(line, stacklevel=1)  # the same place for every caller, so that it is shown once
     return reviewed
-
-
-def _unused_images(cfg: CfgNode, dataset: AnnotatedImages, names: Sequence[str]) -> list[str]:
-    """One message about the reviewed images `names`, if any, which are not in the training split."""
-    if not names:
-        return []
-    test_set = find_test_set(cfg, dataset)
-    test_ids = frozenset(test_set.image_ids if test_set else ())
-    in_no_split = [name for name in names if find_id(name, test_ids) not in test_ids]
-    found = []
-    if test_set and (tested := len(names) - len(in_no_split)):
-        found.append(f"{tested} reviewed images are in {test_set.name} and are not used")
-    if in_no_split:
-        found.append(
-            f"{len(in_no_split)} reviewed images are in no split and are not used, the first is "
-            f"{in_no_split[0]!r} (an image of {dataset.name} is {dataset.image_ids[0]!r})"
-        )
-    return [f"{cfg.DATASETS.BOXED}: {'; '.join(found)}"]
 
 
 def build_hints(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Hints]:

@@ -150,23 +150,34 @@ def suggest(parser: ArgumentParser) -> Run:
 
 
 def review_import(parser: ArgumentParser) -> Run:
-    """Keep the boxes that a person has corrected or accepted, as a COCO file.
+    """Keep the boxes that a person has corrected or accepted: to train with, or to test with.
 
         detector review-import export.json --output reviewed.json
+        detector review-import export.json --table mine/val.jsonl
 
     The format is recognized: a JSON file of COCO or Label Studio, an XML file of CVAT, or a folder of
     VOC or YOLO. Boxes count as true where the file says that they were reviewed (docs/labeling.md).
     """
     add = parser.add_argument
     add("path", type=Path, metavar="CORRECTED", help="a file or folder that the labeling tool wrote")
-    add("--output", required=True, type=Path, metavar="FILE", help="the COCO file to write")
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--output", type=Path, metavar="FILE", help="the COCO file to write")
+    kept = "a table to put them into; it is kept as FILE.bak"
+    to.add_argument("--table", type=Path, metavar="FILE", help=kept)
     add("--images", type=Path, metavar="DIR", help="the images, for the sizes that YOLO's files lack")
     add("--reviewed", choices=("flags", "all"), default="flags", help="all: a person saw all boxes")
 
     def run(options: Namespace) -> None:
-        from detector.api import labeling
+        from detector.api import labeling, table_boxes
 
-        found = labeling.import_reviewed(**vars(options))
+        given = {"images": options.images, "reviewed": options.reviewed}
+        if options.table:
+            rows, table, kept = table_boxes.add_boxes(options.path, options.table, **given)
+            boxed = sum(row.boxes is not None for row in rows)
+            print(f"{boxed} of {len(rows)} images have boxes: {table}; the table before: {kept}")
+            next_step("detector", "test", "RUN")
+            return
+        found = labeling.import_reviewed(options.path, options.output, **given)
         boxes = sum(len(image.boxes) for image in found)
         print(f"{boxes} ground-truth boxes in {len(found)} images: {options.output}")
         learn = ("DATASETS.BOXED", options.output)

@@ -58,7 +58,7 @@ class ImageLabels(AnnotatedImages):
             f"{root.name}_{split}",
             path,
             class_names,
-            [_image_id(row) for row in rows],
+            [row_id(row) for row in rows],
             [str(root / row.file) for row in rows],
             np.array(sizes, dtype=np.int64).reshape(-1, 2),
             Objects(
@@ -116,7 +116,8 @@ def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
     return tuple(sorted(lines))
 
 
-def _image_id(row: Row) -> str:
+def row_id(row: Row) -> str:
+    """The id of the image of a row, see :class:`ImageLabels`."""
     return PurePosixPath(picture_name(row.file)).with_suffix("").as_posix()
 
 
@@ -133,7 +134,7 @@ def check_rows(
     sizes = []
     for row in rows:
         try:
-            earlier = first.setdefault(_image_id(row), row)
+            earlier = first.setdefault(row_id(row), row)
             if earlier is not row:
                 where = f" on line {earlier.line}" if earlier.line else ""
                 raise DataError(

@@ -1,5 +1,6 @@
 """Boxes that a person has reviewed in training images, and what they say about the labels."""
 
+import shlex
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -147,6 +148,32 @@ def contradictions(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxe
         f"{dataset.name}: the reviewed boxes of {len(rows)} images contradict their tags; training follows "
         f"the boxes: correct what is wrong. The first is {dataset.image_ids[rows[0]]}, which {what}"
     ]
+
+
+def unused_images(
+    source: str, names: Sequence[str], dataset: AnnotatedImages, test_set: AnnotatedImages | None
+) -> list[str]:
+    """One message about the images `names` of `source`, if any: reviewed, but not in the training split.
+
+    Args:
+        test_set: None: it cannot be read.
+    """
+    if not names:
+        return []
+    test_ids = frozenset(test_set.image_ids if test_set else ())
+    in_no_split = [name for name in names if find_id(name, test_ids) not in test_ids]
+    found = []
+    if test_set and (tested := len(names) - len(in_no_split)):
+        found.append(f"{tested} reviewed images are in {test_set.name} and are not used")
+        if test_set.source.suffix in (".csv", ".jsonl"):  # else its boxes are in annotations of another form
+            command = shlex.join(["detector", "review-import", source, "--table", str(test_set.source)])
+            found[0] += f" to train; to measure AP with their boxes: {command}"
+    if in_no_split:
+        found.append(
+            f"{len(in_no_split)} reviewed images are in no split and are not used, the first is "
+            f"{in_no_split[0]!r} (an image of {dataset.name} is {dataset.image_ids[0]!r})"
+        )
+    return [f"{source}: {'; '.join(found)}"]
 
 
 def describe_reviewed(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]) -> str:

@@ -1,11 +1,10 @@
 """Pictures with tags, read from folders, tables or annotations."""
 
-import json
 import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -14,6 +13,7 @@ from detector.data.formats import review_import
 from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import LabeledBox, Row, picture_name, read_table
 from detector.data.mistakes import Mistakes
+from detector.data.table_writer import encode_row
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import read_text
 
@@ -50,12 +50,8 @@ class Tagged(NamedTuple):
 
     def row(self, *, with_boxes: bool = False) -> str:
         """A line of a table of image labels (detector/data/image_table.py)."""
-        content: dict[str, Any] = {"file": self.entry, "labels": self.labels}
-        if self.unknown:
-            content["unknown"] = self.unknown
-        if with_boxes and self.boxes is not None:
-            content["boxes"] = [each._asdict() for each in self.boxes]
-        return json.dumps(content, ensure_ascii=False)
+        boxes = self.boxes if with_boxes else None
+        return encode_row(Row(self.line, self.entry, self.labels, boxes, self.unknown))
 
 
 def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:

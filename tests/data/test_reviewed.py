@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from detector.build_data import build_reviewed, draw_factors
 from detector.config import load_cfg
 from detector.data.batch_order import SeededBatches, repeat_factors
+from detector.data.image_labels import ImageLabels
 from detector.data.loader import WeakDataset, collate
 from detector.data.reviewed import (
     annotations_as_reviewed,
@@ -22,6 +24,7 @@ from detector.data.reviewed import (
     read_reviewed,
     reviewed_counts,
     training_labels,
+    unused_images,
 )
 from detector.data.transforms import TrainTransform
 from detector.data.voc import VOCDataset
@@ -357,6 +360,18 @@ def test_reviewed_images_that_training_does_not_use_are_counted(tmp_path, small_
         assert set(build_reviewed(cfg_of(*words), train_set)) == {"a"}
     with pytest.warns(UserWarning, match=r"boxes.json: 3 reviewed images are in no split"):
         build_reviewed(cfg_of(*words, "DATASETS.TEST_SPLIT", "gone"), train_set)
+
+
+def test_the_way_of_boxes_into_the_table_of_the_test_split_is_named(tmp_path) -> None:
+    for name in "ab":
+        Image.new("RGB", (30, 20)).save(tmp_path / f"{name}.png")
+    (tmp_path / "train.csv").write_text("a.png,cat\n")
+    (tmp_path / "val.csv").write_text("b.png,cat\n")
+    train_set, test_set = (ImageLabels(tmp_path, split) for split in ("train", "val"))
+    (line,) = unused_images("my boxes.json", ["b.png"], train_set, test_set)
+    command = f"detector review-import 'my boxes.json' --table {tmp_path}/val.csv"
+    assert line.endswith(f"are not used to train; to measure AP with their boxes: {command}")
+    assert unused_images("my boxes.json", [], train_set, test_set) == []
 
 
 def test_keys_that_contradict_each_other() -> None:
