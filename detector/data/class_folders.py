@@ -18,9 +18,8 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, str, str | None]]:
     Raises:
         DataError: a picture is in no folder, or the folders are splits, or one alone.
     """
-    found, root, runs = [], pictures.resolve(), Path("runs").resolve()
-    outside = None if runs in (root, *root.parents) else runs  # pictures that this program has drawn
-    for name, file in find_pictures([pictures], outside=outside).items():
+    found, root = [], pictures.resolve()
+    for name, file in find_pictures([pictures], outside=drawn_by_runs(pictures)).items():
         *folders, _ = name.split("/")
         split = SPLITS.get(folders[0].lower()) if len(folders) > 1 else None
         if not folders:
@@ -42,6 +41,12 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, str, str | None]]:
         )
     _warn_of_copies(root, found)
     return found
+
+
+def drawn_by_runs(pictures: Path) -> Path | None:
+    """The folder of runs, in which this program draws pictures; None if it is around the given ones."""
+    root, runs = pictures.resolve(), Path("runs").resolve()
+    return None if runs in (root, *root.parents) else runs
 
 
 def visible(folder: Path) -> list[Path]:

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from detector.data.class_folders import SPLITS, TRAIN, VAL, pictures_by_class, visible
-from detector.data.formats import review_import
+from detector.data.class_folders import SPLITS, TRAIN, VAL, drawn_by_runs, pictures_by_class, visible
+from detector.data.formats import review_import, yolo
 from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import LabeledBox, Row, picture_name, read_table
 from detector.data.mistakes import Mistakes
+from detector.data.pictures import IMAGE_SUFFIXES, files_below
 from detector.data.table_writer import encode_row
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import read_text
@@ -72,9 +73,12 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
         raise FileNotFoundError(f"{pictures} is no folder of pictures")
     labels_of_splits = [] if labels else _labels_of_splits(pictures)
     if {split for split, *_ in labels_of_splits} != {TRAIN, VAL}:
-        labels = labels or _find_labels(pictures)
-        return _read_tags(pictures, labels), "folders, one per class" if labels is None else str(labels)
-    found: list[Tagged] = []
+        if (labels := labels or _find_labels(pictures)) is None:
+            return _read_tags(pictures, None), "folders, one per class"
+        found = _read_tags(pictures, labels)
+        _warn_of_others(pictures, found, str(labels))
+        return found, str(labels)
+    found = []
     classes: Sequence[str] = ()
     root = pictures.resolve()
     for split, folder, source in labels_of_splits:
@@ -83,7 +87,22 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
             found.append(each._replace(split=split, root=root if below else each.root))
         if folder == pictures:  # a table: its lines with other classes are told
             classes = sorted({label for each in found for label in each.labels})
-    return found, " and ".join(str(source) for *_, source in labels_of_splits)
+    sources = " and ".join(str(source) for *_, source in labels_of_splits)
+    _warn_of_others(pictures, found, sources)
+    return found, sources
+
+
+def _warn_of_others(pictures: Path, tagged: Sequence[Tagged], source: str) -> None:
+    """Warn of pictures in the folder that the labels do not list."""
+    known = {each.file.resolve() for each in tagged}
+    files = files_below(pictures, IMAGE_SUFFIXES, outside=drawn_by_runs(pictures))
+    others = [file.relative_to(pictures).as_posix() for file in files if file.resolve() not in known]
+    if others:
+        warnings.warn(
+            f"{len(others)} pictures in {pictures} are left out, as they are not in the labels, {source}: "
+            f"{shortened(others, 3)}; list there those that show none of the classes, too",
+            stacklevel=2,
+        )
 
 
 def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
@@ -155,7 +174,15 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
             f"{labels} has no box in its {len(images)} images; classes without boxes are read from a table, "
             "with lines such as a.jpg,cat;dog"
         )
-    return [
+    own = (labels / "data.yaml").is_file() and folder.resolve().is_relative_to(labels.resolve())
+    without = yolo.without_labels(folder, images) if own else []
+    if without:
+        warnings.warn(
+            f"{labels}: {len(without)} pictures have no file in labels, which in YOLO says that they show no "
+            f"class: {shortened(without, 3)}; move those that nobody has looked at elsewhere",
+            stacklevel=2,
+        )
+    return [Tagged(Path(name), (), boxes=()) for name in without] + [
         Tagged(
             *(Path(each.name), tuple(sorted({box.label for box in each.boxes}))),
             boxes=tuple(LabeledBox(box.label, box.box, difficult=False) for box in each.boxes),

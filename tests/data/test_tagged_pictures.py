@@ -185,6 +185,44 @@ def test_annotations_give_their_classes(form, tmp_path):
     assert found == {"a.jpg": ("cat", "dog"), "b.jpg": ("dog",)}
 
 
+@pytest.mark.parametrize("splits", [False, True])
+def test_pictures_that_no_line_lists_are_counted(splits, tmp_path, monkeypatch, recwarn):
+    draw(tmp_path, *(f"{name}.jpg" for name in "abcdef"), "runs/mine/pictures/a.png", "g.jpg")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ("train.csv" if splits else "labels.csv")).write_text("a.jpg,cat\n")
+    if splits:
+        (tmp_path / "val.csv").write_text("b.jpg,cat\n")
+    find_tags(tmp_path, None)
+    (warning,) = [str(each.message) for each in recwarn]
+    count, names = (5, "c.jpg, d.jpg, e.jpg, ... and 2") if splits else (6, "b.jpg, c.jpg, d.jpg, ... and 3")
+    assert warning.startswith(f"{count} pictures in {tmp_path} are left out, as they are not in the labels, ")
+    assert f": {names}" in warning
+    assert warning.endswith("list there those that show none of the classes, too")
+
+
+@pytest.mark.parametrize("layout", ["images", "images/train", "train/images"])
+def test_a_picture_of_yolo_without_a_file_shows_no_class(layout, tmp_path):
+    draw(tmp_path / layout, "a.jpg", "b.jpg")
+    draw(tmp_path / layout.replace("train", "test"), *(["c.jpg"] if "train" in layout else []))
+    labels = tmp_path / layout.replace("images", "labels")
+    labels.mkdir(parents=True)
+    (labels / "a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (tmp_path / "data.yaml").write_text("names: [cat]\n")
+    with pytest.warns(UserWarning, match="in labels, which in YOLO says that they show no class") as caught:
+        found, _ = find_tags(tmp_path, None)
+    assert {each.file.name: (each.labels, each.boxes and len(each.boxes)) for each in found} == {
+        "a.jpg": (("cat",), 1),
+        "b.jpg": ((), ()),
+    }
+    left_out = [text for each in caught if "are left out" in (text := str(each.message))]
+    assert len(left_out) == ("train" in layout)  # the folder test, of which nobody has labels
+    # The labels of others, such as an export of a few pictures, say nothing of these.
+    if layout == "images":
+        pictures = (tmp_path / "images").rename(tmp_path.parent / "elsewhere")
+        with pytest.warns(UserWarning, match="1 pictures in .*elsewhere are left out"):
+            assert len(find_tags(pictures, tmp_path)[0]) == 1
+
+
 def test_pictures_that_are_missing_are_named_with_their_lines(tmp_path):
     draw(tmp_path, "a.JPG", "below/b.jpg", "c.png")
     names = ["a.jpg", "below\\b.jpg", "c", *(f"no{i}.jpg" for i in range(9))]

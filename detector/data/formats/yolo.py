@@ -15,7 +15,7 @@ import yaml
 
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.images import read_image_size
-from detector.data.pictures import files_below, find_pictures
+from detector.data.pictures import IMAGE_SUFFIXES, files_below, find_pictures
 from detector.utils.errors import DataError
 from detector.utils.files import read_text
 
@@ -69,6 +69,17 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
         size = read_image_size(root / pictures[stem], apply_orientation=True)
         boxes = tuple(_read_boxes(file, names, size))
         yield ReviewImage(pictures[stem], size, boxes, pictures[stem] in complete)
+
+
+def without_labels(root: Path, images: Sequence[ReviewImage]) -> list[str]:
+    """Names of the pictures below `root` that are not among `images`, those with a file in labels.
+
+    They show no object: "If there are no objects in an image, no *.txt file is required" (Ultralytics). Only
+    pictures beside others with a file are meant: a whole folder without labels has not been labeled.
+    """
+    named, folders = {image.name for image in images}, {PurePosixPath(image.name).parent for image in images}
+    names = (file.relative_to(root).as_posix() for file in files_below(root, IMAGE_SUFFIXES))
+    return [name for name in names if name not in named and PurePosixPath(name).parent in folders]
 
 
 def _label_files(folder: Path) -> dict[Path, str]:
