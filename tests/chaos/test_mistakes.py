@@ -84,6 +84,7 @@ def load(*words, **options):
 
 def without_timm():
     sys.modules["timm"] = None
+    sys.modules.pop("detector.modeling.backbones.timm", None)  # an earlier test may have loaded both
     import detector
 
     keys = {"OUTPUT_DIR": "new", "MODEL.BACKBONE.NAME": "timm", "MODEL.BACKBONE.TIMM_NAME": "resnet10t"}
