@@ -6,8 +6,9 @@ The first argument is a data set of benchmarks/few_boxes.py. For each class, the
 many others become a data set of their own. "CLASS_mist" is the recipe of benchmarks/one_recipe.py,
 "CLASS_pcl" the same with PCL, "CLASS_background" with a background class in the MIL head,
 "CLASS_image_head" with an image head, "CLASS_both" with both, "CLASS_full" with the ground-truth boxes of all
-images; "student_..." is the Faster R-CNN that learns from the detector of that name, "student_..._three" from
-the mean of this seed, the next and the one after it.
+images; "CLASS_config" is the recipe of the config file, "CLASS_config_both" with both. "student_..." is the
+Faster R-CNN that learns from the detector of that name, "student_..._three" from the mean of this seed, the
+next and the one after it.
 """
 
 from collections.abc import Sequence
@@ -22,13 +23,16 @@ from detector.build_data import build_dataset
 from detector.config import load_cfg
 from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 
+BOTH = "MODEL.IMAGE_HEAD", "True", "MODEL.MIL_BACKGROUND", "True"
 RECIPES = {
     "mist": MIST,
     "pcl": (*MIST, "MODEL.METHOD", "pcl"),
     "background": (*MIST, "MODEL.MIL_BACKGROUND", "True"),
     "image_head": (*MIST, "MODEL.IMAGE_HEAD", "True"),
-    "both": (*MIST, "MODEL.IMAGE_HEAD", "True", "MODEL.MIL_BACKGROUND", "True"),
+    "both": (*MIST, *BOTH),
     "full": (*MIST, *FULL),
+    "config": (),
+    "config_both": BOTH,
 }
 
 
