@@ -2,7 +2,7 @@
 
 python benchmarks/bench_schedule.py --device cuda [--steps 3000] [--workers 12] [--small] [KEY VALUE ...]
 
-JPEGs, proposals (2,000 per image) and labels are synthetic, with the sizes of VOC; their shorter side has
+JPEGs, proposals (2,000 per image) and labels are synthetic, with the sizes of VOC; the shorter side has
 480 to 1200. The first fifth of the steps, in which libraries select their kernels, is not timed. One row per
 setting: batches of 2 or 8, with images in random order or sorted by shape. `idle_percent` is the share of
 time without kernels or copies on the GPU, over 50 steps.

@@ -9,12 +9,13 @@ import numpy as np
 from yacs.config import CfgNode
 
 from detector.api.pseudo_boxes import check_origin, find_pseudo_boxes
-from detector.api.run_folder import refuse_earlier_run, start_run, training_data
+from detector.api.run_folder import refuse_earlier_run, start_run
 from detector.api.student_training import FIXED, train_detector, train_with_teacher
 from detector.api.testing import test
 from detector.build import wants_coco_metrics
 from detector.build_data import build_dataset, build_hints, build_reviewed, draw_factors, name_classes
 from detector.config import check_resumable, load_cfg
+from detector.data.training_data import describe_data
 from detector.engine.resuming import list_checkpoints
 from detector.utils.distributed import (
     find_device,
@@ -59,8 +60,9 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
         wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
         train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
         cfg = name_classes(cfg, train_set)
-        factors = draw_factors(cfg, train_set, build_reviewed(cfg, train_set), build_hints(cfg, train_set))
-        rounds, data = list(each_round(cfg, folder, weights)), training_data(cfg, train_set)
+        reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
+        factors = draw_factors(cfg, train_set, reviewed, hints)
+        rounds, data = list(each_round(cfg, folder, weights)), describe_data(train_set, reviewed, hints)
         for each in rounds:
             check_round(each, data)
     for each in rounds:

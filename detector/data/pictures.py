@@ -50,14 +50,15 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
 
 
 def _images_below(folder: Path, outside: Path | None) -> list[Path]:
-    others = files_below(folder, (*_OTHER_SUFFIXES, *VIDEO_SUFFIXES), outside=outside)
-    if others:
+    files = files_below(folder, (*IMAGE_SUFFIXES, *_OTHER_SUFFIXES, *VIDEO_SUFFIXES), outside=outside)
+    images = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+    if others := [file.name for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]:
         warnings.warn(
             f"{folder}: {len(others)} files are left out, as images are {', '.join(IMAGE_SUFFIXES)}: "
-            f"{shortened([file.name for file in others], 3)}",
+            f"{shortened(others, 3)}",
             stacklevel=3,
         )
-    return files_below(folder, IMAGE_SUFFIXES, outside=outside)
+    return images
 
 
 def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None = None) -> list[Path]:
