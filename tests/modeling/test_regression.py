@@ -78,6 +78,7 @@ def test_boxes_without_area_keep_the_loss_finite(make_batch):
 
 
 def test_descent_moves_members_onto_their_center(make_batch):
+    torch.manual_seed(0)  # of some scores the seeds have no other members
     batch, sources = make_batch([[1, 0, 1]], [40]), torch.rand(40, 3)
     labels = Refinement("oicr", member_iou=0.3)
     found = labels.clusters(sources, batch)
