@@ -70,18 +70,15 @@ def suppressed_by_any(
 
     For the arguments see `Rule`. Proposals with equal scores are in their given order.
     """
-    rows: list[Tensor] = []
-    classes = labels.nonzero()[:, 0]  # synchronizes with the host
+    rows, classes = [boxes.new_empty(0, dtype=torch.int64)], [boxes.new_empty(0, dtype=torch.int64)]
     count = min(len(boxes), max(1, int(len(boxes) * top_share)))
-    for c in classes:
+    for c in labels.nonzero()[:, 0]:  # synchronizes with the host
         best = scores[:, c].sort(descending=True, stable=True).indices[:count]  # (count,)
         suppressed = box_iou(boxes[best], boxes[best]) >= nms_iou  # (count, count): column j suppresses row i
         rows.append(best[~suppressed.tril(diagonal=-1).any(dim=1)])  # by higher-scored ones
-    seeds = torch.cat([*rows, classes.new_empty(0)])  # (S,)
-    of_class = classes.repeat_interleave(
-        torch.tensor([len(each) for each in rows], dtype=torch.int64).to(classes.device)
-    )
-    earlier = (seeds[:, None] == seeds[None]).tril(diagonal=-1).any(dim=1)  # selected by an earlier class
+        classes.append(c.expand(len(rows[-1])))
+    seeds, of_class = torch.cat(rows), torch.cat(classes)  # (S,), (S,)
+    earlier = (seeds[:, None] == seeds).tril(diagonal=-1).any(dim=1)  # selected by an earlier class
     seeds, of_class = seeds[~earlier], of_class[~earlier]
     return Seeds(seeds, of_class, scores[seeds, of_class])
 
@@ -107,6 +104,8 @@ class Refinement:
 
     def clusters(self, sources: Tensor, batch: Batch) -> ProposalClusters:
         """Pseudo labels of the proposals from scores (sum R, C), or of each stream from (K, sum R, C)."""
+        if sources.dim() == 2:
+            return ProposalClusters(*(field[0] for field in self.clusters(sources[None], batch)))
         assignment: dict[str, Any] = {
             "member_iou": self.member_iou,
             "ignore_iou": self.ignore_iou,
@@ -119,11 +118,10 @@ class Refinement:
             found = proposal_clusters(boxes, sources, batch.labels, batch.counts, method=self.rule, **options)
         else:
             sizes, streams = batch.counts.tolist(), []
-            for scores in sources if sources.dim() == 3 else sources[None]:  # (sum R, C) each
+            for scores in sources:  # (sum R, C)
                 images = zip(boxes.split(sizes), scores.split(sizes), batch.labels, strict=True)
                 each = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
-                streams.append(ProposalClusters(*map(torch.cat, zip(*each, strict=True))))
-            stacked = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
-            found = stacked if sources.dim() == 3 else streams[0]
+                streams.append(map(torch.cat, zip(*each, strict=True)))
+            found = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
         found = with_hints(found, sources, batch, **assignment)
         return with_reviewed(found, batch, self.member_iou)

@@ -10,9 +10,11 @@ from detector.layers import assign_to_seeds
 from detector.layers.proposal_clusters import ProposalClusters
 from detector.structures import Batch, Hints, ReviewedBoxes, box_iou
 
+_AT_OBJECT_IOU = 0.5  # from which a proposal is at an object
+
 
 def with_reviewed(found: ProposalClusters, batch: Batch, member_iou: float) -> ProposalClusters:
-    """Pseudo labels (sum R,), or (K, sum R) of K streams, with those of reviewed images replaced.
+    """Pseudo labels (K, sum R) of K streams, with those of reviewed images replaced.
 
     A proposal whose IoU with a reviewed box is at least `member_iou` gets the class of the nearest one, and
     the weight 1. If the review of the image is complete, all others are background with the weight 1, else
@@ -24,7 +26,7 @@ def with_reviewed(found: ProposalClusters, batch: Batch, member_iou: float) -> P
     for rows, boxes, reviewed in _reviewed_images(batch):
         if len(boxes) > 0:
             for field, values in zip(fields, _labels(boxes, reviewed, member_iou), strict=True):
-                field[..., rows] = values.to(field.dtype)
+                field[:, rows] = values.to(field.dtype)
     return ProposalClusters(*fields)
 
 
@@ -52,19 +54,19 @@ def _labels(boxes: Tensor, reviewed: ReviewedBoxes, member_iou: float) -> Propos
     )
 
 
-def only_at_objects(mil: Tensor, batch: Batch, member_iou: float = 0.5) -> Tensor:
+def only_at_objects(mil: Tensor, batch: Batch) -> Tensor:
     """MIL scores (sum R, C), 0 where a proposal of a fully reviewed image is not at an object of the class.
 
     The score of such an image is then the sum over the proposals whose IoU with a box of the class is at
-    least `member_iou`, which the MIL loss raises over all others: MIL learns where objects are, and finds
-    better seeds in the other images.
+    least 0.5, which the MIL loss raises over all others: MIL learns where objects are, and finds better seeds
+    in the other images.
     """
     if not batch.reviewed:
         return mil
     at_objects = torch.ones_like(mil)
     for rows, boxes, reviewed in _reviewed_images(batch):
         if reviewed.complete:
-            member = (box_iou(boxes, reviewed.boxes) >= member_iou).to(mil.dtype)  # (R, G)
+            member = (box_iou(boxes, reviewed.boxes) >= _AT_OBJECT_IOU).to(mil.dtype)  # (R, G)
             objects = torch.zeros_like(mil[rows]).index_add(1, reviewed.labels, member)  # (R, C)
             at_objects[rows] = objects.clamp(max=1)
     return mil * at_objects
@@ -80,30 +82,28 @@ def _reviewed_images(batch: Batch) -> Iterator[tuple[slice, Tensor, ReviewedBoxe
 
 
 def with_hints(found: ProposalClusters, scores: Tensor, batch: Batch, **assignment: Any) -> ProposalClusters:
-    """Pseudo labels (sum R,), or (K, sum R) of K streams, with those of images with hints assigned again.
+    """Pseudo labels (K, sum R) of K streams, with those of images with hints assigned again.
 
     A class with points has one seed for each: the proposal with the highest score of the class that contains
     this point of the class and no other. A class with the count n keeps the n seeds with the highest weights.
 
     Args:
-        scores: (sum R, C) or (K, sum R, C), from which the pseudo labels were made.
+        scores: (K, sum R, C), from which the pseudo labels were made.
         assignment: keyword arguments of :func:`assign_to_seeds`.
     """
     if not any(batch.hints):
         return found
-    # Views (K, sum R) of new tensors
     fields = [field.clone() for field in found]
-    streams = [field.view(-1, len(batch.rois)) for field in fields]
     start = 0
     for count, hints in zip(batch.counts.tolist(), batch.hints, strict=True):
         rows, start = slice(start, start + count), start + count
         if hints is None or count == 0:
             continue
         boxes = batch.rois[rows, 1:]
-        for stream, each in enumerate(scores.view(-1, *scores.shape[-2:])):
-            one = ProposalClusters(*(field[stream, rows] for field in streams))
+        for stream, each in enumerate(scores):
+            one = ProposalClusters(*(field[stream, rows] for field in fields))
             changed = assign_to_seeds(boxes, *_seeds(boxes, each[rows], one, hints), **assignment)
-            for field, values in zip(streams, changed, strict=True):
+            for field, values in zip(fields, changed, strict=True):
                 field[stream, rows] = values.to(field.dtype)
     return ProposalClusters(*fields)
 

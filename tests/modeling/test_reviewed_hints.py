@@ -98,3 +98,18 @@ def test_hints_without_content_change_nothing(rule: Refinement) -> None:
     assert seeds(plain) == seeds(same)
     assert torch.equal(plain.labels, same.labels)
     torch.testing.assert_close(plain.weights, same.weights)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_batch_with_hints_may_have_no_proposals(rule: Refinement) -> None:
+    none = Batch(
+        torch.zeros(1, 3, 64, 64, dtype=torch.uint8),
+        torch.zeros(0, 5),
+        torch.tensor([[1.0, 1.0]]),
+        torch.tensor([0]),
+        ("a",),
+        hints=(hints([[8, 8]], [0]),),
+    )
+    found = rule.clusters(torch.zeros(2, 0, 2), none)
+    assert [field.shape for field in found] == [(2, 0)] * 4
+    assert rule.loss(torch.zeros(2, 0, 3), found, none.counts).tolist() == [0, 0]
