@@ -53,8 +53,8 @@ def attend(model: nn.Module, views: Views, refinement: Refinement | None) -> Att
     scores = torch.cat([outputs.mil[None], outputs.refinements[:, :, 1:]])  # (S, R, C)
     clusters = centers = torch.full(scores.shape[:2], -1)  # (S, R)
     if refinement is not None and scores.isfinite().all():
-        found = refinement.clusters(scores, batch)
-        clusters, centers = found.clusters, torch.where(found.centers >= 0, found.labels - 1, -1)
+        pseudo = refinement.clusters(scores, batch)
+        clusters, centers = pseudo.clusters, torch.where(pseudo.centers >= 0, pseudo.labels - 1, -1)
     labels = views.samples[0].labels.nonzero()[:, 0]  # (L,)
     return Attention(
         views.image_id, labels, views.proposals, scores.cpu()[..., labels], clusters.cpu(), centers.cpu()

@@ -78,10 +78,10 @@ class Criterion:
         probs = outputs.refinements
         if self.refinement is not None:
             sources = torch.cat([outputs.mil[None], probs[:-1, :, 1:]]).detach()  # (K, sum R, C)
-            found = self.refinement.clusters(sources, batch)  # (K, sum R)
-            losses |= self._weighted("refine", self.refinement.loss(probs, found, batch.counts))
+            pseudo = self.refinement.clusters(sources, batch)  # (K, sum R)
+            losses |= self._weighted("refine", self.refinement.loss(probs, pseudo, batch.counts))
             if isinstance(self.regression, StreamRegressionLoss) and outputs.regression is not None:
-                losses |= self._weighted("regress", self.regression(outputs.regression, found, batch))
+                losses |= self._weighted("regress", self.regression(outputs.regression, pseudo, batch))
         if isinstance(self.regression, RegressionLoss) and outputs.regression is not None:
             last = probs[-1, :, 1:] if len(probs) else outputs.mil  # (sum R, C)
             losses |= self.regression(outputs.regression, last.detach(), batch)

@@ -35,23 +35,23 @@ Rule = Callable[[Tensor, Tensor, Tensor], Seeds]
 Loss = Callable[[Tensor, ProposalClusters, Tensor], Tensor]
 
 
-def cross_entropy_loss(probs: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:
+def cross_entropy_loss(probs: Tensor, pseudo: ProposalClusters, counts: Tensor) -> Tensor:
     """-w_r log(phi_{r, label} + 1e-6), mean over the proposals of an image and over images.
 
     The loss of OICR (Tang et al., arXiv 1704.00138) and MIST (Ren et al., arXiv 2004.04725); for its
     arguments see `Loss`.
     """
-    chosen = probs.gather(-1, found.labels[..., None])[..., 0]  # (K, sum R)
-    return mean_per_image(-found.weights * (chosen + 1e-6).log(), counts)
+    chosen = probs.gather(-1, pseudo.labels[..., None])[..., 0]  # (K, sum R)
+    return mean_per_image(-pseudo.weights * (chosen + 1e-6).log(), counts)
 
 
-def cluster_loss(probs: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:
+def cluster_loss(probs: Tensor, pseudo: ProposalClusters, counts: Tensor) -> Tensor:
     """:func:`detector.layers.pcl_loss`, mean over images: a cluster is one bag (arXiv 1807.03342).
 
     For its arguments see `Loss`.
     """
     probs_, labels, weights, clusters = (
-        tensor.flatten(0, 1) for tensor in (probs, found.labels, found.weights, found.clusters)
+        tensor.flatten(0, 1) for tensor in (probs, pseudo.labels, pseudo.weights, pseudo.clusters)
     )
     # (K * B,): the images of the first stream, then those of the second, and so on
     losses = pcl_loss(probs_, labels, weights, clusters, counts.repeat(len(probs)))
@@ -114,14 +114,14 @@ class Refinement:
         }
         boxes = batch.rois[:, 1:]
         if isinstance(self.rule, str):
-            options = {**self.options, **assignment}
-            found = proposal_clusters(boxes, sources, batch.labels, batch.counts, method=self.rule, **options)
+            options = {"method": self.rule, **self.options, **assignment}
+            pseudo = proposal_clusters(boxes, sources, batch.labels, batch.counts, **options)
         else:
             sizes, streams = batch.counts.tolist(), []
             for scores in sources:  # (sum R, C)
                 images = zip(boxes.split(sizes), scores.split(sizes), batch.labels, strict=True)
                 each = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
                 streams.append(map(torch.cat, zip(*each, strict=True)))
-            found = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
-        found = with_hints(found, sources, batch, **assignment)
-        return with_reviewed(found, batch, self.member_iou)
+            pseudo = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
+        pseudo = with_hints(pseudo, sources, batch, **assignment)
+        return with_reviewed(pseudo, batch, self.member_iou)

@@ -89,11 +89,11 @@ class RegressionLoss:
     def __call__(self, outputs: RegressionOutputs, sources: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`sources` (sum R, C): the detached scores from which the pseudo labels are computed."""
         assert outputs.logits is not None, "a RegressionBranch has classes"
-        found = self.labels.clusters(sources, batch)  # (sum R,)
-        losses = found.weights * cross_entropy(outputs.logits, found.labels, reduction="none")
+        pseudo = self.labels.clusters(sources, batch)  # (sum R,)
+        losses = pseudo.weights * cross_entropy(outputs.logits, pseudo.labels, reduction="none")
         return {
             "regress_classes": self.weight * mean_per_image(losses[None], batch.counts)[0],
-            "regress_boxes": self.weight * box_loss(outputs.deltas, found, batch, self.box_reduction),
+            "regress_boxes": self.weight * box_loss(outputs.deltas, pseudo, batch, self.box_reduction),
         }
 
 
@@ -104,40 +104,40 @@ class StreamRegressionLoss:
     weight: float = 1.0
     box_reduction: BoxReduction = "weighted"
 
-    def __call__(self, outputs: RegressionOutputs, found: ProposalClusters, batch: Batch) -> Tensor:
-        """`found`: the pseudo labels (K, sum R) of the streams."""
-        streams = zip(outputs.deltas, zip(*found, strict=True), strict=True)
+    def __call__(self, outputs: RegressionOutputs, pseudo: ProposalClusters, batch: Batch) -> Tensor:
+        """`pseudo`: the labels (K, sum R) of the streams."""
+        streams = zip(outputs.deltas, zip(*pseudo, strict=True), strict=True)
         losses = [box_loss(d, ProposalClusters(*each), batch, self.box_reduction) for d, each in streams]
         return self.weight * torch.stack(losses)
 
 
-def box_loss(deltas: Tensor, found: ProposalClusters, batch: Batch, reduction: BoxReduction) -> Tensor:
+def box_loss(deltas: Tensor, pseudo: ProposalClusters, batch: Batch, reduction: BoxReduction) -> Tensor:
     """w * smooth-L1 (beta 1) of the deltas of members to the center of their cluster, mean over images.
 
     The sum over an image is divided by the number of its proposals with w > 0, or of all.
 
     Args:
         deltas (Tensor[sum R, C, 4]): one for each class.
-        found: pseudo labels (sum R,).
+        pseudo: labels (sum R,).
         reduction: "weighted" or "all".
     """
     boxes = batch.rois[:, 1:]
-    expected = encode_boxes(boxes, center_boxes(boxes, found, batch.counts))  # (sum R, 4)
-    column = (found.labels - 1).clamp(min=0)
+    expected = encode_boxes(boxes, center_boxes(boxes, pseudo, batch.counts))  # (sum R, 4)
+    column = (pseudo.labels - 1).clamp(min=0)
     own = deltas[torch.arange(len(column), device=column.device), column]  # (sum R, 4)
     misses = smooth_l1_loss(own, expected, reduction="none", beta=1.0).sum(dim=1)
-    misses = misses * found.weights * (found.labels > 0)
-    counted = (found.weights > 0).float() if reduction == "weighted" else torch.ones_like(misses)
+    misses = misses * pseudo.weights * (pseudo.labels > 0)
+    counted = (pseudo.weights > 0).float() if reduction == "weighted" else torch.ones_like(misses)
     sums = sum_per_image(torch.stack([misses, counted], dim=1), batch.counts)  # (B, 2)
     return (sums[:, 0] / sums[:, 1].clamp(min=1)).mean()
 
 
-def center_boxes(boxes: Tensor, found: ProposalClusters, counts: Tensor) -> Tensor:
+def center_boxes(boxes: Tensor, pseudo: ProposalClusters, counts: Tensor) -> Tensor:
     """The center (sum R, 4) of the cluster of each proposal; the proposal itself if it is in none.
 
     Args:
         boxes (Tensor[sum R, 4]): of several images, in order.
-        found: their clusters, numbered from 0 in each image.
+        pseudo: their clusters, numbered from 0 in each image.
         counts (Tensor[B]): proposals per image, int64, on the CPU.
     """
     rows = torch.arange(len(boxes), device=boxes.device)
@@ -145,6 +145,6 @@ def center_boxes(boxes: Tensor, found: ProposalClusters, counts: Tensor) -> Tens
     # The number of a cluster is less than the number of proposals of its image, so start + number is unique.
     # Rows that are not centers write to the last entry of the table, which is not read.
     table = rows.new_zeros(len(rows) + 1)
-    table[torch.where(found.centers >= 0, starts + found.centers, len(rows))] = rows
-    centers = table[starts + found.clusters.clamp(min=0)]
-    return boxes[torch.where(found.clusters >= 0, centers, rows)]
+    table[torch.where(pseudo.centers >= 0, starts + pseudo.centers, len(rows))] = rows
+    centers = table[starts + pseudo.clusters.clamp(min=0)]
+    return boxes[torch.where(pseudo.clusters >= 0, centers, rows)]

@@ -13,7 +13,7 @@ from detector.structures import Batch, Hints, ReviewedBoxes, box_iou
 _AT_OBJECT_IOU = 0.5  # from which a proposal is at an object
 
 
-def with_reviewed(found: ProposalClusters, batch: Batch, member_iou: float) -> ProposalClusters:
+def with_reviewed(pseudo: ProposalClusters, batch: Batch, member_iou: float) -> ProposalClusters:
     """Pseudo labels (K, sum R) of K streams, with those of reviewed images replaced.
 
     A proposal whose IoU with a reviewed box is at least `member_iou` gets the class of the nearest one, and
@@ -21,8 +21,8 @@ def with_reviewed(found: ProposalClusters, batch: Batch, member_iou: float) -> P
     they are ignored: they may be other objects.
     """
     if not batch.reviewed:
-        return found
-    fields = [field.clone() for field in found]
+        return pseudo
+    fields = [field.clone() for field in pseudo]
     for rows, boxes, reviewed in _reviewed_images(batch):
         if len(boxes) > 0:
             for field, values in zip(fields, _labels(boxes, reviewed, member_iou), strict=True):
@@ -81,7 +81,7 @@ def _reviewed_images(batch: Batch) -> Iterator[tuple[slice, Tensor, ReviewedBoxe
         start += len(boxes)
 
 
-def with_hints(found: ProposalClusters, scores: Tensor, batch: Batch, **assignment: Any) -> ProposalClusters:
+def with_hints(pseudo: ProposalClusters, scores: Tensor, batch: Batch, **assignment: Any) -> ProposalClusters:
     """Pseudo labels (K, sum R) of K streams, with those of images with hints assigned again.
 
     A class with points has one seed for each: the proposal with the highest score of the class that contains
@@ -92,8 +92,8 @@ def with_hints(found: ProposalClusters, scores: Tensor, batch: Batch, **assignme
         assignment: keyword arguments of :func:`assign_to_seeds`.
     """
     if not any(batch.hints):
-        return found
-    fields = [field.clone() for field in found]
+        return pseudo
+    fields = [field.clone() for field in pseudo]
     start = 0
     for count, hints in zip(batch.counts.tolist(), batch.hints, strict=True):
         rows, start = slice(start, start + count), start + count
@@ -109,25 +109,25 @@ def with_hints(found: ProposalClusters, scores: Tensor, batch: Batch, **assignme
 
 
 def _seeds(
-    boxes: Tensor, scores: Tensor, found: ProposalClusters, hints: Hints
+    boxes: Tensor, scores: Tensor, pseudo: ProposalClusters, hints: Hints
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rows, classes and weights (S,) of the seeds of one image; those of points come first.
 
     Args:
         boxes: (R, 4).
         scores: (R, C).
-        found: pseudo labels (R,), whose seeds are kept of classes without points.
+        pseudo: labels (R,), whose seeds are kept of classes without points.
     """
     rows, classes = _pointed(boxes, scores, hints)
-    own = (found.centers >= 0) & (found.centers == found.clusters)  # another seed may be at the same place
+    own = (pseudo.centers >= 0) & (pseudo.centers == pseudo.clusters)  # another seed may be at the same place
     own[rows] = False
     others = own.nonzero()[:, 0]  # synchronizes with the host
-    others = others[found.weights[others].argsort(descending=True, stable=True)]
-    labels = found.labels[others] - 1
+    others = others[pseudo.weights[others].argsort(descending=True, stable=True)]
+    labels = pseudo.labels[others] - 1
     rank = (labels[:, None] == labels).tril(diagonal=-1).sum(dim=1)  # among the seeds of the class
     most = hints.counts[labels]
     keep = ((most == 0) | (rank < most)) & ~(labels[:, None] == hints.labels).any(dim=1)
-    weights = torch.cat([scores[rows, classes].to(found.weights.dtype), found.weights[others[keep]]])
+    weights = torch.cat([scores[rows, classes].to(pseudo.weights.dtype), pseudo.weights[others[keep]]])
     return torch.cat([rows, others[keep]]), torch.cat([classes, labels[keep]]), weights
 
 
