@@ -59,22 +59,26 @@ def pseudo_boxes(
     """
     if reviewed is not None and reviewed.complete:
         return _as_detections(scores.image_id, reviewed)
+    # Boxes that are not taken have the score -1; -0.5 is the threshold that leaves out these alone.
     boxes, values = scores.boxes.cpu(), scores.scores.cpu()
     sides = boxes[..., 2:] - boxes[..., :2]  # (R, C, 2); a regressed box may have been clipped to nothing
     scores = Scores(scores.image_id, boxes, values.where(sides.amin(dim=2) >= 1, -1.0))
     hints = None if reviewed is not None else hints
-    if hints is not None:
+    if hints is not None:  # classes with points get their boxes from _at_points
         labels = ((labels > 0) | (hints.counts > 0)).index_fill(0, hints.labels, False)
     shown = replace(scores, scores=torch.where(labels > 0, scores.scores, -1.0))
     found = postprocess(
         shown, score_threshold=-0.5, nms_threshold=nms_threshold, max_detections=shown.scores.numel()
     )
-    first = torch.zeros(len(found.labels), dtype=torch.bool)
+    is_best = torch.zeros(len(found), dtype=torch.bool)
+    threshold = torch.full_like(found.scores, score_threshold)
     for label in found.labels.unique():
-        first[(found.labels == label).nonzero()[0]] = True  # best first
-    best = found.scores.new_zeros(len(labels)).index_put((found.labels[first],), found.scores[first])  # (C,)
-    above = found.scores > score_threshold * (best[found.labels] if relative else 1)
-    keep = first | above
+        rows = (found.labels == label).nonzero()[:, 0]  # best first
+        is_best[rows[0]] = True
+        if relative:
+            threshold[rows] *= found.scores[rows[0]]
+    above = found.scores > threshold
+    keep = is_best | above
     if reviewed is not None:
         same = found.labels[:, None] == reviewed.labels  # (D, G)
         suppressed = (same & (box_iou(found.boxes, reviewed.boxes) > nms_threshold)).any(dim=1)
