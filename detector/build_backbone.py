@@ -8,10 +8,16 @@ from torch import Tensor, nn
 from yacs.config import CfgNode
 
 from detector.modeling.backbones import Backbone
+from detector.modeling.backbones.pyramids import (
+    SmallPyramid,
+    TimmPyramid,
+    load_torchvision_weights,
+    torchvision_pyramid,
+)
 from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
-from detector.modeling.weights import Preprocessing, load_weights
+from detector.modeling.weights import Preprocessing, convert_weights, load_tensors, load_weights
 from detector.utils.errors import ConfigError, MissingPackage, UserError
 
 
@@ -68,18 +74,23 @@ def _load_timm(model: Any, tensors: Mapping[str, Tensor]) -> None:
 
 
 _RESNET = Entry(
-    _create_resnet, (8, 16, 32), 5, lambda model, tensors: load_resnet_weights(model.backbone, tensors)
+    _create_resnet,
+    strides=(8, 16, 32),
+    stages=5,
+    load=lambda model, tensors: load_resnet_weights(model.backbone, tensors),
 )
 BACKBONES = {
-    "small": Entry(lambda cfg: SmallBackbone(), (8,), 0, None),
+    "small": Entry(lambda cfg: SmallBackbone(), strides=(8,), stages=0, load=None),
     "vgg16": Entry(
-        *(_create_vgg16, (8, 16), 3),
-        lambda model, tensors: load_vgg16_weights(model.backbone, model.box_features.layers, tensors),
+        _create_vgg16,
+        strides=(8, 16),
+        stages=3,
+        load=lambda model, tensors: load_vgg16_weights(model.backbone, model.box_features.layers, tensors),
     ),
     "resnet18": _RESNET,
     "resnet34": _RESNET,
     "resnet50": _RESNET,
-    "timm": Entry(_create_timm, (), 0, _load_timm),
+    "timm": Entry(_create_timm, strides=(), stages=0, load=_load_timm),
 }
 
 
@@ -103,6 +114,32 @@ def _require_one_of(options: CfgNode, key: str, allowed: Sequence[int]) -> None:
             f"MODEL.BACKBONE.{key} is {options[key]}, expected {' or '.join(map(str, allowed))}, "
             f"because MODEL.BACKBONE.NAME is {options.NAME!r}"
         )
+
+
+def build_pyramid(cfg: CfgNode, pretrained: bool) -> nn.Module:
+    """The network of SELF_TRAIN.BACKBONE; of torchvision's, with SELF_TRAIN.WEIGHTS if `pretrained`."""
+    options = cfg.SELF_TRAIN
+    if options.BACKBONE == "small":
+        return SmallPyramid(options.CHANNELS)
+    if options.BACKBONE == "timm":
+        try:
+            return TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME, options.CHANNELS)
+        except ImportError:
+            raise MissingPackage(
+                "SELF_TRAIN.BACKBONE is 'timm', which is not installed: pip install timm"
+            ) from None
+        except UserError as error:
+            raise ConfigError(f"MODEL.BACKBONE.TIMM_NAME does not fit: {error}") from error
+    pyramid = torchvision_pyramid(options.BACKBONE, pretrained=bool(options.WEIGHTS))
+    if pretrained and options.WEIGHTS:
+        try:
+            load_torchvision_weights(pyramid, convert_weights(load_tensors(options.WEIGHTS)).tensors)
+        except (RuntimeError, UserError) as error:
+            reason = shorten(str(error), 300)
+            raise ConfigError(
+                f"SELF_TRAIN.WEIGHTS is {options.WEIGHTS!r}, which does not fit: {reason}"
+            ) from error
+    return pyramid
 
 
 def load_pretrained(cfg: CfgNode, model: nn.Module, name: str | None = None) -> None:

@@ -199,7 +199,7 @@ def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]
     """The images of `indices` in one pass each, of the first training size and not flipped."""
     inputs = cfg.INPUT
     transform = TestTransform(
-        *(inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, False), inclusive_rois=inputs.INCLUSIVE_ROIS
+        inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, flip=False, inclusive_rois=inputs.INCLUSIVE_ROIS
     )
     passes = _test_dataset(cfg, dataset, [transform])
     return [passes[index] for index in indices]

@@ -2,20 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from textwrap import shorten
 from typing import Any, Literal
 
 import torch
-from torch import nn
 from yacs.config import CfgNode
 
-from detector.build_backbone import build_backbone, load_pretrained
-from detector.modeling.backbones.pyramids import (
-    SmallPyramid,
-    TimmPyramid,
-    load_torchvision_weights,
-    torchvision_pyramid,
-)
+from detector.build_backbone import build_backbone, build_pyramid, load_pretrained
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
 from detector.modeling.drop_block import ConcreteDropBlock
@@ -44,9 +36,8 @@ from detector.modeling.regression import (
     StreamRegressionLoss,
 )
 from detector.modeling.weak_rcnn import WeakRCNN, compile_model
-from detector.modeling.weights import TORCHVISION, convert_weights, load_tensors
+from detector.modeling.weights import TORCHVISION
 from detector.structures import Detections, Scores
-from detector.utils.errors import ConfigError, MissingPackage, UserError
 
 
 def build_model(cfg: CfgNode) -> WeakRCNN:
@@ -75,9 +66,12 @@ def build_model(cfg: CfgNode) -> WeakRCNN:
         mil_background=cfg.MODEL.MIL_BACKGROUND,
     )
     image_head = ImageHead(backbone.out_channels, num_classes) if cfg.MODEL.IMAGE_HEAD else None
-    regression = build_regression(cfg, box_features.out_features)
     model = WeakRCNN(
-        *(backbone, box_features, head, image_head, regression),
+        backbone,
+        box_features,
+        head,
+        image_head,
+        build_regression(cfg, box_features.out_features),
         pixel_mean=cfg.INPUT.MEAN,
         pixel_std=cfg.INPUT.STD,
         recompute_backbone=cfg.MODEL.BACKBONE.RECOMPUTE,
@@ -182,32 +176,9 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
         FileNotFoundError, UserError: there are no such weights, or they are of another network.
     """
     options, backbone = cfg.SELF_TRAIN, cfg.SELF_TRAIN.BACKBONE
-    mean, std = cfg.INPUT.MEAN, cfg.INPUT.STD
-    pyramid: nn.Module
-    if backbone == "small":
-        pyramid = SmallPyramid(options.CHANNELS)
-    elif backbone == "timm":
-        try:
-            pyramid = TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME, options.CHANNELS)
-        except ImportError:
-            raise MissingPackage(
-                "SELF_TRAIN.BACKBONE is 'timm', which is not installed: pip install timm"
-            ) from None
-        except UserError as error:
-            raise ConfigError(f"MODEL.BACKBONE.TIMM_NAME does not fit: {error}") from error
-    else:
-        try:
-            pyramid = torchvision_pyramid(backbone, pretrained=bool(options.WEIGHTS))
-            if pretrained and options.WEIGHTS:
-                load_torchvision_weights(pyramid, convert_weights(load_tensors(options.WEIGHTS)).tensors)
-        except (RuntimeError, UserError) as error:
-            reason = shorten(str(error), 300)
-            raise ConfigError(
-                f"SELF_TRAIN.WEIGHTS is {options.WEIGHTS!r}, which does not fit: {reason}"
-            ) from error
-        mean, std = TORCHVISION.mean, TORCHVISION.std
+    of_torchvision = backbone not in ("small", "timm")
     model = faster_rcnn(
-        pyramid,
+        build_pyramid(cfg, pretrained),
         len(cfg.DATASETS.CLASSES),
         sizes=options.SIZES,
         max_size=options.MAX_SIZE,
@@ -217,8 +188,8 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
         test_proposals=options.TEST_PROPOSALS,
         pseudo_weight=options.PSEUDO_WEIGHT,
         drop_loss=options.DROP_LOSS,
-        mean=mean,
-        std=std,
+        mean=TORCHVISION.mean if of_torchvision else cfg.INPUT.MEAN,
+        std=TORCHVISION.std if of_torchvision else cfg.INPUT.STD,
         max_detections=cfg.TEST.MAX_DETECTIONS,
     )
     if pretrained and backbone == "timm":

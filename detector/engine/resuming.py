@@ -107,5 +107,6 @@ def check_batches(checkpoint: Mapping[str, Any], accumulate: int) -> None:
         logger.warning(
             "warning: %d processes made the checkpoint, %d continue: gradients are summed in another order, "
             "so that results are equal up to rounding, not bitwise",
-            *(checkpoint["world_size"], world_size()),
+            checkpoint["world_size"],
+            world_size(),
         )
