@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +24,11 @@ class NonFiniteLoss(UserError, FloatingPointError):
         )
 
 
-_Entry = tuple[int, str, tuple[str, ...], float]  # step, name, images and value of a scalar
+class _Scalar(NamedTuple):
+    step: int
+    name: str
+    image_ids: tuple[str, ...]
+    value: Any  # a tensor (), and once it was read a float
 
 
 class LossLog:
@@ -35,32 +40,32 @@ class LossLog:
     """
 
     def __init__(self) -> None:
-        self._unread: list[tuple[int, str, tuple[str, ...], Tensor]] = []
+        self._unread: list[_Scalar] = []
         self._read: dict[str, list[float]] = defaultdict(list)
 
     def add(self, values: Mapping[str, Tensor], image_ids: tuple[str, ...], step: int) -> None:
         """Add scalars by name, with the images and the step that they come from."""
-        self._unread += [(step, name, image_ids, value.detach()) for name, value in values.items()]
+        self._unread += [_Scalar(step, name, image_ids, value.detach()) for name, value in values.items()]
 
     def check(self) -> None:
         """Read what was added; NonFiniteLoss names the images of the first value that is not finite."""
-        for entries in zip(*gather(self._take()), strict=True):  # what all processes added at one place
-            if error := _non_finite(entries):
+        for scalars in zip(*gather(self._take()), strict=True):  # what all processes added at one place
+            if error := _non_finite(scalars):
                 raise_once(error)
-            for _, name, _, number in entries:
-                self._read[name].append(number)
+            for scalar in scalars:
+                self._read[scalar.name].append(scalar.value)
 
     def check_own(self) -> None:
         """`check` of this process alone, for when the others are elsewhere."""
-        for entry in self._take():
-            if error := _non_finite([entry]):
+        for scalar in self._take():
+            if error := _non_finite([scalar]):
                 raise error
 
-    def _take(self) -> list[_Entry]:
+    def _take(self) -> list[_Scalar]:
         if not self._unread:
             return []
-        numbers = torch.stack([entry[3] for entry in self._unread]).tolist()  # waits for the device
-        taken = [(*entry[:3], number) for entry, number in zip(self._unread, numbers, strict=True)]
+        numbers = torch.stack([scalar.value for scalar in self._unread]).tolist()  # waits for the device
+        taken = [scalar._replace(value=each) for scalar, each in zip(self._unread, numbers, strict=True)]
         self._unread.clear()
         return taken
 
@@ -72,12 +77,12 @@ class LossLog:
         return means
 
 
-def _non_finite(entries: Sequence[_Entry]) -> NonFiniteLoss | None:
+def _non_finite(scalars: Sequence[_Scalar]) -> NonFiniteLoss | None:
     """The error of the values of one place, by rank, if some are not finite; None: all are."""
-    bad = [(rank, entry) for rank, entry in enumerate(entries) if not math.isfinite(entry[3])]
+    bad = [rank for rank, scalar in enumerate(scalars) if not math.isfinite(scalar.value)]
     if not bad:
         return None
-    rank, (step, name, image_ids, number) = bad[0]
-    if len(bad) == len(entries):
-        return NonFiniteLoss.at(step, f"{name} is {number}", [i for _, _, ids, _ in entries for i in ids])
-    return NonFiniteLoss.at(step, f"{name} is {number} on rank {rank}", image_ids)
+    step, name, image_ids, value = scalars[bad[0]]
+    if len(bad) == len(scalars):
+        return NonFiniteLoss.at(step, f"{name} is {value}", [i for each in scalars for i in each.image_ids])
+    return NonFiniteLoss.at(step, f"{name} is {value} on rank {bad[0]}", image_ids)
