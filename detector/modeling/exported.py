@@ -74,12 +74,12 @@ class SamePadding(nn.Module):
         return F.conv2d(padded, conv.weight, conv.bias, conv.stride, 0, conv.dilation, conv.groups)
 
 
-def with_same_padding(model: M, multiple_of: int = 1) -> M:
+def with_same_padding(model: M, *, fixed: bool = False) -> M:
     """A copy of the model, in eval mode, with another form of timm's Conv2dSame, see :class:`SamePadding`.
 
     Args:
-        multiple_of: what the sides of images are multiples of; if it is that of all strides together, the
-            padding does not depend on the image.
+        fixed: the sides of images are multiples of all strides together, so that the padding of a convolution
+            does not depend on the image.
     """
     model = copy.deepcopy(model).eval()
     for module in list(model.modules()):
@@ -88,7 +88,7 @@ def with_same_padding(model: M, multiple_of: int = 1) -> M:
             # Recognized by names, since timm need not be installed; the latter is our DepthwiseConv.
             pads = type(conv).__name__ == "Conv2dSame" or getattr(conv, "pads_as_tensorflow", False)
             if pads and min(conv.kernel_size) >= max(conv.stride):
-                setattr(module, name, SamePadding(conv, fixed=multiple_of > 1))
+                setattr(module, name, SamePadding(conv, fixed))
     return model
 
 

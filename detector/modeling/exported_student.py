@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
-from detector.layers import batched_nms, roi_align
+from detector.layers import batched_nms
 from detector.modeling.exported import exporting, with_same_padding
-from detector.modeling.faster_rcnn import PADDED_TO, FasterRCNN, pyramid_levels
+from detector.modeling.faster_rcnn import PADDED_TO, FasterRCNN, pool_by_level
 
 INPUTS, OUTPUTS = ("image",), ("boxes", "scores", "labels")
 
@@ -26,7 +26,7 @@ class StudentNetwork(nn.Module):
 
     def __init__(self, model: FasterRCNN) -> None:
         super().__init__()
-        model = with_same_padding(model, multiple_of=PADDED_TO)
+        model = with_same_padding(model, fixed=True)  # as images are padded
         self.backbone, self.rpn, self.heads = model.backbone, model.rpn, model.roi_heads
         for pyramid in self.backbone.modules():
             if isinstance(pyramid, FeaturePyramidNetwork):
@@ -110,15 +110,10 @@ class StudentNetwork(nn.Module):
         pool = self.heads.box_roi_pool
         exponents = [stride.bit_length() - 1 for stride in self.strides[: len(pool.featmap_names)]]
         exponents = exponents[: len(maps) - 1]  # the last map is for proposals alone
-        level = pyramid_levels(proposals, exponents)
-        rows = [(level == i).nonzero()[:, 0] for i in range(len(exponents))]
         rois = torch.cat([torch.zeros_like(proposals[:, :1]), proposals], dim=1)
-        pooled = [
-            roi_align(features, rois[some], pool.output_size, 2.0**-exponent, pool.sampling_ratio)
-            for features, some, exponent in zip(maps, rows, exponents, strict=False)
-        ]
-        logits, deltas = self.heads.box_predictor(self.heads.box_head(torch.cat(pooled)))
-        boxes = self.heads.box_coder.decode_single(deltas, proposals[torch.cat(rows)])
+        pooled, rows = pool_by_level(pool, maps[: len(exponents)], exponents, rois)
+        logits, deltas = self.heads.box_predictor(self.heads.box_head(pooled))
+        boxes = self.heads.box_coder.decode_single(deltas, proposals[rows])
         return boxes.unflatten(1, (-1, 4))[:, 1:], logits.softmax(dim=1)[:, 1:]
 
 

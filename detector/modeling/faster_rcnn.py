@@ -224,20 +224,27 @@ class PyramidRoIAlign(MultiScaleRoIAlign):
         tallest = math.ceil(max(height for height, _ in image_shapes) / PADDED_TO) * PADDED_TO
         exponents = [round(math.log2(tallest / features.shape[2])) for features in maps]  # of the strides
         rois = boxes_to_rois(boxes)  # (sum R, 5)
-        index = pyramid_levels(rois[:, 1:], exponents)
-        rows = [(index == i).nonzero()[:, 0] for i in range(len(maps))]  # synchronizes with the host
-        pooled = [
-            roi_align(features, rois[some], self.output_size, 2.0**-exponent, self.sampling_ratio)
-            for features, some, exponent in zip(maps, rows, exponents, strict=True)
-        ]
-        return torch.cat(pooled)[torch.cat(rows).argsort()]
+        pooled, rows = pool_by_level(self, maps, exponents, rois)
+        return pooled[rows.argsort()]
 
 
-def pyramid_levels(boxes: Tensor, exponents: Sequence[int]) -> Tensor:
-    """For each box (R, 4), the index of the map to pool it from: stride 16 from 224 pixels (FPN, equation 1).
+def pool_by_level(
+    pool: MultiScaleRoIAlign, maps: Sequence[Tensor], exponents: Sequence[int], rois: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Features (R, C, S, S) of RoIs (R, 5), map by map, and the rows (R,) of these RoIs.
+
+    Stride 16 is for boxes from 224 pixels on (FPN, arXiv 1612.03144, equation 1).
 
     Args:
-        exponents: of the strides of the maps, powers of two, ascending.
+        pool: for its options.
+        exponents: of the strides of the maps, powers of two. As in torchvision, the first and the last bound
+            the level of a box, which then counts from the first map, even where two maps have one stride.
     """
-    level = torch.floor(4 + torch.log2(box_area(boxes).sqrt() / 224) + 1e-6)
-    return level.clamp(exponents[0], exponents[-1]) - exponents[0]
+    level = torch.floor(4 + torch.log2(box_area(rois[:, 1:]).sqrt() / 224) + 1e-6)
+    index = level.clamp(exponents[0], exponents[-1]) - exponents[0]
+    rows = [(index == i).nonzero()[:, 0] for i in range(len(maps))]  # synchronizes with the host
+    pooled = [
+        roi_align(features, rois[some], pool.output_size, 2.0**-exponent, pool.sampling_ratio)
+        for features, some, exponent in zip(maps, rows, exponents, strict=True)
+    ]
+    return torch.cat(pooled), torch.cat(rows)
