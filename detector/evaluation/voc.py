@@ -3,8 +3,7 @@
 AP is computed in one pass over flat arrays of the boxes of all images and classes.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ def voc_ap(
         ValueError: the image ids differ, or a label is not in [0, C).
     """
     ranked = _ranked_hits(detections, annotations, num_classes, iou_threshold)
-    return np.array([_average_precision(right, objects, eleven_point) for right, objects in ranked])
+    return np.array([_average_precision(is_tp, objects, eleven_point) for is_tp, objects in ranked])
 
 
 def precision_recall(
@@ -51,8 +50,8 @@ def precision_recall(
     without objects.
     """
     curves = []
-    for right, objects in _ranked_hits(detections, annotations, num_classes, 0.5):
-        hits = np.cumsum(right)
+    for is_tp, objects in _ranked_hits(detections, annotations, num_classes, 0.5):
+        hits = np.cumsum(is_tp)
         recall = hits / objects if objects else np.full(len(hits), np.nan)
         curves.append((recall, hits / np.arange(1, len(hits) + 1)))
     return curves
@@ -75,24 +74,16 @@ def _ranked_hits(
     true_group, true_boxes = true_group[~crowd], true_boxes[~crowd]
     difficult = _concatenate([annotation.difficult for annotation in annotations]).astype(bool)[~crowd]
 
-    match = _best_match(
-        found_boxes, found_group, true_boxes, true_group, iou_threshold, _paired_overlap
-    )  # (D,)
-    share = partial(_paired_overlap, share=True)
-    in_crowd = _best_match(found_boxes, found_group, crowd_boxes, crowd_group, iou_threshold, share)
-    right = np.zeros(len(match), dtype=bool)
+    match = _best_match(found_boxes, found_group, true_boxes, true_group, iou_threshold)  # (D,)
+    crowd_match = _best_match(found_boxes, found_group, crowd_boxes, crowd_group, iou_threshold, share=True)
+    is_tp = np.zeros(len(match), dtype=bool)
     taken, first = np.unique(match, return_index=True)  # the highest-ranked detection of each object
-    right[first[taken >= 0]] = True
+    is_tp[first[taken >= 0]] = True
     counts = np.append(~difficult, True)[match]  # index -1, no match: a false positive
-    counts &= right | (in_crowd < 0)
-    found_label, true_label = found_group % num_classes, true_group % num_classes
-    return [
-        (
-            right[counts & (found_label == label)],
-            int(np.count_nonzero(~difficult & (true_label == label))),
-        )
-        for label in range(num_classes)
-    ]
+    counts &= is_tp | (crowd_match < 0)
+    found_label, true_label = found_group % num_classes, true_group[~difficult] % num_classes
+    objects = np.bincount(true_label, minlength=num_classes).tolist()
+    return [(is_tp[counts & (found_label == label)], objects[label]) for label in range(num_classes)]
 
 
 def corloc(
@@ -189,9 +180,13 @@ def _best_match(
     others: np.ndarray,
     other_groups: np.ndarray,
     threshold: float,
-    overlap: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    *,
+    share: bool = False,
 ) -> np.ndarray:
-    """For each of boxes (D, 4), the index of the best match in its group of others (G, 4), or -1."""
+    """For each of boxes (D, 4), the index of the best match in its group of others (G, 4), or -1.
+
+    The best has the highest overlap, at least `threshold`; see :func:`_paired_overlap`.
+    """
     order = np.argsort(other_groups, kind="stable")
     start = np.searchsorted(other_groups[order], groups, side="left")
     count = np.searchsorted(other_groups[order], groups, side="right") - start  # (D,)
@@ -199,7 +194,7 @@ def _best_match(
     box = np.repeat(np.arange(len(boxes)), count)  # (P,)
     place = np.arange(len(box)) - np.repeat(np.cumsum(count) - count, count)  # 0, 1, ... within each box
     other = order[np.repeat(start, count) + place]  # (P,)
-    overlaps = overlap(boxes[box], others[other])  # (P,)
+    overlaps = _paired_overlap(boxes[box], others[other], share)  # (P,)
     best_first = np.lexsort((-overlaps, box))  # stable: of equal overlaps the first object comes first
     matched, first = np.unique(box[best_first], return_index=True)
     best = best_first[first]  # the best pair of each box with candidates
@@ -208,7 +203,7 @@ def _best_match(
     return match
 
 
-def _paired_overlap(boxes: np.ndarray, others: np.ndarray, *, share: bool = False) -> np.ndarray:
+def _paired_overlap(boxes: np.ndarray, others: np.ndarray, share: bool) -> np.ndarray:
     """IoU (P,) of boxes (P, 4) and others (P, 4), row by row, or with `share` the share of the boxes inside.
 
     It is 0 where the denominator is.
@@ -220,15 +215,15 @@ def _paired_overlap(boxes: np.ndarray, others: np.ndarray, *, share: bool = Fals
     return np.divide(inside, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
-def _average_precision(right: np.ndarray, num_objects: int, eleven_point: bool) -> float:
+def _average_precision(is_tp: np.ndarray, num_objects: int, eleven_point: bool) -> float:
     """AP from true positives (D,) bool in descending order of score, and the number of objects."""
     if num_objects == 0:
         return float("nan")
-    hits = np.cumsum(right)  # (D,), recall * num_objects
+    hits = np.cumsum(is_tp)  # (D,), recall * num_objects
     precision = hits / np.arange(1, len(hits) + 1)
     best_from_here = np.maximum.accumulate(precision[::-1])[::-1]  # (D,), never rises with recall
     if not eleven_point:
-        return float(best_from_here[right].sum() / num_objects)  # each hit raises recall by 1 / num_objects
+        return float(best_from_here[is_tp].sum() / num_objects)  # each hit raises recall by 1 / num_objects
     # Recall >= step / 10 in whole numbers: 3 of 10 objects are recall 0.3, which 0.1 * 3 in floats exceeds.
     needed = [-(-step * num_objects // 10) for step in range(11)]
     return float(np.append(best_from_here, 0.0)[np.searchsorted(hits, needed)].mean())
