@@ -86,7 +86,7 @@ def selective_search(
             side, and scale the boxes: more cost time and hardly find more.
         strategies: whose boxes are joined; `FAST` and `QUALITY` were chosen for photographs.
         min_size: minimum size of the regions of the initial segmentation in pixels.
-        max_boxes: maximum number of boxes of an image; None: all.
+        max_boxes: maximum number of boxes of an image, at least 1; None: all.
         seed: for the random numbers of the order.
 
     Returns:
@@ -96,6 +96,8 @@ def selective_search(
         ValueError: for an unknown color space or measure.
         RuntimeError: for a wrong dtype, shape or device, or a number out of range.
     """
+    if max_boxes is not None and max_boxes < 1:  # 0 is the number for all in csrc
+        raise RuntimeError(f"selective_search: max_boxes is {max_boxes}, expected None or at least 1")
     for i, image in enumerate(images):
         if not image.is_cpu:
             raise RuntimeError(f"selective_search: images[{i}] is on {image.device}, expected the CPU")

@@ -151,7 +151,8 @@ IMAGE = torch.zeros(3, 4, 4, dtype=torch.uint8)
         (IMAGE, {"strategies": [SearchStrategy("lab", 50, ())]}, RuntimeError, r"strategies\[0\]"),
         (IMAGE, {"strategies": [SearchStrategy("lab", -1)]}, RuntimeError, r"strategies\[0\]"),
         (IMAGE, {"min_size": -1}, RuntimeError, "min_size is -1"),
-        (IMAGE, {"max_boxes": -1}, RuntimeError, "max_boxes -1"),
+        (IMAGE, {"max_boxes": -1}, RuntimeError, "max_boxes is -1"),
+        (IMAGE, {"max_boxes": 0}, RuntimeError, "max_boxes is 0"),
     ],
 )
 def test_bad_input(image: torch.Tensor, options: dict, error: type, message: str) -> None:
