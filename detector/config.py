@@ -497,13 +497,14 @@ def load_cfg(path: str | Path, overrides: Overrides = ()) -> CfgNode:
             not allowed, or a file that is empty, was cut off, is not YAML or builds on itself.
     """
     values = _defaults()
-    for file, content, written_by_run in read_yaml_chain(path):
-        source = f"config file {file}"
-        pairs = dict(flatten(content))
-        if written_by_run:
+    files = read_yaml_chain(path)
+    for file in files:
+        source = f"config file {file.path}"
+        pairs = dict(flatten(file.content))
+        if file.written_by_run:
             pairs = _known(pairs, source)
         _change(values, pairs.items(), f"{source}: ")
-    values["OUTPUT_DIR"] = _find_output_dir(file, values["OUTPUT_DIR"])
+    values["OUTPUT_DIR"] = _find_output_dir(files[-1].path, values["OUTPUT_DIR"])
     _change(values, read_overrides(overrides), "")
     return _finish(values, f"config file {path}{' and the overrides' if overrides else ''}: ")
 

@@ -39,7 +39,9 @@ def disagreement(found: Detections, others: Detections) -> float:
 
 
 def typicality(features: Tensor, *, neighbors: int = 20) -> Tensor:
-    """How much each image looks like others: minus the mean distance to its nearest neighbors, (N,).
+    """How much each image looks like others: minus the mean distance to its nearest neighbors, (N,) float64.
+
+    The image itself counts as one of them, at distance 0.
 
     Few boxes are worth most in images that stand for many (TypiClust: Hacohen et al., Active Learning on a
     Budget, ICML 2022, arXiv 2202.02794, which has the inverse distance, and clusters where :func:`choose`
