@@ -1,8 +1,8 @@
-"""From a config to the backbone: one table of the networks that MODEL.BACKBONE.NAME can name."""
+"""From a config to the backbone, and to the weights that it starts from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 from yacs.config import CfgNode
@@ -20,77 +20,13 @@ from detector.modeling.backbones.vgg16 import VGG16, load_vgg16_weights
 from detector.modeling.weights import Preprocessing, convert_weights, load_tensors, load_weights
 from detector.utils.errors import ConfigError, MissingPackage, UserError
 
-
-class Entry(NamedTuple):
-    """A network that a config can name.
-
-    Attributes:
-        create: builds it with random weights.
-        strides: that it can have; empty where the network itself has to be asked.
-        stages: how many of its stages can be frozen.
-        load: puts the weights of an ImageNet classifier into a model, of which `backbone` is this network;
-            None: there are none.
-    """
-
-    create: Callable[[CfgNode], Backbone]
-    strides: tuple[int, ...]
-    stages: int
-    load: Callable[[Any, Mapping[str, Tensor]], None] | None
-
-
-def _create_vgg16(cfg: CfgNode) -> Backbone:
-    options = cfg.MODEL.BACKBONE
-    return VGG16(
-        stride=options.STRIDE,
-        frozen_stages=options.FROZEN_STAGES,
-        image_by_image=cfg.PRECISION == "float32",
-        last_relu=options.LAST_RELU,
-    )
-
-
-def _create_resnet(cfg: CfgNode) -> Backbone:
-    options = cfg.MODEL.BACKBONE
-    return ResNet(options.NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
-
-
-def _create_timm(cfg: CfgNode) -> Backbone:
-    try:  # timm is an optional dependency
-        from detector.modeling.backbones.timm import TimmBackbone
-    except ImportError:
-        raise MissingPackage(
-            "MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm"
-        ) from None
-    options = cfg.MODEL.BACKBONE
-    try:
-        return TimmBackbone(options.TIMM_NAME, stride=options.STRIDE, frozen_stages=options.FROZEN_STAGES)
-    except UserError as error:
-        raise ConfigError(f"MODEL.BACKBONE does not fit: {error}") from error
-
-
-def _load_timm(model: Any, tensors: Mapping[str, Tensor]) -> None:
-    from detector.modeling.backbones.timm import load_timm_weights
-
-    load_timm_weights(model.backbone, tensors)
-
-
-_RESNET = Entry(
-    _create_resnet,
-    strides=(8, 16, 32),
-    stages=5,
-    load=lambda model, tensors: load_resnet_weights(model.backbone, tensors),
-)
-BACKBONES = {
-    "small": Entry(lambda cfg: SmallBackbone(), strides=(8,), stages=0, load=None),
-    "vgg16": Entry(
-        _create_vgg16,
-        strides=(8, 16),
-        stages=3,
-        load=lambda model, tensors: load_vgg16_weights(model.backbone, model.box_features.layers, tensors),
-    ),
-    "resnet18": _RESNET,
-    "resnet34": _RESNET,
-    "resnet50": _RESNET,
-    "timm": Entry(_create_timm, strides=(), stages=0, load=_load_timm),
+# The strides of a network, and how many of its stages can be frozen; TimmBackbone checks those of timm.
+LIMITS: dict[str, tuple[tuple[int, ...], int]] = {
+    "small": ((8,), 0),
+    "vgg16": ((8, 16), 3),
+    "resnet18": ((8, 16, 32), 5),
+    "resnet34": ((8, 16, 32), 5),
+    "resnet50": ((8, 16, 32), 5),
 }
 
 
@@ -99,13 +35,33 @@ def build_backbone(cfg: CfgNode) -> Backbone:
 
     Raises:
         ConfigError: it cannot have that stride, or so many frozen stages.
+        MissingPackage: it is of timm, which is not installed.
     """
     options = cfg.MODEL.BACKBONE
-    entry = BACKBONES[options.NAME]
-    if entry.strides:
-        _require_one_of(options, "STRIDE", entry.strides)
-        _require_one_of(options, "FROZEN_STAGES", range(entry.stages + 1))
-    return entry.create(cfg)
+    name, shared = options.NAME, {"stride": options.STRIDE, "frozen_stages": options.FROZEN_STAGES}
+    if name == "timm":
+        return _build_timm(options.TIMM_NAME, **shared)
+    strides, stages = LIMITS[name]
+    _require_one_of(options, "STRIDE", strides)
+    _require_one_of(options, "FROZEN_STAGES", range(stages + 1))
+    if name == "small":
+        return SmallBackbone()
+    if name == "vgg16":
+        return VGG16(**shared, image_by_image=cfg.PRECISION == "float32", last_relu=options.LAST_RELU)
+    return ResNet(name, **shared)
+
+
+def _build_timm(name: str, **options: int) -> Backbone:
+    try:  # timm is an optional dependency
+        from detector.modeling.backbones.timm import TimmBackbone
+    except ImportError:
+        raise MissingPackage(
+            "MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm"
+        ) from None
+    try:
+        return TimmBackbone(name, **options)
+    except UserError as error:
+        raise ConfigError(f"MODEL.BACKBONE does not fit: {error}") from error
 
 
 def _require_one_of(options: CfgNode, key: str, allowed: Sequence[int]) -> None:
@@ -146,7 +102,7 @@ def load_pretrained(cfg: CfgNode, model: nn.Module, name: str | None = None) -> 
     """Load MODEL.WEIGHTS, those of an ImageNet classifier, into `model.backbone`; nothing where it is "".
 
     Args:
-        name: of the network in `BACKBONES`; None: MODEL.BACKBONE.NAME.
+        name: of the network, as MODEL.BACKBONE.NAME has it; None: that one.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -155,17 +111,27 @@ def load_pretrained(cfg: CfgNode, model: nn.Module, name: str | None = None) -> 
     source, name = cfg.MODEL.WEIGHTS, name or cfg.MODEL.BACKBONE.NAME
     if source == "":
         return
-    load = BACKBONES[name].load
-    if load is None:
+    if name == "small":
         raise ConfigError(f"MODEL.WEIGHTS is {source!r}, expected '': the backbone {name!r} has none")
     try:
         weights = load_weights(source)
         configured = Preprocessing(cfg.INPUT.MEAN, cfg.INPUT.STD)
         if not weights.preprocessing.is_close(configured):
             raise ConfigError(f"they expect {weights.preprocessing}, but INPUT has {configured}")
-        load(model, weights.tensors)
+        _load(name, model, weights.tensors)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"MODEL.WEIGHTS: {error}; download it, or use ''") from None
     except (RuntimeError, UserError) as error:
         reason = shorten(str(error), 300)  # torch lists every key on lines of their own
         raise ConfigError(f"MODEL.WEIGHTS is {source!r}, which cannot be used: {reason}") from error
+
+
+def _load(name: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
+    if name == "vgg16":
+        load_vgg16_weights(model.backbone, model.box_features.layers, tensors)
+    elif name == "timm":
+        from detector.modeling.backbones.timm import load_timm_weights
+
+        load_timm_weights(model.backbone, tensors)
+    else:
+        load_resnet_weights(model.backbone, tensors)
