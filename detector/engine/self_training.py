@@ -153,17 +153,19 @@ def _joined(first: Detections, second: Detections) -> Detections:
 def agreement(pseudo: Sequence[Annotation], annotations: Sequence[Annotation]) -> dict[str, float]:
     """How good pseudo boxes are where the true ones are known: count, and precision and recall in percent.
 
-    A pseudo box is right if its IoU with a ground-truth box of its class is at least 0.5; that box is then
-    found.
+    A pseudo box is a true positive if its IoU with a ground-truth box of its class is at least 0.5, even if
+    another one matches that box too, which is then found.
     """
-    count = right = truth = found = 0
+    count = true_positives = truth = found = 0
     for image, annotation in zip(pseudo, annotations, strict=True):
         same = image.labels[:, None] == annotation.labels[None, :]  # (D, G)
         match = same & (box_iou(image.boxes, annotation.boxes) >= 0.5)
-        count, right = count + len(match), right + int(match.any(dim=1).sum())
-        truth, found = truth + match.shape[1], found + int(match.any(dim=0).sum())
+        count += match.shape[0]
+        true_positives += int(match.any(dim=1).sum())
+        truth += match.shape[1]
+        found += int(match.any(dim=0).sum())
     return {
         "count": count,
-        "precision": 100 * right / count if count else 0.0,
+        "precision": 100 * true_positives / count if count else 0.0,
         "recall": 100 * found / truth if truth else 0.0,
     }

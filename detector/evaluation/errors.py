@@ -28,7 +28,7 @@ from detector.structures import Annotation, Detections, box_area, box_intersecti
 
 KINDS = ("true positive", "part", "grouped", "localization", "wrong class", "duplicate", "background")
 OUTCOMES = ("found", "part", "grouped", "localization", "wrong class", "missed")  # of objects
-_RIGHT_IOU, _NEAR_IOU = 0.5, 0.1
+_MATCH_IOU, _NEAR_IOU = 0.5, 0.1
 _GROUPED_SHARE, _PART_SHARE = 0.5, 0.8
 
 
@@ -67,10 +67,8 @@ def judge(
         counted[rows[scores[rows].argsort(descending=True, stable=True)[: objects[label]]]] = True
     parts = counted.split([len(image) for image in detections])
     return [
-        Judged(image, annotation, *kinds_and_about, part)
-        for image, annotation, kinds_and_about, part in zip(
-            detections, annotations, judged, parts, strict=True
-        )
+        Judged(image, annotation, *each, part)
+        for image, annotation, each, part in zip(detections, annotations, judged, parts, strict=True)
     ]
 
 
@@ -81,9 +79,9 @@ def countable(annotation: Annotation) -> Tensor:
 
 def f1(image: Judged) -> float:
     """F1 of the counted detections: 2 * true positives / (detections + objects); 1.0 if there are neither."""
-    right = int((image.kinds[image.counted] == KINDS.index("true positive")).sum())
+    true_positives = int((image.kinds[image.counted] == KINDS.index("true positive")).sum())
     total = int(image.counted.sum()) + int(countable(image.annotation).sum())
-    return 2 * right / total if total else 1.0
+    return 2 * true_positives / total if total else 1.0
 
 
 def count_kinds(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
@@ -120,7 +118,7 @@ def confusion(judged: Sequence[Judged], num_classes: int) -> np.ndarray:
         rows, columns = image.counted.nonzero()[:, 0], countable(image.annotation).nonzero()[:, 0]
         true, found = image.annotation.labels[columns], image.detections.labels[rows]
         overlap = box_iou(image.detections.boxes[rows].double(), image.annotation.boxes[columns].double())
-        overlap = torch.where(overlap >= _RIGHT_IOU, overlap, 0)
+        overlap = torch.where(overlap >= _MATCH_IOU, overlap, 0)
         overlap = torch.where((overlap > 0) & (found[:, None] == true), overlap + 1e-9, overlap)
         for row, label in enumerate(found.tolist()):
             column = int(overlap[row].argmax()) if len(true) else -1
@@ -149,8 +147,8 @@ def _kinds(found: Detections, truth: Annotation) -> tuple[Tensor, Tensor]:
         ("localization", own & (overlap >= _NEAR_IOU)),
         ("part", own & (inside >= _PART_SHARE)),
         ("grouped", halves & (halves.sum(dim=1) >= 2)[:, None]),
-        ("wrong class", other & (overlap >= _RIGHT_IOU)),
-        ("duplicate", own & (overlap >= _RIGHT_IOU)),
+        ("wrong class", other & (overlap >= _MATCH_IOU)),
+        ("duplicate", own & (overlap >= _MATCH_IOU)),
     ):
         hit = relation.any(dim=1)
         kinds[hit] = KINDS.index(kind)
@@ -164,7 +162,7 @@ def _kinds(found: Detections, truth: Annotation) -> tuple[Tensor, Tensor]:
         elif column not in taken:
             kinds[row] = KINDS.index("true positive")
         taken.add(column)
-    in_crowd = (same & truth.crowd & (inside >= _RIGHT_IOU)).any(dim=1)
+    in_crowd = (same & truth.crowd & (inside >= _MATCH_IOU)).any(dim=1)
     kinds[in_crowd & (kinds != KINDS.index("true positive"))] = -1
     return kinds, about
 

@@ -140,13 +140,13 @@ def image_ap(
     if len(scores) != len(labels):
         raise ValueError(f"{len(scores)} images have scores and {len(labels)} labels, expected one of each")
     ranking = np.argsort(-torch.stack(list(scores)).double().numpy(), axis=0, kind="stable")  # (N, C)
-    right = np.take_along_axis(torch.stack(list(labels)).double().numpy(), ranking, axis=0)  # (N, C) 0/1
-    counted = np.ones_like(right)
+    shown = np.take_along_axis(torch.stack(list(labels)).double().numpy(), ranking, axis=0)  # (N, C) 0/1
+    counted = np.ones_like(shown)
     if unknown is not None:
         counted -= np.take_along_axis(torch.stack(list(unknown)).double().numpy(), ranking, axis=0)
-    precision = np.cumsum(right, axis=0) / np.maximum(np.cumsum(counted, axis=0), 1)  # (N, C)
+    precision = np.cumsum(shown, axis=0) / np.maximum(np.cumsum(counted, axis=0), 1)  # (N, C)
     with np.errstate(invalid="ignore"):
-        return (precision * right).sum(axis=0) / right.sum(axis=0)  # 0 / 0 is nan
+        return (precision * shown).sum(axis=0) / shown.sum(axis=0)  # 0 / 0 is nan
 
 
 def in_order_of(annotations: Sequence[Annotation], results: Sequence) -> list:

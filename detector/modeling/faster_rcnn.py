@@ -110,7 +110,7 @@ def faster_rcnn(
     """
     channels, sides = int(backbone.out_channels), tuple(backbone.anchors)  # type: ignore[arg-type]
     anchors = AnchorGenerator(sides, ((0.5, 1.0, 2.0),) * len(sides))
-    proposals = ProposalNetwork(
+    rpn = ProposalNetwork(
         anchors,
         RPNHead(channels, anchors.num_anchors_per_location()[0]),
         fg_iou_thresh=0.7,
@@ -134,9 +134,9 @@ def faster_rcnn(
         nms_thresh=NMS_IOU,
         detections_per_img=max_detections,
     )
-    proposals.pseudo_weight = heads.pseudo_weight = pseudo_weight
+    rpn.pseudo_weight = heads.pseudo_weight = pseudo_weight
     heads.drop_loss = drop_loss
-    return FasterRCNN(backbone, proposals, heads, RandomSizes(sizes, max_size, mean, std, scale_jitter))
+    return FasterRCNN(backbone, rpn, heads, RandomSizes(sizes, max_size, mean, std, scale_jitter))
 
 
 class ProposalNetwork(RegionProposalNetwork):

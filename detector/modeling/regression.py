@@ -125,10 +125,10 @@ def box_loss(deltas: Tensor, pseudo: ProposalClusters, batch: Batch, reduction: 
     expected = encode_boxes(boxes, center_boxes(boxes, pseudo, batch.counts))  # (sum R, 4)
     column = (pseudo.labels - 1).clamp(min=0)
     own = deltas[torch.arange(len(column), device=column.device), column]  # (sum R, 4)
-    misses = smooth_l1_loss(own, expected, reduction="none", beta=1.0).sum(dim=1)
-    misses = misses * pseudo.weights * (pseudo.labels > 0)
-    counted = (pseudo.weights > 0).float() if reduction == "weighted" else torch.ones_like(misses)
-    sums = sum_per_image(torch.stack([misses, counted], dim=1), batch.counts)  # (B, 2)
+    losses = smooth_l1_loss(own, expected, reduction="none", beta=1.0).sum(dim=1)
+    losses = losses * pseudo.weights * (pseudo.labels > 0)
+    counted = (pseudo.weights > 0).float() if reduction == "weighted" else torch.ones_like(losses)
+    sums = sum_per_image(torch.stack([losses, counted], dim=1), batch.counts)  # (B, 2)
     return (sums[:, 0] / sums[:, 1].clamp(min=1)).mean()
 
 

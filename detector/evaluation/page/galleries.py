@@ -73,8 +73,8 @@ def galleries_section(
 
     def whole(index: int) -> Figure:
         image = judged[index]
-        right = int((image.kinds[image.counted] == _TRUE_POSITIVE).sum())
-        head = f"{right} of {int(countable(image.annotation).sum())}"
+        true_positives = int((image.kinds[image.counted] == _TRUE_POSITIVE).sum())
+        head = f"{true_positives} of {int(countable(image.annotation).sum())}"
         return figure(index, None, head, f"found by {int(image.counted.sum())} detections")
 
     figures = {
