@@ -73,18 +73,20 @@ class Criterion:
         self.regression = regression
 
     def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
+        if self.regression is not None and outputs.regression is None:
+            raise ValueError("the criterion has a loss of regressed boxes, but the model regresses none")
         losses = {"mil": self._mil_loss(outputs, batch)}
         outputs = _without_unknown(outputs, batch)
-        probs = outputs.refinements
+        probs, branch = outputs.refinements, outputs.regression
         if self.refinement is not None:
             sources = torch.cat([outputs.mil[None], probs[:-1, :, 1:]]).detach()  # (K, sum R, C)
             pseudo = self.refinement.clusters(sources, batch)  # (K, sum R)
             losses |= self._weighted("refine", self.refinement.loss(probs, pseudo, batch.counts))
-            if isinstance(self.regression, StreamRegressionLoss) and outputs.regression is not None:
-                losses |= self._weighted("regress", self.regression(outputs.regression, pseudo, batch))
-        if isinstance(self.regression, RegressionLoss) and outputs.regression is not None:
+            if branch is not None and isinstance(self.regression, StreamRegressionLoss):
+                losses |= self._weighted("regress", self.regression(branch, pseudo, batch))
+        if branch is not None and isinstance(self.regression, RegressionLoss):
             last = probs[-1, :, 1:] if len(probs) else outputs.mil  # (sum R, C)
-            losses |= self.regression(outputs.regression, last.detach(), batch)
+            losses |= self.regression(branch, last.detach(), batch)
         if outputs.image_logits is not None:
             known = None if batch.unknown is None else (~batch.unknown).float()
             logits = outputs.image_logits.float()

@@ -86,6 +86,15 @@ def test_without_a_refinement_there_is_only_the_mil_loss(make_batch):
     assert list(Criterion(None)(outputs, make_batch([[1, 0]], [4]))) == ["mil"]
 
 
+@pytest.mark.parametrize("regression", [RegressionLoss(Refinement("oicr")), StreamRegressionLoss()])
+def test_a_loss_of_boxes_that_the_model_does_not_regress_is_refused(make_batch, regression):
+    outputs = HeadOutputs(torch.full((2, 2), 0.1), torch.rand(1, 2, 3))
+    with pytest.raises(ValueError, match="the model regresses none"):
+        Criterion(Refinement("oicr"), stream_weights=(1,), regression=regression)(
+            outputs, make_batch([[1, 0]], [2])
+        )
+
+
 def test_a_weight_for_each_stream(make_batch):
     outputs = HeadOutputs(torch.rand(4, 2), torch.rand(1, 4, 3))
     with pytest.raises(ValueError, match="longer"):
