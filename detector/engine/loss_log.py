@@ -11,6 +11,8 @@ from torch import Tensor
 from detector.utils.distributed import gather, raise_once
 from detector.utils.errors import UserError
 
+_UNLEARNED = 0.6
+
 
 class NonFiniteLoss(UserError, FloatingPointError):
     """A loss, a score or a gradient is NaN or infinite."""
@@ -86,3 +88,21 @@ def _non_finite(scalars: Sequence[_Scalar]) -> NonFiniteLoss | None:
     if len(bad) == len(scalars):
         return NonFiniteLoss.at(step, f"{name} is {value}", [i for each in scalars for i in each.image_ids])
     return NonFiniteLoss.at(step, f"{name} is {value} on rank {bad[0]}", image_ids)
+
+
+def doubt_about_training(first: Mapping[str, float], last: Mapping[str, float]) -> str:
+    """What to say if the MIL loss, that of the image labels, has hardly fallen; else "".
+
+    Of 285 trainings on photographs, Doom and circuit boards it ended above 0.6 of where it began in 13, of
+    which one reached an AP50 of 28, and all others less than 5.
+
+    Args:
+        first: the mean losses of the first log line; `last`, of the last one.
+    """
+    if first is last or last.get("mil", 0.0) <= _UNLEARNED * first.get("mil", 0.0):
+        return ""
+    return (
+        f"the loss of the image labels (mil) has hardly fallen, from {first['mil']:.3g} to "
+        f"{last['mil']:.3g}: boxes are unreliable until labels are learned. Train longer (SOLVER.MAX_ITER), "
+        "or let the backbone learn faster (docs/troubleshooting.md, the labels are not learned)"
+    )

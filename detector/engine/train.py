@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from detector.engine.checkpoint import save_checkpoint
-from detector.engine.loss_log import LossLog, NonFiniteLoss
+from detector.engine.loss_log import LossLog, NonFiniteLoss, doubt_about_training
 from detector.engine.precision import Precision
 from detector.engine.progress_log import open_progress_log
 from detector.engine.resuming import checkpoint_path, remove_old_checkpoints
@@ -91,6 +91,8 @@ def train(
     step = _Step(model, criterion, optimizer, options, precision, start)
     saver = _Saver(model, optimizer, options, precision, folder, config, start, train_seconds)
     batches = iter(batches)
+    first: Mapping[str, float] = {}  # the mean losses of the first log line
+    last = first
     model.train()
     try:
         with open_progress_log(folder, start, options.max_iter) as progress:
@@ -104,7 +106,9 @@ def train(
                 images = step(iteration, batches, check=device.type == "cpu" or log_now or save_now)
                 progress.add(images * world_size())
                 if log_now:
-                    progress.report(iteration, step.losses.means() | logged_lr(optimizer))
+                    last = step.losses.means()
+                    first = first or last
+                    progress.report(iteration, last | logged_lr(optimizer))
                 if progress.writer and snapshots and snapshots.due(iteration, options.max_iter):
                     snapshots.take(model, iteration, folder, progress.writer)
                 if save_now:
@@ -117,6 +121,8 @@ def train(
             except (UserError, OSError) as error:
                 logger.error("error: no checkpoint of step %d: %s", step.done, error)
         raise
+    if start == 0 and (doubt := doubt_about_training(first, last)):
+        logger.warning("warning: %s", doubt)
     return saver.save_final(model if final is None else final, max(start, options.max_iter))
 
 

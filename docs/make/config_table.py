@@ -13,7 +13,8 @@ INTRO = """\
 # Config keys
 
 A config file holds the keys whose values differ from the defaults below. `_BASE_: FILE` in it names what it
-builds on: another file, relative to its own folder, or a recipe of this project, such as `photos_mist_lite0`. Commands take more keys after the file:
+builds on: another file, relative to its own folder, or a recipe such as `photos_mist_lite0`. Commands take
+more keys after the file:
 
 <!-- not run: takes minutes -->
 ```bash

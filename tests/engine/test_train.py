@@ -302,6 +302,14 @@ def test_the_log_has_losses_speed_and_time_left(tmp_path, caplog):
         )
 
 
+@pytest.mark.parametrize(("end", "warned"), [(0.5, True), (0.3, False)])
+def test_a_warning_says_that_the_image_labels_are_hardly_learned(tmp_path, caplog, end, warned):
+    mil = itertools.chain([0.7] * 6, itertools.repeat(end))
+    run(tmp_path, *make(), criterion=lambda outputs, batch: {"mil": outputs.sum() * 0 + next(mil)})
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert ["from 0.7 to 0.5" in line and "SOLVER.MAX_ITER" in line for line in warnings] == [True] * warned
+
+
 def test_a_finished_run_has_nothing_left_to_do(tmp_path):
     net, optimizer = make()
     before = weights(net)
