@@ -77,7 +77,13 @@ def nms_mask(
 
 
 def as_int64(idxs: Tensor) -> Tensor:
-    """Group indices as int64; floating-point ones become the ranks of their values."""
+    """Group indices as int64; floating-point ones become the ranks of their values.
+
+    Raises:
+        TypeError: it is no tensor.
+    """
+    if not isinstance(idxs, Tensor):
+        raise TypeError(f"idxs is {type(idxs).__name__}, expected a Tensor")
     if idxs.is_floating_point():
         values = idxs.double()
         return torch.searchsorted(values.sort()[0], values)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import op_contract
 import pytest
 import torch
@@ -9,7 +10,7 @@ from nms_cases import batched_nms_at_half, make_inputs, make_set, mask_at_half, 
 from op_contract import DTYPES
 from torch import Tensor
 
-from detector.layers import batched_nms, nms, nms_mask
+from detector.layers import batched_nms, batched_nms_rotated, nms, nms_mask
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -128,6 +129,14 @@ def test_bad_arguments(message: str, changed: dict, device: torch.device) -> Non
         del arguments["idxs"]
         with pytest.raises(RuntimeError, match=f"^nms: {message}"):
             nms(**arguments)
+
+
+@pytest.mark.parametrize("function", [batched_nms, batched_nms_rotated])
+def test_groups_that_are_no_tensor(function: Callable) -> None:
+    boxes, scores, _ = make_set(2)
+    for idxs, kind in ((None, "NoneType"), ([0, 1], "list"), (np.zeros(2), "ndarray")):
+        with pytest.raises(TypeError, match=f"^idxs is {kind}, expected a Tensor$"):
+            function(boxes, scores, idxs, 0.5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
