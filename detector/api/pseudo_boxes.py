@@ -94,11 +94,14 @@ def find_pseudo_boxes(
         UserError: one of several is a Faster R-CNN, which scores boxes of its own.
     """
     with together():
-        if is_main():
-            folder.mkdir(exist_ok=True)
-            write_json(folder / _ORIGIN, origin(cfg, weights) | {"data": training_data(cfg, train_set)})
         kind: Model = "weak" if len(weights) > 1 and not held_out else "auto"
         models = [_load_model(cfg, path, kind, device) for path in weights]
+        if is_main():
+            folder.mkdir(exist_ok=True)
+            data = training_data(cfg, train_set)
+            if isinstance(models[0], FasterRCNN):
+                data.pop("proposals", None)  # it finds boxes without them
+            write_json(folder / _ORIGIN, origin(cfg, weights) | {"data": data})
         own = range(rank(), len(train_set), world_size())
         choose = build_pseudo_boxes(cfg, train_set, of_student=isinstance(models[0], FasterRCNN))
         precision = build_precision(cfg, device)

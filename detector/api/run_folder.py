@@ -18,6 +18,7 @@ from detector.build_data import build_hints, build_reviewed
 from detector.build_model import build_faster_rcnn, build_model
 from detector.config import check_resumable, dump_cfg, parse_cfg
 from detector.data.annotated import AnnotatedImages
+from detector.data.proposals import Proposals, load_proposals
 from detector.data.training_data import changed_data, describe_data
 from detector.engine.checkpoint import restore_model
 from detector.engine.precision import Precision, set_tf32
@@ -175,15 +176,22 @@ def record_run(
 
 
 def training_data(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, str]:
-    """The images, tags, reviewed boxes and hints that training reads, as :func:`describe_data` has them."""
-    return describe_data(dataset, build_reviewed(cfg, dataset), build_hints(cfg, dataset))
+    """What training reads beside pixels, as :func:`describe_data` has it."""
+    reviewed, hints = build_reviewed(cfg, dataset), build_hints(cfg, dataset)
+    return describe_data(dataset, reviewed, hints, find_proposals(cfg))
+
+
+def find_proposals(cfg: CfgNode) -> Proposals | None:
+    """The proposals; None if there are none, which is for the reader to refuse that needs them."""
+    path = cfg.DATASETS.PROPOSALS
+    return load_proposals(path) if Path(path).is_file() else None
 
 
 def check_same_data(folder: Path, data: Mapping[str, str]) -> None:
     """Compare the data with those that a run began with, if its run.json says which.
 
     Raises:
-        UserError: images, tags, reviewed boxes or hints were changed since; says which.
+        UserError: images, tags, reviewed boxes, hints or proposals were changed since; says which.
     """
     file = folder / "run.json"
     if file.exists() and (changed := changed_data(read_json(file).get("data"), data)):

@@ -9,7 +9,7 @@ import numpy as np
 from yacs.config import CfgNode
 
 from detector.api.pseudo_boxes import check_origin, find_pseudo_boxes
-from detector.api.run_folder import refuse_earlier_run, start_run
+from detector.api.run_folder import find_proposals, refuse_earlier_run, start_run
 from detector.api.student_training import FIXED, train_detector, train_with_teacher
 from detector.api.testing import test
 from detector.build import wants_coco_metrics
@@ -62,7 +62,8 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
         cfg = name_classes(cfg, train_set)
         reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
         factors = draw_factors(cfg, train_set, reviewed, hints)
-        rounds, data = list(each_round(cfg, folder, weights)), describe_data(train_set, reviewed, hints)
+        data = describe_data(train_set, reviewed, hints, find_proposals(cfg))
+        rounds = list(each_round(cfg, folder, weights))
         for each in rounds:
             check_round(each, data)
     for each in rounds:

@@ -1,4 +1,4 @@
-"""What training reads of a split beside pixels and proposals, as hashes: whether it was changed since."""
+"""What training reads of a split beside pixels, as hashes: whether it was changed since."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -6,16 +6,23 @@ from collections.abc import Iterable, Mapping
 from torch import Tensor
 
 from detector.data.annotated import AnnotatedImages
+from detector.data.proposals import Proposals
 from detector.structures import Hints, ReviewedBoxes
 
 
 def describe_data(
-    dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes], hints: Mapping[str, Hints]
+    dataset: AnnotatedImages,
+    reviewed: Mapping[str, ReviewedBoxes],
+    hints: Mapping[str, Hints],
+    proposals: Proposals | None,
 ) -> dict[str, str]:
-    """A count and a hash of each part: the images in their order, tags, reviewed boxes and hints."""
+    """A count and a hash of each part: the images in their order, tags, reviewed boxes, hints and proposals.
+
+    Of the proposals those of other images do not count. None: they are left out.
+    """
     tags, unknown = dataset.all_labels(), (dataset.unknown(i) for i in range(len(dataset)))
     boxes = sum(len(each.boxes) for each in reviewed.values())
-    return {
+    parts = {
         "images": _hashed(len(dataset), dataset.image_ids),
         "tags": _hashed(
             int(tags.sum()), (tags.tobytes(), *(row.tolist() for row in unknown if row is not None))
@@ -23,12 +30,17 @@ def describe_data(
         "reviewed boxes": _hashed(boxes, _contents(reviewed)),
         "images with hints": _hashed(len(hints), _contents(hints)),
     }
+    if proposals is not None:
+        checksums = proposals.checksums(dataset.image_ids)
+        parts["proposals"] = _hashed(sum(count for _, count, _ in checksums), checksums)
+    return parts
 
 
 def changed_data(before: object, now: Mapping[str, str]) -> str:
     """How the data differ from what :func:`describe_data` said before; "" if they do not.
 
-    A part that `before`, of an older version, does not describe is not compared.
+    A part that is in one of them alone is not compared: an older version did not describe it, or it is not
+    needed.
     """
     known = before if isinstance(before, dict) else {}
     lines = []

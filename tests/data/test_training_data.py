@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from detector.data.proposals import load_proposals, save_proposals
 from detector.data.training_data import changed_data, describe_data
 from detector.data.voc import VOCDataset
 from detector.structures import Hints, ReviewedBoxes
@@ -20,18 +22,42 @@ def test_a_change_is_told_and_nothing_else(dataset):
     voc, read = dataset
     boxes = ReviewedBoxes(torch.tensor([[1.0, 2, 9, 9]]), torch.tensor([2]), complete=False)
     hints = Hints(torch.tensor([[3.0, 3]]), torch.tensor([0]), torch.zeros(3, dtype=torch.int64))
-    before = describe_data(read(), {"a": boxes, "c": boxes}, {"b": hints})
-    assert changed_data(before, describe_data(read(), {"c": boxes, "a": boxes}, {"b": hints})) == ""
+    before = describe_data(read(), {"a": boxes, "c": boxes}, {"b": hints}, None)
+    assert changed_data(before, describe_data(read(), {"c": boxes, "a": boxes}, {"b": hints}, None)) == ""
     moved, complete = boxes.map(lambda each: each + 0), replace(boxes, complete=True)
     moved.boxes[0, 0] += 1
     for other in (moved, complete):
-        now = describe_data(read(), {"a": boxes, "c": other}, {"b": hints})
+        now = describe_data(read(), {"a": boxes, "c": other}, {"b": hints}, None)
         assert changed_data(before, now) == "reviewed boxes: 2 then, 2 now, not the same"
-    now = describe_data(read(), {"a": boxes}, {})
+    now = describe_data(read(), {"a": boxes}, {}, None)
     assert changed_data(before, now) == "reviewed boxes: 2 then, 1 now; images with hints: 1 then, 0 now"
     voc.split("trainval", [*"bacde"])
-    now = describe_data(read(), {"a": boxes, "c": boxes}, {"b": hints})
+    now = describe_data(read(), {"a": boxes, "c": boxes}, {"b": hints}, None)
     assert "images: 5 then, 5 now, not the same" in changed_data(before, now)
+
+
+@pytest.mark.filterwarnings("ignore:.*have no object")
+def test_other_proposals_of_its_images_are_a_change(dataset, tmp_path):
+    _, read = dataset
+    image_ids, path = [*read().image_ids, "of the test split"], tmp_path / "proposals.npz"
+
+    def describe(boxes, *, checksums=True):
+        save_proposals(path, image_ids, boxes, [(9, 9)] * len(image_ids))
+        if not checksums:  # a file of numpy.savez
+            with np.load(path) as file:
+                np.savez(path, **{name: file[name] for name in file if name != "checksums"})
+        return describe_data(read(), {}, {}, load_proposals(path))
+
+    boxes = [np.array([[0, 0, 4, 4 + i]]) for i in range(len(image_ids))]
+    before = describe(boxes)
+    assert changed_data(before, describe(boxes, checksums=False)) == ""
+    assert changed_data(before, describe([*boxes[:-1], boxes[0]])) == ""
+    count = len(boxes) - 1
+    for checksums in (True, False):
+        moved = describe([boxes[0] + 1, *boxes[1:]], checksums=checksums)
+        assert changed_data(before, moved) == f"proposals: {count} then, {count} now, not the same"
+        fewer = describe([boxes[0][:0], *boxes[1:]], checksums=checksums)
+        assert changed_data(before, fewer) == f"proposals: {count} then, {count - 1} now"
 
 
 @pytest.mark.parametrize("before", [None, 3, [], {}, {"tags": "1, sha256 0"}])

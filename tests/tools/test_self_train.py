@@ -11,6 +11,7 @@ import torch
 from detector.api.self_training import held_out_factors
 from detector.data.box_loader import BoxDataset
 from detector.data.formats import review_import
+from detector.data.proposals import load_proposals, save_proposals
 from detector.data.pseudo_set import read_reviewed_counts
 from detector.data.toybox import CLASSES
 from detector.data.voc import VOCDataset
@@ -230,6 +231,10 @@ def test_reviewed_boxes_and_pseudo_boxes_have_weights(command, keys, overrides, 
     assert f"{folder / 'pseudo'} was made from other data: reviewed boxes: " in error
     assert f"remove {folder} to start over" in error
     (tmp_path / "boxed.txt").write_text(text)
+    found, other = load_proposals(Path(root) / "proposals.npz"), tmp_path / "other.npz"
+    save_proposals(other, list(found), [0.5 * each for each in found.values()], found.sizes.tolist())
+    assert self_train([*keys, "--resume", "DATASETS.PROPOSALS", other]) == 2
+    assert "was made from other data: proposals: " in capsys.readouterr().err
     origin = json.loads((folder / "pseudo_origin.json").read_text())
     del origin["data"]  # as an older version left it
     (folder / "pseudo_origin.json").write_text(json.dumps(origin))
@@ -283,7 +288,7 @@ def test_weights_of_other_classes_or_of_another_run_are_refused(command, keys, t
     words = ["DATASETS.CLASSES", "['car','bird','fish','flower','house','robot']"]
     assert self_train([*keys, *words]) == 2
     assert "class 1 is 'bird' there and 'car' here" in capsys.readouterr().err
-    (folder / "self_train" / "pseudo").mkdir()
+    assert self_train(keys) == 0
     other = torch.load(folder / "model_final.pt", weights_only=True)
     torch.save({**other, "train_seconds": 1.0}, folder / "model_final.pt")
     assert self_train([*keys, "--resume"]) == 2

@@ -15,6 +15,7 @@ import torch
 from distributed_cases import CONTEXT, train_net_until_ctrl_c
 
 from detector.config import load_cfg
+from detector.data.proposals import load_proposals, save_proposals
 
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
@@ -123,13 +124,15 @@ def test_resuming_with_another_config_says_so(train_net, capsys):
 
 
 def test_resuming_with_other_data_is_refused(train_net, toybox, tmp_path, capsys):
-    """An image was added, or an object corrected, since the run began."""
+    """An image was added, an object corrected, or the proposals made anew, since the run began."""
     root = shutil.copytree(toybox, tmp_path / "toybox")
     points = tmp_path / "points.jsonl"
     listed = root / "ImageSets" / "Main" / "trainval.txt"
     before, added = listed.read_text(), (root / "ImageSets" / "Main" / "test.txt").read_text().split()[0]
     points.write_text(f'{{"file": "{before.split()[0]}", "counts": {{"car": 2}}}}')
-    keys = ("DATASETS.ROOT", str(root), "DATASETS.HINTS", str(points))
+    proposals = tmp_path / "changed.npz"
+    shutil.copyfile(toybox / "proposals.npz", proposals)
+    keys = ("DATASETS.ROOT", str(root), "DATASETS.HINTS", str(points), "DATASETS.PROPOSALS", str(proposals))
     assert train_net(*keys, "SOLVER.MAX_ITER", "1") == 0
     listed.write_text(f"{before}{added}\n")
     assert train_net(*keys, "--resume") == 2
@@ -140,8 +143,17 @@ def test_resuming_with_other_data_is_refused(train_net, toybox, tmp_path, capsys
     points.write_text(points.read_text().replace(": 2}", ": 3}"))
     assert train_net(*keys, "--resume") == 2
     assert "other data: images with hints: 1 then, 1 now, not the same. Undo" in capsys.readouterr().err
+    points.write_text(points.read_text().replace(": 3}", ": 2}"))
+    found = load_proposals(proposals)
+    save_proposals(proposals, list(found), [0.5 * boxes for boxes in found.values()], found.sizes.tolist())
+    assert train_net(*keys, "--resume") == 2
+    assert ": proposals: " in (error := capsys.readouterr().err)
+    assert " now, not the same. Undo" in error
     run = json.loads((tmp_path / "run" / "run.json").read_text())
-    del run["data"]  # as an older version left it
+    del run["data"]["proposals"]  # as an older version left it
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run))
+    assert train_net(*keys, "--resume") == 0
+    del run["data"]  # as a still older version left it
     (tmp_path / "run" / "run.json").write_text(json.dumps(run))
     assert train_net(*keys, "--resume") == 0
 

@@ -134,6 +134,14 @@ class Proposals(Mapping[str, Tensor]):
             )
         return torch.from_numpy(boxes)
 
+    def checksums(self, image_ids: Sequence[str]) -> list[tuple[str, int, int]]:
+        """The id of each image that is here, the number of its boxes and their CRC-32."""
+        # The checksums of the file are enough, since whatever reads boxes verifies them.
+        rows, known = [self._rows[i] for i in image_ids if i in self._rows], self._checksums
+        ids, counts = [self.image_ids[row] for row in rows], (self._ends - self._starts)[rows].tolist()
+        sums = [_checksum(self[i].numpy()) for i in ids] if known is None else known[rows].tolist()
+        return list(zip(ids, counts, sums, strict=True))
+
     def check(self, dataset) -> None:
         """Check that every image of a data set is here with its size, and the boxes of a sample of images.
 
