@@ -30,7 +30,8 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
 
     Raises:
         FileNotFoundError: a path does not exist.
-        DataError: a folder holds no image, or two files have the same name but for the suffix.
+        DataError: a folder holds no image, two files have the same name but for the suffix, or a file is
+            given twice.
     """
     found: dict[str, Path] = {}
     stems: dict[str, Path] = {}
@@ -39,11 +40,19 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
             raise FileNotFoundError(f"{path} does not exist")
         below = _images_below(path, outside) if path.is_dir() else [path]
         if not below:
+            place = path.resolve()
+            if outside is not None and outside.resolve() in (place, *place.parents):
+                raise DataError(
+                    f"{path} is in the folder to write to, {outside}, where no images are looked for: name "
+                    "another folder to write to"
+                )
             raise DataError(f"no images in {path}: looked for {', '.join(IMAGE_SUFFIXES)}")
         for file in below:
             name = file.relative_to(path).as_posix() if path.is_dir() else file.name
             stem = str(Path(name).with_suffix(""))
             if stem in stems:
+                if stems[stem].samefile(file):
+                    raise DataError(f"{file} is given more than once: name it, or a folder with it, once")
                 raise DataError(f"{stems[stem]} and {file} have the same name {stem}: rename one of them")
             found[name] = stems[stem] = file
     return found

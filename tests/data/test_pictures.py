@@ -51,6 +51,11 @@ def test_what_cannot_be_named_apart_or_is_not_there(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"no images in .*empty: looked for \.jpg"):
         find_pictures([tmp_path / "empty"])
+    with pytest.raises(ValueError, match=r"a/x\.jpg is given more than once"):
+        find_pictures([tmp_path / "a", tmp_path / "a" / "x.jpg"])
+    for outside in (tmp_path / "a", tmp_path):
+        with pytest.raises(ValueError, match=r"a is in the folder to write to, .*name another folder"):
+            find_pictures([tmp_path / "a"], outside=outside)
 
 
 def test_the_picture_that_a_wrong_path_may_mean(tmp_path):
