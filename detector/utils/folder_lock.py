@@ -25,10 +25,14 @@ def folder_lock(folder: str | Path) -> Iterator[None]:
     Of the processes of torchrun, only the main one takes it. File systems without locks are used unlocked.
 
     Raises:
-        UserError: another process holds the lock; names the process, its machine and its command.
+        UserError: another process holds the lock; names the process, its machine and its command. Or there
+            is a file in place of the folder.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"{folder} is a file, expected a folder to write to: name another one") from None
     with _lock(folder / ".lock", f"{folder} is in use by", "folder"):
         yield
 

@@ -70,6 +70,15 @@ def test_a_worker_that_survives_a_kill_does_not_hold_the_folder(tmp_path):
         os.kill(child, signal.SIGKILL)
 
 
+def test_a_file_in_place_of_the_folder_is_named(tmp_path):
+    (tmp_path / "found").touch()
+    with (
+        pytest.raises(UserError, match=r"found is a file, expected a folder"),
+        folder_lock(tmp_path / "found"),
+    ):
+        pass
+
+
 def test_the_lock_is_free_and_its_file_removed_after_the_block(tmp_path):
     for _ in range(2):
         with folder_lock(tmp_path / "new"):
