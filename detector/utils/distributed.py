@@ -52,7 +52,7 @@ def find_device(device: str | torch.device = "auto") -> torch.device:
         device = "cuda" if available else "cpu"
     try:
         found = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):  # TypeError: of another type, such as a dict of config keys
         found = None
     if found is None or found.type not in ("cpu", "cuda"):
         raise UserError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")

@@ -1,10 +1,13 @@
 """detector.utils.distributed: what processes know of one another, and how they end together."""
 
+import re
+
 import pytest
 import torch
 from distributed_cases import fail_on_rank_1, gather_ranks, lose_rank_1, meet_twice, run_processes
 
-from detector.utils.distributed import gather, is_main, process_group, rank, together, world_size
+from detector.utils.distributed import find_device, gather, is_main, process_group, rank, together, world_size
+from detector.utils.errors import UserError
 
 CPU = torch.device("cpu")
 
@@ -12,6 +15,12 @@ CPU = torch.device("cpu")
 def test_one_process_needs_no_others():
     with process_group(CPU, 1), together():
         assert (rank(), world_size(), is_main(), gather("a")) == (0, 1, True, ["a"])
+
+
+@pytest.mark.parametrize("device", ["gpu", {"SEED": 1}, None])
+def test_what_is_no_device_is_named(device):
+    with pytest.raises(UserError, match=re.escape(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")):
+        find_device(device)
 
 
 def test_what_other_launchers_set_is_not_ours(monkeypatch):
