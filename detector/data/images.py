@@ -128,7 +128,8 @@ def open_image(source: ImageSource) -> Tensor:
         fits = source.ndim == 3 and source.shape[0] in (1, 3)
     else:
         raise TypeError(
-            f"image is a {type(source).__name__}, expected a path, a Pillow image, a numpy array or a tensor"
+            f"image is a {type(source).__name__}, expected a path, a Pillow image, a numpy array or a "
+            "tensor; several images are a list or tuple of these"
         )
     if not fits or source.dtype not in (np.uint8, torch.uint8) or 0 in source.shape:
         raise DataError(f"image is {source.dtype} {tuple(source.shape)}, expected {expected}, not empty")
