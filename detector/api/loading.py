@@ -48,12 +48,19 @@ def load(
         UserError: it is no checkpoint of this package, a damaged one, or a hostile one; or an argument is
             not as above.
     """
-    if score_threshold is not None and not 0 <= score_threshold <= 1:
-        raise UserError(f"score_threshold is {score_threshold}, expected a number from 0 to 1, such as 0.3")
+    if score_threshold is not None and not _is_share(score_threshold):
+        raise UserError(f"score_threshold is {score_threshold!r}, expected a number from 0 to 1, such as 0.3")
     file, checkpoint, cfg = read_run(path, overrides, model)
     where = find_device(device)
     network = restore_network(cfg, checkpoint, file, model)
     return build_predictor(cfg, network, where, score_threshold=score_threshold)
+
+
+def _is_share(value: object) -> bool:
+    try:
+        return 0 <= value <= 1  # type: ignore[operator]
+    except TypeError:
+        return False
 
 
 def build_predictor(

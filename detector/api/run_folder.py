@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -52,7 +52,10 @@ def choose_run(path: str | Path, model: Model = "auto") -> Path:
 
     Raises:
         FileNotFoundError: there is no student.
+        UserError: `model` is none of these.
     """
+    if model not in get_args(Model):
+        raise UserError(f"model is {model!r}, expected 'auto', 'weak' or 'student'")
     path = Path(path)
     student = path / "self_train"
     if not any((folder / "config.yaml").is_file() for folder in (path, student)):

@@ -48,10 +48,16 @@ def test_the_threshold_drops_what_scores_less(run_folder):
     assert len(usual.scores) < len(every.scores)
 
 
-@pytest.mark.parametrize("threshold", [30, -0.1, float("nan")])
+@pytest.mark.parametrize("threshold", [30, -0.1, float("nan"), "0.3"])
 def test_a_threshold_is_from_0_to_1(run_folder, threshold):
-    with pytest.raises(UserError, match=f"score_threshold is {threshold}, expected a number from 0 to 1"):
+    with pytest.raises(UserError, match=f"score_threshold is {threshold!r}, expected a number from 0 to 1"):
         detector.load(run_folder, score_threshold=threshold)
+
+
+def test_another_model_is_named(run_folder):
+    for path in (run_folder, run_folder / "model_final.pt"):
+        with pytest.raises(UserError, match="model is 'studnet', expected 'auto', 'weak' or 'student'"):
+            detector.load(path, model="studnet")
 
 
 def test_a_config_is_not_what_to_load(run_folder):
