@@ -72,8 +72,9 @@ def label(
         images: the folder to which the files of the table are relative; None: that of the table.
         device: "cpu", "cuda", or "auto": cuda where there is one.
         score_threshold: beside the best box of a class, those that score more than this are boxes.
-        output: a folder to write to; a file in it is replaced only if the same call made it.
-        formats: of :data:`detector.data.formats.FORMATS`, for `output`.
+        output: a folder to write to; a file in it is replaced only if the same call made it. None: no file is
+            written.
+        formats: of :data:`detector.data.formats.FORMATS`, at least one for `output`.
         model: of a run folder, see :func:`detector.load`.
 
     Raises:
@@ -81,7 +82,10 @@ def label(
             before any work is done. Images that cannot be decoded are logged; the error comes when the boxes
             of all others are written.
     """
-    check_formats(formats)
+    formats = check_formats(formats)
+    if (output is None) == bool(formats):
+        given, missing = ("formats", "output") if formats else ("output", "formats")
+        raise UserError(f"{given} is given and {missing} is not: nothing would be written")
     labels = Path(labels)
     root = labels.parent if images is None else Path(images)
     outputs = None
@@ -112,10 +116,14 @@ def label(
     return found
 
 
-def check_formats(formats: Sequence[str]) -> None:
-    """Raise a UserError where a format is none of FORMATS."""
+def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
+    """The formats, of any iterable; UserError where it is text, or one of them is none of FORMATS."""
+    if isinstance(formats, str):
+        raise UserError(f"formats is {formats!r}, expected a list, such as [{formats!r}]")
+    formats = tuple(formats)
     if unknown := set(formats) - set(FORMATS):
         raise UserError(f"the format is {min(unknown)!r}, expected one of {', '.join(FORMATS)}")
+    return formats
 
 
 def common_folder(images: Iterable[tuple[Path, str]], formats: Sequence[str]) -> Path:

@@ -69,8 +69,7 @@ def suggest(
         raise UserError(f"the rule is {by!r}, expected one of {', '.join(RULES)}")
     if count < 1:
         raise UserError(f"the number of images is {count}, expected at least 1")
-    formats = formats or ("label-studio",)
-    check_formats(formats)
+    formats = check_formats(formats or ("label-studio",))
     cfg, weights = _find_detector(config_file, overrides)
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     cfg = name_classes(cfg, dataset)

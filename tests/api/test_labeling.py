@@ -141,6 +141,19 @@ def test_an_unknown_format_is_named_before_any_work(table: Path) -> None:
         detector.label("gone", table, output="found", formats=["csv"])
 
 
+def test_output_and_formats_go_together_and_formats_are_several(
+    run_folder: Path, table: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"formats is 'coco', expected a list, such as \['coco'\]"):
+        detector.label("gone", table, output="found", formats="coco")
+    with pytest.raises(UserError, match="output is given and formats is not: nothing would be written"):
+        detector.label("gone", table, output="found")
+    with pytest.raises(UserError, match="formats is given and output is not"):
+        detector.label("gone", table, formats=["coco"])
+    detector.label(run_folder, table, output=tmp_path / "found", formats=(name for name in ["coco"]))
+    assert (tmp_path / "found" / "coco.json").is_file()
+
+
 def test_only_true_boxes_are_imported(tmp_path: Path) -> None:
     drawn = ReviewBox("cat", (1.0, 2.0, 3.0, 4.0), reviewed=True)
     images = [
