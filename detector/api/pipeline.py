@@ -1,5 +1,6 @@
 """`detector train --to weak` and `--to detector`: everything from tagged pictures to a tested detector."""
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -14,10 +15,12 @@ from detector.api.self_training import run as self_train
 from detector.api.testing import evaluate
 from detector.api.training import train
 from detector.build_data import build_dataset, name_classes
-from detector.config import check_resumable, load_cfg
+from detector.config import check_resumable, load_cfg, parse_cfg
 from detector.engine.checkpoint import load_checkpoint
 from detector.utils.distributed import LONG_WAIT, gather, is_main, process_group, together
 from detector.utils.files import reading
+
+logger = logging.getLogger(__name__)
 
 _CPU = torch.device("cpu")
 
@@ -45,6 +48,10 @@ def run_pipeline(
     config = str(config_file)
     with process_group(_CPU, LONG_WAIT), together():
         check_same_run(cfg, weak)
+        if is_main():
+            warn_of_changes(cfg, weak, "SOLVER")
+            if to == "detector":
+                warn_of_changes(cfg, student / "model_final.pt", "SELF_TRAIN")
 
     def write_report() -> None:
         if is_main():
@@ -85,3 +92,18 @@ def check_same_run(cfg: CfgNode, weights: Path) -> None:
     with reading(weights, "checkpoint"):
         check_resumable(checkpoint["config"], cfg, ())
     check_same_data(weights.parent, training_data(cfg, train_set))
+
+
+def warn_of_changes(cfg: CfgNode, weights: Path, group: str) -> None:
+    """Warn where a detector is finished and keys of its training, those of `group`, have changed since."""
+    if not weights.exists():
+        return
+    with reading(weights, "checkpoint"):
+        before, now = parse_cfg(load_checkpoint(weights)["config"], "its config")[group], cfg[group]
+    changes = [f"{group}.{key}: {old!r} -> {now[key]!r}" for key, old in before.items() if old != now[key]]
+    if changes:
+        logger.warning(
+            "warning: %s is finished and stays as it is, but it was made with other keys: %s; for a new one "
+            "name another OUTPUT_DIR",
+            *(weights, "; ".join(changes)),
+        )

@@ -92,3 +92,15 @@ def test_a_run_of_another_config_is_not_continued(words, tmp_path) -> None:
     detector.train(CONFIG, words)
     with pytest.raises(ConfigError, match=r"SEED: 0 -> 1"):
         pipeline.run_pipeline(CONFIG, [*words, "SEED", "1"])
+
+
+def test_keys_that_come_too_late_are_named(words, capsys) -> None:
+    assert main(["train", str(CONFIG), "--to", "detector", *words]) == 0
+    assert "stays as it is" not in capsys.readouterr().err
+    late = ["SOLVER.MAX_ITER", "3", "SELF_TRAIN.MAX_ITER", "4"]
+    assert main(["train", str(CONFIG), "--to", "detector", *words, *late]) == 0
+    weak, student = [line for line in capsys.readouterr().err.splitlines() if "stays as it is" in line]
+    assert "run/model_final.pt is finished" in weak
+    assert "other keys: SOLVER.MAX_ITER: 2 -> 3; for a new one" in weak
+    assert "self_train/model_final.pt is finished" in student
+    assert "other keys: SELF_TRAIN.MAX_ITER: 2 -> 4; for a new one" in student
