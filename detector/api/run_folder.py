@@ -1,6 +1,7 @@
 """A run folder: how a run begins there, resumes, and records what it was made with."""
 
 import logging
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -180,7 +181,9 @@ def record_run(
 
 def training_data(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, str]:
     """What training reads beside pixels, as :func:`describe_data` has it."""
-    reviewed, hints = build_reviewed(cfg, dataset), build_hints(cfg, dataset)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whoever trains on them reads them once more
+        reviewed, hints = build_reviewed(cfg, dataset), build_hints(cfg, dataset)
     return describe_data(dataset, reviewed, hints, find_proposals(cfg))
 
 

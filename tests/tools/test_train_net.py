@@ -15,7 +15,10 @@ import torch
 from distributed_cases import CONTEXT, train_net_until_ctrl_c
 
 from detector.config import load_cfg
+from detector.data.formats import ReviewBox, ReviewImage, encode_coco
 from detector.data.proposals import load_proposals, save_proposals
+from detector.data.toybox import CLASSES
+from detector.data.voc import VOCDataset
 
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
@@ -156,6 +159,16 @@ def test_resuming_with_other_data_is_refused(train_net, toybox, tmp_path, capsys
     del run["data"]  # as a still older version left it
     (tmp_path / "run" / "run.json").write_text(json.dumps(run))
     assert train_net(*keys, "--resume") == 0
+
+
+def test_reviewed_images_of_the_test_split_are_named_once(train_net, toybox, tmp_path, capsys):
+    box, images = ReviewBox("car", (1.0, 2.0, 30.0, 40.0), reviewed=True), []
+    for split in ("trainval", "test"):
+        source = VOCDataset(toybox, split, CLASSES)
+        images.append(ReviewImage(source.image_path(0).name, source.image_size(0), (box,)))
+    (tmp_path / "reviewed.json").write_bytes(encode_coco(images, ["car"]))
+    assert train_net("DATASETS.BOXED", str(tmp_path / "reviewed.json"), "SOLVER.MAX_ITER", "1") == 0
+    assert capsys.readouterr().err.count("1 reviewed images are in toybox_test") == 1
 
 
 def test_resuming_with_another_number_of_batches_a_step_is_refused(train_net, capsys):
