@@ -26,11 +26,13 @@ class OutputFolder:
             may replace files with the same key.
 
     Raises:
-        UserError, OSError: the list cannot be read.
+        UserError, OSError: the folder is a file, or the list cannot be read.
     """
 
     def __init__(self, folder: str | Path, key: str) -> None:
         self.folder, self.key = Path(folder), key
+        if self.folder.is_file():
+            raise UserError(f"{folder} is a file, expected a folder to write to: name another one")
         self._digests = _read_record(self.folder / RECORD, key)  # of a name: those of all its versions
         self._written: set[str] = set()
 

@@ -117,3 +117,9 @@ def test_a_list_that_is_a_link_is_not_written_through(tmp_path):
         OutputFolder(tmp_path / "run", "key").write("a.txt", b"one")
     assert (tmp_path / "elsewhere").read_bytes() == b""
     assert not (tmp_path / "run" / "a.txt").exists()
+
+
+def test_a_file_in_place_of_the_folder_is_named_before_any_work(tmp_path):
+    (tmp_path / "found").touch()
+    with pytest.raises(UserError, match="found is a file, expected a folder to write to"):
+        OutputFolder(tmp_path / "found", "key")
