@@ -21,7 +21,7 @@ from detector.config import check_resumable, dump_cfg, parse_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.proposals import Proposals, load_proposals
 from detector.data.training_data import changed_data, describe_data
-from detector.engine.checkpoint import restore_model
+from detector.engine.checkpoint import DamagedCheckpoint, load_checkpoint, restore_model
 from detector.engine.precision import Precision, set_tf32
 from detector.engine.resuming import (
     Progress,
@@ -177,6 +177,19 @@ def record_run(
         with atomic_write(folder / "config.yaml", "w") as file:
             file.write(dump_cfg(cfg))
         write_json(folder / "run.json", run_info(device, cfg.SEED) | {"data": dict(data)})
+
+
+def has_final(folder: Path, iteration: int) -> bool:
+    """Whether model_final.pt is that after this step, so that it need not be written again.
+
+    Written again it would be another file, as it tells the seconds and the config: boxes that it found, which
+    are known by its hash, would count as those of another detector.
+    """
+    path = folder / "model_final.pt"
+    try:
+        return path.is_file() and load_checkpoint(path)["iteration"] == iteration
+    except DamagedCheckpoint:
+        return False
 
 
 def training_data(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, str]:

@@ -12,6 +12,7 @@ from yacs.config import CfgNode
 from detector.api.run_folder import (
     check_same_data,
     check_same_start,
+    has_final,
     hint_at_resume,
     record_run,
     refuse_earlier_run,
@@ -91,6 +92,9 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
             describe(cfg, dataset, model, device)
             warn(cfg, dataset, model)
         check_same_start(progress.iteration)
+        if progress.iteration >= cfg.SOLVER.MAX_ITER and has_final(folder, progress.iteration):
+            logger.info("trained already; weights in %s", folder / "model_final.pt")
+            return folder
         with hint_at_resume(folder):
             seconds = make_steps(
                 model,

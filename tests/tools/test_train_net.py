@@ -126,6 +126,23 @@ def test_resuming_with_another_config_says_so(train_net, capsys):
     assert "this run began with another config: SOLVER.MAX_ITER: 1 -> 2" in capsys.readouterr().err
 
 
+def test_a_finished_run_that_is_resumed_keeps_its_file(train_net, tmp_path):
+    """By its hash, self-training knows the detector that found its boxes."""
+    final = tmp_path / "run" / "model_final.pt"
+    assert train_net("SOLVER.MAX_ITER", "1") == 0
+    before = final.read_bytes()
+    assert train_net("SOLVER.MAX_ITER", "1", "--resume") == 0
+    assert final.read_bytes() == before
+    assert train_net("SOLVER.MAX_ITER", "2", "--resume") == 0
+    assert torch.load(final, weights_only=True)["iteration"] == 2
+    (tmp_path / "run" / "checkpoints" / "000002.pt").unlink()
+    assert train_net("SOLVER.MAX_ITER", "1", "--resume") == 0
+    assert torch.load(final, weights_only=True)["iteration"] == 1
+    final.write_bytes(before[:-100])
+    assert train_net("SOLVER.MAX_ITER", "1", "--resume") == 0
+    assert torch.load(final, weights_only=True)["iteration"] == 1
+
+
 def test_resuming_with_other_data_is_refused(train_net, toybox, tmp_path, capsys):
     """An image was added, an object corrected, or the proposals made anew, since the run began."""
     root = shutil.copytree(toybox, tmp_path / "toybox")
