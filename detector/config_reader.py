@@ -11,6 +11,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
 from detector.utils.config_files import find_config
@@ -31,7 +32,6 @@ _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 200
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 30
 describe_value = _REPR.repr  # shortened where it is very long
-
 
 Overrides = Mapping[str, object] | Sequence[object]  # {KEY: VALUE}, or words as on the command line
 
@@ -115,35 +115,35 @@ def read_overrides(words: Overrides) -> Iterator[tuple[str, object]]:
     """(key, value) of each override in a mapping, or in KEY VALUE KEY VALUE ...; KEY=VALUE is one, too.
 
     Raises:
-        ConfigError: the last key has no value.
+        ConfigError: the last key has no value, or `words` are something else, such as one text or pairs.
     """
     if isinstance(words, Mapping):
         yield from words.items()
         return
-    rest = iter(words)
+    rest = iter([None] if isinstance(words, str) else words)
     for word in rest:
-        key, equals, value = str(word).partition("=")
-        try:
-            yield key, value if equals else next(rest)
-        except StopIteration:
-            raise ConfigError(
-                f"{key} has no value: write KEY VALUE or KEY=VALUE, found {' '.join(map(str, words))}"
-            ) from None
+        if not isinstance(word, str):
+            raise ConfigError(f"overrides are {describe_value(words)}, expected {{KEY: VALUE}}")
+        key, equals, text = word.partition("=")
+        value = text if equals else next(rest, None)
+        if value is None:
+            raise ConfigError(f"{key} has no value: write KEY VALUE or KEY=VALUE")
+        yield key, value
 
 
 def convert(value: Any, default: Any) -> Any:
     """`value` as the type of `default`, a string, bool, number or non-empty tuple of one of these.
 
-    A string, such as a word of the command line, is parsed if `default` is not one.
+    A string, such as a word of the command line, is parsed if `default` is not one. A path is a string, and
+    numbers may be numpy's.
 
     Raises:
         TypeError: it is of another type.
     """
-    if isinstance(default, str):
-        if not isinstance(value, str):
-            raise TypeError
-        return value
-    if isinstance(value, str):  # the command line, and YAML's reading of 1e-3, which has no dot
+    if isinstance(value, (Path, np.generic)):
+        value = str(value) if isinstance(value, Path) else value.item()
+    # A word of the command line, or YAML's reading of 1e-3, which has no dot.
+    if isinstance(value, str) and not isinstance(default, str):
         of_names = isinstance(default, tuple) and isinstance(default[0], str)
         value = _parse_names(value) if of_names else _parse_literal(value)
     if isinstance(default, tuple):

@@ -5,6 +5,7 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from detector.config import (
@@ -106,6 +107,20 @@ def test_an_override_may_be_one_word(load, word):
 def test_an_override_without_a_value_is_named(load, words):
     with pytest.raises(ConfigError, match=r"^DEVICE has no value: write KEY VALUE or KEY=VALUE"):
         load(*words)
+
+
+@pytest.mark.parametrize("words", ["SEED 1", [("SEED", 1)], [1, 2]])
+def test_overrides_of_another_form_are_named(write, words):
+    with pytest.raises(ConfigError, match=r"^overrides are .*, expected \{KEY: VALUE\}$"):
+        load_cfg(write("SEED: 3\n"), words)
+
+
+def test_paths_and_numbers_of_numpy_are_values(write, tmp_path):
+    words = {"OUTPUT_DIR": tmp_path, "SOLVER.MAX_ITER": np.int64(7), "SOLVER.BASE_LR": np.float64(0.1)}
+    cfg = load_cfg(write("SEED: 3\n"), words)
+    assert str(tmp_path) == cfg.OUTPUT_DIR
+    assert (cfg.SOLVER.MAX_ITER, cfg.SOLVER.BASE_LR) == (7, 0.1)
+    assert (type(cfg.SOLVER.MAX_ITER), type(cfg.SOLVER.BASE_LR)) == (int, float)
 
 
 def test_frozen(load):

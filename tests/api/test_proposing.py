@@ -37,12 +37,11 @@ def test_of_equal_recalls_that_of_fewest_proposals_wins(boards, capsys):
     assert tune(boards, boards / "boxes.json") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "6 boxes in 3 images; at most 4096 proposals count"
-    trials = {line.split("PROPOSALS.MODE ")[1]: line.split()[:2] for line in lines[2:9]}
+    trials = {line.split("PROPOSALS.MODE ")[1]: line.split()[:2] for line in lines[2:8]}
     winner = "quality PROPOSALS.LONGEST_SIDE 300 PROPOSALS.MIN_REGION 20"
     assert next(iter(trials)) == winner
     assert trials["corners PROPOSALS.SIDES (10.0, 12.0)"][0] == trials[winner][0] == "1.000"
     assert int(trials["corners PROPOSALS.SIDES (10.0, 12.0)"][1]) > int(trials[winner][1])
-    assert float(trials["grid"][0]) < 0.5
     assert lines[-4:] == ["PROPOSALS:", "  MODE: quality", "  LONGEST_SIDE: 300", "  MIN_REGION: 20"]
     assert sorted(path.name for path in boards.iterdir()) == ["boxes.json", "images"]
 
