@@ -1,6 +1,6 @@
 """Converts proposals of other projects to the proposals file of a data set, checked against its images.
 
-    python tools/convert_proposals.py --config-file configs/voc07_ours_oicr_reg_vgg16.yaml \
+    python tools/convert_proposals.py --config-file configs/voc07_ours_oicr_reg_vgg16.yaml \\
         --format selective_search --train voc_2007_trainval.mat --test voc_2007_test.mat [KEY VALUE ...]
 
 Formats: selective_search (a .mat of Fast R-CNN's), mcg (a folder of .mat), detectron (.pkl; PCL in PyTorch

@@ -121,7 +121,8 @@ def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, 
             model = restore_network(cfg, checkpoint, weights, kind)
             test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
         model.to(device)
-        logger.info("testing %s, %s, after %d steps", weights, cfg.MODEL.METHOD, checkpoint["iteration"])
+        network = "Faster R-CNN" if student else cfg.MODEL.METHOD
+        logger.info("testing %s, %s, after %d steps", weights, network, checkpoint["iteration"])
         if outputs.folder != folder:
             logger.info("other weights or keys than the run's own: the results go to %s", outputs.folder)
         precision, metrics = build_precision(cfg, device), None
