@@ -149,8 +149,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "For experiments: the ground-truth boxes of this share of the training images, drawn by SEED, "
             "count as reviewed.", most=1),
         Key("DATASETS.HINTS", "",
-            "Points in objects and counts of objects of some training images, JSON lines (docs/labeling.md); "
-            "empty: none."),
+            "Points in objects and counts of objects of some training images: JSON lines, or an export of "
+            "Label Studio or CVAT with points (docs/labeling.md); empty: none."),
         Key("DATASETS.DIFFICULT_LABELS", True,
             "A difficult object (COCO: an iscrowd region) labels its image."),
         Key("DATASETS.COCO_JSON", "annotations/instances_{split}.json",

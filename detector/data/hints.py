@@ -5,22 +5,25 @@ A file of hints has JSON lines, one per image:
     {"file": "a.jpg", "points": [{"label": "cat", "point": [31.5, 80]}], "counts": {"dog": 3}}
 
 A class of which an image has points has one in each of its objects, or at least in some. `file` is as in
-:class:`detector.data.image_labels.ImageLabels`, or an image id. Points are in pixels of the image.
+:class:`detector.data.image_labels.ImageLabels`, or an image id. Points are in pixels of the image. A .json is
+an export of Label Studio with keypoints instead, an .xml one of CVAT with points.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
+from detector.data.formats import cvat, label_studio
 from detector.data.image_table import json_lines
 from detector.data.mistakes import Mistakes
 from detector.data.reviewed import find_id
 from detector.structures import Hints
 from detector.utils.errors import DataError
-from detector.utils.files import read_text
+from detector.utils.files import read_text, reading
 
 _KEYS = {"file", "points", "counts"}
 _MOST = 65_535  # objects of a class, as many as proposals
@@ -32,12 +35,12 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        DataError: names each wrong line: another form, no such image or class, an image listed twice, a point
-            outside of its image, or a count that is less than 1 or than the number of points.
+        DataError: names each wrong line or image: another form, no such image or class, an image listed
+            twice, a point outside of its image, or a count that is less than 1 or than the number of points.
     """
     indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
     mistakes, found = Mistakes(path), dict[str, Hints]()
-    for line, content in json_lines(read_text(path, "file of points").split("\n"), mistakes):
+    for line, content in _entries(path, mistakes):
         try:
             if not {"file"} <= content.keys() <= _KEYS:
                 raise DataError(f"expected {_EXAMPLE}")
@@ -50,11 +53,25 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
             size = dataset.image_size(indices[image_id])
             found[image_id] = _hints(content, size, dataset.class_names)
         except DataError as error:
-            mistakes.add(line, error)
+            mistakes.add(line, error if line else f"image {content['file']!r}: {error}")
     mistakes.check()
     if not found:
-        raise DataError(f"{path} lists no image: expected lines {_EXAMPLE}")
+        raise DataError(f"{path} lists no image: expected lines {_EXAMPLE}, or an export with points")
     return found
+
+
+def _entries(path: Path, mistakes: Mistakes) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line, or 0, and content of each image; of an export, of those that have points."""
+    suffix = path.suffix.lower()
+    if suffix not in (".json", ".xml"):
+        yield from json_lines(read_text(path, "file of points").split("\n"), mistakes)
+        return
+    with reading(path, "file of points"):
+        if suffix == ".xml":
+            images = cvat.read_points(path)
+        else:
+            images = label_studio.read_points(json.loads(path.read_bytes()))
+        yield from ((0, {"file": name, "points": points}) for name, points in images if points)
 
 
 def _hints(content: dict[str, Any], size: tuple[int, int], class_names: Sequence[str]) -> Hints:

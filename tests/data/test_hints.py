@@ -78,6 +78,75 @@ def test_wrong_lines(tmp_path, source, row, message) -> None:
         read_hints(path, source)
 
 
+def keypoint(label, x, y):
+    return {
+        "type": "keypointlabels",
+        "original_width": 200,
+        "original_height": 100,
+        "value": {"x": x, "y": y, "width": 0.5, "keypointlabels": [label]},
+    }
+
+
+def export(*tasks):
+    return json.dumps(tasks)
+
+
+def task(name, *regions, cancelled=False):
+    return {"data": {"image": name}, "annotations": [{"was_cancelled": cancelled, "result": list(regions)}]}
+
+
+def cvat(image, *shapes):
+    return f'<annotations><image id="0" name="{image}">{"".join(shapes)}</image></annotations>'
+
+
+LABEL_STUDIO = export(
+    task("/data/upload/1/0123abcd-a.jpg", keypoint("dog", 3.5, 8.5), keypoint("dog", 1, 3)),
+    task("/data/local-files/?d=b.jpg"),
+    task("/data/local-files/?d=c.png", keypoint("cat", 1, 2), cancelled=True),
+)
+DOGS = '<points label="dog" source="manual" points="7.00,8.50;2,3"></points><tag label="seen"></tag>'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("export.json", LABEL_STUDIO), ("annotations.xml", cvat("a.jpg", DOGS))]
+)
+def test_points_that_were_set_in_a_labeling_tool(tmp_path, source, name, text) -> None:
+    found = read_hints(write(tmp_path / name, text), source)
+    points = torch.tensor([[7, 8.5], [2, 3]])
+    assert found == {"a": Hints(points, torch.tensor([2, 2]), torch.zeros(3, dtype=torch.int64))}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.json", json.dumps({"images": []}), "no list of tasks"),
+        (
+            "a.json",
+            export(task("a.jpg", keypoint("dog", 99, 99))),
+            "image 'a.jpg': the point .* outside",
+        ),
+        (
+            "a.json",
+            export(task("a.jpg", keypoint("dig", 1, 1))),
+            r"image 'a.jpg': .*did you mean dog\?",
+        ),
+        ("a.json", export(task("no.jpg", keypoint("dog", 1, 1))), "image 'no.jpg' is not in"),
+        (
+            "a.json",
+            export(task("a.jpg", {"value": {"rectanglelabels": ["dog"]}})),
+            "expected keypointlabels",
+        ),
+        ("a.json", export(task("a.jpg")), "lists no image"),
+        ("a.xml", cvat("a.jpg", '<box label="dog"></box>'), "has a <box>, expected <points> only"),
+        ("a.xml", cvat("a.jpg", '<points label="dog" points="1"></points>'), "expected two numbers"),
+        ("a.xml", cvat("a.jpg", '<points label="dog" points="1,b"></points>'), "'1,b', expected x,y;x,y"),
+    ],
+)
+def test_wrong_exports(tmp_path, source, name, text, message) -> None:
+    with pytest.raises(DataError, match=message):
+        read_hints(write(tmp_path / name, text), source)
+
+
 def test_an_empty_file(tmp_path, source) -> None:
     with pytest.raises(DataError, match="lists no image"):
         read_hints(write(tmp_path / "points.jsonl", ""), source)

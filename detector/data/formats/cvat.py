@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.formats.review import Point, ReviewBox, ReviewImage
 from detector.utils.errors import DataError
 from detector.utils.xml import parse_xml
 
@@ -62,18 +62,38 @@ def _add_box(image: Element, box: ReviewBox) -> None:
 
 def read(path: Path) -> Iterator[ReviewImage]:
     """The images of a file. A box that was drawn in CVAT counts as reviewed."""
+    for image, name in _images(path, "box"):
+        height, width = (int(_number(image, side, name)) for side in ("height", "width"))
+        complete = any(tag.get("label") == _REVIEWED for tag in image.findall("tag"))
+        boxes = tuple(_read_box(node, name) for node in image.findall("box"))
+        yield ReviewImage(name, (height, width), boxes, complete)
+
+
+def read_points(path: Path) -> Iterator[tuple[str, list[Point]]]:
+    """The name of each image of a file, and its points."""
+    for image, name in _images(path, "points"):
+        points: list[Point] = []
+        for node in image.findall("points"):
+            text = node.get("points", "")
+            try:
+                pairs = [[float(number) for number in pair.split(",")] for pair in text.split(";")]
+            except ValueError:
+                raise DataError(f"image {name!r} has the points {text!r}, expected x,y;x,y") from None
+            points += [{"label": node.get("label", ""), "point": pair} for pair in pairs]
+        yield name, points
+
+
+def _images(path: Path, kind: str) -> Iterator[tuple[Element, str]]:
+    """Each image and its name; of shapes it has none but those of this kind."""
     root = parse_xml(path, "annotations")
     if root.find("track") is not None:
         raise DataError("it holds tracks of a video, expected CVAT for images 1.1")
     for image in root.findall("image"):
         name = image.get("name", "")
-        height, width = (int(_number(image, side, name)) for side in ("height", "width"))
         for node in image:
-            if node.tag not in ("box", "tag"):
-                raise DataError(f"image {name!r} has a <{node.tag}>, expected boxes only")
-        complete = any(tag.get("label") == _REVIEWED for tag in image.findall("tag"))
-        boxes = tuple(_read_box(node, name) for node in image.findall("box"))
-        yield ReviewImage(name, (height, width), boxes, complete)
+            if node.tag not in (kind, "tag"):
+                raise DataError(f"image {name!r} has a <{node.tag}>, expected <{kind}> only")
+        yield image, name
 
 
 def _read_box(node: Element, image: str) -> ReviewBox:

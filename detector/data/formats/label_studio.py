@@ -1,23 +1,25 @@
 """Label Studio's JSON: a list of tasks. Boxes of complete images are annotations, others predictions.
 
-https://labelstud.io/guide/predictions describes it. Boxes are percentages of the image; flags of a box are
-the text that the tool shows with the region.
+https://labelstud.io/guide/predictions describes it, https://labelstud.io/tags/keypointlabels points. Both are
+in percentages of the image; flags of a box are the text that the tool shows with the region.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote, urlsplit
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.formats.review import Point, ReviewBox, ReviewImage
 from detector.data.images import read_image_size
 from detector.utils.errors import DataError
 
 # The tool serves files below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT under this address.
 _LOCAL_FILES = "/data/local-files/?d="
+_T = TypeVar("_T")
 _UPLOADED = re.compile("^[0-9a-f]{8}-")  # the tool's prefix of the name of an uploaded file
 
 
@@ -84,35 +86,68 @@ def read(tasks: Sequence[Any], folder: str | Path | None) -> Iterator[ReviewImag
     Args:
         folder: the folder of images, for the sizes that tasks of others lack.
     """
+    return _each_task(tasks, partial(_read_boxes, folder=folder))
+
+
+def read_points(tasks: Sequence[Any]) -> Iterator[tuple[str, list[Point]]]:
+    """The name of each image of an export in the format JSON, and the points that a person submitted."""
+    return _each_task(tasks, _read_points)
+
+
+def _each_task(tasks: Sequence[Any], read_task: Callable[[dict[str, Any], str], _T]) -> Iterator[_T]:
+    """What `read_task` reads of a task and the name of its image."""
+    if not isinstance(tasks, list):
+        raise DataError("it is no list of tasks, as Label Studio exports in the format JSON")
     for number, task in enumerate(tasks):
         data = task.get("data") if isinstance(task, dict) else None
         if not isinstance(data, dict):
             raise DataError(f"task {number} has no `data`: export the project as JSON, not as JSON-MIN")
         try:
-            yield _read_task(task, data, folder)
+            yield read_task(task, _image_name(data))
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise DataError(
                 f"task {task.get('id', number)} lacks {error} or has it of another type"
             ) from None
 
 
-def _read_task(task: dict[str, Any], data: dict[str, Any], folder: str | Path | None) -> ReviewImage:
+def _image_name(data: dict[str, Any]) -> str:
     if "file" in data:
-        name = data["file"]
-    else:
-        parts = urlsplit(data["image"])
-        local = parse_qs(parts.query).get("d")
-        name = local[0] if local else _UPLOADED.sub("", parts.path.rpartition("/")[2])
-    submitted = [each for each in task.get("annotations", []) if not each.get("was_cancelled")]
-    # The tool lists the ids of predictions in some exports.
-    predicted = [each for each in task.get("predictions", []) if isinstance(each, dict)]
-    newest = sorted(submitted or predicted, key=lambda each: each.get("updated_at") or "")[-1:]
+        return data["file"]
+    parts = urlsplit(data["image"])
+    local = parse_qs(parts.query).get("d")
+    return local[0] if local else _UPLOADED.sub("", parts.path.rpartition("/")[2])
+
+
+def _submitted(task: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in task.get("annotations", []) if not each.get("was_cancelled")]
+
+
+def _regions(annotations: Sequence[dict[str, Any]], name: str, kind: str) -> list[dict[str, Any]]:
+    """The regions of the newest annotation or prediction, each of which has one label of this kind."""
+    newest = sorted(annotations, key=lambda each: each.get("updated_at") or "")[-1:]
     regions = newest[0]["result"] if newest else []
     for region in regions:
-        if len(labels := region["value"].get("rectanglelabels", [])) != 1:
+        if len(labels := region["value"].get(kind, [])) != 1:
             found = f"a region of type {region.get('type')!r} with the labels {labels}"
-            raise DataError(f"image {name!r} has {found}, expected rectanglelabels with one label")
-    size = _size(data, regions, name, folder)
+            raise DataError(f"image {name!r} has {found}, expected {kind} with one label")
+    return regions
+
+
+def _read_points(task: dict[str, Any], name: str) -> tuple[str, list[Point]]:
+    points: list[Point] = []
+    for region in _regions(_submitted(task), name, "keypointlabels"):
+        value, sides = region["value"], (region["original_width"], region["original_height"])
+        xy = [value[axis] * side / 100 for axis, side in zip("xy", sides, strict=True)]
+        points.append({"label": value["keypointlabels"][0], "point": xy})
+    return name, points
+
+
+def _read_boxes(task: dict[str, Any], name: str, folder: str | Path | None) -> ReviewImage:
+    submitted = _submitted(task)
+    # The tool lists the ids of predictions in some exports.
+    predicted = [each for each in task.get("predictions", []) if isinstance(each, dict)]
+    regions = _regions(submitted or predicted, name, "rectanglelabels")
+    size = _size(task["data"], regions, name, folder)
     boxes = tuple(_read_region(region, size, name) for region in regions)
     return ReviewImage(name, size, boxes, complete=bool(submitted))
 

@@ -3,13 +3,15 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from detector.structures import Detections
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, relative_name
 
 _OUTSIDE_TOLERANCE = 1.0  # pixels; further outside of the image, a box is that of another image
+
+Point = dict[str, Any]  # {"label": class name, "point": [x, y] in pixels}, as in files of hints
 
 
 class ReviewBox(NamedTuple):
