@@ -31,6 +31,7 @@ from detector.data.pictures import images_folder
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
 from detector.structures import Detections, Scores
+from detector.utils.arguments import check_path
 from detector.utils.distributed import (
     LONG_WAIT,
     find_device,
@@ -82,6 +83,8 @@ def label(
             before any work is done. Images that cannot be decoded are logged; the error comes when the boxes
             of all others are written.
     """
+    check_path("weights", weights, "a run folder or a checkpoint")
+    check_path("labels", labels, "a table, CSV or JSON lines")
     formats = check_formats(formats)
     if (output is None) == bool(formats):
         given, missing = ("formats", "output") if formats else ("output", "formats")

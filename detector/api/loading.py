@@ -17,6 +17,7 @@ from detector.data.proposals.search import make_finder
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
 from detector.modeling.faster_rcnn import FasterRCNN
+from detector.utils.arguments import check_path
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
 
@@ -48,6 +49,7 @@ def load(
         UserError: it is no checkpoint of this package, a damaged one, or a hostile one; or an argument is
             not as above.
     """
+    check_path("path", path, "a run folder or a checkpoint")
     if score_threshold is not None and not _is_share(score_threshold):
         raise UserError(f"score_threshold is {score_threshold!r}, expected a number from 0 to 1, such as 0.3")
     file, checkpoint, cfg = read_run(path, overrides, model)

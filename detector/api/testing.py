@@ -46,6 +46,7 @@ from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import encode_detections, encode_json, metrics_table
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.structures import Detections, Scores
+from detector.utils.arguments import check_path
 from detector.utils.config_files import find_config
 from detector.utils.distributed import find_device, gather, is_main, process_group, together
 from detector.utils.folder_lock import folder_lock
@@ -82,6 +83,7 @@ def evaluate(
     Raises:
         UserError, OSError: the config, the weights or the data set cannot be used.
     """
+    check_path("config", config, "a run folder or a config file")
     return run(config, overrides, weights, model)[1]
 
 

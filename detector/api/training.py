@@ -37,6 +37,7 @@ from detector.config_reader import Overrides
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import shared_images
 from detector.engine.train import train as make_steps
+from detector.utils.arguments import check_path
 from detector.utils.distributed import find_device, is_main, process_group, restarts, together, world_size
 from detector.utils.folder_lock import folder_lock
 
@@ -61,6 +62,7 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
         UserError, OSError: whatever the user can correct, such as a mistake in the config or the data set, or
             a run folder that holds an earlier run or is in use by another process.
     """
+    check_path("config", config, "a config file or the name of a recipe")
     cfg = load_cfg(config, overrides)
     folder = Path(cfg.OUTPUT_DIR)
     with (

@@ -1,5 +1,6 @@
 """A trained detector as a function: images in, detections out."""
 
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -166,7 +167,10 @@ class WeakPredictor(Predictor):
 
 def _boxes(proposals: Tensor | np.ndarray) -> Tensor:
     """Proposals as a float32 tensor (R, 4) on the CPU; UserError where they are not boxes."""
-    boxes = torch.as_tensor(proposals).detach().cpu().float()
+    try:
+        boxes = torch.as_tensor(proposals).detach().cpu().float()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"proposals are {reprlib.repr(proposals)}, expected numbers (R, 4)") from error
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise UserError(f"proposals have the shape {tuple(boxes.shape)}, expected (R, 4)")
     bad = ~boxes.isfinite().all(dim=1) | (boxes[:, 2:] < boxes[:, :2]).any(dim=1)

@@ -152,3 +152,25 @@ def test_the_layers_need_no_config():
 def test_other_names_are_unknown():
     with pytest.raises(AttributeError, match="module 'detector' has no attribute 'lode'"):
         detector.lode  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: detector.load(None), "path is None, expected the path of a run folder or a checkpoint"),
+        (
+            lambda: detector.evaluate(None),
+            "config is None, expected the path of a run folder or a config file",
+        ),
+        (lambda: detector.train({"SEED": 1}), r"config is \{'SEED': 1\}, expected the path of a config file"),
+        (
+            lambda: detector.label("runs/demo", {"a.jpg": ["cat"]}),
+            "labels is {.*}, expected the path of a table",
+        ),
+        (lambda: detector.label(None, "train.csv"), "weights is None, expected the path of a run folder"),
+    ],
+    ids=["load", "evaluate", "train", "labels", "weights"],
+)
+def test_an_argument_that_is_no_path_is_named(call, message):
+    with pytest.raises(UserError, match=message):
+        call()

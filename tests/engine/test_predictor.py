@@ -93,6 +93,7 @@ def test_what_is_no_image_is_named(predictor, image, message):
         (np.zeros((2, 5)), r"shape \(2, 5\), expected \(R, 4\)"),
         (np.array([[0, 0, 9, 9], [0, 0, np.nan, 9]]), "proposal 1 is"),
         (np.array([[9, 0, 2, 9]]), "proposal 0 is"),
+        ("grid", r"proposals are 'grid', expected numbers \(R, 4\)"),
     ],
 )
 def test_what_are_no_proposals_is_named(predictor, proposals, message):
