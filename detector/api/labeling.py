@@ -45,6 +45,7 @@ from detector.utils.distributed import (
 from detector.utils.errors import UserError
 from detector.utils.files import atomic_write, file_digest
 from detector.utils.folder_lock import folder_lock
+from detector.utils.folders import make_folder
 from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
@@ -195,7 +196,7 @@ def import_reviewed(
         image for image in review_import(path, images=images, reviewed=reviewed) if image.reviewed != "none"
     ]
     found = [replace(image, boxes=image.true_boxes) for image in found]
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     with atomic_write(output) as file:
         file.write(encode_coco(found, sorted({box.label for image in found for box in image.boxes})))
     return found

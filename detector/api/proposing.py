@@ -23,6 +23,7 @@ from detector.structures import box_iou
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import LONG_WAIT, is_main, local_world_size, process_group, together
 from detector.utils.errors import DataError, UserError
+from detector.utils.folders import make_folder
 
 _TIE = 0.01  # of two recalls that differ by less, that of fewer proposals wins
 
@@ -87,7 +88,7 @@ def run(
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it again")
             files, apply_orientation = _find_files(cfg, voc, splits, images)
-            output.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(output.parent)
         counts = propose(
             files,
             output,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError
+from detector.utils.folders import make_folder
 
 try:
     import fcntl
@@ -20,8 +21,10 @@ except ImportError:  # not on Windows, where nothing is locked
 def folder_lock(folder: str | Path) -> Iterator[None]:
     """Hold the lock file `.lock` of a folder, which is created if missing, while the block runs.
 
-    The lock file is removed after the block. The system releases the lock when the process ends, however it
-    ends. It is a POSIX lock because forked workers, which may survive a kill, would inherit one of `flock`.
+    The lock file is removed after the block, and so is a folder that was made for it if it is empty: what
+    fails before its first result leaves nothing behind. The system releases the lock when the process ends,
+    however it ends. It is a POSIX lock because forked workers, which may survive a kill, would inherit one of
+    `flock`.
     Of the processes of torchrun, only the main one takes it. File systems without locks are used unlocked.
 
     Raises:
@@ -29,12 +32,15 @@ def folder_lock(folder: str | Path) -> Iterator[None]:
             is a file in place of the folder.
     """
     folder = Path(folder)
+    made = make_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UserError(f"{folder} is a file, expected a folder to write to: name another one") from None
-    with _lock(folder / ".lock", f"{folder} is in use by", "folder"):
-        yield
+        with _lock(folder / ".lock", f"{folder} is in use by", "folder"):
+            yield
+    finally:
+        if is_main():
+            with suppress(OSError):  # the first that is not empty ends it
+                for path in made:
+                    path.rmdir()
 
 
 @contextmanager

@@ -174,3 +174,6 @@ def test_only_true_boxes_are_imported(tmp_path: Path) -> None:
     assert review_import(output) == found
     with pytest.raises(UserError, match="exists: delete it, or name another file"):
         import_reviewed(tmp_path / "tasks.json", output)
+    for inside in ("x.json", "deep/x.json"):
+        with pytest.raises(UserError, match=r"tasks\.json is a file, expected a folder to write to"):
+            import_reviewed(tmp_path / "tasks.json", tmp_path / "tasks.json" / inside)

@@ -151,6 +151,14 @@ def test_an_unwritable_folder_is_named_before_any_work(predict, tmp_path, capsys
     assert str(tmp_path / "file" / "found") in capsys.readouterr().err
 
 
+def test_a_mistake_leaves_no_empty_folder(command, predict, run_folder, tmp_path, capsys):
+    assert predict(tmp_path / "nowhere.jpg", output=tmp_path / "new" / "found") == 2
+    words = ["--weights", tmp_path / "nowhere", "--output", tmp_path / "found", "nowhere.jpg"]
+    assert command("predict")(words) == 2
+    assert "nowhere.jpg does not exist" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_hostile_checkpoint_is_one_line_and_does_not_run(command, tmp_path, capsys):
     (tmp_path / "bad.pt").write_bytes(b"cos\nsystem\n(S'touch " + bytes(tmp_path / "ran") + b"'\ntR.")
     Image.fromarray(PIXELS).save(tmp_path / "a.png")

@@ -72,21 +72,32 @@ def test_a_worker_that_survives_a_kill_does_not_hold_the_folder(tmp_path):
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path):
     (tmp_path / "found").touch()
-    with (
-        pytest.raises(UserError, match=r"found is a file, expected a folder"),
-        folder_lock(tmp_path / "found"),
-    ):
-        pass
+    for folder in ("found", "found/inside", "found/deep/inside"):
+        with (
+            pytest.raises(UserError, match=r"found is a file, expected a folder"),
+            folder_lock(tmp_path / folder),
+        ):
+            pass
 
 
 def test_the_lock_is_free_and_its_file_removed_after_the_block(tmp_path):
+    (tmp_path / "there").mkdir()
     for _ in range(2):
-        with folder_lock(tmp_path / "new"):
-            assert (tmp_path / "new" / ".lock").read_text().startswith("process ")
-        assert not list((tmp_path / "new").iterdir())
-    with pytest.raises(KeyError), folder_lock(tmp_path / "new"):
+        with folder_lock(tmp_path / "there"):
+            assert (tmp_path / "there" / ".lock").read_text().startswith("process ")
+        assert not list((tmp_path / "there").iterdir())
+    with pytest.raises(KeyError), folder_lock(tmp_path / "there"):
         raise KeyError
-    assert not list((tmp_path / "new").iterdir())
+    assert not list((tmp_path / "there").iterdir())
+
+
+def test_a_folder_that_was_made_for_nothing_is_removed(tmp_path):
+    with pytest.raises(KeyError), folder_lock(tmp_path / "runs" / "new"):
+        raise KeyError
+    assert not list(tmp_path.iterdir())
+    with folder_lock(tmp_path / "runs" / "new"):
+        (tmp_path / "runs" / "result").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["runs", "result"]
 
 
 def test_a_file_is_locked_apart_from_its_folder_and_nothing_is_left_behind(tmp_path):
