@@ -110,7 +110,7 @@ def refuse_earlier_run(folder: Path, resume: bool) -> None:
     """Raise UserError if a folder holds the checkpoints of an earlier run that is not to be resumed."""
     if not resume and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
         raise UserError(
-            f"{folder} holds an earlier run: add --resume to continue it, "
+            f"{folder} holds an earlier run: add --resume (resume=True in Python) to continue it, "
             "name another folder (OUTPUT_DIR NAME), or remove this one"
         )
 
@@ -241,5 +241,5 @@ def hint_at_resume(folder: Path) -> Iterator[None]:
         if is_main():
             saved = list_checkpoints(folder)
             where = f"resumes from {saved[-1]}" if saved else "starts over, as there is no checkpoint yet"
-            logger.error("give the same command with --resume: it %s", where)
+            logger.error("give the same command with --resume (resume=True in Python): it %s", where)
         raise

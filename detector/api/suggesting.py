@@ -34,6 +34,7 @@ from detector.structures import Detections, Scores, Views
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest
+from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 RULES = ("information-density", "typical", "entropy", "box-in-box", "disagreement", "random")
@@ -70,6 +71,18 @@ def suggest(
     if count < 1:
         raise UserError(f"the number of images is {count}, expected at least 1")
     formats = check_formats(formats or ("label-studio",))
+    with folder_lock(output):
+        return _suggest(config_file, overrides, count, by, output, formats)
+
+
+def _suggest(
+    config_file: str,
+    overrides: Sequence[object],
+    count: int,
+    by: str,
+    output: Path,
+    formats: Sequence[str],
+) -> list[ReviewImage]:
     cfg, weights = _find_detector(config_file, overrides)
     dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     cfg = name_classes(cfg, dataset)

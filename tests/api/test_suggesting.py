@@ -143,6 +143,19 @@ def test_a_run_that_was_moved(run: Path, tmp_path: Path) -> None:
     assert found == suggested(run, tmp_path / "same")
 
 
+def test_the_folder_is_locked_while_images_are_scored(run: Path, tmp_path: Path, monkeypatch) -> None:
+    assess, seen = suggesting._assess, []
+
+    def look(*arguments):
+        seen.append((tmp_path / "next" / ".lock").exists())
+        return assess(*arguments)
+
+    monkeypatch.setattr(suggesting, "_assess", look)
+    suggested(run, tmp_path / "next")
+    assert seen == [True]
+    assert not (tmp_path / "next" / ".lock").exists()
+
+
 def test_without_a_detector_the_folder_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"third \(OUTPUT_DIR\) does not exist.*train first"):
         suggested(run, tmp_path / "next", words=("OUTPUT_DIR", str(tmp_path / "third")))

@@ -115,7 +115,7 @@ def test_an_earlier_run_is_not_overwritten(train_net, capsys):
     assert train_net("SOLVER.MAX_ITER", "1") == 0
     assert train_net("SOLVER.MAX_ITER", "1") == 2
     assert "error: " in (text := capsys.readouterr().err.splitlines()[-1])
-    assert "holds an earlier run: add --resume" in text
+    assert "holds an earlier run: add --resume (resume=True in Python)" in text
 
 
 def test_resuming_with_another_config_says_so(train_net, capsys):
@@ -304,7 +304,7 @@ def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     process.join(60)
     text = said.read_text()
     assert process.exitcode == 130, text
-    assert "give the same command with --resume: it resumes from" in text
+    assert "give the same command with --resume (resume=True in Python): it resumes from" in text
     assert "Traceback" not in text
     assert not (tmp_path / "run" / "model_final.pt").exists()
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()
