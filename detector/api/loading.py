@@ -14,7 +14,7 @@ from detector.build_model import build_postprocess, build_student_postprocess
 from detector.config import parse_cfg
 from detector.config_reader import Overrides
 from detector.data.proposals.search import make_finder
-from detector.engine.checkpoint import load_checkpoint
+from detector.engine.checkpoint import how_to_make, load_checkpoint
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.utils.arguments import check_path
@@ -117,10 +117,8 @@ def find_checkpoint(path: str | Path, model: Model = "auto") -> Path:
     if file.is_dir():
         file = file / "model_final.pt"
         if not file.is_file():
-            raise FileNotFoundError(
-                f"{file} does not exist: {path} is no run folder, or its training has not finished; "
-                "a file of its folder checkpoints may be named"
-            )
+            missing = f"{path} is no run folder: train first, or name another one"
+            raise FileNotFoundError(f"checkpoint {file} does not exist: {how_to_make(file, missing)}")
     if file.suffix.lower() in (".yaml", ".yml"):
         raise UserError(
             f"{file} is a config, which holds no weights: pass the run folder that `detector train` wrote "

@@ -16,6 +16,7 @@ from detector.build import wants_coco_metrics
 from detector.build_data import build_dataset, build_hints, build_reviewed, draw_factors, name_classes
 from detector.config import check_resumable, load_cfg
 from detector.data.training_data import describe_data
+from detector.engine.checkpoint import how_to_make
 from detector.engine.resuming import list_checkpoints
 from detector.utils.distributed import (
     find_device,
@@ -46,9 +47,7 @@ def run(config_file: str, overrides: Sequence[str], weights: Sequence[str], resu
                 raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
             for path in paths:
                 if not found and not path.is_file():
-                    raise FileNotFoundError(
-                        f"checkpoint {path} does not exist; train first, or name another file"
-                    )
+                    raise FileNotFoundError(f"checkpoint {path} does not exist; {how_to_make(path)}")
             stack.enter_context(folder_lock(cfg.OUTPUT_DIR))
         _self_train(cfg, folder, paths)
 

@@ -6,6 +6,7 @@ the network one of (seed, iteration, batch).
 """
 
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,19 @@ def save_checkpoint(
         torch.save(state, file)
 
 
+def how_to_make(path: Path, otherwise: str = "train first, or name another file") -> str:
+    """What to do where the checkpoint `path` is missing: resume an interrupted training, or `otherwise`."""
+    folder = path.parent
+    if path.name != "model_final.pt" or not any((folder / "checkpoints").glob("[!.]*.pt")):
+        return otherwise
+    command = ("self-train", folder.parent) if folder.name == "self_train" else ("train", folder)
+    resume = shlex.join(["detector", *map(str, command), "--resume"])
+    return (
+        f"its training has not finished: if it was interrupted, {resume} continues it; a file of "
+        f"{folder / 'checkpoints'} may be named, too"
+    )
+
+
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """What `save_checkpoint` wrote, on the CPU.
 
@@ -101,7 +115,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         UserError: it is not a checkpoint of this package, or of a later version of it.
     """
     if not path.exists():
-        raise FileNotFoundError(f"checkpoint {path} does not exist; train first, or name another file")
+        raise FileNotFoundError(f"checkpoint {path} does not exist; {how_to_make(path)}")
     try:
         state = read_torch_file(path, "checkpoint")
     except DataError as error:

@@ -63,6 +63,18 @@ def test_a_missing_file_is_named(tmp_path):
         load_checkpoint(tmp_path / "a.pt")
 
 
+@pytest.mark.parametrize(("folder", "command"), [("", "train .*run"), ("self_train", "self-train .*run")])
+def test_of_an_interrupted_training_the_command_that_continues_is_named(tmp_path, folder, command):
+    checkpoints = tmp_path / "run" / folder / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    final = checkpoints.parent / "model_final.pt"
+    with pytest.raises(FileNotFoundError, match="train first"):
+        load_checkpoint(final)
+    (checkpoints / "000001.pt").touch()
+    with pytest.raises(FileNotFoundError, match=f"if it was interrupted, detector {command} --resume contin"):
+        load_checkpoint(final)
+
+
 def test_any_harm_to_a_checkpoint_is_seen_or_does_none(tmp_path):
     """A bit in every 25 bytes, changed: what is loaded is what was saved, or nothing is."""
     path = tmp_path / "a.pt"
