@@ -245,5 +245,5 @@ def _label(text: object) -> str:
 def _file(text: object) -> str:
     if not isinstance(text, str) or not text.strip():
         raise DataError(f"no file name: {text!r}")
-    picture_name(text.strip())
-    return text.strip()
+    picture_name(text)
+    return text  # JSON quotes its names, so blanks around one belong to it; cells of CSV are stripped before

@@ -100,15 +100,15 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
 
 
 def nearest_picture(path: Path) -> Path | None:
-    """The image that a wrong path may mean: it has other capitals, another suffix, or "/" instead of "\\"."""
+    """The image that a wrong path may mean: other capitals, suffix or blanks, or "/" instead of "\\"."""
     path = Path(str(path).replace("\\", "/"))
     if not path.parent.is_dir():
         return None
-    names = {path.name.casefold(), path.stem.casefold()}
+    names = {path.name.casefold().strip(), path.stem.casefold().strip()}
     near = [
         file
         for file in path.parent.iterdir()
-        if file.stem.casefold() in names and file.suffix.lower() in IMAGE_SUFFIXES
+        if file.stem.casefold().strip() in names and file.suffix.lower() in IMAGE_SUFFIXES
     ]
     return min(near, default=None)
 

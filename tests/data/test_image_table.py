@@ -75,6 +75,10 @@ def test_json_lines(table):
     ]
 
 
+def test_blanks_around_a_name_are_kept_where_it_is_quoted(table):
+    assert rows_of(table('{"file": " a.jpg", "labels": ["cat"]}', ".jsonl")) == [(" a.jpg", ("cat",), None)]
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -81,3 +81,10 @@ def test_frames_of_a_video(tmp_path):
     (tmp_path / "text.mp4").write_text("not a video")
     with pytest.raises(ValueError, match=r"text\.mp4 cannot be read: OpenCV finds no frame"):
         list(video_frames(tmp_path / "text.mp4"))
+
+
+def test_blanks_around_a_name_are_a_hint(tmp_path):
+    touch(tmp_path / " a.jpg", tmp_path / "b.jpg")
+    assert nearest_picture(tmp_path / "a.jpg") == tmp_path / " a.jpg"
+    assert nearest_picture(tmp_path / "b.jpg ") == tmp_path / "b.jpg"
+    assert nearest_picture(tmp_path / "c.jpg") is None
