@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.utils.errors import DataError, shortened
+from detector.utils.errors import DataError, not_there, shortened
 from detector.utils.files import check_regular
 
 IMAGE_SUFFIXES = (
@@ -37,7 +37,7 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
     stems: dict[str, Path] = {}
     for path in paths:
         if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist")
+            raise FileNotFoundError(not_there(path))
         below = _images_below(path, outside) if path.is_dir() else [path]
         if not below:
             place = path.resolve()

@@ -4,6 +4,7 @@ Commands print one line for a :class:`UserError` or an `OSError`. Every other ex
 traceback.
 """
 
+import re
 from collections.abc import Sequence
 
 TIMED_OUT = "DataLoader timed out"  # how torch's message begins
@@ -23,6 +24,13 @@ class DataError(UserError):
 
 class MissingPackage(UserError, ImportError):
     """An optional package is not installed; the message says how to install it."""
+
+
+def not_there(path: object) -> str:
+    """That a path does not exist; of an address such as https://..., that it is none."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):  # pathlib makes one "/" of two
+        return f"{path} is an address, expected a local file: download it first"
+    return f"{path} does not exist"
 
 
 def shortened(texts: Sequence[str], most: int = 10, between: str = ", ") -> str:

@@ -101,6 +101,8 @@ def test_what_are_no_proposals_is_named(predictor, proposals, message):
         predictor(PIXELS, proposals)
     with pytest.raises(ValueError, match="expected a list of 2, one for each image"):
         predictor([PIXELS, PIXELS], [proposals])
+    with pytest.raises(FileNotFoundError, match=r"image https://.*a\.jpg is an address, expected a local"):
+        predictor("https://example.org/a.jpg")
     with pytest.raises(TypeError, match="image is a int, expected a path"):
         predictor(3)
     with pytest.raises(TypeError, match=r"image is a generator, .*several images are a list or tuple"):
