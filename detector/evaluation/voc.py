@@ -135,10 +135,12 @@ def image_ap(
         unknown: (C,) bool for each image, classes for which the image does not count; None: all count.
 
     Raises:
-        ValueError: the number of images differs.
+        ValueError: the number of images differs, or there are none.
     """
     if len(scores) != len(labels):
         raise ValueError(f"{len(scores)} images have scores and {len(labels)} labels, expected one of each")
+    if not scores:
+        raise ValueError("there are no images, expected scores and labels of at least one")
     ranking = np.argsort(-torch.stack(list(scores)).double().numpy(), axis=0, kind="stable")  # (N, C)
     shown = np.take_along_axis(torch.stack(list(labels)).double().numpy(), ranking, axis=0)  # (N, C) 0/1
     counted = np.ones_like(shown)

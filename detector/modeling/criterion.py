@@ -67,6 +67,8 @@ class Criterion:
         stream_weights: Sequence[float] = (1.0, 1.0, 1.0),
         regression: RegressionLoss | StreamRegressionLoss | None = None,
     ) -> None:
+        if refinement is None and isinstance(regression, StreamRegressionLoss):
+            raise ValueError("StreamRegressionLoss is of the refinement streams, and refinement is None")
         self.refinement = refinement
         self.mil_reduction = mil_reduction
         self.stream_weights = tuple(stream_weights) if refinement else ()

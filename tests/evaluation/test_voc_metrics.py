@@ -444,6 +444,11 @@ def test_image_ap_of_equal_scores_and_of_a_class_in_no_image():
     np.testing.assert_array_equal(image_ap(scores, labels), [0.5, np.nan])
 
 
+def test_image_ap_needs_an_image():
+    with pytest.raises(ValueError, match="there are no images, expected scores and labels of at least one"):
+        image_ap([], [])
+
+
 def test_image_ap_leaves_out_images_of_unknown_label():
     generator = torch.Generator().manual_seed(0)
     scores, labels = torch.rand(9, 2, generator=generator), torch.tensor([[1.0, 1], [0, 1], [0, 0]] * 3)

@@ -95,6 +95,11 @@ def test_a_loss_of_boxes_that_the_model_does_not_regress_is_refused(make_batch, 
         )
 
 
+def test_a_loss_of_streams_needs_streams():
+    with pytest.raises(ValueError, match="StreamRegressionLoss is of the refinement streams"):
+        Criterion(None, regression=StreamRegressionLoss())
+
+
 def test_a_weight_for_each_stream(make_batch):
     outputs = HeadOutputs(torch.rand(4, 2), torch.rand(1, 4, 3))
     with pytest.raises(ValueError, match="longer"):
