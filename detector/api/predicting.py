@@ -23,7 +23,7 @@ from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.evaluation.pictures import draw_detections
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import local_world_size
-from detector.utils.errors import UserError
+from detector.utils.errors import UserError, counted
 from detector.utils.files import check_regular, encode_image, file_digest
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
@@ -127,7 +127,8 @@ def write_all(
                 outputs.write(output_name(name, "voc"), content)
     if "coco" in formats:
         outputs.write(output_name("", "coco"), encode_coco(reviews, classes))
-    print(f"{boxes} boxes in {images} images: {outputs.folder}")
+    found_boxes, of_images = counted(boxes, "box", "boxes"), counted(images, "image", "images")
+    print(f"{found_boxes} in {of_images}: {outputs.folder}")
     if images and not boxes:
         print(
             f"the best score is {best:.3g}, and a box must score more than --score-threshold "

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from detector.cli.runs import SCORE_THRESHOLD, Run
 from detector.utils.command_line import add_model_option, next_step
+from detector.utils.errors import counted
 
 MODES = ("quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid")
 FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
@@ -117,8 +118,9 @@ def label(parser: ArgumentParser) -> Run:
         if not is_main():
             return
         doubtful = sum(box.doubtful for image in found for box in image.boxes)
-        boxes = sum(len(image.boxes) for image in found)
-        print(f"{boxes} boxes in {len(found)} images, {doubtful} of them doubtful: {options.output}")
+        boxes = counted(sum(len(image.boxes) for image in found), "box", "boxes")
+        images = counted(len(found), "image", "images")
+        print(f"{boxes} in {images}, {doubtful} of them doubtful: {options.output}")
         next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
 
     return run
@@ -143,7 +145,7 @@ def suggest(parser: ArgumentParser) -> Run:
         from detector.api import suggesting
 
         found = suggesting.suggest(**vars(options))
-        print(f"{len(found)} images to box: {options.output}")
+        print(f"{counted(len(found), 'image', 'images')} to box: {options.output}")
         next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
 
     return run
@@ -179,7 +181,8 @@ def review_import(parser: ArgumentParser) -> Run:
             return
         found = labeling.import_reviewed(options.path, options.output, **given)
         boxes = sum(len(image.boxes) for image in found)
-        print(f"{boxes} ground-truth boxes in {len(found)} images: {options.output}")
+        found_boxes = counted(boxes, "ground-truth box", "ground-truth boxes")
+        print(f"{found_boxes} in {counted(len(found), 'image', 'images')}: {options.output}")
         learn = ("DATASETS.BOXED", options.output)
         next_step("detector", "train", "CONFIG", *learn, "OUTPUT_DIR", "runs/second")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.utils.errors import DataError, not_there, shortened
+from detector.utils.errors import DataError, counted, not_there, shortened
 from detector.utils.files import check_regular
 
 IMAGE_SUFFIXES = (
@@ -63,8 +63,8 @@ def _images_below(folder: Path, outside: Path | None) -> list[Path]:
     images = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
     if others := [file.name for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]:
         warnings.warn(
-            f"{folder}: {len(others)} files are left out, as images are {', '.join(IMAGE_SUFFIXES)}: "
-            f"{shortened(others, 3)}",
+            f"{folder}: {counted(len(others), 'file is', 'files are')} left out, as images are "
+            f"{', '.join(IMAGE_SUFFIXES)}: {shortened(others, 3)}",
             stacklevel=3,
         )
     return images

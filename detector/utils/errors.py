@@ -39,6 +39,11 @@ def shortened(texts: Sequence[str], most: int = 10, between: str = ", ") -> str:
     return between.join([*texts[:most], *more])
 
 
+def counted(number: int, one: str, several: str) -> str:
+    """A number with its noun: "1 box", "2 boxes"."""
+    return f"{number} {one if number == 1 else several}"
+
+
 # Modules that each extra of pyproject.toml installs. `detector.layers` needs none of them.
 EXTRAS = {
     "train": ("torchvision", "yacs", "yaml", "numpy", "PIL", "tqdm", "jinja2", "markupsafe", "tensorboard"),

@@ -16,14 +16,14 @@ def test_boxes_of_tagged_images_are_written_and_read_back(tmp_path, capsys):
     words = [str(run), "--labels", str(tmp_path / "tags.csv"), "--output", str(tmp_path / "boxes")]
     assert main(["label", *words, "--format", "coco", "--score-threshold", "1"]) == 0
     out = capsys.readouterr().out
-    assert "1 boxes in 1 images, 1 of them doubtful" in out
+    assert "1 box in 1 image, 1 of them doubtful" in out
     assert "next: detector review-import" in out
     written, imported = tmp_path / "boxes" / "coco.json", tmp_path / "reviewed.json"
     words = [str(written), "--output", str(imported)]
     assert main(["review-import", *words]) == 2  # nobody has reviewed anything
     assert "none of its 1 images has a reviewed box" in capsys.readouterr().err
     assert main(["review-import", *words, "--reviewed", "all"]) == 0
-    assert "1 ground-truth boxes in 1 images" in capsys.readouterr().out
+    assert "1 ground-truth box in 1 image:" in capsys.readouterr().out
     (box,) = json.loads(imported.read_text())["annotations"]
     assert box["bbox"] == json.loads(written.read_text())["annotations"][0]["bbox"]
 

@@ -244,7 +244,7 @@ def test_without_boxes_the_best_score_is_said(predict, tmp_path, capsys, run_fol
     assert predict(tmp_path / "a.png", threshold=1.0) == 0
     best = float(load(run_folder, score_threshold=0)(PIXELS).scores[0])
     out = capsys.readouterr().out
-    assert "0 boxes in 1 images" in out
+    assert "0 boxes in 1 image:" in out
     assert f"the best score is {best:.3g}, and a box must score more than --score-threshold 1" in out
     assert predict(tmp_path / "a.png", output=tmp_path / "others", threshold=0.0) == 0
     assert "the best score" not in capsys.readouterr().out
