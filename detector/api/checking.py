@@ -16,6 +16,7 @@ from detector.build_data import build_dataset, build_hints, build_proposals, bui
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import Pixels, doubtful_classes, near_duplicates, odd_boxes, read_all, tag_findings
+from detector.data.padding import padding_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.data.reviewed import describe_reviewed, label_counts, training_labels
 from detector.evaluation.coverage import best_overlaps, recall
@@ -70,6 +71,9 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
             labels = training_labels(dataset, reviewed, hints)
             lines += doubtful_classes(dataset.name, label_counts(dataset, reviewed, hints), len(dataset))
             lines += tag_findings(dataset.name, labels, dataset.class_names)
+            if cfg.SOLVER.IMAGES_PER_BATCH > 1:
+                size = max(cfg.INPUT.TRAIN_SIZES)
+                lines += padding_findings(dataset, size, cfg.INPUT.SIDE, cfg.INPUT.MAX_SIZE)
         lines += findings(dataset, list(truth.values()), overlaps)
         print(f"\n{class_table(dataset, labels, list(truth.values()), overlaps)}\n")
         for line in lines:

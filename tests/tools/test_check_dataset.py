@@ -159,3 +159,18 @@ def test_labels_that_cannot_be_learned_or_are_misspelt(check, toybox, tmp_path, 
     assert "all 12 images show 'thing'" in warnings[0]
     assert "'smal', in 1 of 12 images" in warnings[1]
     assert "did you mean 'small'?" in warnings[1]
+
+
+def test_a_strip_among_others_is_named(check, toybox, tmp_path, capsys):
+    root = tmp_path / "toybox"
+    shutil.copytree(toybox, root)
+    first = root / "JPEGImages" / f"{(root / 'ImageSets/Main/trainval.txt').read_text().split()[0]}.jpg"
+    Image.new("RGB", (700, 5)).save(first)
+    annotation = root / "Annotations" / f"{first.stem}.xml"
+    text = re.sub("<object>.*</object>", "", annotation.read_text(), flags=re.DOTALL)
+    text = re.sub("<width>.*?</width>", "<width>700</width>", text)
+    annotation.write_text(re.sub("<height>.*?</height>", "<height>5</height>", text))
+    words = ("DATASETS.ROOT", root, "DATASETS.PROPOSALS", tmp_path / "none.npz", "INPUT.MAX_SIZE", 2000)
+    check(*words, "SOLVER.IMAGES_PER_BATCH", 2)
+    told = capsys.readouterr().out
+    assert f"1 image is over 4 times as long as wide or high, {first}: padded to them" in told
