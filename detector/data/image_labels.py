@@ -122,9 +122,17 @@ def row_id(row: Row) -> str:
 
 
 def check_rows(
-    rows: Iterable[Row], root: Path, class_names: Sequence[str], mistakes: Mistakes
+    rows: Iterable[Row],
+    root: Path,
+    class_names: Sequence[str],
+    mistakes: Mistakes,
+    pictures: Path | None = None,
 ) -> list[tuple[int, int]]:
     """The (height, width) of the images of a table.
+
+    Args:
+        root: the folder to which the files of the rows are relative.
+        pictures: the folder to look in for files that do not exist, for a hint; None: where they should be.
 
     Raises:
         DataError: there are `mistakes` already, an image cannot be read or is listed twice, or a label is
@@ -143,7 +151,8 @@ def check_rows(
                 )
             sizes.append(read_image_size(root / row.file, apply_orientation=True))
         except FileNotFoundError as error:
-            near = nearest_picture(root / row.file) if len(mistakes.found) < _MOST_HINTS else None
+            few = len(mistakes.found) < _MOST_HINTS
+            near = nearest_picture(root / row.file, pictures) if few else None
             name = Path(row.file).name
             if row.line == 1 and not near and "." not in name and mistakes.path.suffix != ".jsonl":
                 raise DataError(

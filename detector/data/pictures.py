@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -99,18 +100,27 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
     return sorted(found)
 
 
-def nearest_picture(path: Path) -> Path | None:
-    """The image that a wrong path may mean: other capitals, suffix or blanks, or "/" instead of "\\"."""
+def nearest_picture(path: Path, below: Path | None = None) -> Path | None:
+    """The image that a wrong path may mean: other capitals, suffix or blanks, or "/" instead of "\\".
+
+    Also with "%20" for a blank, as in addresses, and so on.
+
+    Args:
+        below: a folder; if the path's own has no such image, the only one in this or in the folders in it.
+    """
     path = Path(str(path).replace("\\", "/"))
-    if not path.parent.is_dir():
-        return None
-    names = {path.name.casefold().strip(), path.stem.casefold().strip()}
-    near = [
-        file
-        for file in path.parent.iterdir()
-        if file.stem.casefold().strip() in names and file.suffix.lower() in IMAGE_SUFFIXES
-    ]
-    return min(near, default=None)
+    texts = (path.name, path.stem, unquote(path.name), unquote(path.stem))
+    names = {text.casefold().strip() for text in texts}
+
+    def fits(file: Path) -> bool:
+        return file.stem.casefold().strip() in names
+
+    if path.parent.is_dir():
+        beside = [file for file in path.parent.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES]
+        if near := min(filter(fits, beside), default=None):
+            return near
+    found = [*filter(fits, files_below(below, IMAGE_SUFFIXES))] if below else []
+    return found[0] if len(found) == 1 else None
 
 
 def images_folder(path: Path, name: str) -> Path:

@@ -149,7 +149,7 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     rows = [Row(each.line, each.entry, each.labels, None, each.unknown) for each in once]
     class_names = class_names or list_labels(rows, mistakes)
     progress = tqdm(rows, desc="pictures", unit="image", delay=1, disable=None)
-    sizes = check_rows(progress, Path(), class_names, mistakes)
+    sizes = check_rows(progress, Path(), class_names, mistakes, pictures)
     others = [i for i, size in enumerate(sizes) if once[i].size not in (None, size)]
     if others:
         first = once[others[0]]

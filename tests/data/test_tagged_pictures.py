@@ -235,6 +235,19 @@ def test_pictures_that_are_missing_are_named_with_their_lines(tmp_path):
     assert (len(lines), lines[-1]) == (11, "... and 2 more")
 
 
+@pytest.mark.parametrize(
+    "file",
+    ["a b.jpg", "other/a b.jpg", "/home/other/A B.jpg", "Photos/A B.JPG", "photos/a%20b.jpg", "a%20b.png"],
+)
+def test_a_picture_that_is_in_another_folder_is_found(tmp_path, file):
+    draw(tmp_path / "in", "photos/a b.jpg", "one/c.jpg", "two/c.jpg")
+    labels = tmp_path / "labels.csv"
+    labels.write_text(f"{file},cat\nc.jpg,cat\n")
+    lines = refused(tmp_path / "in", labels).splitlines()
+    assert lines[0].endswith(" does not exist; there is photos/a b.jpg")
+    assert lines[1].endswith("c.jpg does not exist")  # it may be either
+
+
 def test_a_missing_picture_is_looked_for_beside_the_labels_too(tmp_path):
     draw(tmp_path, "pictures/a.JPG")
     (tmp_path / "labels.csv").write_text("pictures/a.jpg,cat\n")
