@@ -31,10 +31,13 @@ _TINY = 64  # pixels
 _LEAST_RECALL = 0.8
 
 
-def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
+def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
     """Print a report of both splits, and draw a sheet of samples of each, OUTPUT_DIR/check/SPLIT.png.
 
     Every image is read.
+
+    Returns:
+        whether there is a file of proposals, without which no training begins.
 
     Raises:
         UserError: something would stop a run: an image cannot be read, or the proposals are of other images.
@@ -92,6 +95,7 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> None:
         print(f"same pixels:{_block(repeated)}\n")
     if problems:
         raise UserError(f"what would stop a run:{_block(problems)}")
+    return Path(cfg.DATASETS.PROPOSALS).is_file()
 
 
 def describe_images(dataset: AnnotatedImages) -> str:

@@ -62,7 +62,8 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
             lines = (each.row(with_boxes=split == VAL) for each in rows)
             _write(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines))
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-        _write(output, f"# Written by: detector init {pictures}\n{text}")
+        command = ["detector", "init", str(pictures), *(["--labels", str(labels)] if labels else [])]
+        _write(output, f"# Written by: {shlex.join(command)}\n{text}")
     except BaseException:
         shutil.rmtree(folder)
         raise

@@ -82,8 +82,8 @@ def check(parser: ArgumentParser) -> Run:
     def run(options: Namespace) -> None:
         from detector.api import checking
 
-        checking.run(options.config_file, options.overrides)
-        next_step("detector", "train", options.config_file, *options.overrides)
+        ready = checking.run(options.config_file, options.overrides)
+        next_step("detector", "train" if ready else "propose", options.config_file, *options.overrides)
 
     return run
 

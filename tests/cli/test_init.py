@@ -34,6 +34,7 @@ def test_the_config_that_it_writes_is_enough(pictures, capsys, monkeypatch):
     assert "no GPU, so 64 steps at 320 pixels" in out
     assert out.endswith("next: detector propose mine.yaml\n")
     cfg = load_cfg("mine.yaml")
+    assert Path("mine.yaml").read_text().startswith("# Written by: detector init 'my pictures'\n")
     assert (cfg.OUTPUT_DIR, cfg.SOLVER.MAX_ITER, cfg.INPUT.TRAIN_SIZES) == ("runs/mine", 64, (320,))
     assert cfg.SOLVER.WARMUP_ITERS == 12
     train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
@@ -55,6 +56,11 @@ def test_boxes_that_were_drawn_for_the_table_are_those_of_the_training_images(
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
     (tmp_path / "labels.csv").write_text("".join(f"{name},{name[:3]}\n" for name in names))
     assert main(["init", "my pictures", "--labels", "labels.csv"]) == 0
+    assert (
+        Path("mine.yaml")
+        .read_text()
+        .startswith("# Written by: detector init 'my pictures' --labels labels.csv\n")
+    )
     # `detector label` names images as the table does, relative to --images.
     box = ReviewBox("cat", (0, 0, 16, 12), score=0.5)
     images = [ReviewImage(name, (24, 32), (box,) if name.startswith("cat") else ()) for name in names]

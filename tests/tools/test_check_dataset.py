@@ -34,6 +34,7 @@ def test_a_sound_data_set(check, tmp_path, capsys):
     assert "per image (min/median/max)" in told
     assert "fewer than 20 images show" in told
     assert "nearly the same" not in told
+    assert f"next: detector train {CONFIG} " in told
     assert {path.name for path in (tmp_path / "run" / "check").iterdir()} == {"trainval.png", "test.png"}
 
 
@@ -69,6 +70,7 @@ def test_no_proposals_yet_and_proposals_of_another_set(check, toybox, tmp_path, 
     assert check("DATASETS.PROPOSALS", tmp_path / "none.npz") == 0
     told = capsys.readouterr().out
     assert "no proposals at" in told
+    assert f"next: detector propose {CONFIG} " in told
     assert "recall" not in told
     sound = load_proposals(toybox / "proposals.npz")
     boxes, sizes = list(sound.values()), sound.sizes + np.array([1, 0])
