@@ -118,7 +118,7 @@ def find_checkpoint(path: str | Path, model: Model = "auto") -> Path:
         file = file / "model_final.pt"
         if not file.is_file():
             missing = f"{path} is no run folder: train first, or name another one"
-            raise FileNotFoundError(f"checkpoint {file} does not exist: {how_to_make(file, missing)}")
+            raise FileNotFoundError(f"checkpoint {file} does not exist; {how_to_make(file, missing)}")
     if file.suffix.lower() in (".yaml", ".yml"):
         raise UserError(
             f"{file} is a config, which holds no weights: pass the run folder that `detector train` wrote "

@@ -16,6 +16,7 @@ from detector.data.scene_split import split_pictures
 from detector.data.tagged_pictures import TRAIN, VAL, find_tags
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import atomic_write
+from detector.utils.folders import make_folder
 
 _RECIPE = "own_mist_lite0"
 _STEPS_PER_IMAGE = 4  # as of photos_mist_lite0: 1,500 steps for 385 photographs
@@ -56,7 +57,7 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
             "the labels, or add pictures to train on"
         )
     values, reason = _config(folder, len(train), torch.cuda.is_available())
-    folder.mkdir(parents=True)
+    make_folder(folder)
     try:
         for split, rows in ((TRAIN, train), (VAL, val)):
             lines = (each.row(with_boxes=split == VAL) for each in rows)

@@ -28,8 +28,9 @@ class MissingPackage(UserError, ImportError):
 
 def not_there(path: object) -> str:
     """That a path does not exist; of an address such as https://..., that it is none."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):  # pathlib makes one "/" of two
-        return f"{path} is an address, expected a local file: download it first"
+    # A table's is below a folder, and pathlib makes one "/" of two.
+    if found := re.search(r"(?:^|/)([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", str(path)):
+        return f"{found[1]}://{found[2]} is an address, expected a local file: download it first"
     return f"{path} does not exist"
 
 

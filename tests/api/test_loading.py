@@ -130,7 +130,7 @@ def test_a_cut_file_is_refused(run_folder, tmp_path, part):
 
 
 def test_what_is_not_there_is_named(run_folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"model_final\.pt does not exist: .* is no run folder"):
+    with pytest.raises(FileNotFoundError, match=r"model_final\.pt does not exist; .* is no run folder"):
         detector.load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.pt does not exist"):
         detector.load(tmp_path / "nowhere.pt")

@@ -129,6 +129,9 @@ def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys
     (pictures.parent / "mine").mkdir()
     assert main(["init", "my pictures"]) == 2
     assert "already there: mine; name another config with --output" in capsys.readouterr().err
+    Path("file").touch()
+    assert main(["init", "my pictures", "--output", "file/new.yaml"]) == 2
+    assert "file is a file, expected a folder to write to" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("folder", ["my pictures", "my pictures/cat"])

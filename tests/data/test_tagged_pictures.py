@@ -246,6 +246,10 @@ def test_a_picture_that_is_in_another_folder_is_found(tmp_path, file):
     lines = refused(tmp_path / "in", labels).splitlines()
     assert lines[0].endswith(" does not exist; there is photos/a b.jpg")
     assert lines[1].endswith("c.jpg does not exist")  # it may be either
+    labels.write_text("http://example.org/a%20b.jpg,cat\n")
+    (line,) = refused(tmp_path / "in", labels).splitlines()
+    assert "image http://example.org/a%20b.jpg is an address, expected a local file" in line
+    assert line.endswith("; there is photos/a b.jpg")
 
 
 def test_a_missing_picture_is_looked_for_beside_the_labels_too(tmp_path):
