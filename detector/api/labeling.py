@@ -86,6 +86,8 @@ def label(
     """
     check_path("weights", weights, "a run folder or a checkpoint")
     check_path("labels", labels, "a table, CSV or JSON lines")
+    if images is not None:
+        check_path("images", images, "the folder of the images")
     formats = check_formats(formats)
     if (output is None) == bool(formats):
         given, missing = ("formats", "output") if formats else ("output", "formats")

@@ -101,12 +101,13 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
 
 
 def nearest_picture(path: Path, below: Path | None = None) -> Path | None:
-    """The image that a wrong path may mean: other capitals, suffix or blanks, or "/" instead of "\\".
+    """The image that a wrong path may mean: it has other capitals, another suffix or other blanks.
 
-    Also with "%20" for a blank, as in addresses, and so on.
+    The path may have "\\" instead of "/", or "%20" for a blank, as addresses do.
 
     Args:
-        below: a folder; if the path's own has no such image, the only one in this or in the folders in it.
+        below: a folder to search if there is no such image in that of the path, with the folders in it. Of
+            several images there, none is meant.
     """
     path = Path(str(path).replace("\\", "/"))
     texts = (path.name, path.stem, unquote(path.name), unquote(path.stem))

@@ -167,9 +167,13 @@ def test_other_names_are_unknown():
             lambda: detector.label("runs/demo", {"a.jpg": ["cat"]}),
             "labels is {.*}, expected the path of a table",
         ),
+        (
+            lambda: detector.label("runs/demo", "a.csv", ["a.jpg"]),
+            r"images is \['a.jpg'\], expected the path of",
+        ),
         (lambda: detector.label(None, "train.csv"), "weights is None, expected the path of a run folder"),
     ],
-    ids=["load", "evaluate", "train", "labels", "weights"],
+    ids=["load", "evaluate", "train", "labels", "images", "weights"],
 )
 def test_an_argument_that_is_no_path_is_named(call, message):
     with pytest.raises(UserError, match=message):
