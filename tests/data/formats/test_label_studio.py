@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from detector.data.formats import ReviewBox, ReviewImage, encode_review, review_import
+from detector.data.formats import ReviewBox, ReviewImage, encode_review, label_studio, review_import
 
 URL, TOKEN = os.environ.get("LABEL_STUDIO_URL", ""), os.environ.get("LABEL_STUDIO_TOKEN", "")
 ROOT = os.environ.get("LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT", "")
@@ -78,3 +78,32 @@ def test_corrections_in_label_studio_come_back(tmp_path: Path) -> None:
         assert (moved.label, kept.label) == ("cat", "dog")
         assert moved.box == pytest.approx((20.0, 2.0, 60.0, 50.25))
         assert kept.box == pytest.approx((10.0, 12.0, 30.0, 20.0))
+
+
+def test_keypoints_of_label_studio_are_points_in_pixels() -> None:
+    interface = """
+        <View>
+          <Image name="image" value="$image"/>
+          <KeyPointLabels name="label" toName="image"><Label value="dog"/></KeyPointLabels>
+        </View>"""
+    project = call("/api/projects", {"title": "points", "label_config": interface})["id"]
+    try:
+        images = [{"data": {"image": f"/data/local-files/?d=photos/{name}.png"}} for name in "ab"]
+        call(f"/api/projects/{project}/import", images)
+        task = call(f"/api/tasks?project={project}&fields=all")["tasks"][0]
+        region = {
+            "type": "keypointlabels",
+            "from_name": "label",
+            "to_name": "image",
+            "original_width": 80,
+            "original_height": 60,
+            "value": {"x": 25.0, "y": 50.0, "width": 0.5, "keypointlabels": ["dog"]},
+        }
+        call(f"/api/tasks/{task['id']}/annotations", {"result": [region]})
+        content = fetch(f"/api/projects/{project}/export?exportType=JSON&download_all_tasks=true")
+    finally:
+        fetch(f"/api/projects/{project}", method="DELETE")
+    assert dict(label_studio.read_points(json.loads(content))) == {
+        "photos/a.png": [{"label": "dog", "point": [20.0, 30.0]}],
+        "photos/b.png": [],
+    }
