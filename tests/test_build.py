@@ -387,7 +387,7 @@ def test_coco_sets_take_their_paths_and_crowds_from_the_config(make_cfg, tmp_pat
     assert cfg.DATASETS.CLASSES == ()
     assert build_data.name_classes(named, None) is named
     without = make_cfg(*words, "DATASETS.DIFFICULT_LABELS", "False")
-    with pytest.warns(UserWarning, match="have no object"):
+    with pytest.warns(UserWarning, match="1 of 1 images show no class"):
         assert build_data.build_dataset(without, "train").labels(0).tolist() == [0]
 
 

@@ -102,9 +102,10 @@ def describe_images(dataset: AnnotatedImages) -> str:
     sizes = np.array([dataset.image_size(i) for i in range(len(dataset))])  # (N, 2)
     height, width = np.median(sizes, axis=0)
     low, high = sizes.min(axis=0), sizes.max(axis=0)
+    without = int((~dataset.all_labels().any(axis=1)).sum())
     return (
-        f"{len(dataset)} images, {low[1]} to {high[1]} pixels wide (median {width:.0f}), "
-        f"{low[0]} to {high[0]} high (median {height:.0f})"
+        f"{len(dataset)} images, {without} of them without a class, {low[1]} to {high[1]} pixels wide "
+        f"(median {width:.0f}), {low[0]} to {high[0]} high (median {height:.0f})"
     )
 
 

@@ -96,9 +96,10 @@ class AnnotatedImages:
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
         maybe = self._labels if self._unknown is None else self._labels | self._unknown
         unlabeled = int((~maybe.any(axis=1)).sum())
-        if unlabeled:
+        if 2 * unlabeled > len(self):  # fewer are usual, and welcome as examples of the background
             warnings.warn(
-                f"{name}: {unlabeled} of {len(self)} images have no object; their labels are all 0",
+                f"{name}: {unlabeled} of {len(self)} images show no class; if they should, see whether "
+                "DATASETS.CLASSES and the labels name the classes alike",
                 stacklevel=3,
             )
 

@@ -94,9 +94,9 @@ def test_classes_are_matched_by_name_in_the_order_given(folder):
 
 
 def test_categories_that_are_no_class_are_left_out_with_a_warning(folder):
-    with pytest.warns(UserWarning, match="2 of 3 objects|1 of 2 images") as caught:
+    with pytest.warns(UserWarning, match="2 of 3 objects") as caught:
         dataset = folder.read(["teddy bear"])
-    assert len(caught) == 2
+    assert len(caught) == 1
     assert dataset.annotation(1).boxes.tolist() == [[1, 2, 11.5, 22]]
     assert len(dataset.annotation(0).boxes) == 0
 
@@ -107,8 +107,7 @@ def test_crowds_need_not_give_labels(folder):
 
 def test_images_with_a_crowd_only_or_without_annotations(folder):
     folder.content["annotations"] = folder.content["annotations"][2:]
-    with pytest.warns(UserWarning, match="1 of 2 images"):
-        dataset = folder.read()
+    dataset = folder.read()
     assert dataset.labels(1).tolist() == [1, 0]
     assert dataset.annotation(1).crowd.tolist() == [True]
     assert dataset.annotation(0).boxes.shape == (0, 4)

@@ -45,7 +45,6 @@ def boxes_of(table, classes=("cat", "dog")):
     return [None if each is None else (each.boxes.tolist(), each.labels.tolist()) for each in found]
 
 
-@pytest.mark.filterwarnings("ignore:.*have no object")
 def test_images_that_were_not_reviewed_stay_as_they_are(table):
     before, lines = table.read_bytes(), table.read_text().splitlines()
     images = [reviewed("a.png", CAT, CAT), reviewed("d.png", complete=False)]
@@ -67,7 +66,6 @@ def test_images_that_were_not_reviewed_stay_as_they_are(table):
     assert read_table(table)[0][1].unknown == ()
 
 
-@pytest.mark.filterwarnings("ignore:.*have no object")
 def test_a_table_of_csv_becomes_one_of_json_lines(table):
     table.unlink()
     table = table.with_suffix(".csv")

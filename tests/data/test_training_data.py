@@ -17,7 +17,6 @@ def dataset(small_voc):
     return small_voc, lambda: VOCDataset(small_voc.root, "trainval", ("bird", "cat", "dog"))
 
 
-@pytest.mark.filterwarnings("ignore:.*have no object")
 def test_a_change_is_told_and_nothing_else(dataset):
     voc, read = dataset
     boxes = ReviewedBoxes(torch.tensor([[1.0, 2, 9, 9]]), torch.tensor([2]), complete=False)
@@ -36,7 +35,6 @@ def test_a_change_is_told_and_nothing_else(dataset):
     assert "images: 5 then, 5 now, not the same" in changed_data(before, now)
 
 
-@pytest.mark.filterwarnings("ignore:.*have no object")
 def test_other_proposals_of_its_images_are_a_change(dataset, tmp_path):
     _, read = dataset
     image_ids, path = [*read().image_ids, "of the test split"], tmp_path / "proposals.npz"
