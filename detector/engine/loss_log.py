@@ -11,7 +11,7 @@ from torch import Tensor
 from detector.utils.distributed import gather, raise_once
 from detector.utils.errors import UserError
 
-_UNLEARNED = 0.6
+_UNLEARNED = 0.6  # share of the MIL loss that is left; see doubt_about_training
 
 
 class NonFiniteLoss(UserError, FloatingPointError):

@@ -24,8 +24,8 @@ def folder_lock(folder: str | Path) -> Iterator[None]:
     The lock file is removed after the block, and so is a folder that was made for it if it is empty: what
     fails before its first result leaves nothing behind. The system releases the lock when the process ends,
     however it ends. It is a POSIX lock because forked workers, which may survive a kill, would inherit one of
-    `flock`.
-    Of the processes of torchrun, only the main one takes it. File systems without locks are used unlocked.
+    `flock`. Of the processes of torchrun, only the main one takes it. File systems without locks are used
+    unlocked.
 
     Raises:
         UserError: another process holds the lock; names the process, its machine and its command. Or there
