@@ -51,7 +51,7 @@ PERCENT = (1, 5, 10, 25, 50, 100)
 
 
 RULES = "information-density", "typical", "entropy", "box-in-box", "disagreement"
-SUGGESTED = 1, 5, 10
+SUGGESTED = 1, 5, 10, 25, 50
 PLAIN = ("SELF_TRAIN.COPY_PASTE", "0", "SELF_TRAIN.STRONG_VIEWS", "False")
 PLAIN = (*PLAIN, "SELF_TRAIN.MOSAIC", "0", "SELF_TRAIN.SCALE_JITTER", "(1, 1)")
 PLAIN = (*PLAIN, "SELF_TRAIN.TEACHER_STEPS", "0")
@@ -116,14 +116,14 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
         seed = run.name.removeprefix("tags_")
         if rule == "disagreement":
             run = both_detectors(run, run.parent / f"student_tags_{seed}", folder / f"detectors_{seed}")
-        output, most = folder / f"{rule}_{seed}", max(SUGGESTED) * len(dataset) // 100
+        output, most = folder / f"{rule}_{seed}", round(max(SUGGESTED) * len(dataset) / 100)
         if not (output / "images.txt").exists():
             command = ["suggest", DATA[data_set], "-n", str(most), "--by", rule, "--output", str(output)]
             command += ["--format", "coco", *overrides, "OUTPUT_DIR", str(run)]
             subprocess.run([sys.executable, "-m", "detector", *command], cwd=ROOT, check=True)
         lines = (output / "images.txt").read_text().splitlines()
         for percent in SUGGESTED:  # the best come first
-            best = lines[: max(1, percent * len(dataset) // 100)]
+            best = lines[: max(1, round(percent * len(dataset) / 100))]
             (folder / f"{rule}_{percent}_{seed}.txt").write_text("\n".join(best) + "\n")
 
     with ThreadPoolExecutor() as pool:
