@@ -96,10 +96,13 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
 
 def students(data_set: str) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     """The teacher of each student and its config overrides."""
-    found = {}
-    for name in variants(data_set):
+    found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    weak = variants(data_set)
+    for name in weak:
         found[f"student_{name}"] = (name,), ()
         found |= {f"student_{name}_{suffix}": ((name,), keys) for suffix, keys in OPTIONS.items()}
+    for percent in PERCENT[:-1]:
+        found[f"student_boxes_first_{percent}"] = (f"student_boxes_{percent}",), weak[f"tags_{percent}"]
     return found
 
 

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Name of a variant -> config overrides, KEY VALUE KEY VALUE ...; "{seed}" in a value is the seed of the run
 Variants = Mapping[str, Sequence[str]]
-# Name of a self-training run -> the variants that are its teachers, and config overrides beside the first's.
-# The teachers have the seed of the run; of a variant that is named again, the next seed.
+# Name of a self-training run -> its teachers, which are variants or other self-training runs, and config
+# overrides beside those of the first. Teachers have the seed of the run; one that is named again, the next.
 Students = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 
 
@@ -69,10 +69,12 @@ def compare(
 
     def one_run(run_name: str, seed: int) -> dict:
         teachers, keys = students.get(run_name, ((), ()))
-        keys = [*variants[teachers[0] if teachers else run_name], *keys, *options.overrides]
+        first = teachers[0] if teachers else run_name
+        keys = [*variants.get(first, ()), *keys, *options.overrides]  # a student as teacher adds none
         seeds = [(seed + teachers[:i].count(each)) % options.seeds for i, each in enumerate(teachers)]
+        inside = "self_train/" if first in students else ""
         pairs = zip(teachers, seeds, strict=True)
-        weights = [f"{folder}/{teacher}_{number}/model_final.pt" for teacher, number in pairs]
+        weights = [f"{folder}/{each}_{number}/{inside}model_final.pt" for each, number in pairs]
         gpu = free_gpus.get()
         try:
             return run(f"{folder}/{run_name}_{seed}", config, keys, seed, weights, options.resume, gpu)
@@ -81,7 +83,9 @@ def compare(
 
     table_rows: dict[str, list[dict]] = {}
     with ThreadPoolExecutor(options.jobs) as pool:
-        for group in (variants, students):  # in this order: a student needs its teacher's weights
+        later = {n for n, (teachers, _) in students.items() if teachers[0] in students}
+        # In this order: a student needs its teacher's weights.
+        for group in (variants, students.keys() - later, later):
             runs = [(n, seed) for n in names if n in group for seed in range(options.seeds)]
             for (run_name, _), figures in zip(runs, pool.map(lambda r: one_run(*r), runs), strict=True):
                 table_rows.setdefault(run_name, []).append(figures)
