@@ -61,11 +61,11 @@ class SeededBatches:
         shape: Callable[[int, int], tuple[int, int]] | None = None,
         repeats: Sequence[float] | np.ndarray | None = None,
     ):
-        if num_images < 1:
+        if num_images < 1 or (repeats is not None and not np.any(repeats)):
             raise DataError("there are no images to train on")
         self.images_per_batch = images_per_batch
         self.ends = None if repeats is None else np.cumsum(repeats)  # (N,)
-        self.epoch_length = num_images if self.ends is None else round(self.ends[-1])
+        self.epoch_length = num_images if self.ends is None else max(1, round(self.ends[-1]))
         self.seed, self.first, self.world_size = seed, start + rank, world_size
         self.window, self.shape = window, shape
 

@@ -76,6 +76,13 @@ def test_repeats_of_one_change_nothing():
 def test_no_images():
     with pytest.raises(ValueError, match="there are no images"):
         SeededBatches(0, 2, seed=0)
+    with pytest.raises(ValueError, match="there are no images"):  # as where a fold holds out all that count
+        SeededBatches(3, 2, seed=0, repeats=[0.0] * 3)
+
+
+def test_an_epoch_has_at_least_one_image():
+    batches = islice(SeededBatches(3, 2, seed=0, repeats=[0.0, 0.3, 0.0]), 3)
+    assert [[index for index, _ in batch] for batch in batches] == [[1, 1]] * 3
 
 
 def test_sorted_batches_hold_the_same_entries_in_like_shapes():
