@@ -56,14 +56,14 @@ class FasterRCNN(GeneralizedRCNN):
         heads = self.roi_heads
         pooled = heads.box_roi_pool(features, proposals, batch.image_sizes)
         logits, deltas = heads.box_predictor(heads.box_head(pooled))
-        boxes = heads.box_coder.decode(deltas.float(), proposals)[:, 1:]  # (sum R, C, 4)
+        boxes = heads.box_coder.decode_single(deltas.float(), torch.cat(proposals))  # (sum R, 4 (C + 1))
+        boxes = boxes.unflatten(1, (-1, 4))[:, 1:]  # (sum R, C, 4)
         probabilities = logits.float().softmax(dim=1)[:, 1:]  # (sum R, C)
         counts = [len(each) for each in proposals]
         each = zip(images, batch.image_sizes, boxes.split(counts), probabilities.split(counts), strict=True)
         for image, resized, image_boxes, image_scores in each:
-            (height, width), (resized_height, resized_width) = image.shape[-2:], resized
-            clipped = clip_boxes(image_boxes, resized_height, resized_width)
-            yield scale_boxes(clipped, width / resized_width, height / resized_height), image_scores
+            scale_y, scale_x = (old / new for old, new in zip(image.shape[-2:], resized, strict=True))
+            yield scale_boxes(clip_boxes(image_boxes, *resized), scale_x, scale_y), image_scores
 
 
 class HeadSize(NamedTuple):

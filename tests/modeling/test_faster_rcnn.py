@@ -42,6 +42,13 @@ def test_losses_in_training_and_boxes_in_testing(make):
     assert ((found["labels"] >= 1) & (found["labels"] <= 3)).all()
 
 
+def test_an_image_without_proposals():
+    model = faster_rcnn(SmallPyramid(channels=32), 3, **OPTIONS).eval()
+    torch.nn.init.constant_(model.rpn.head.bbox_pred.bias, 1e4)  # moves all of them out of the image
+    for boxes, scores in model.scores([torch.rand(3, 60, 80), torch.rand(3, 70, 50)]):
+        assert (boxes.shape, scores.shape) == ((0, 3, 4), (0, 3))
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_proposals_equal_torchvisions(training):
     torch.manual_seed(0)
