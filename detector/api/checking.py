@@ -50,13 +50,14 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         datasets[cfg.DATASETS.TEST_SPLIT] = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
     problems: list[str] = []
     reviewed, hints = read_boxes_and_hints(cfg, train_set, problems)
-    every: list[dict[str, Pixels]] = []  # of each split, the images that can be read by id
+    readable: dict[str, dict[str, Pixels]] = {}  # of each data set, the images that can be read, by id
     for split, dataset in datasets.items():
         print(f"{dataset.name}: {describe_images(dataset)}")
         reading = read_all(dataset, cfg.DATASETS.WORKERS)
         pixels = [*tqdm(reading, total=len(dataset), desc=dataset.name, unit="image", disable=None)]
         unreadable = {i: each.error for i, each in enumerate(pixels) if each.error is not None}
-        every.append({dataset.image_ids[i]: each for i, each in enumerate(pixels) if each.error is None})
+        images = zip(dataset.image_ids, pixels, strict=True)
+        readable[dataset.name] = {image_id: each for image_id, each in images if each.error is None}
         truth = annotations(dataset)
         counts: list[int] = []
         overlaps: list[Tensor] = []
@@ -88,10 +89,9 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         path = Path(cfg.OUTPUT_DIR, "check", f"{split}.png")
         draw_samples(cfg, path, dataset, proposals if counts else None, unreadable)
         print(f"samples    {path}\n")
-    if len(every) > 1:
-        for line in leaked_images(*every):
-            print(f"warning    {line}\n")
-    if repeated := repeated_images([dataset.name for dataset in datasets.values()], every):
+    if len(readable) > 1 and (leaked := leaked_images(*readable.values())):
+        print(f"warning    {leaked}\n")
+    if repeated := repeated_images(readable):
         print(f"same pixels:{_block(repeated)}\n")
     if problems:
         raise UserError(f"what would stop a run:{_block(problems)}")
@@ -145,24 +145,24 @@ def findings(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Se
     return lines
 
 
-def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> list[str]:
-    """One message where images of the test split are nearly in the training split, too."""
+def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> str:
+    """A message where images of the test split are nearly in the training split, too; else ""."""
     pairs = near_duplicates([each.hash for each in train.values()], [each.hash for each in test.values()])
     if not pairs:
-        return []
+        return ""
     train_ids, test_ids = list(train), list(test)
     shown = _block([f"{train_ids[i]} and {test_ids[j]}" for i, j in pairs])
-    return [
+    return (
         f"{len({j for _, j in pairs})} images to test on are nearly the same as images to train on, so the "
         f"results will be too good; move both into one split:{shown}"
-    ]
+    )
 
 
-def repeated_images(names: Sequence[str], splits: Sequence[Mapping[str, Pixels]]) -> list[str]:
-    """The images that have the same pixels, with the names of their splits."""
+def repeated_images(datasets: Mapping[str, Mapping[str, Pixels]]) -> list[str]:
+    """The images that have the same pixels, with the names of their data sets."""
     same: dict[bytes, list[str]] = defaultdict(list)
-    for name, split in zip(names, splits, strict=True):
-        for image_id, pixels in split.items():
+    for name, images in datasets.items():
+        for image_id, pixels in images.items():
             same[pixels.digest].append(f"{name} {image_id}")
     return [" = ".join(images) for images in same.values() if len(images) > 1]
 
