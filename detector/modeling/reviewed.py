@@ -1,7 +1,7 @@
 """Pseudo labels and MIL scores of images of which a person has reviewed boxes or given points and counts."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from detector.layers.proposal_clusters import ProposalClusters
 from detector.structures import Batch, Hints, ReviewedBoxes, box_iou
 
 _AT_OBJECT_IOU = 0.5  # from which a proposal is at an object
+T = TypeVar("T", ReviewedBoxes, Hints)
 
 
 def with_reviewed(pseudo: ProposalClusters, batch: Batch, member_iou: float) -> ProposalClusters:
@@ -23,10 +24,9 @@ def with_reviewed(pseudo: ProposalClusters, batch: Batch, member_iou: float) -> 
     if not batch.reviewed:
         return pseudo
     fields = [field.clone() for field in pseudo]
-    for rows, boxes, reviewed in _reviewed_images(batch):
-        if len(boxes) > 0:
-            for field, values in zip(fields, _labels(boxes, reviewed, member_iou), strict=True):
-                field[:, rows] = values.to(field.dtype)
+    for rows, boxes, reviewed in _each_image(batch, batch.reviewed):
+        for field, values in zip(fields, _labels(boxes, reviewed, member_iou), strict=True):
+            field[:, rows] = values.to(field.dtype)
     return ProposalClusters(*fields)
 
 
@@ -64,7 +64,7 @@ def only_at_objects(mil: Tensor, batch: Batch) -> Tensor:
     if not batch.reviewed:
         return mil
     at_objects = torch.ones_like(mil)
-    for rows, boxes, reviewed in _reviewed_images(batch):
+    for rows, boxes, reviewed in _each_image(batch, batch.reviewed):
         if reviewed.complete:
             member = (box_iou(boxes, reviewed.boxes) >= _AT_OBJECT_IOU).to(mil.dtype)  # (R, G)
             objects = torch.zeros_like(mil[rows]).index_add(1, reviewed.labels, member)  # (R, C)
@@ -72,12 +72,12 @@ def only_at_objects(mil: Tensor, batch: Batch) -> Tensor:
     return mil * at_objects
 
 
-def _reviewed_images(batch: Batch) -> Iterator[tuple[slice, Tensor, ReviewedBoxes]]:
-    """The rows of the proposals of each reviewed image, their boxes (R, 4), and the reviewed boxes."""
+def _each_image(batch: Batch, known: Sequence[T | None]) -> Iterator[tuple[slice, Tensor, T]]:
+    """Rows and boxes (R, 4) of the proposals of each image that has some and of which something is known."""
     start = 0
-    for boxes, reviewed in zip(batch.rois[:, 1:].split(batch.counts.tolist()), batch.reviewed, strict=True):
-        if reviewed is not None:
-            yield slice(start, start + len(boxes)), boxes, reviewed
+    for boxes, each in zip(batch.rois[:, 1:].split(batch.counts.tolist()), known, strict=True):
+        if each is not None and len(boxes) > 0:
+            yield slice(start, start + len(boxes)), boxes, each
         start += len(boxes)
 
 
@@ -94,12 +94,7 @@ def with_hints(pseudo: ProposalClusters, scores: Tensor, batch: Batch, **assignm
     if not any(batch.hints):
         return pseudo
     fields = [field.clone() for field in pseudo]
-    start = 0
-    for count, hints in zip(batch.counts.tolist(), batch.hints, strict=True):
-        rows, start = slice(start, start + count), start + count
-        if hints is None or count == 0:
-            continue
-        boxes = batch.rois[rows, 1:]
+    for rows, boxes, hints in _each_image(batch, batch.hints):
         for stream, each in enumerate(scores):
             one = ProposalClusters(*(field[stream, rows] for field in fields))
             changed = assign_to_seeds(boxes, *_seeds(boxes, each[rows], one, hints), **assignment)
