@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,32 +119,13 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
     mistakes = Mistakes(labels or pictures)
     if labels is None:
-        root = pictures.resolve()
-        tagged = [
-            Tagged(root / name, (label,), split=split, root=root)
-            for name, label, split in pictures_by_class(pictures)
-        ]
+        root, found = pictures.resolve(), pictures_by_class(pictures)
+        tagged = [Tagged(root / name, (label,), split=split, root=root) for name, label, split in found]
+    elif labels.suffix.lower() in _TABLES:
+        rows, mistakes = read_table(labels)
+        tagged = _located(map(_of_row, rows), pictures, labels)
     else:
-        if labels.suffix.lower() in _TABLES:
-            rows, mistakes = read_table(labels)
-            tagged = [
-                Tagged(
-                    *(Path(row.file), row.labels, row.unknown),
-                    boxes=row.boxes,
-                    root=_root(row.file),
-                    line=row.line,
-                )
-                for row in rows
-            ]
-        else:
-            tagged = _annotated(pictures, labels)
-        places = [pictures, pictures / "JPEGImages", pictures / "images", labels.parent]
-        tagged = [_placed(each, places) for each in tagged]
-        splits = _voc_splits(labels)
-        known = [splits.get(each.file.stem) for each in tagged]
-        of_folders = [SPLITS.get(each.name.split("/")[0].lower()) for each in tagged]
-        known = of_folders if all(of_folders) else known
-        tagged = [each._replace(split=split) for each, split in zip(tagged, known, strict=True)]
+        tagged = _located(_annotated(pictures, labels), pictures, labels)
     once = _drop_repeated(tagged, mistakes)
     rows = [Row(each.line, each.entry, each.labels, None, each.unknown) for each in once]
     class_names = class_names or list_labels(rows, mistakes)
@@ -159,6 +140,11 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
             stacklevel=2,
         )
     return [each._replace(boxes=None) if i in others else each for i, each in enumerate(once)]
+
+
+def _of_row(row: Row) -> Tagged:
+    root = Path(row.file).as_posix().removesuffix(picture_name(row.file))  # of an absolute path
+    return Tagged(Path(row.file), row.labels, row.unknown, boxes=row.boxes, root=Path(root), line=row.line)
 
 
 def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
@@ -192,6 +178,17 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
     ]
 
 
+def _located(tagged: Iterable[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
+    """The pictures with their places and splits; if all are in folders that are splits, these decide."""
+    places = [pictures, pictures / "JPEGImages", pictures / "images", labels.parent]
+    placed = [_placed(each, places) for each in tagged]
+    splits = [SPLITS.get(each.name.split("/")[0].lower()) for each in placed]
+    if not all(splits):
+        of_voc = _voc_splits(labels)
+        splits = [of_voc.get(each.file.stem) for each in placed]
+    return [each._replace(split=split) for each, split in zip(placed, splits, strict=True)]
+
+
 def _placed(each: Tagged, places: Sequence[Path]) -> Tagged:
     """The picture in the place that has it, or else in the one that has its folder."""
     if each.file.is_absolute():
@@ -217,11 +214,6 @@ def _drop_repeated(tagged: Sequence[Tagged], mistakes: Mistakes) -> list[Tagged]
                 "labels in one line, as in a.jpg,cat;dog",
             )
     return list(first.values())
-
-
-def _root(file: str) -> Path:
-    """The part of an absolute path before the name of the picture."""
-    return Path(Path(file).as_posix().removesuffix(picture_name(file)))
 
 
 def _find_labels(folder: Path) -> Path | None:
