@@ -509,6 +509,13 @@ def load_cfg(path: str | Path, overrides: Overrides = ()) -> CfgNode:
     return _finish(values, f"config file {path}{' and the overrides' if overrides else ''}: ")
 
 
+def with_values(cfg: CfgNode, values: Mapping[str, Any]) -> CfgNode:
+    """The config with other values of some dotted keys, frozen and not checked."""
+    changed = _nest({**dict(flatten(cfg)), **values})
+    changed.freeze()
+    return changed
+
+
 def changed_keys(cfg: CfgNode, other: CfgNode) -> dict[str, Any]:
     """The dotted keys whose values differ, with the values of `other` as JSON has them: tuples are lists."""
     values = dict(flatten(cfg))

@@ -14,7 +14,7 @@ from detector.api.student_training import FIXED, train_detector, train_with_teac
 from detector.api.testing import test
 from detector.build import wants_coco_metrics
 from detector.build_data import build_dataset, build_hints, build_reviewed, draw_factors, name_classes
-from detector.config import check_resumable, load_cfg
+from detector.config import check_resumable, load_cfg, with_values
 from detector.data.training_data import describe_data
 from detector.engine.checkpoint import how_to_make
 from detector.engine.resuming import list_checkpoints
@@ -112,21 +112,14 @@ def each_round(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> Iterator[
     """
     count, steps, folds = cfg.SELF_TRAIN.ROUNDS, cfg.SELF_TRAIN.TEACHER_STEPS, 1
     for number in range(1, count + 1):
-        round_cfg = cfg.clone()
-        round_cfg.defrost()
-        round_cfg.SELF_TRAIN.ROUNDS, round_cfg.SELF_TRAIN.TEACHER_STEPS = number, 0
-        round_cfg.freeze()
+        round_cfg = with_values(cfg, {"SELF_TRAIN.ROUNDS": number, "SELF_TRAIN.TEACHER_STEPS": 0})
         round_folder = folder if number == count and not steps else folder / f"round_{number}"
         held_out, folds = folds > 1, cfg.SELF_TRAIN.FOLDS if number < count else 1
         students = [round_folder / f"fold_{fold}" for fold in range(folds)] if folds > 1 else [round_folder]
         yield Round(round_cfg, round_folder, students, weights, held_out)
         weights = [path / "model_final.pt" for path in students]
     if steps:
-        teacher_cfg = cfg.clone()
-        teacher_cfg.defrost()
-        teacher_cfg.SOLVER.MAX_ITER = steps
-        teacher_cfg.freeze()
-        yield Round(teacher_cfg, folder, [folder], weights, False)
+        yield Round(with_values(cfg, {"SOLVER.MAX_ITER": steps}), folder, [folder], weights, False)
 
 
 def check_round(each: Round, data: Mapping[str, str]) -> None:
@@ -151,7 +144,7 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
         ConfigError: the processes cannot share the images of a step, there is no round with folds, or a small
             student cannot begin with the weak detector's backbone.
     """
-    options, changed = cfg.SELF_TRAIN, cfg.clone()
+    options = cfg.SELF_TRAIN
     if options.IMAGES_PER_BATCH % world_size():
         raise ConfigError(
             f"SELF_TRAIN.IMAGES_PER_BATCH is {options.IMAGES_PER_BATCH}, expected a multiple of "
@@ -168,14 +161,17 @@ def student_cfg(cfg: CfgNode) -> CfgNode:
             f"SELF_TRAIN.FOLDS is {options.FOLDS}, expected 1, or SELF_TRAIN.ROUNDS of at least 2: the last "
             "round has one student"
         )
-    changed.defrost()
-    for key in ("MAX_ITER", "BASE_LR"):
-        changed.SOLVER[key] = options[key]
-    changed.SOLVER.IMAGES_PER_BATCH = options.IMAGES_PER_BATCH // world_size()
-    changed.SOLVER.ACCUMULATE, changed.SOLVER.SCHEDULE = 1, "cosine"
-    changed.SOLVER.IMAGES_PER_STEP, changed.SOLVER.LR_SCALING = 0, "none"
-    changed.SOLVER.GRADIENT_REDUCTION, changed.SOLVER.SCALE_MOMENTUM = "mean", False
-    changed.SOLVER.REPEAT_THRESHOLD = 0.0
-    changed.SOLVER.BACKBONE_LR_FACTOR = 1.0  # the pyramid, which is new, belongs to the backbone
-    changed.freeze()
-    return changed
+    solver = {
+        "MAX_ITER": options.MAX_ITER,
+        "BASE_LR": options.BASE_LR,
+        "SCHEDULE": "cosine",
+        "IMAGES_PER_BATCH": options.IMAGES_PER_BATCH // world_size(),
+        "ACCUMULATE": 1,
+        "IMAGES_PER_STEP": 0,
+        "LR_SCALING": "none",
+        "GRADIENT_REDUCTION": "mean",
+        "SCALE_MOMENTUM": False,
+        "REPEAT_THRESHOLD": 0.0,
+        "BACKBONE_LR_FACTOR": 1.0,  # the pyramid, which is new, belongs to the backbone
+    }
+    return with_values(cfg, {f"SOLVER.{key}": value for key, value in solver.items()})
