@@ -211,7 +211,7 @@ def _test_dataset(cfg: CfgNode, dataset: AnnotatedImages, transforms: Sequence[T
 
 
 def build_box_loader(
-    cfg: CfgNode, dataset: BoxDataset | IndexedImages, *, start: int = 0, factors: np.ndarray | None = None
+    cfg: CfgNode, dataset: BoxDataset | IndexedImages, *, start: int, factors: np.ndarray | None
 ) -> DataLoader:
     """Endless batches of images; the first is the one after `start` batches of all processes.
 

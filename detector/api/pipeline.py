@@ -90,7 +90,7 @@ def check_same_run(cfg: CfgNode, weights: Path) -> None:
     cfg = name_classes(cfg, train_set)
     check_class_names(cfg, checkpoint, weights)
     with reading(weights, "checkpoint"):
-        check_resumable(checkpoint["config"], cfg, ())
+        check_resumable(checkpoint["config"], cfg)
     check_same_data(weights.parent, training_data(cfg, train_set))
 
 

@@ -173,8 +173,10 @@ def check_outputs(
     """Raise a UserError, before any work, where a file to write is an input or one that others made."""
     names = []
     for name, path in sources.items():
-        frames = range(count_frames(path, stride)) if is_video(path) else ()
-        names += [name] if not is_video(path) else [frame_name(name, i * stride) for i in frames]
+        if is_video(path):
+            names += [frame_name(name, i * stride) for i in range(count_frames(path, stride))]
+        else:
+            names.append(name)
     files = {output_name(name, form) for name in names for form in formats}
     inputs = {path.resolve() for path in sources.values()}
     for file in sorted(files):

@@ -81,7 +81,7 @@ def find_pseudo_boxes(
     folder: Path,
     device: torch.device,
     *,
-    held_out: bool = False,
+    held_out: bool,
 ) -> None:
     """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin.
 

@@ -49,9 +49,7 @@ def find_run_folder(config_file: Path, cfg: CfgNode) -> Path:
     return Path(cfg.OUTPUT_DIR) if folder is None or overridden else folder
 
 
-def choose_outputs(
-    cfg: CfgNode, folder: Path, weights: Path, key: str, student: bool = False
-) -> OutputFolder:
+def choose_outputs(cfg: CfgNode, folder: Path, weights: Path, key: str, student: bool) -> OutputFolder:
     """Where the test of a run in `folder` writes.
 
     The run folder itself, if the weights are its model_final.pt and no key that changes the results differs

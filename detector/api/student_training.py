@@ -86,7 +86,7 @@ def train_with_teacher(
     device: torch.device,
     train_set: AnnotatedImages,
     weights: Path,
-    factors: np.ndarray | None = None,
+    factors: np.ndarray | None,
 ) -> None:
     """Train on from the weights of a student, on what the average of its weights finds in each image.
 

@@ -19,6 +19,7 @@ MAX_OBJECTS = 4
 # share OVERLAPPING of them may hide anything, or be cut by the edge of the picture, at all.
 MIN_VISIBLE = 0.4
 OVERLAPPING = 0.4
+ATTEMPTS = 20  # to find such a place
 DIFFICULT_BELOW = 0.5  # visible share under which an object is flagged difficult
 TRUNCATED_BELOW = 0.95
 GRAIN = 4.0  # standard deviation of the pixel noise, of 255
@@ -85,7 +86,7 @@ class Canvas:
         """The visible share (objects,) of every object under an owner map."""
         return np.array(owners.histogram()[1 : len(self.areas) + 1]) / np.array(self.areas, float)
 
-    def place(self, sprite: Sprite, is_object: bool, attempts: int = 20) -> bool:
+    def place(self, sprite: Sprite, is_object: bool) -> bool:
         """Puts the sprite where enough of every object stays in view; False when no such place was found."""
         width, height = self.picture.size
         shares = self.visible(self.owners)
@@ -93,7 +94,7 @@ class Canvas:
             self.areas.append(sprite.area)
             shares = np.append(shares, 1.0)
         least = np.maximum(MIN_VISIBLE, 0 if self.rng.random() < OVERLAPPING else 0.95 * shares)
-        for _ in range(attempts):
+        for _ in range(ATTEMPTS):
             # The jitter lets an edge of the picture cut a little off now and then.
             reach_x, reach_y = width - sprite.mask.width, height - sprite.mask.height
             x = round(reach_x * self.rng.uniform(0, 1) + self.rng.normal(0, 0.06) * sprite.mask.width)
