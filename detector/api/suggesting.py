@@ -13,7 +13,7 @@ from detector.api.labeling import check_formats, common_folder, encode_all, tagg
 from detector.api.loading import find_checkpoint, read_run
 from detector.api.run_folder import Model, check_class_names, restore_network
 from detector.build import build_precision
-from detector.build_data import build_dataset, build_reviewed, build_test_loader, name_classes
+from detector.build_data import build_dataset, build_hints, build_reviewed, build_test_loader, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, review_image
@@ -96,11 +96,11 @@ def _suggest(
     empty = [ReviewImage(_name(dataset, i), dataset.image_size(i), ()) for i in left]
     files = encode_all(formats, empty, dataset.class_names, folder)
     outputs.check(["images.txt", *(name for name, _ in files)])
-    found = _assess(cfg, dataset, left, boxed, by)
+    labels = torch.from_numpy(training_labels(dataset, reviewed, build_hints(cfg, dataset)))
+    found = _assess(cfg, dataset, labels, left, boxed, by)
     if by == "random":
         rows = found.values.argsort(descending=True)[:count].tolist()
     else:
-        labels = torch.from_numpy(training_labels(dataset, reviewed))
         known = {"known_features": found.known_features, "known_labels": labels[boxed]}
         rows = choose(found.values, found.features, labels[left], count, **known)
     chosen = [found.images[row] for row in rows]
@@ -133,8 +133,14 @@ class _Assessed(NamedTuple):
 
 
 def _assess(
-    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int], boxed: Sequence[int], by: str
+    cfg: CfgNode,
+    dataset: AnnotatedImages,
+    labels: Tensor,
+    indices: Sequence[int],
+    boxed: Sequence[int],
+    by: str,
 ) -> _Assessed:
+    """What the rule `by` says of the images `indices`; `labels` (all images, C) bool are what images show."""
     device = find_device(cfg.DEVICE)
     precision, features = build_precision(cfg, device), []
     weak = _network(cfg, "weak").to(device).eval()
@@ -148,9 +154,9 @@ def _assess(
             yield views
 
     def boxes_of(index: int, scores: Scores) -> tuple[Detections, list[int]]:
-        labels, unknown = dataset.labels(index).bool(), dataset.unknown(index)
-        unknown = torch.zeros_like(labels) if unknown is None else unknown
-        return tagged_boxes(scores, labels, unknown, score_threshold=_SCORE_THRESHOLD)
+        unknown = dataset.unknown(index)
+        unknown = torch.zeros_like(labels[index]) if unknown is None else unknown
+        return tagged_boxes(scores, labels[index], unknown, score_threshold=_SCORE_THRESHOLD)
 
     for _ in described(build_test_loader(cfg, dataset, boxed)):
         pass  # their features are enough
@@ -172,7 +178,7 @@ def _assess(
         elif by == "box-in-box":
             values.append(float(box_in_box(found)))
         else:
-            values.append(entropy(scores, dataset.labels(index).bool()))
+            values.append(entropy(scores, labels[index]))
         name, size = _name(dataset, index), dataset.image_size(index)
         images.append(review_image(name, size, found, dataset.class_names, doubtful=doubtful))
     known, new = torch.stack(features).split([len(boxed), len(indices)])

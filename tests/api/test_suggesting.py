@@ -1,5 +1,6 @@
 """detector suggest: tasks for a labeling tool, of the images to box next."""
 
+import json
 import shutil
 from itertools import count as count_up
 from pathlib import Path
@@ -99,6 +100,19 @@ def test_information_density_values_images_that_are_uncertain_and_typical(
         favor(monkeypatch, "typicality", {typical: 1.0, both: 0.6})
         (found,) = suggested(run, tmp_path / str(both), "information-density", count=1)
         assert found.name == candidates[both]
+
+
+def test_classes_with_counts_are_tags_of_their_images(run: Path, tmp_path: Path) -> None:
+    cfg = load_cfg(run / "config.yaml")
+    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    absent = [dataset.class_names[column] for column in dataset.all_labels().argmin(axis=1)]
+    counts = zip(dataset.image_ids, absent, strict=True)
+    lines = [json.dumps({"file": image_id, "counts": {name: 1}}) for image_id, name in counts]
+    hints = tmp_path / "hints.jsonl"
+    hints.write_text("\n".join(lines))
+    found = suggested(run, tmp_path / "next", count=8, words=("DATASETS.HINTS", str(hints)))
+    boxed = {image.name.removesuffix(".jpg"): {box.label for box in image.boxes} for image in found}
+    assert all(name in boxed[image_id] for image_id, name in zip(dataset.image_ids, absent, strict=True))
 
 
 def test_reviewed_images_are_not_suggested_again(run: Path, tmp_path: Path) -> None:
