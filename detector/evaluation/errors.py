@@ -55,9 +55,11 @@ def judge(
         detections, annotations: one for each image, in the same order.
     """
     judged = [_kinds(*each) for each in zip(detections, annotations, strict=True)]
-    scores = torch.cat([image.scores for image in detections]) if detections else torch.zeros(0)
-    labels = torch.cat([image.labels for image in detections]) if detections else torch.zeros(0)
-    kinds = torch.cat([kinds for kinds, _ in judged]) if judged else torch.zeros(0)
+    if not judged:
+        return []
+    scores = torch.cat([image.scores for image in detections])
+    labels = torch.cat([image.labels for image in detections])
+    kinds = torch.cat([kinds for kinds, _ in judged])
     counted = torch.zeros(len(scores), dtype=torch.bool)
     objects = torch.zeros(num_classes, dtype=torch.int64)
     for annotation in annotations:
