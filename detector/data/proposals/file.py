@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from detector.structures import ImageDataset
 from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
 from detector.utils.npz import open_npz, pick
@@ -142,13 +143,10 @@ class Proposals(Mapping[str, Tensor]):
         sums = [_checksum(self[i].numpy()) for i in ids] if known is None else known[rows].tolist()
         return list(zip(ids, counts, sums, strict=True))
 
-    def check(self, dataset) -> None:
+    def check(self, dataset: ImageDataset) -> None:
         """Check that every image of a data set is here with its size, and the boxes of a sample of images.
 
         An image without any proposal is allowed; one warning counts such images.
-
-        Args:
-            dataset: has `image_ids` and `image_size(index) -> (height, width)`, such as :class:`VOCDataset`.
 
         Raises:
             DataError: an image is missing or has another size; a box as in :meth:`__getitem__`.

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from detector.data.proposals.foreign import ForeignProposals
+from detector.structures import ImageDataset
 from detector.utils.errors import DataError
 
 _OUTSIDE_TOLERANCE = 1.0  # pixels; boxes that extend out of their image by rounding are clipped
 _LEAST_REACH = 0.75  # share of the image that the boxes of most images span, if they were made for it
 
 
-def fit_proposals(foreign: ForeignProposals, dataset, source: str | Path) -> list[np.ndarray]:
+def fit_proposals(foreign: ForeignProposals, dataset: ImageDataset, source: str | Path) -> list[np.ndarray]:
     """The boxes (R, 4) float32 of each image of a data set, in its order, clipped to the image.
 
     Images are matched by id in any order; where the file has numbers, 5 is "000005" and 2008000008 is
@@ -23,7 +24,6 @@ def fit_proposals(foreign: ForeignProposals, dataset, source: str | Path) -> lis
     are dropped.
 
     Args:
-        dataset: has `image_ids` and `image_size(index) -> (height, width)`.
         source: the file, for messages.
 
     Raises:
