@@ -154,12 +154,12 @@ def agreement(pseudo: Sequence[Annotation], annotations: Sequence[Annotation]) -
     """How good pseudo boxes are where the true ones are known: count, and precision and recall in percent.
 
     A pseudo box is a true positive if its IoU with a ground-truth box of its class is at least 0.5, even if
-    another one matches that box too, which is then found.
+    another one matches that box too, which is then found. Difficult objects count, iscrowd regions do not.
     """
     count = true_positives = truth = found = 0
     for image, annotation in zip(pseudo, annotations, strict=True):
-        same = image.labels[:, None] == annotation.labels[None, :]  # (D, G)
-        match = same & (box_iou(image.boxes, annotation.boxes) >= 0.5)
+        boxes, labels = annotation.boxes[~annotation.crowd], annotation.labels[~annotation.crowd]
+        match = (image.labels[:, None] == labels) & (box_iou(image.boxes, boxes) >= 0.5)  # (D, G)
         count += match.shape[0]
         true_positives += int(match.any(dim=1).sum())
         truth += match.shape[1]

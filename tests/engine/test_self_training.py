@@ -102,6 +102,8 @@ def test_agreement_by_hand():
     labels = torch.tensor([0, 0, 0, 1])  # right, right, no, right
     found = Annotation("a", BOXES, labels, torch.zeros(4, dtype=torch.bool))
     assert agreement([found], [truth]) == {"count": 4, "precision": 75.0, "recall": pytest.approx(200 / 3)}
+    crowd = replace(truth, crowd=torch.tensor([False, False, True]))  # a region of many objects is no object
+    assert agreement([found], [crowd]) == {"count": 4, "precision": 50.0, "recall": 50.0}
     empty = Annotation("a", BOXES[:0], labels[:0], torch.zeros(0, dtype=torch.bool))
     assert agreement([empty], [truth]) == {"count": 0, "precision": 0.0, "recall": 0.0}
 
