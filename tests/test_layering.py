@@ -49,7 +49,7 @@ ALLOWED = {
         "evaluation",
         "engine",
     },
-    "cli": {"api", "config", "utils"},
+    "cli": {"api", "utils"},
     "__main__": {"cli", "utils"},
 }
 

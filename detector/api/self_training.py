@@ -32,8 +32,8 @@ from detector.utils.files import reading
 from detector.utils.folder_lock import folder_lock
 
 
-def run(config_file: str, overrides: Sequence[str], weights: Sequence[str], resume: bool) -> None:
-    """What detector self-train does; under torchrun the processes share the images of each part of it."""
+def run(config_file: str, overrides: Sequence[str], weights: Sequence[str], resume: bool) -> Path:
+    """What detector self-train does; returns OUTPUT_DIR. Under torchrun the processes share the images."""
     cfg = student_cfg(load_cfg(config_file, overrides))
     folder = Path(cfg.OUTPUT_DIR) / "self_train"
     paths = [Path(path) for path in weights] or [Path(cfg.OUTPUT_DIR) / "model_final.pt"]
@@ -50,6 +50,7 @@ def run(config_file: str, overrides: Sequence[str], weights: Sequence[str], resu
                     raise FileNotFoundError(f"checkpoint {path} does not exist; {how_to_make(path)}")
             stack.enter_context(folder_lock(cfg.OUTPUT_DIR))
         _self_train(cfg, folder, paths)
+    return folder.parent
 
 
 def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:

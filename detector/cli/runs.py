@@ -89,10 +89,8 @@ def self_train(parser: ArgumentParser) -> Run:
 
     def run(options: Namespace) -> None:
         from detector.api import self_training
-        from detector.config import load_cfg
 
-        self_training.run(**vars(options))
-        folder = load_cfg(options.config_file, options.overrides).OUTPUT_DIR
+        folder = self_training.run(**vars(options))
         next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")
 
     return run
