@@ -76,6 +76,22 @@ def test_ours_takes_the_same_steps_as_the_recipe_that_it_builds_on():
     assert (ours.MAX_ITER, ours.STEPS) == (published.MAX_ITER, published.STEPS)
 
 
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("voc07_oicr_caffe_vgg16", ["1e-7"]),
+        ("voc07_pcl_caffe_vgg16", ["1e-7", "1e-12"]),
+        ("voc07_mist_reg_wetectron_vgg16", ["1e-10", "log-softmax"]),
+    ],
+)
+def test_a_config_says_where_its_logarithms_are_clamped_otherwise(name, theirs):
+    """A clamp without a gradient is a deviation: a class whose image score is below it learns nothing."""
+    deviations = (CONFIGS / f"{name}.yaml").read_text().replace("\n#  ", "").split("\n# * ")
+    (bullet,) = [each for each in deviations if each.startswith("Logarithms: ")]
+    assert "1e-6" in bullet
+    assert all(word in bullet for word in theirs)
+
+
 def test_mist_tests_in_14_passes():
     assert len(build_test_transforms(load("voc07_mist_reg_wetectron_vgg16"))) == 14
 
