@@ -29,10 +29,10 @@ COLUMNS = {
 INTRO = """\
 # Recipes for VOC 2007
 
-Each published recipe has a config that is equal to it key by key, so that whoever trains it can expect the
-figure beside it; `tests/test_recipes.py` holds the configs to the settings of the authors' configurations,
-solvers and code. This page is generated from the configs, each of which opens with its source and with every
-deviation that is left.
+Each published recipe has a config that is equal to it key by key, so that whoever trains it can expect about
+the figure beside it; `tests/test_recipes.py` holds the configs to the authors' configurations, solvers and
+code. This page is generated from the configs, each of which opens with its source and with every deviation
+that is left.
 
 **None of these figures has been measured with this code yet.** `make voc07` checks the files, trains, tests
 and prints the figure that it finds beside the published one ([Training on VOC](voc.md)). What has been
@@ -66,10 +66,13 @@ with edges above IoU 0.4 and 5 centers per class (PCL), members from IoU 0.5, NM
   limit in the authors' code.
 * **IoU between proposals** is that of half-open boxes, which is the authors' rule, sides plus 1, in the
   pixels of the image as read; they apply that rule in pixels of the resized image.
-* **The spread over seeds** was published for none of them. Of our measurements on other data, three seeds
-  span 1 to 8 points of mAP50 ([Results](RESULTS.md)); take a difference of 1 point on VOC for noise until
-  several seeds say otherwise. A user of the authors' code reports 50.4 to 50.9 where 52.9 is published (issue
-  73 of pcl.pytorch).
+* **The spread over seeds** was measured for none of them, but expect points, not tenths. MIST's author calls
+  1 to 3 points common (issue 19 of wetectron, where a user gets 52.2 for 54.9); PCL's author calls 51.5
+  reasonable where 52.9 is published, and advises to try the seeds 1 to 10 (issue 51 of pcl.pytorch). Users of
+  that code report 50.4 to 50.9 for 52.9 (issue 73), 51.7 to 52.1 for 54.1 (57) and 47.8 for 49.2 (3). Of our
+  measurements on other data, three seeds span 1 to 8 points of mAP50 ([Results](RESULTS.md)). Take the
+  published figures for those of a good seed, and a difference of 1 point on VOC for noise until several seeds
+  say otherwise.
 * **The step that is tested.** Here it is the last. The guide of MIST's authors says that the best result is
   usually that of an earlier one, chosen on the test split, so that their figure may be of such a choice.
 * **VOC 2012 and COCO.** MIST on COCO 2014, without its drop block, is
