@@ -67,6 +67,11 @@ def _setup_backward_context(ctx, inputs: tuple, output: tuple) -> None:
 
 
 def _double_backward(ctx, upstream_feats: Tensor, upstream_points: Tensor) -> tuple:
+    with torch.autocast(upstream_points.device.type, enabled=False):  # it would round the products
+        return _second_gradients(ctx, upstream_feats, upstream_points)
+
+
+def _second_gradients(ctx, upstream_feats: Tensor, upstream_points: Tensor) -> tuple:
     """The gradients of the backward op.
 
     With W(c) the weight of corner c and W_k its derivative along axis k, the outputs of the backward op are

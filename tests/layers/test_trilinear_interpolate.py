@@ -220,6 +220,20 @@ def test_autocast(device: torch.device) -> None:
     assert_autocast_keeps_dtype(trilinear_interpolate, make_inputs(device=device), device)
 
 
+def test_autocast_does_not_round_second_derivatives(device: torch.device) -> None:
+    """A gradient penalty whose backward pass runs under autocast."""
+
+    def second(enabled: bool) -> list[Tensor]:
+        inputs = [tensor.detach().float().requires_grad_() for tensor in make_inputs(device=device)]
+        with torch.autocast(device.type, torch.bfloat16, enabled=enabled):
+            loss = trilinear_interpolate(*inputs).pow(2).sum()
+            first = torch.autograd.grad(loss, inputs, create_graph=True)
+            return list(torch.autograd.grad(sum(grad.pow(2).sum() for grad in first), inputs))
+
+    for found, expected in zip(second(True), second(False), strict=True):
+        assert torch.equal(found, expected)
+
+
 # ---- invalid arguments ----
 
 BAD_ARGUMENTS = [
