@@ -63,6 +63,8 @@ def _keep(boxes: Tensor, scores: Tensor, idxs: Tensor | None, iou_threshold: flo
             raise RuntimeError(f"nms_rotated: {name} has shape {found}, expected {expected}")
         if tensor.device != boxes.device:
             raise RuntimeError(f"nms_rotated: {name} is on {tensor.device}, but boxes is on {boxes.device}")
+    if scores.is_complex():  # the op, which does not get them, cannot check them
+        raise RuntimeError(f"nms_rotated: scores is {scores.dtype}, expected a real dtype")
     if boxes.dtype in (torch.float16, torch.bfloat16):
         boxes = boxes.float()
     order = scores.argsort(descending=True, stable=True)

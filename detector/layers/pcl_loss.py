@@ -89,7 +89,23 @@ def pcl_loss_compat(
 
     Returns:
         Tensor: the loss, ().
+
+    Raises:
+        RuntimeError: on a wrong number of elements; and as :func:`pcl_loss`.
     """
+    if pcl_probs.dim() != 2:
+        shape = tuple(pcl_probs.shape)
+        raise RuntimeError(f"pcl_loss_compat: pcl_probs has shape {shape}, expected (R, C + 1)")
+    proposals, columns = pcl_probs.shape
+    for name, tensor, expected in (
+        ("labels", labels, proposals),
+        ("cls_loss_weights", cls_loss_weights, proposals),
+        ("gt_assignment", gt_assignment, proposals),
+        ("pc_count", pc_count, img_cls_loss_weights.numel()),
+        ("im_labels", im_labels, columns),
+    ):
+        if tensor.numel() != expected:
+            raise RuntimeError(f"pcl_loss_compat: {name} has {tensor.numel()} elements, expected {expected}")
     labels = labels.flatten().long()
     background = labels == 0
     clusters = gt_assignment.flatten().long().masked_fill(background, -1)

@@ -137,13 +137,10 @@ def assign_to_seeds(
         member_iou, ignore_iou, ignore_cover, cover_iou: as in :func:`proposal_clusters`.
 
     Raises:
-        RuntimeError: `classes` or `weights` has another shape than `rows`; or, on the CPU in eager mode,
-            `rows` are not distinct proposals.
+        RuntimeError: on a wrong shape, dtype or device; or, on the CPU in eager mode, if `rows` are not
+            distinct proposals.
     """
-    for name, tensor in (("classes", classes), ("weights", weights)):
-        if tensor.shape != rows.shape:
-            found, expected = tuple(tensor.shape), tuple(rows.shape)
-            raise RuntimeError(f"assign_to_seeds: {name} has shape {found}, expected {expected}, as rows")
+    _check_seeds(boxes, rows, classes, weights)
     traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     if rows.device.type == "cpu" and not traced:
         for row, times in Counter(rows.tolist()).items():
@@ -173,6 +170,25 @@ def assign_to_seeds(
         clusters=torch.where(member, nearest, -1),
         centers=unassigned.index_put((rows,), torch.arange(len(rows), device=boxes.device)),
     )
+
+
+def _check_seeds(boxes: Tensor, rows: Tensor, classes: Tensor, weights: Tensor) -> None:
+    if boxes.dim() != 2 or boxes.shape[1] != 4:
+        raise RuntimeError(f"assign_to_seeds: boxes has shape {tuple(boxes.shape)}, expected (R, 4)")
+    if rows.dim() != 1:
+        raise RuntimeError(f"assign_to_seeds: rows has shape {tuple(rows.shape)}, expected 1 dimension")
+    for name, tensor in (("rows", rows), ("classes", classes), ("weights", weights)):
+        if tensor.shape != rows.shape:
+            found, expected = tuple(tensor.shape), tuple(rows.shape)
+            raise RuntimeError(f"assign_to_seeds: {name} has shape {found}, expected {expected}, as rows")
+        if tensor.device != boxes.device:
+            raise RuntimeError(
+                f"assign_to_seeds: {name} is on {tensor.device}, but boxes is on {boxes.device}"
+            )
+        if tensor is not weights and tensor.dtype != torch.int64:
+            raise RuntimeError(f"assign_to_seeds: {name} is {tensor.dtype}, expected torch.int64")
+    if not weights.is_floating_point():
+        raise RuntimeError(f"assign_to_seeds: weights is {weights.dtype}, expected a floating dtype")
 
 
 @register_fake("proposal_clusters", on_cpu=frozenset({"counts"}))

@@ -33,6 +33,8 @@ def _check_boxes(boxes: object) -> None:
             raise TypeError(f"boxes[{i}] is {type(image_boxes).__name__}, expected a Tensor")
         if image_boxes.dim() != 2 or image_boxes.shape[1] != 4:
             raise BoxesShapeError(f"boxes[{i}] has shape {tuple(image_boxes.shape)}, expected (L, 4)")
+        if image_boxes.device != boxes[0].device:  # the op checks the device of all of them
+            raise RuntimeError(f"boxes[{i}] is on {image_boxes.device}, but boxes[0] is on {boxes[0].device}")
 
 
 def _concatenate(boxes: list[Tensor], input: Tensor) -> Tensor:

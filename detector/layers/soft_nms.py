@@ -79,13 +79,18 @@ def soft_nms(
 
 def _lowered_scores(boxes: Tensor, scores: Tensor, idxs: Tensor | None, options: tuple) -> Tensor:
     """The score (N,) that each box is taken with, or what is left of it below the lowest score."""
-    size = len(boxes)
+    size = len(boxes) if boxes.dim() else 0  # the op checks the shape
     if idxs is None:
         starts = torch.arange(2, device=boxes.device) * size
         return _C.soft_nms(boxes, scores, starts, *options)
+    idxs = as_int64(idxs)
     if idxs.shape != boxes.shape[:1]:
         raise RuntimeError(f"soft_nms: idxs has shape {tuple(idxs.shape)}, expected ({size},)")
-    groups, order = as_int64(idxs).sort(stable=True)
+    if idxs.device != boxes.device:
+        raise RuntimeError(f"soft_nms: idxs is on {idxs.device}, but boxes is on {boxes.device}")
+    if idxs.is_complex():
+        raise RuntimeError(f"soft_nms: idxs is {idxs.dtype}, expected a real dtype")
+    groups, order = idxs.sort(stable=True)
     counts = torch.unique_consecutive(groups, return_counts=True)[1]
     starts = torch.nn.functional.pad(counts.cumsum(0), (1, 0))  # (G + 1,)
     lowered = _C.soft_nms(boxes[order], scores[order], starts, *options)

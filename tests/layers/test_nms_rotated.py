@@ -121,6 +121,8 @@ def test_bad_arguments(device: torch.device) -> None:
             nms_rotated(*arguments)
     with pytest.raises(RuntimeError, match=r"^nms_rotated: idxs has shape \(3,\), expected \(4,\)"):
         batched_nms_rotated(boxes, scores, torch.zeros(3, device=device), 0.5)
+    with pytest.raises(RuntimeError, match=r"^nms_rotated: scores is torch.complex128, expected a real"):
+        nms_rotated(boxes, scores.to(torch.complex128), 0.5)
 
 
 @pytest.mark.cuda

@@ -49,5 +49,34 @@ def test_compat_equals_original(hidden: int | None, device: torch.device) -> Non
         torch.testing.assert_close(torch.autograd.grad(loss * 3, probs), expected_grad)
 
 
+def test_bad_arguments() -> None:
+    arguments = {
+        "pcl_probs": torch.full((8, 4), 0.25),
+        "labels": torch.tensor([0.0, 1, 1, 2, 2, 2, 0, 3]),
+        "cls_loss_weights": torch.ones(8),
+        "gt_assignment": torch.tensor([2.0, 0, 0, 1, 1, 1, -1, 2]),
+        "pc_labels": torch.tensor([1.0, 2, 3]),
+        "pc_probs": torch.zeros(3),
+        "pc_count": torch.tensor([2.0, 3, 1]),
+        "img_cls_loss_weights": torch.ones(3),
+        "im_labels": torch.ones(4),
+    }
+    pcl_loss_compat(**arguments)
+    for name, expected in [
+        ("labels", 8),
+        ("cls_loss_weights", 8),
+        ("gt_assignment", 8),
+        ("pc_count", 3),
+        ("im_labels", 4),
+    ]:
+        message = f"^pcl_loss_compat: {name} has 2 elements, expected {expected}"
+        with pytest.raises(RuntimeError, match=message):
+            pcl_loss_compat(**{**arguments, name: torch.ones(2)})
+    with pytest.raises(
+        RuntimeError, match=r"^pcl_loss_compat: pcl_probs has shape \(8,\), expected \(R, C \+ 1\)"
+    ):
+        pcl_loss_compat(**{**arguments, "pcl_probs": torch.ones(8)})
+
+
 def test_all_names_exist() -> None:
     assert all(hasattr(detector.layers, name) for name in detector.layers.__all__)

@@ -189,12 +189,29 @@ def test_boundary_values_of_options(method: str, value: float, device: torch.dev
         ([0, -1], [1, 1], [0.5, 0.6], "rows has -1, expected distinct numbers from 0 to 3"),
         ([0, 4], [1, 1], [0.5, 0.6], "rows has 4, expected distinct numbers from 0 to 3"),
         ([2, 2], [1, 0], [0.5, 0.6], "rows has 2 twice, expected distinct numbers"),
+        ([[0, 3]], [[1, 1]], [[0.5, 0.6]], r"rows has shape \(1, 2\), expected 1 dimension"),
+        ([0.0, 3.0], [1, 1], [0.5, 0.6], "rows is torch.float32, expected torch.int64"),
+        ([0, 3], [1.0, 1.0], [0.5, 0.6], "classes is torch.float32, expected torch.int64"),
+        ([0, 3], [1, 1], [1, 1], "weights is torch.int64, expected a floating dtype"),
     ],
 )
 def test_bad_seeds(rows: list, classes: list, weights: list, message: str) -> None:
     boxes = torch.tensor([[0.0, 0, 4, 4]]).repeat(4, 1)
     with pytest.raises(RuntimeError, match=f"^assign_to_seeds: {message}"):
         assign_to_seeds(boxes, *map(torch.tensor, (rows, classes, weights)))
+
+
+def test_bad_boxes_and_devices_of_seeds() -> None:
+    boxes, rows, weights = torch.zeros(4, 4), torch.tensor([0, 3]), torch.tensor([0.5, 0.6])
+    with pytest.raises(RuntimeError, match=r"^assign_to_seeds: boxes has shape \(4, 3\), expected \(R, 4\)"):
+        assign_to_seeds(boxes[:, :3], rows, rows, weights)
+    for name, arguments in [
+        ("rows", (rows.to("meta"), rows, weights)),
+        ("classes", (rows, rows.to("meta"), weights)),
+        ("weights", (rows, rows, weights.to("meta"))),
+    ]:
+        with pytest.raises(RuntimeError, match=f"^assign_to_seeds: {name} is on meta, but boxes is on cpu"):
+            assign_to_seeds(boxes, *arguments)
 
 
 def test_seeds_under_vmap() -> None:

@@ -327,6 +327,8 @@ def test_bad_python_arguments(op: Op) -> None:
         op.function(input, 3, 2)
     with pytest.raises(TypeError, match=r"boxes\[1\] is list, expected a Tensor"):
         op.function(input, [torch.zeros(2, 4), [0, 0, 1, 1]], 2)
+    with pytest.raises(RuntimeError, match=r"boxes\[1\] is on meta, but boxes\[0\] is on cpu"):
+        op.function(input, [torch.zeros(2, 4), torch.zeros(2, 4, device="meta")], 2)
     with pytest.raises(
         ValueError, match=r"output_size is \(1, 2, 3\), expected an integer or a pair of them"
     ):

@@ -95,10 +95,16 @@ def test_bad_arguments(device: torch.device) -> None:
         ((boxes[:, :3], scores), r"boxes has shape \(4, 3\), expected \(N, 4\)"),
         ((boxes, scores[:3]), r"scores has shape \(3,\), expected \(4,\)"),
         ((boxes, scores, torch.zeros(3, device=device)), r"idxs has shape \(3,\), expected \(4,\)"),
+        ((boxes, scores, torch.zeros(4, device="meta")), f"idxs is on meta, but boxes is on {device.type}"),
+        ((boxes, scores, torch.zeros(4, 1, device=device)), r"idxs has shape \(4, 1\), expected \(4,\)"),
+        ((boxes, scores, scores.to(torch.complex128)), "idxs is torch.complex128, expected a real dtype"),
         ((boxes.long(), scores), "boxes is Long, expected Double or Float"),
+        ((boxes[0, 0], scores), r"boxes has shape \(\), expected \(N, 4\)"),
     ]:
         with pytest.raises(RuntimeError, match=f"^soft_nms: {message}"):
             soft_nms(*arguments)
+    with pytest.raises(TypeError, match="idxs is list, expected a Tensor"):
+        soft_nms(boxes, scores, [0, 0, 1, 1])
 
 
 def test_bad_scores(device: torch.device) -> None:
