@@ -55,12 +55,8 @@ def differentiable(
         return output
 
     def backward_of_wanted(ctx, *grads):
-        needs = ctx.needs_input_grad
-        ctx.needs_input_grad = _wanted_gradients(ctx)
-        try:
-            return backward(ctx, *grads)
-        finally:
-            ctx.needs_input_grad = needs  # a retained graph may be asked for other gradients
+        wanted = _wanted_gradients(ctx)
+        return backward(ctx if wanted == ctx.needs_input_grad else _Asked(ctx, wanted), *grads)
 
     def vmap(info, in_dims, *arguments):
         return vmap_rule(call, names, info.batch_size, in_dims, arguments)
@@ -102,6 +98,20 @@ def _cast(arguments: tuple, dtype: torch.dtype) -> list:
 def _function(name: str, **methods: Callable[..., Any]) -> type[torch.autograd.Function]:
     statics = {key: staticmethod(method) for key, method in methods.items()}
     return type(name.replace("::", "_"), (torch.autograd.Function,), statics)
+
+
+class _Asked:
+    """The context of a Function for a backward pass that asks for fewer gradients than the inputs require.
+
+    The context itself stays as it is: other passes over a retained graph use it too, at the same time if they
+    run in other threads.
+    """
+
+    def __init__(self, ctx, needs_input_grad: tuple[bool, ...]) -> None:
+        self.ctx, self.needs_input_grad = ctx, needs_input_grad
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ctx, name)
 
 
 def _wanted_gradients(ctx) -> tuple[bool, ...]:

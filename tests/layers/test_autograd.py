@@ -1,5 +1,7 @@
 """layers/_autograd.py: eager calls that bypass torch's wrapper, and the cases that must not bypass it."""
 
+import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +50,30 @@ def test_only_the_gradients_that_are_asked_for_are_computed(leaf: bool) -> None:
     output.sum().backward()
     if leaf:
         assert all(torch.equal(t.grad, e) for t, e in zip(inputs, expected, strict=True))
+
+
+def test_threads_may_ask_for_different_gradients_of_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one thread computes the gradient of the weight alone, another one asks for both."""
+    inputs = torch.rand(2, 3, 5, 5, requires_grad=True), torch.rand(3, 1, 3, 3, requires_grad=True)
+    output = depthwise_conv2d(*inputs)
+    expected = torch.autograd.grad(output.sum(), inputs, retain_graph=True)
+    module = sys.modules[depthwise_conv2d.__module__]
+    compute, found = module._grad_weight, []
+
+    def compute_while_another_thread_runs(*arguments):
+        monkeypatch.setattr(module, "_grad_weight", compute)
+        ask = threading.Thread(
+            target=lambda: found.append(torch.autograd.grad(output.sum(), inputs, retain_graph=True))
+        )
+        ask.start()
+        ask.join()
+        return compute(*arguments)
+
+    monkeypatch.setattr(module, "_grad_weight", compute_while_another_thread_runs)
+    assert torch.equal(torch.autograd.grad(output.sum(), inputs[1], retain_graph=True)[0], expected[1])
+    found.append(torch.autograd.grad(output.sum(), inputs))
+    assert len(found) == 2
+    assert all(torch.equal(f, e) for each in found for f, e in zip(each, expected, strict=True))
 
 
 def test_no_autograd_graph_without_gradient(x: Tensor) -> None:
