@@ -166,3 +166,17 @@ def test_the_published_figures_are_those_of_the_header(load_tool):
     ours = tool.published_figures(ROOT / "configs/voc07_ours_oicr_reg_vgg16.yaml")
     mist = tool.published_figures(ROOT / "configs/voc07_mist_reg_wetectron_vgg16.yaml")
     assert (ours, mist) == (None, {"mAP50_11point": 54.9, "CorLoc": 68.8})
+
+
+def test_the_report_says_that_seeds_differ_by_points(load_tool):
+    result = {
+        "recipe": "voc07_mist_reg_wetectron_vgg16",
+        "steps": 30000,
+        "train_seconds": 60.0,
+        "found": {"mAP50_11point": 52.2, "CorLoc": None},
+        "published": {"mAP50_11point": 54.9, "CorLoc": 68.8},
+        "problems": [],
+    }
+    text = load_tool("voc07").report(result)
+    assert "Nobody" not in text
+    assert "1 to 3 points" in text
