@@ -53,9 +53,13 @@ with edges above IoU 0.4 and 5 centers per class (PCL), members from IoU 0.5, NM
 
 ## What differs for all of them
 
-* **AP** follows VOC's development kit: a match needs IoU >= 0.5 and equal scores keep their order. The
-  authors' Python evaluations want more than 0.5. VOC 2007's figure is the mean over 11 points of recall,
-  `mAP50_11point` of `metrics.json`.
+* **AP** follows VOC's development kit: a match needs IoU >= 0.5 and equal scores keep their order. VOC 2007's
+  figure is the mean over 11 points of recall, `mAP50_11point` of `metrics.json`. The Python evaluations of
+  OICR and PCL want more than 0.5, and read scores of three decimals, so that all below 0.0005 are equal. That
+  of MIST makes the sides of all boxes one pixel longer, which raises every IoU a little.
+* **CorLoc** takes the best proposal of a class, before NMS, as the code of OICR and PCL does. That of MIST
+  takes the best of the 100 detections that are left of an image, and compares corners counted from 0 with
+  objects counted from 1.
 * **Proposals** of the authors are distributed files; `tools/convert_proposals.py` reads them.
   `detector propose` makes others, by default with a search of its own on copies of 300 pixels
   ([Proposals](proposals.md)).
