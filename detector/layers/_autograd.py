@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch.autograd import forward_ad
 
-from detector.layers._vmap import Rule, call_for_each
+from detector.layers._vmap import Rule, call_for_each, no_examples
 
 Op = TypeVar("Op", bound=Callable)
 
@@ -59,6 +59,8 @@ def differentiable(
         return backward(ctx if wanted == ctx.needs_input_grad else _Asked(ctx, wanted), *grads)
 
     def vmap(info, in_dims, *arguments):
+        if info.batch_size == 0:
+            return no_examples(overload, in_dims, arguments)
         return vmap_rule(call, names, info.batch_size, in_dims, arguments)
 
     name = overload.name()

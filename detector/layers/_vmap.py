@@ -54,6 +54,22 @@ def fold(call: Callable, names: Sequence[str], size: int, in_dims: tuple, argume
     return tuple(o.view(size, o.shape[0] // size, *o.shape[1:]) for o in outputs), (0,) * len(outputs)
 
 
+def no_examples(op: Callable, in_dims: tuple, arguments: tuple) -> tuple:
+    """The outputs of an op for no examples, empty; their other dimensions are those of one example."""
+    device = next(argument.device for argument in arguments if isinstance(argument, Tensor))
+    example: list[Any] = []
+    for argument, dim in zip(arguments, in_dims, strict=True):
+        if isinstance(argument, Tensor):
+            shape = [n for i, n in enumerate(argument.shape) if i != dim]
+            example.append(torch.empty(shape, dtype=argument.dtype, device="meta"))
+        else:
+            example.append(argument)
+    outputs = op(*example)
+    parts = (outputs,) if isinstance(outputs, Tensor) else outputs
+    empty = tuple(torch.empty((0, *part.shape), dtype=part.dtype, device=device) for part in parts)
+    return (empty[0], 0) if isinstance(outputs, Tensor) else (empty, (0,) * len(empty))
+
+
 def with_examples(tensor: Tensor, dim: int | None, size: int) -> Tensor:
     """A tensor whose first dimension is that of the examples."""
     return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

@@ -117,6 +117,22 @@ def test_vmap(function_and_inputs: Case) -> None:
     assert_equal([vmap(function, in_dims=-1)(*last)], [expected], **TOLERANCE)
 
 
+def test_vmap_without_examples(function_and_inputs: Case) -> None:
+    """As that of torch's own elementwise ops: an empty tensor with the shape of the others."""
+    function, inputs = function_and_inputs
+    none = [tensor.new_empty(0, *tensor.shape) for tensor in inputs]
+    output, expected = vmap(function)(*none), function(*inputs)
+    assert (output.shape, output.dtype, output.device) == (
+        (0, *expected.shape),
+        expected.dtype,
+        expected.device,
+    )
+    each = vmap(grad(lambda *x: function(*x).sum(), arguments_of(inputs)))(*none)
+    assert [tensor.shape for tensor in each] == [tensor.shape for tensor in none]
+    total = grad(lambda *x: vmap(function)(*x).sum(), arguments_of(inputs))(*none)
+    assert [tensor.shape for tensor in total] == [tensor.shape for tensor in none]
+
+
 def test_vmap_and_grad_nested_both_ways(function_and_inputs: Case) -> None:
     function, inputs = function_and_inputs
     examples, numbers = three_times(inputs), arguments_of(inputs)
