@@ -1,6 +1,7 @@
 """detector.train and detector.evaluate, as a notebook calls them; tests/tools has what they do in full."""
 
 import json
+import shutil
 import warnings
 
 import pytest
@@ -46,3 +47,6 @@ def test_train_evaluate_load(tmp_path, capsys):
     assert detector.train(moved, {"SOLVER.MAX_ITER": 2}, resume=True) == moved
     assert "step 2/2" in (moved / "log.txt").read_text()
     assert not folder.exists()
+    shutil.rmtree(moved / "checkpoints")  # to save space: a new run would overwrite the weights
+    with pytest.raises(ValueError, match=r"model_final.pt is of an earlier run.*no checkpoint is left"):
+        detector.train(moved, {"SOLVER.MAX_ITER": 3}, resume=True)
