@@ -18,7 +18,8 @@ def original(tmp_path_factory):
     """A run folder as training leaves it, which was not tested, with a data set of two images."""
     root = tmp_path_factory.mktemp("data") / "toybox"
     draw_toybox(root, train=1, test=1)
-    assert main(["propose", "--voc", str(root), "--mode", "grid", "--output", f"{root}/proposals.npz"]) == 0
+    search = ["--mode", "grid", "--workers", "1"]  # in this process
+    assert main(["propose", "--voc", str(root), *search, "--output", f"{root}/proposals.npz"]) == 0
     words = ["DATASETS.ROOT", root, "DATASETS.PROPOSALS", root / "proposals.npz", "DATASETS.WORKERS", 0]
     folder = tmp_path_factory.mktemp("runs") / "run"
     return make_run(folder, *map(str, words), "DEVICE", "cpu", "OUTPUT_DIR", str(folder), classes=CLASSES)
