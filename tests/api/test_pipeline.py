@@ -18,8 +18,9 @@ STAGES = ("propose", "train", "test", "self-train", "report")
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> list[str]:
-    """The config of a run that takes seconds."""
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The config of a run that takes seconds, which searches for proposals in this process."""
+    monkeypatch.setattr("detector.api.proposing.usable_cores", lambda: 1)
     draw_toybox(tmp_path / "toybox", train=4, test=2)
     keys = {
         "DATASETS.ROOT": tmp_path / "toybox",
