@@ -176,9 +176,14 @@ def test_a_student_with_depthwise_convolutions_is_exported() -> None:
 def test_an_export_that_finds_something_else_is_not_kept(run: Path, tmp_path: Path, monkeypatch) -> None:
     Image.fromarray(PIXELS).save(tmp_path / "a.png")
     nothing = torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64)
+    # Tracing the network takes seconds, and its program would not be run.
+    monkeypatch.setattr("detector.api.exporting.exported_student.export_student", lambda model: None)
+    monkeypatch.setattr("detector.api.exporting.save_program", lambda program, form, path, **_: path.touch())
     monkeypatch.setattr("detector.api.exporting.load_program", lambda *_: lambda image: nothing)
+    before = {path.name for path in (run / "self_train" / "export").glob("*")}
     with pytest.raises(UserError, match="gives other figures than the model"):
         export(run, "torch_export", tmp_path)
+    assert {path.name for path in (run / "self_train" / "export").glob("*")} == before
 
 
 def test_the_difference_of_detections_by_hand() -> None:
