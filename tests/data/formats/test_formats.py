@@ -127,8 +127,8 @@ def test_random_sets(tmp_path_factory: pytest.TempPathFactory, form: str, images
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @given(images=image_lists())
-@settings(max_examples=1000, deadline=None)
-def test_thousand_random_sets(
+@settings(max_examples=300, deadline=None)
+def test_many_random_sets(
     tmp_path_factory: pytest.TempPathFactory, form: str, images: list[ReviewImage]
 ) -> None:
     round_trip(tmp_path_factory, form, images)
