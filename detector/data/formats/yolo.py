@@ -16,7 +16,7 @@ import yaml
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.images import read_image_size
 from detector.data.pictures import IMAGE_SUFFIXES, files_below, find_pictures
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, shortened
 from detector.utils.files import read_text
 
 _IMAGES = "images/"  # a list names images below the folder of data.yaml
@@ -43,7 +43,7 @@ def _line(number: int, box: ReviewBox, size: tuple[int, int]) -> str:
 
 
 def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
-    """The images that have a file in labels.
+    """The images that have a file in labels, and those without one that were reviewed: they show no object.
 
     Args:
         images: their folder; None: `images` beside data.yaml, or the folder of data.yaml itself if the
@@ -60,7 +60,13 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
     pictures = {PurePosixPath(name).with_suffix("").as_posix(): name for name in find_pictures([root])}
     listed = folder / "reviewed.txt"
     lines = read_text(listed, "list of images").splitlines() if listed.is_file() else ()
-    complete = {line.strip().removeprefix("./").removeprefix(_IMAGES) for line in lines}
+    complete = {line.strip().removeprefix("./").removeprefix(_IMAGES) for line in lines} - {""}
+    if unknown := sorted(complete - set(pictures.values())):
+        example = _IMAGES + next(iter(pictures.values()))
+        raise DataError(
+            f"{listed} names what is no image in {root}: {shortened(unknown, 3)}; expected paths such "
+            f"as {example}"
+        )
     for file, stem in stems.items():
         if stem not in pictures:
             raise FileNotFoundError(
@@ -69,6 +75,8 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
         size = read_image_size(root / pictures[stem], apply_orientation=True)
         boxes = tuple(_read_boxes(file, names, size))
         yield ReviewImage(pictures[stem], size, boxes, pictures[stem] in complete)
+    for name in sorted(complete - {pictures[stem] for stem in stems.values()}):
+        yield ReviewImage(name, read_image_size(root / name, apply_orientation=True), (), complete=True)
 
 
 def without_labels(root: Path, images: Sequence[ReviewImage]) -> list[str]:

@@ -264,6 +264,20 @@ def test_lines_that_are_not_yolo(tmp_path: Path, line: str) -> None:
         review_import(tmp_path)
 
 
+def test_yolo_lists_of_reviewed_images(tmp_path: Path) -> None:
+    """A line that names no image would be lost; a tool may delete the file of an image without objects."""
+    write(tmp_path, "yolo", IMAGES)
+    pictures = write_pictures(tmp_path, IMAGES)
+    (tmp_path / "labels/d.txt").unlink()
+    (tmp_path / "reviewed.txt").write_bytes(b"images/a.png\r\n./images/d.png\r\n\r\n")
+    found = {image.name: image for image in review_import(tmp_path, images=pictures)}
+    assert {name for name, image in found.items() if image.complete} == {"a.png", "d.png"}
+    assert found["d.png"].boxes == ()
+    (tmp_path / "reviewed.txt").write_text("images/a.png\nlabels/d.txt\nb/c\n")
+    with pytest.raises(DataError, match=r"reviewed.txt.*: b/c, labels/d.txt; expected.*images/a.png"):
+        review_import(tmp_path, images=pictures)
+
+
 def test_yolo_with_a_folder_for_each_split(tmp_path: Path) -> None:
     (tmp_path / "data.yaml").write_text("names: [cat]\ntrain: ../train/images\n")
     for split in ("train", "valid"):
