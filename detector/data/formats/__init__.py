@@ -5,7 +5,6 @@ Each format has a module, which describes it; here is which files it consists of
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -72,10 +71,8 @@ def review_import(
             reviewed; names the file.
     """
     path = Path(path)
-    found = _read_folder(path, images) if path.is_dir() else _read_file(path, images)
-    if reviewed == "all":
-        return [replace(image, complete=True) for image in found]
-    if all(image.reviewed == "none" for image in found):
+    found = (_read_folder if path.is_dir() else _read_file)(path, images, reviewed)
+    if reviewed == "flags" and all(image.reviewed == "none" for image in found):
         raise DataError(
             f"{path}: none of its {len(found)} images has a reviewed box. If a person has gone through all "
             "of them, pass --reviewed all (reviewed='all' in Python)"
@@ -83,10 +80,12 @@ def review_import(
     return found
 
 
-def _read_folder(path: Path, images: str | Path | None) -> list[ReviewImage]:
+def _read_folder(
+    path: Path, images: str | Path | None, reviewed: Literal["flags", "all"]
+) -> list[ReviewImage]:
     if (path / "data.yaml").is_file():
         with reading(path / "data.yaml", "YOLO data set"):
-            return check_images(yolo.read(path, images))
+            return check_images(yolo.read(path, images), reviewed)
     folder = path / "Annotations" if (path / "Annotations").is_dir() else path
     files = files_below(folder, (".xml",))
     if not files:
@@ -94,17 +93,16 @@ def _read_folder(path: Path, images: str | Path | None) -> list[ReviewImage]:
     found = []
     for file in files:
         with reading(file, "annotation"):
-            found += check_images([voc.read(file, folder)])
+            found += check_images([voc.read(file, folder)], reviewed)
     return found
 
 
-def _read_file(path: Path, images: str | Path | None) -> list[ReviewImage]:
+def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags", "all"]) -> list[ReviewImage]:
     with reading(path, "file of boxes"):
         if path.suffix.lower() == ".xml":
-            return check_images(cvat.read(path))
+            return check_images(cvat.read(path), reviewed)
         if path.suffix.lower() == ".json":
             content = json.loads(path.read_bytes())
-            return check_images(
-                label_studio.read(content, images) if isinstance(content, list) else coco.read(path)
-            )
+            tasks = isinstance(content, list)
+            return check_images(label_studio.read(content, images) if tasks else coco.read(path), reviewed)
         raise DataError("it is neither .json (COCO, Label Studio) nor .xml (CVAT); VOC and YOLO are folders")

@@ -77,22 +77,32 @@ def review_image(
     return ReviewImage(name, size, tuple(boxes), complete)
 
 
-def check_images(images: Iterable[ReviewImage]) -> list[ReviewImage]:
+def check_images(
+    images: Iterable[ReviewImage], reviewed: Literal["flags", "all"] = "flags"
+) -> list[ReviewImage]:
     """The images of a file with boxes clipped to them.
 
+    An image may occur several times, as where later tasks were added to a project that has all images: the
+    one that a person has reviewed counts.
+
+    Args:
+        reviewed: "all": all images are complete.
+
     Raises:
-        DataError: an image occurs twice, or has an invalid name or size; a box has no class name, is inverted
-            or not finite, has no area, or extends outside of its image.
+        DataError: an image occurs twice with reviewed boxes, or has an invalid name or size; a box has no
+            class name, is inverted or not finite, has no area, or extends outside of its image.
     """
     checked: dict[str, ReviewImage] = {}
     for image in images:
         name = relative_name(image.name)
-        if name in checked:
-            raise DataError(f"image {name!r} occurs twice, expected each image once")
         if min(image.size) < 1:
             raise DataError(f"image {name!r} has the (height, width) {image.size}, expected positive numbers")
         boxes = tuple(_check_box(box, image) for box in image.boxes)
-        checked[name] = ReviewImage(name, image.size, boxes, image.complete)
+        image = ReviewImage(name, image.size, boxes, image.complete or reviewed == "all")
+        if name not in checked or checked[name].reviewed == "none":
+            checked[name] = image
+        elif image.reviewed != "none":
+            raise DataError(f"image {name!r} occurs twice with reviewed boxes: keep one of the two")
     return list(checked.values())
 
 

@@ -292,9 +292,23 @@ def test_yolo_with_a_folder_for_each_split(tmp_path: Path) -> None:
         review_import(tmp_path)
 
 
-def test_an_image_must_occur_once() -> None:
-    with pytest.raises(DataError, match=r"'a\.png' occurs twice"):
-        check_images([IMAGES[0], IMAGES[0]])
+def test_of_two_tasks_of_an_image_the_reviewed_one_counts(tmp_path: Path) -> None:
+    """A project has them if tasks of `detector suggest` are added to those of `detector label`."""
+    first = IMAGES[0]
+    corrected = replace(
+        first, boxes=(ReviewBox("cat", (10.0, 10.0, 20.0, 20.0), reviewed=True),), complete=True
+    )
+    for both in ([first, corrected], [corrected, first], [first, corrected, first]):
+        assert check_images(both) == [corrected]
+    assert check_images([first, first]) == [first]
+    with pytest.raises(DataError, match=r"'a\.png' occurs twice.*keep one"):
+        check_images([corrected, corrected])
+    path = write(tmp_path, "coco", [first])
+    content = json.loads(path.read_text())
+    content["images"].append({**content["images"][0], "id": 9})
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"'a\.png' occurs twice.*keep one"):
+        review_import(path, reviewed="all")
 
 
 def test_unknown_format() -> None:
