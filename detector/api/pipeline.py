@@ -16,9 +16,10 @@ from detector.api.testing import evaluate
 from detector.api.training import train
 from detector.build_data import build_dataset, name_classes
 from detector.config import check_resumable, load_cfg, parse_cfg
+from detector.data.training_data import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
 from detector.utils.distributed import LONG_WAIT, gather, is_main, process_group, together
-from detector.utils.files import reading
+from detector.utils.files import read_json, reading
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,8 @@ def run_pipeline(
 ) -> Path:
     """Make proposals, train, test, self-train and write the report; prints one line for each stage.
 
-    What an earlier call has finished is not done again, and what it began is continued. Under torchrun the
+    What an earlier call has finished is not done again, except a test whose tags or boxes have changed since,
+    and what it began is continued. Under torchrun the
     processes share each stage but the report.
 
     Args:
@@ -66,15 +68,27 @@ def run_pipeline(
     ]
     if to == "weak":
         stages = stages[:3]
+    done = True
     for number, (name, result, run) in enumerate(stages, start=1):
+        # A page of an earlier call is about the test of that call.
+        renewed = name == "report" and not done
         with process_group(_CPU, LONG_WAIT):  # the main process may still write what another looks for
-            done = gather(result.exists())[0]
+            done = gather(not renewed and result.exists() and not _outdated(result))[0]
         if is_main():
             what = "done:" if done else "writes"
             print(f"stage {number} of {len(stages)}: {name}, {what} {result}", flush=True)
         if not done:
             run()
     return folder
+
+
+def _outdated(result: Path) -> bool:
+    """Whether these metrics were measured with other tags or boxes: `review-import --table` adds some."""
+    if result.name != "metrics.json":
+        return False
+    cfg = load_cfg(result.parent / "config.yaml")
+    truth = describe_truth(build_dataset(cfg, cfg.DATASETS.TEST_SPLIT))
+    return bool(changed_data(read_json(result).get("truth"), truth))
 
 
 def check_same_run(cfg: CfgNode, weights: Path) -> None:

@@ -14,6 +14,7 @@ from detector.build_data import build_dataset
 from detector.config import get_cfg, load_cfg
 from detector.config_reader import flatten
 from detector.data.annotated import AnnotatedImages
+from detector.data.training_data import changed_data, describe_truth
 from detector.engine.snapshots import list_snapshots
 from detector.evaluation.attention import load_attention
 from detector.evaluation.errors import confusion, count_kinds, count_outcomes, judge
@@ -79,6 +80,8 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
         check_metrics(metrics)
     detections = load_detections(folder / "detections.npz")
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+    if changed := changed_data(metrics.get("truth"), describe_truth(test_set)):
+        raise UserError(f"{test_set.name} has changed since its test, {path}: {changed}; {_REMEDY}")
     run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
     kinds, results = results_sections(cfg, metrics, test_set, detections)
     on_what = (

@@ -38,6 +38,7 @@ from detector.config import load_cfg
 from detector.config_reader import Overrides
 from detector.data.annotated import AnnotatedImages
 from detector.data.reviewed import label_counts
+from detector.data.training_data import describe_truth
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.inference import predict, score_images
 from detector.engine.precision import Precision
@@ -147,6 +148,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, 
             if is_main():
                 metrics = measure(results, test_set, train_results, train_set, with_coco)
                 metrics |= describe_test(cfg, folder, weights, checkpoint)
+                metrics["truth"] = describe_truth(test_set)
                 metrics |= describe_student(cfg, weights.parent, train_set) if student else {}
                 write_figures(
                     cfg, outputs, metrics, [each.detections for each in results], test_set, train_set

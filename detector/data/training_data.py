@@ -1,4 +1,4 @@
-"""What training reads of a split beside pixels, as hashes: whether it was changed since."""
+"""What training and testing read of a split beside pixels, as hashes: whether it was changed since."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -20,13 +20,10 @@ def describe_data(
 
     Of the proposals those of other images do not count. None: they are left out.
     """
-    tags, unknown = dataset.all_labels(), (dataset.unknown(i) for i in range(len(dataset)))
     boxes = sum(len(each.boxes) for each in reviewed.values())
     parts = {
         "images": _hashed(len(dataset), dataset.image_ids),
-        "tags": _hashed(
-            int(tags.sum()), (tags.tobytes(), *(row.tolist() for row in unknown if row is not None))
-        ),
+        "tags": _hashed_tags(dataset),
         "reviewed boxes": _hashed(boxes, _contents(reviewed)),
         "images with hints": _hashed(len(hints), _contents(hints)),
     }
@@ -36,8 +33,19 @@ def describe_data(
     return parts
 
 
+def describe_truth(dataset: AnnotatedImages) -> dict[str, str]:
+    """A count and a hash of each part of what a test compares detections with: tags and boxes."""
+    found = [dataset.annotation(i) for i in range(len(dataset))]
+    boxes = sum(len(each.boxes) for each in found if each is not None)
+    contents = (
+        None if each is None else [each.boxes.tolist(), each.labels.tolist(), each.difficult.tolist()]
+        for each in found
+    )
+    return {"tags": _hashed_tags(dataset), "boxes": _hashed(boxes, contents)}
+
+
 def changed_data(before: object, now: Mapping[str, str]) -> str:
-    """How the data differ from what :func:`describe_data` said before; "" if they do not.
+    """How the data differ from what one of these functions said before; "" if they do not.
 
     A part that is in one of them alone is not compared: an older version did not describe it, or it is not
     needed.
@@ -49,6 +57,12 @@ def changed_data(before: object, now: Mapping[str, str]) -> str:
             then, count = (each.partition(",")[0] for each in (old, new))
             lines.append(f"{name}: {then} then, {count} now{', not the same' if then == count else ''}")
     return "; ".join(lines)
+
+
+def _hashed_tags(dataset: AnnotatedImages) -> str:
+    tags, unknown = dataset.all_labels(), (dataset.unknown(i) for i in range(len(dataset)))
+    rows = (row.tolist() for row in unknown if row is not None)
+    return _hashed(int(tags.sum()), (tags.tobytes(), *rows))
 
 
 def _contents(of_images: Mapping[str, ReviewedBoxes] | Mapping[str, Hints]) -> Iterable[object]:

@@ -1,5 +1,6 @@
 """detector train --to detector: every stage once, whatever interrupts it."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,3 +106,20 @@ def test_keys_that_come_too_late_are_named(words, capsys) -> None:
     assert "other keys: SOLVER.MAX_ITER: 2 -> 3; for a new one" in weak
     assert "self_train/model_final.pt is finished" in student
     assert "other keys: SELF_TRAIN.MAX_ITER: 2 -> 4; for a new one" in student
+
+
+def test_a_test_is_repeated_where_its_boxes_have_changed(words, tmp_path, capsys) -> None:
+    """As `detector review-import --table` changes them: the figures would be those of the old boxes."""
+    command = ["train", str(CONFIG), *words, "--to", "detector"]
+    assert main(command) == 0
+    tested = (tmp_path / "toybox" / "ImageSets" / "Main" / "test.txt").read_text().split()
+    annotation = tmp_path / "toybox" / "Annotations" / f"{tested[0]}.xml"
+    annotation.write_text(re.sub(r"<xmax>\d+", "<xmax>150", annotation.read_text()))
+    for model in ("auto", "weak"):
+        assert main(["report", str(tmp_path / "run"), "--model", model]) == 2
+    assert "toybox_test has changed since its test" in capsys.readouterr().err
+    made_again = ["done:", "done:", "writes", "writes", "writes"]
+    for expected in (made_again, ["done:"] * 5):
+        assert main(command) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stage")]
+        assert [line.split(", ")[1].split()[0] for line in lines] == expected

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from detector.data.proposals import load_proposals, save_proposals
-from detector.data.training_data import changed_data, describe_data
+from detector.data.training_data import changed_data, describe_data, describe_truth
 from detector.data.voc import VOCDataset
 from detector.structures import Hints, ReviewedBoxes
 
@@ -33,6 +33,17 @@ def test_a_change_is_told_and_nothing_else(dataset):
     voc.split("trainval", [*"bacde"])
     now = describe_data(read(), {"a": boxes, "c": boxes}, {"b": hints}, None)
     assert "images: 5 then, 5 now, not the same" in changed_data(before, now)
+
+
+def test_a_moved_box_of_the_ground_truth_is_a_change(dataset, monkeypatch):
+    _, read = dataset
+    before = describe_truth(read())
+    assert changed_data(before, describe_truth(read())) == ""
+    moved = read()
+    annotation = moved.annotation(0)
+    first = replace(annotation, boxes=annotation.boxes + 1)
+    monkeypatch.setattr(moved, "annotation", lambda i: first if i == 0 else read().annotation(i))
+    assert changed_data(before, describe_truth(moved)).startswith("boxes: ")
 
 
 def test_other_proposals_of_its_images_are_a_change(dataset, tmp_path):
