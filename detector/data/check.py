@@ -104,7 +104,7 @@ def tag_findings(name: str, labels: np.ndarray, class_names: Sequence[str]) -> l
     if few := [named[c] for c in np.flatnonzero((counts > 0) & (counts < _FEW)).tolist()]:
         lines.append(
             f"{name}: fewer than {_FEW} images show {shortened(few)}: their boxes will be poor, and vary "
-            "with SEED; add images, or leave the classes out of DATASETS.CLASSES"
+            "with SEED; add images, or leave out these labels"
         )
     often = (counts > _OFTEN * len(labels)) & (counts < len(labels))
     if crowded := [named[c] for c in np.flatnonzero(often).tolist()]:

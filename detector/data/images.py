@@ -188,6 +188,8 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
             with Image.open(path, formats=_formats()) as image:
                 yield image
         except UnidentifiedImageError:
+            if Path(path).stat().st_size == 0:
+                raise DataError(f"image {path} cannot be read: the file is empty; copy it again") from None
             known = ", ".join(_formats())
             raise DataError(f"image {path} cannot be read: it is in none of the formats {known}") from None
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:

@@ -112,6 +112,14 @@ def test_finding_an_image_by_its_id(tmp_path):
         find_image(tmp_path, "b")
 
 
+def test_an_empty_file_is_named_as_one(tmp_path):
+    """As an interrupted copy leaves it: its format is not what is wrong."""
+    (tmp_path / "cat.jpg").touch()
+    for read in (read_image, read_image_size):
+        with pytest.raises(DataError, match=r"cat\.jpg cannot be read: the file is empty; copy it again"):
+            read(tmp_path / "cat.jpg")
+
+
 @pytest.mark.parametrize("suffix", [".eps", ".pdf"])
 def test_no_other_program_is_started_for_a_file_named_jpg(tmp_path, suffix):
     Image.new("RGB", (6, 4)).save(tmp_path / f"cat{suffix}")

@@ -217,6 +217,7 @@ def test_an_unreadable_image_is_named_after_the_others_are_done(
     try:
         errors = refused("--images", pictures, "--output", tmp_path / "out.npz")
         assert "1 of 7 images could not be read" in errors
+        assert "or remove them and their labels" in errors
         assert str(broken) in errors
         assert not (tmp_path / "out.npz").exists()
     finally:

@@ -131,7 +131,8 @@ def propose(
                 lines = "".join(f"\n  {failures[image_id]}" for image_id in images if image_id in failures)
                 raise DataError(
                     f"{len(failures)} of {len(images)} images could not be read:{lines}\n"
-                    "The others are done: repair or remove these, then run the same command again."
+                    "The others are done: repair these, or remove them and their labels, then run the same "
+                    "command again."
                 )
             if not is_main():
                 return []
