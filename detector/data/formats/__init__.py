@@ -84,6 +84,11 @@ def _read_folder(
     path: Path, images: str | Path | None, reviewed: Literal["flags", "all"]
 ) -> list[ReviewImage]:
     if (path / "data.yaml").is_file():
+        if (annotations := path / "Annotations").is_dir():
+            raise DataError(
+                f"{path} has files of YOLO and of VOC, of which one may be out of date: name {annotations}, "
+                "or move it away to read those of YOLO"
+            )
         with reading(path / "data.yaml", "YOLO data set"):
             return check_images(yolo.read(path, images), reviewed)
     folder = path / "Annotations" if (path / "Annotations").is_dir() else path

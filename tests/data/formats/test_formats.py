@@ -278,6 +278,16 @@ def test_yolo_lists_of_reviewed_images(tmp_path: Path) -> None:
         review_import(tmp_path, images=pictures)
 
 
+def test_a_folder_with_two_formats_is_ambiguous(tmp_path: Path) -> None:
+    """As `detector label` with two formats writes it; only one of them has been corrected."""
+    for form in ("voc", "yolo"):
+        write(tmp_path, form, IMAGES)
+    pictures = write_pictures(tmp_path, IMAGES)
+    with pytest.raises(DataError, match=r"has files of YOLO and of VOC.*name .*Annotations, or move it away"):
+        review_import(tmp_path, images=pictures, reviewed="all")
+    assert review_import(tmp_path / "Annotations")
+
+
 def test_yolo_with_a_folder_for_each_split(tmp_path: Path) -> None:
     (tmp_path / "data.yaml").write_text("names: [cat]\ntrain: ../train/images\n")
     for split in ("train", "valid"):
