@@ -32,8 +32,7 @@ def run_pipeline(
     """Make proposals, train, test, self-train and write the report; prints one line for each stage.
 
     What an earlier call has finished is not done again, except a test whose tags or boxes have changed since,
-    and what it began is continued. Under torchrun the
-    processes share each stage but the report.
+    and what it began is continued. Under torchrun the processes share each stage but the report.
 
     Args:
         to: "weak" ends with the test of the weak detector.
