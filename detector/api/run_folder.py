@@ -130,16 +130,10 @@ def resume_run(
         fixed: keys that may not change either, beside those that :func:`check_resumable` refuses.
 
     Raises:
-        UserError: it was trained with other classes, another config, or other batches; or it is damaged; or
-            there is none, but the weights of a run that has finished, which a new one would overwrite.
+        UserError: it was trained with other classes, another config, or other batches; or it is damaged.
     """
     newest = load_newest(folder)
     if newest is None:
-        if (final := folder / "model_final.pt").exists():
-            raise UserError(
-                f"{final} is of an earlier run, of which no checkpoint is left to continue from: name "
-                "another folder (OUTPUT_DIR NAME), or remove this file to train anew"
-            )
         return Progress()
     path, checkpoint = newest
     check_batches(checkpoint, accumulated_batches(cfg))

@@ -56,7 +56,8 @@ def load_newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     One that is damaged or not finite is skipped with a warning.
 
     Raises:
-        UserError: none can be used, or the newest undamaged one is refused.
+        UserError: none can be used, or the newest undamaged one is refused; or there is none, but the weights
+            of a finished run, which a new one would overwrite.
     """
     found = list_checkpoints(folder)
     for path in reversed(found):
@@ -67,6 +68,11 @@ def load_newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     if found:
         raise UserError(
             f"all checkpoints in {found[0].parent} are damaged or not finite; remove them to start over"
+        )
+    if (final := folder / "model_final.pt").exists():
+        raise UserError(
+            f"{final} is of an earlier run without a checkpoint to continue from: name another folder "
+            "(OUTPUT_DIR NAME), or remove this file to train anew"
         )
     return None
 

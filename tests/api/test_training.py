@@ -48,5 +48,5 @@ def test_train_evaluate_load(tmp_path, capsys):
     assert "step 2/2" in (moved / "log.txt").read_text()
     assert not folder.exists()
     shutil.rmtree(moved / "checkpoints")  # to save space: a new run would overwrite the weights
-    with pytest.raises(ValueError, match=r"model_final.pt is of an earlier run.*no checkpoint is left"):
+    with pytest.raises(ValueError, match=r"model_final.pt is of an earlier run without a checkpoint"):
         detector.train(moved, {"SOLVER.MAX_ITER": 3}, resume=True)
