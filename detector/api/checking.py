@@ -1,7 +1,7 @@
 """Look at a data set before training on it: counts, balance, files, boxes, what proposals cover."""
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +15,15 @@ from detector.api.results import annotations
 from detector.build_data import build_dataset, build_hints, build_proposals, build_reviewed, name_classes
 from detector.config import load_cfg
 from detector.data.annotated import AnnotatedImages
-from detector.data.check import Pixels, doubtful_classes, near_duplicates, odd_boxes, read_all, tag_findings
+from detector.data.check import (
+    Pixels,
+    doubtful_classes,
+    near_duplicates,
+    odd_boxes,
+    read_all,
+    repeated_images,
+    tag_findings,
+)
 from detector.data.padding import padding_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.data.reviewed import describe_reviewed, label_counts, training_labels
@@ -91,7 +99,7 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         print(f"samples    {path}\n")
     if len(readable) > 1 and (leaked := leaked_images(*readable.values())):
         print(f"warning    {leaked}\n")
-    if repeated := repeated_images(readable):
+    if repeated := repeated_images(datasets.values(), readable):
         print(f"same pixels:{_block(repeated)}\n")
     if problems:
         raise UserError(f"what would stop a run:{_block(problems)}")
@@ -156,15 +164,6 @@ def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> st
         f"{len({j for _, j in pairs})} images to test on are nearly the same as images to train on, so the "
         f"results will be too good; move both into one split:{shown}"
     )
-
-
-def repeated_images(datasets: Mapping[str, Mapping[str, Pixels]]) -> list[str]:
-    """The images that have the same pixels, with the names of their data sets."""
-    same: dict[bytes, list[str]] = defaultdict(list)
-    for name, images in datasets.items():
-        for image_id, pixels in images.items():
-            same[pixels.digest].append(f"{name} {image_id}")
-    return [" = ".join(images) for images in same.values() if len(images) > 1]
 
 
 def measure_proposals(

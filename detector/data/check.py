@@ -1,7 +1,8 @@
 """Warnings about a data set: classes, unreadable or repeated images, suspicious boxes."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from typing import NamedTuple
@@ -46,6 +47,23 @@ def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         yield from pool.map(read, range(len(source.image_ids)))
+
+
+def repeated_images(
+    datasets: Iterable[AnnotatedImages], readable: Mapping[str, Mapping[str, Pixels]]
+) -> list[str]:
+    """The images that have the same pixels, with their data sets and their classes, which should agree.
+
+    Args:
+        readable: the images of each data set, by its name, that could be read, by their ids.
+    """
+    same: dict[bytes, list[str]] = defaultdict(list)
+    for dataset in datasets:
+        for image_id, labels in zip(dataset.image_ids, dataset.all_labels(), strict=True):
+            if pixels := readable[dataset.name].get(image_id):
+                shown = [dataset.class_names[column] for column in np.flatnonzero(labels)]
+                same[pixels.digest].append(f"{dataset.name} {image_id} ({', '.join(shown) or 'no class'})")
+    return [" = ".join(images) for images in same.values() if len(images) > 1]
 
 
 def perceptual_hash(image: Tensor) -> tuple[int, int]:

@@ -10,6 +10,8 @@ import pytest
 from PIL import Image
 
 from detector.data.proposals import load_proposals, save_proposals
+from detector.data.toybox import CLASSES
+from detector.data.voc import VOCDataset
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 
@@ -48,7 +50,10 @@ def test_files_that_would_stop_a_run(check, toybox, tmp_path, capsys):
     told = capsys.readouterr()
     assert status == 2
     assert f"error: what would stop a run:\n  image {first} cannot be read" in told.err
-    assert f"toybox_trainval {second.stem} = toybox_trainval {third.stem}" in told.out
+    tagged = VOCDataset(root, "trainval", CLASSES)
+    tags = [", ".join(CLASSES[c] for c in tagged.labels(i).nonzero()[:, 0]) for i in (1, 2)]
+    pair = [f"toybox_trainval {path.stem} ({of})" for path, of in zip((second, third), tags, strict=True)]
+    assert " = ".join(pair) in told.out
 
 
 def test_an_image_in_both_splits_is_a_warning(check, toybox, tmp_path, capsys):
