@@ -143,7 +143,7 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
 
 
 def _of_row(row: Row) -> Tagged:
-    root = Path(row.file).as_posix().removesuffix(picture_name(row.file))  # of an absolute path
+    root = Path(row.file).as_posix().removesuffix(picture_name(row.file))  # what precedes the name
     return Tagged(Path(row.file), row.labels, row.unknown, boxes=row.boxes, root=Path(root), line=row.line)
 
 

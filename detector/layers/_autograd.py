@@ -56,7 +56,7 @@ def differentiable(
 
     def backward_of_wanted(ctx, *grads):
         wanted = _wanted_gradients(ctx)
-        return backward(ctx if wanted == ctx.needs_input_grad else _Asked(ctx, wanted), *grads)
+        return backward(ctx if wanted == ctx.needs_input_grad else _PassContext(ctx, wanted), *grads)
 
     def vmap(info, in_dims, *arguments):
         if info.batch_size == 0:
@@ -102,7 +102,7 @@ def _function(name: str, **methods: Callable[..., Any]) -> type[torch.autograd.F
     return type(name.replace("::", "_"), (torch.autograd.Function,), statics)
 
 
-class _Asked:
+class _PassContext:
     """The context of a Function for a backward pass that asks for fewer gradients than the inputs require.
 
     The context itself stays as it is: other passes over a retained graph use it too, at the same time if they
