@@ -18,10 +18,10 @@ TITLES = {"photos": "Photographs", "toybox": "Toybox", "doom": "Doom", "pcb": "C
 LINES = {  # * stands for the share
     "tags*": "tags of all images, boxes of some",
     "student_tags*": "the Faster R-CNN that learns from it",
-    "student_tags*_plain": "... without new views, mosaics and teacher",
     "boxes*": "the boxed images alone",
     "student_boxes*": "... and their Faster R-CNN",
-    "suggested_information-density*": "tags of all, boxes of images that detector suggest chooses",
+    "suggested_information-density*": "tags of all, boxes where detector suggest chooses",
+    "student_suggested_information-density*": "... and its Faster R-CNN",
 }
 SHARES = (0, 1, 5, 10, 25, 50, 100)  # percent, at equal distances on the axis
 
@@ -44,11 +44,11 @@ def main() -> None:
 
 def draw(chart: Axes, methods: Mapping[str, Sequence[dict]]) -> None:
     """One line for each of LINES that was measured: the mean over seeds, with lowest and highest."""
+    prefix = "opencv_" if "opencv_tags" in methods else ""  # Doom also has runs with worse proposals
+    methods = {name.removeprefix(prefix): runs for name, runs in methods.items() if name.startswith(prefix)}
     for number, (kind, label) in enumerate(LINES.items()):
         points = []
         for name, runs in methods.items():
-            # Doom's students were measured with the proposals of the config file alone.
-            name = name.replace("opencv_student", "student")
             match = re.fullmatch(kind.replace("*", r"(?:_(\d+))?"), name)
             if match:
                 values = [run["mAP50"] for run in runs]
