@@ -25,6 +25,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    needed = item.get_closest_marker("gpu_memory")
+    if needed and torch.cuda.is_available() and torch.cuda.mem_get_info()[0] < needed.args[0] * 2**30:
+        pytest.skip(f"needs {needed.args[0]} GiB of free GPU memory")
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Runs the test on the CPU and, where there is one, on the GPU."""

@@ -84,10 +84,9 @@ def test_tensor_cores_do_not_spread_nan_and_inf(broken: float) -> None:
 
 @pytest.mark.parametrize("kernel", [2, 3])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.gpu_memory(20)
 def test_more_than_2_to_31_elements(kernel: int, memory_format: torch.memory_format) -> None:
     shape = (2**11 + 1, 4, 512, 512)
-    if torch.cuda.mem_get_info()[0] < 5 * 2 * 2**31:
-        pytest.skip("needs 20 GiB of GPU memory")
     input = torch.empty(shape, device="cuda", dtype=torch.float16, memory_format=memory_format)
     input[:-1].zero_()
     input[-1] = random(*shape[1:], dtype=torch.float16, device="cuda", seed=1, requires_grad=False)

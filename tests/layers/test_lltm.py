@@ -432,6 +432,7 @@ def test_cuda_synchronization_streams_and_graphs(
 
 
 @pytest.mark.cuda
+@pytest.mark.gpu_memory(32)
 def test_cuda_more_than_2_to_31_elements() -> None:
     rows, state = 2**22 + 5, 180
     assert 3 * rows * state > 2**31

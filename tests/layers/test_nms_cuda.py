@@ -85,9 +85,8 @@ def test_cuda_half_a_million_boxes(largest: float) -> None:
     assert torch.equal(found.cpu(), nms(boxes, scores, 0.5))
 
 
+@pytest.mark.gpu_memory(60)
 def test_cuda_more_than_2_to_31_elements() -> None:
-    if torch.cuda.mem_get_info()[0] < 60 * 2**30:
-        pytest.skip("needs 60 GiB of free GPU memory")
     size = 2**29 + 3
     boxes = torch.tensor([[0.0, 0, 1, 1]], device=cuda).expand(size, 4)
     assert boxes.numel() > 2**31

@@ -82,6 +82,7 @@ def test_cuda_synchronization_streams_and_graphs(counts: list[int] | None) -> No
     op_contract.assert_graph_capture(pcl_loss, case, other)
 
 
+@pytest.mark.gpu_memory(32)
 def test_cuda_more_than_2_to_31_elements() -> None:
     num_rows, num_columns = 2**27, 17
     assert num_rows * num_columns > 2**31

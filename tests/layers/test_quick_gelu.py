@@ -232,6 +232,7 @@ def test_cuda_synchronization_streams_and_graphs() -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.gpu_memory(32)
 def test_cuda_more_than_2_to_31_elements() -> None:
     input = torch.randn(2**31 + 4099, device="cuda", dtype=torch.float16)
     output, grad = quick_gelu(input), _C.quick_gelu_backward(input, input)

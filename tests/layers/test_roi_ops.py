@@ -400,6 +400,7 @@ def test_cuda_synchronization_streams_and_graphs(op: Op) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.gpu_memory(32)
 def test_cuda_more_than_2_to_31_elements(op: Op) -> None:
     """Check the last image, channel and box of tensors with more than 2^31 elements."""
     input = torch.zeros(3, 90000, 90, 90, dtype=torch.float16, device=cuda)

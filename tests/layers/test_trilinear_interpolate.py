@@ -315,6 +315,7 @@ def test_cuda_synchronization_streams_and_graphs() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("num_channels", [257, 264])  # scalar and vector access
+@pytest.mark.gpu_memory(32)
 def test_cuda_more_than_2_to_31_elements(num_channels: int) -> None:
     num_points = 2**31 // (8 * num_channels) + 100
     feats = torch.ones(num_points, 8, num_channels, dtype=torch.float16, device="cuda")

@@ -366,6 +366,7 @@ def test_cuda_synchronization_streams_and_graphs() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.gpu_memory(32)
 def test_cuda_more_than_2_to_31_elements(channels_last: bool) -> None:
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     input = torch.randn(33, 8, 2000, 1025, device="cuda", dtype=torch.float16)
