@@ -26,7 +26,8 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
 
     Args:
         image: (H, W, 3) uint8 RGB.
-        mode: "quality" searches more color spaces and scales than "fast": 3 times the boxes and the time.
+        mode: "quality" searches more color spaces and scales than "fast": 3 times the boxes and 3.5
+            times the time.
         longest_side: larger images are searched on a copy reduced to so many pixels. Time and the number of
             boxes grow with the pixels, the share of objects found hardly does.
 
