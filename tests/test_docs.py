@@ -199,5 +199,10 @@ def test_links_of_pages_outside_the_site_exist(page: str) -> None:
     """tests/test_site.py checks those of docs/."""
     links = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", (ROOT / page).read_text())
     for target in filter(None, (link or attribute for link, attribute in links)):
-        if not re.match(r"[a-z]+:|#", target):
-            assert (ROOT / target.split("#")[0]).exists(), f"{page}: no {target}"
+        if not re.match(r"[a-z]+:", target):
+            file, _, anchor = target.partition("#")
+            linked = ROOT / (file or page)
+            assert linked.exists(), f"{page}: no {target}"
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.M) if anchor else []
+            anchors = [re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-")) for heading in headings]
+            assert not anchor or anchor in anchors, f"{page}: no heading {target}"
