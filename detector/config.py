@@ -433,8 +433,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "small: that of Toybox, with the weights of the weak detector and a smaller head.",
             choices=("timm", "small", "resnet50", "mobilenet_v3"), may_change=True),
         Key("SELF_TRAIN.CHANNELS", 256,
-            "Channels of the feature pyramid; half as many take a third of the time. torchvision's backbones "
-            "have 256.", over=0, may_change=True),
+            "Channels of the feature pyramid; half as many halve the time of a prediction "
+            "on a CPU. torchvision's backbones have 256.", over=0, may_change=True),
         Key("SELF_TRAIN.ROIS", 512,
             "Proposals of an image that training classifies, a quarter of them objects if there are so many; "
             "with 128 a step takes half of the time on a CPU.", over=0, may_change=True),
