@@ -87,6 +87,7 @@ template <typename Kernels>
 Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                const Sizes& stride, const Sizes& padding, const Sizes& dilation) {
   constexpr const char* op = "depthwise_conv2d";
+  dispatch_floating(op, "input", input.scalar_type(), [](auto) {});  // before weight is compared with it
   check_rank(op, "input", input, 4);
   check_weight(op, weight);
   check_like(op, "weight", weight, "input", input);

@@ -54,6 +54,7 @@ inline void check_counts(const char* op, const Tensor& counts, const Tensor& pro
 inline void check_arguments(const Tensor& probs, const Tensor& labels, const Tensor& weights,
                             const Tensor& clusters, const std::optional<Tensor>& counts) {
   constexpr const char* op = "pcl_loss";
+  dispatch_floating(op, "probs", probs.scalar_type(), [](auto) {});  // before weights are compared with it
   check_rank(op, "probs", probs, 2);
   if (probs.size(1) < 1) {
     fail(op, ": probs has shape ", shape_text(probs),

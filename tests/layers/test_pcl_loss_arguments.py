@@ -122,7 +122,7 @@ def test_cpu_always_checks_values(monkeypatch: pytest.MonkeyPatch) -> None:
 BAD_ARGUMENTS = [
     ({"probs": torch.zeros(37)}, r"probs has shape \(37,\), expected 2 dimensions"),
     ({"probs": torch.zeros(37, 0)}, r"probs has shape \(37, 0\), expected \(R, C \+ 1\)"),
-    ({"probs": torch.zeros(37, 6).int(), "weights": torch.zeros(37).int()}, "probs is Int, expected Double"),
+    ({"probs": torch.zeros(37, 6).int()}, "probs is Int, expected Double, Float, Half or BFloat16"),
     ({"labels": torch.zeros(36, dtype=torch.int64)}, r"labels has shape \(36,\), expected \(37,\)"),
     ({"labels": torch.zeros(37)}, "labels is Float, expected Long"),
     ({"weights": torch.zeros(37, 1)}, r"weights has shape \(37, 1\), expected \(37,\)"),
