@@ -40,9 +40,11 @@ def pcl_loss(
         Tensor: the loss, () or with `counts` (B,), in the dtype of `probs`.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype or device. Invalid or non-finite values raise on the CPU, and on
-            a GPU if the environment variable DETECTOR_VALIDATE is 1. Otherwise a GPU ignores rows with an
-            invalid label or cluster and rows past the sum of `counts`.
+        RuntimeError: on a wrong shape, dtype or device. Invalid or non-finite values, and probabilities of
+            the labels outside [0, 1], raise on the CPU, and on a GPU if the environment variable
+            DETECTOR_VALIDATE is 1. Otherwise a GPU ignores rows with an invalid label or cluster and rows
+            past the sum of `counts`, and applies the formula to every probability: one above 1 makes its
+            term negative.
     """
     if counts is not None:
         counts = counts.to(probs.device, non_blocking=probs.is_cuda)

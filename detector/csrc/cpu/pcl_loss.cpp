@@ -55,8 +55,8 @@ struct Image {
       fail("pcl_loss: labels[", r, "] is ", label, ", expected 0 (background) to ", num_columns - 1);
     }
     const double prob = probs(r, label);
-    if (!std::isfinite(prob)) {
-      fail("pcl_loss: probs[", r, ", ", label, "] is ", prob, ", expected a finite number");
+    if (!(0 <= prob && prob <= 1)) {  // also NaN
+      fail("pcl_loss: probs[", r, ", ", label, "] is ", prob, ", expected a probability from 0 to 1");
     }
     return prob;
   }
