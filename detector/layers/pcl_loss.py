@@ -108,15 +108,32 @@ def pcl_loss_compat(
     ):
         if tensor.numel() != expected:
             raise RuntimeError(f"pcl_loss_compat: {name} has {tensor.numel()} elements, expected {expected}")
-    labels = labels.flatten().long()
-    background = labels == 0
-    clusters = gt_assignment.flatten().long().masked_fill(background, -1)
+    labels, assignment, background = labels.flatten(), gt_assignment.flatten(), labels.flatten() == 0
+    num_clusters = pc_count.numel()
+    _check_indices("labels", labels, ~background, columns)
+    _check_indices("gt_assignment", assignment, ~background, num_clusters)
+    labels, clusters = labels.long(), assignment.long()
+    # pcl_loss ignores rows with a cluster that does not exist, which a GPU accepts.
+    clusters = clusters.where((clusters >= 0) & (clusters < num_clusters), proposals)
+    clusters = clusters.masked_fill(background, -1)
     # Split each cluster's weight evenly among its members; pcl_loss sums them again.
     parts = img_cls_loss_weights.flatten() / pc_count.flatten()  # (N,)
-    parts = torch.cat([parts, parts.new_zeros(1)])[clusters]  # (R,); cluster -1 reads the added zero
+    parts = torch.cat([parts, parts.new_zeros(1)])[clusters.clamp(max=num_clusters)]  # (R,); of none: zero
     weights = torch.where(background, cls_loss_weights.flatten(), parts)
-    weights = weights.where(im_labels.flatten()[labels] != 0, 0)
+    weights = weights.where(im_labels.flatten()[labels.clamp(0, columns - 1)] != 0, 0)
     return pcl_loss(pcl_probs, labels, weights.to(pcl_probs.dtype), clusters)
+
+
+def _check_indices(name: str, values: Tensor, used: Tensor, end: int) -> None:
+    """On the CPU in eager mode, raise on the first used value that is no integer from 0 to end - 1."""
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if values.device.type != "cpu" or traced:
+        return
+    bad = used & ~((values == values.long()) & (values >= 0) & (values < end))  # also NaN
+    if bad.any():
+        row = int(bad.int().argmax())
+        found = f"{name}[{row}] is {values[row].item():g}"
+        raise RuntimeError(f"pcl_loss_compat: {found}, expected an integer from 0 to {end - 1}")
 
 
 def _setup_context(ctx, inputs: tuple, output: tuple) -> None:

@@ -49,8 +49,8 @@ def test_compat_equals_original(hidden: int | None, device: torch.device) -> Non
         torch.testing.assert_close(torch.autograd.grad(loss * 3, probs), expected_grad)
 
 
-def test_bad_arguments() -> None:
-    arguments = {
+def some_arguments() -> dict[str, Tensor]:
+    return {
         "pcl_probs": torch.full((8, 4), 0.25),
         "labels": torch.tensor([0.0, 1, 1, 2, 2, 2, 0, 3]),
         "cls_loss_weights": torch.ones(8),
@@ -61,6 +61,10 @@ def test_bad_arguments() -> None:
         "img_cls_loss_weights": torch.ones(3),
         "im_labels": torch.ones(4),
     }
+
+
+def test_bad_arguments() -> None:
+    arguments = some_arguments()
     pcl_loss_compat(**arguments)
     for name, expected in [
         ("labels", 8),
@@ -76,6 +80,28 @@ def test_bad_arguments() -> None:
         RuntimeError, match=r"^pcl_loss_compat: pcl_probs has shape \(8,\), expected \(R, C \+ 1\)"
     ):
         pcl_loss_compat(**{**arguments, "pcl_probs": torch.ones(8)})
+
+
+BAD_VALUES = [
+    ("labels", 4, r"labels\[1\] is 4, expected an integer from 0 to 3"),
+    ("labels", -1, r"labels\[1\] is -1, expected an integer from 0 to 3"),
+    ("labels", 0.5, r"labels\[1\] is 0.5, expected an integer from 0 to 3"),
+    ("labels", torch.nan, r"labels\[1\] is nan, expected an integer from 0 to 3"),
+    ("gt_assignment", 3, r"gt_assignment\[1\] is 3, expected an integer from 0 to 2"),
+    ("gt_assignment", -1, r"gt_assignment\[1\] is -1, expected an integer from 0 to 2"),
+    ("gt_assignment", 1e6, r"gt_assignment\[1\] is 1e\+06, expected an integer from 0 to 2"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), BAD_VALUES)
+def test_bad_values(name: str, value: float, message: str, device: torch.device) -> None:
+    arguments = {key: tensor.to(device) for key, tensor in some_arguments().items()}
+    arguments[name][1] = value
+    if device.type == "cpu":
+        with pytest.raises(RuntimeError, match=f"^pcl_loss_compat: {message}"):
+            pcl_loss_compat(**arguments)
+    else:  # no index out of range is read there
+        assert pcl_loss_compat(**arguments).isfinite()
 
 
 def test_all_names_exist() -> None:
