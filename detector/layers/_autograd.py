@@ -74,7 +74,7 @@ def differentiable(
             return overload(*arguments)
         if torch._C._are_functorch_transforms_active():
             # Below the transforms autocast would come too late: the tensors are saved before.
-            return transformed.apply(*(arguments if autocast is None else _cast(arguments, autocast)))
+            return transformed.apply(*(arguments if autocast is None else as_autocast(arguments, autocast)))
         if torch._C._is_any_autocast_enabled():
             return overload(*arguments)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
@@ -84,8 +84,8 @@ def differentiable(
     return call  # type: ignore[return-value]
 
 
-def _cast(arguments: tuple, dtype: torch.dtype) -> list:
-    """The arguments with the dtypes that autocast gives them."""
+def as_autocast(arguments: tuple, dtype: torch.dtype) -> list:
+    """The arguments as autocast casts them: floating-point tensors other than float64 to `dtype`."""
     return [
         argument.to(dtype)
         if isinstance(argument, torch.Tensor)

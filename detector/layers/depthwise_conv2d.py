@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable
+from detector.layers._autograd import as_autocast, differentiable
 from detector.layers._depthwise_by_torch import conv2d_by_groups, torch_is_faster
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
@@ -69,15 +69,10 @@ def depthwise_conv2d(
     )
     device = input.device.type
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device):  # the first is the cheaper
-        input, weight = (_as_autocast(tensor, device) for tensor in (input, weight))
-        bias = None if bias is None else _as_autocast(bias, device)
+        input, weight, bias = as_autocast((input, weight, bias), torch.get_autocast_dtype(device))
     if torch_is_faster(input, weight, *sizes):
         return conv2d_by_groups(input, weight, bias, *sizes)
     return _forward(input, weight, bias, *sizes)
-
-
-def _as_autocast(tensor: Tensor, device: str) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(device))
 
 
 class DepthwiseConv2d(nn.Module):

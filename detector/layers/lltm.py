@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable
+from detector.layers._autograd import as_autocast, differentiable
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 
@@ -109,8 +109,8 @@ def _apply(*tensors: Tensor) -> tuple[Tensor, Tensor]:
     input = tensors[0]
     # Under autocast the op computes in float32, or in float64. The first condition is the cheaper one.
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(input.device.type):
+        wide = as_autocast(tensors, torch.float32)
         with torch.autocast(input.device.type, enabled=False):
-            wide = (tensor if tensor.dtype == torch.float64 else tensor.float() for tensor in tensors)
             h, c, *_ = _forward(*wide)
             return h.to(input.dtype), c.to(input.dtype)
     h, c, *_ = _forward(*tensors)

@@ -115,3 +115,15 @@ def test_autocast_is_applied_before_tensors_are_saved() -> None:
     exact = trilinear_interpolate(feats.detach().float(), points.float())
     torch.testing.assert_close(output, exact.bfloat16(), atol=0, rtol=0)
     assert feats.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: lltm(x.int(), *WEIGHT_BIAS_H_C), "lltm: input is Int"),
+        (lambda x: depthwise_conv2d(x[None, None].int(), torch.ones(1, 1, 3, 3)), "depthwise_conv2d: input"),
+    ],
+)
+def test_autocast_casts_no_integers(call: Callable, message: str, x: Tensor) -> None:
+    with torch.autocast("cpu"), pytest.raises(RuntimeError, match=message):
+        call(x)
