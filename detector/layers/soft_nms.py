@@ -84,10 +84,11 @@ def _lowered_scores(boxes: Tensor, scores: Tensor, idxs: Tensor | None, options:
         starts = torch.arange(2, device=boxes.device) * size
         return _C.soft_nms(boxes, scores, starts, *options)
     idxs = as_int64(idxs)
-    if idxs.shape != boxes.shape[:1]:
-        raise RuntimeError(f"soft_nms: idxs has shape {tuple(idxs.shape)}, expected ({size},)")
-    if idxs.device != boxes.device:
-        raise RuntimeError(f"soft_nms: idxs is on {idxs.device}, but boxes is on {boxes.device}")
+    for name, tensor in (("scores", scores), ("idxs", idxs)):  # the op gets sorted copies of both
+        if tensor.shape != boxes.shape[:1]:
+            raise RuntimeError(f"soft_nms: {name} has shape {tuple(tensor.shape)}, expected ({size},)")
+        if tensor.device != boxes.device:
+            raise RuntimeError(f"soft_nms: {name} is on {tensor.device}, but boxes is on {boxes.device}")
     if idxs.is_complex():
         raise RuntimeError(f"soft_nms: idxs is {idxs.dtype}, expected a real dtype")
     groups, order = idxs.sort(stable=True)

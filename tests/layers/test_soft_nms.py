@@ -94,6 +94,9 @@ def test_bad_arguments(device: torch.device) -> None:
     for arguments, message in [
         ((boxes[:, :3], scores), r"boxes has shape \(4, 3\), expected \(N, 4\)"),
         ((boxes, scores[:3]), r"scores has shape \(3,\), expected \(4,\)"),
+        ((boxes, scores[:3], scores), r"scores has shape \(3,\), expected \(4,\)"),
+        ((boxes, scores.repeat(2), scores), r"scores has shape \(8,\), expected \(4,\)"),
+        ((boxes, scores.to("meta"), scores), f"scores is on meta, but boxes is on {device.type}"),
         ((boxes, scores, torch.zeros(3, device=device)), r"idxs has shape \(3,\), expected \(4,\)"),
         ((boxes, scores, torch.zeros(4, device="meta")), f"idxs is on meta, but boxes is on {device.type}"),
         ((boxes, scores, torch.zeros(4, 1, device=device)), r"idxs has shape \(4, 1\), expected \(4,\)"),
@@ -111,7 +114,7 @@ def test_bad_scores(device: torch.device) -> None:
     boxes, scores = make_set(30, device=device)
     scores[7] = torch.nan
     if device.type == "cpu":
-        with pytest.raises(RuntimeError, match=r"soft_nms: scores\[7\] is nan, expected 0 or more"):
+        with pytest.raises(RuntimeError, match="soft_nms: scores has nan, expected 0 or more"):
             soft_nms(boxes, scores)
         return
     others = torch.cat([boxes[:7], boxes[8:]]), torch.cat([scores[:7], scores[8:]])

@@ -49,7 +49,8 @@ template <typename A>
 void check_scores(const Vector<A>& scores, int64_t size) {
   for (int64_t i = 0; i < size; ++i) {
     if (!(scores[i] >= 0)) {
-      fail("soft_nms: scores[", i, "] is ", scores[i], ", expected 0 or more");
+      // not its index, which is another one where the caller has sorted the boxes by their groups
+      fail("soft_nms: scores has ", scores[i], ", expected 0 or more");
     }
   }
 }
