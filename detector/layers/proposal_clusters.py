@@ -130,26 +130,25 @@ def assign_to_seeds(
     rule. Memory is O(R S).
 
     Args:
-        boxes (Tensor[R, 4]): the proposals, xyxy.
+        boxes (Tensor[R, 4]): the proposals, xyxy; float32 or float64.
         rows (Tensor[S]): int64, distinct indices of the proposals that are the centers of clusters 0..S-1.
         classes (Tensor[S]): int64, the class of each center, 0..C-1.
         weights (Tensor[S]): floating point, the weight of each center.
         member_iou, ignore_iou, ignore_cover, cover_iou: as in :func:`proposal_clusters`.
 
     Raises:
-        RuntimeError: on a wrong shape, dtype or device; or, on the CPU in eager mode, if `rows` are not
-            distinct proposals.
+        RuntimeError: on a wrong shape, dtype or device, or a fraction that is not from 0 to 1; and, on the
+            CPU in eager mode, if `rows` are not distinct proposals, a class is negative, or a box is not
+            finite or has x2 < x1 or y2 < y1.
     """
     _check_seeds(boxes, rows, classes, weights)
+    fractions = {"member_iou": member_iou, "ignore_iou": ignore_iou}
+    for name, value in (fractions | {"ignore_cover": ignore_cover, "cover_iou": cover_iou}).items():
+        if not 0 <= value <= 1:  # also NaN
+            raise RuntimeError(f"assign_to_seeds: {name} is {value:g}, expected 0 to 1")
     traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     if rows.device.type == "cpu" and not traced:
-        for row, times in Counter(rows.tolist()).items():
-            if times > 1 or not 0 <= row < len(boxes):
-                repeated = " twice" if times > 1 else ""
-                raise RuntimeError(
-                    f"assign_to_seeds: rows has {row}{repeated}, expected distinct numbers from 0 to"
-                    f" {len(boxes) - 1}"
-                )
+        _check_seed_values(boxes, rows, classes)
     unassigned = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
     if len(rows) == 0:
         labels = torch.zeros_like(unassigned)
@@ -175,6 +174,10 @@ def assign_to_seeds(
 def _check_seeds(boxes: Tensor, rows: Tensor, classes: Tensor, weights: Tensor) -> None:
     if boxes.dim() != 2 or boxes.shape[1] != 4:
         raise RuntimeError(f"assign_to_seeds: boxes has shape {tuple(boxes.shape)}, expected (R, 4)")
+    if boxes.dtype not in (torch.float32, torch.float64):
+        raise RuntimeError(
+            f"assign_to_seeds: boxes is {boxes.dtype}, expected torch.float32 or torch.float64"
+        )
     if rows.dim() != 1:
         raise RuntimeError(f"assign_to_seeds: rows has shape {tuple(rows.shape)}, expected 1 dimension")
     for name, tensor in (("rows", rows), ("classes", classes), ("weights", weights)):
@@ -189,6 +192,24 @@ def _check_seeds(boxes: Tensor, rows: Tensor, classes: Tensor, weights: Tensor) 
             raise RuntimeError(f"assign_to_seeds: {name} is {tensor.dtype}, expected torch.int64")
     if not weights.is_floating_point():
         raise RuntimeError(f"assign_to_seeds: weights is {weights.dtype}, expected a floating dtype")
+
+
+def _check_seed_values(boxes: Tensor, rows: Tensor, classes: Tensor) -> None:
+    for row, times in Counter(rows.tolist()).items():
+        if times > 1 or not 0 <= row < len(boxes):
+            found, last = f"{row} twice" if times > 1 else row, len(boxes) - 1
+            raise RuntimeError(
+                f"assign_to_seeds: rows has {found}, expected distinct numbers from 0 to {last}"
+            )
+    if (classes < 0).any():
+        raise RuntimeError(f"assign_to_seeds: classes has {classes.min()}, expected 0 or more")
+    valid = boxes.isfinite().all(dim=1) & (boxes[:, 2:] >= boxes[:, :2]).all(dim=1)
+    if not valid.all():
+        row = int(valid.int().argmin())
+        raise RuntimeError(
+            f"assign_to_seeds: boxes[{row}] is {tuple(boxes[row].tolist())}, expected finite x1 <= x2 and"
+            " y1 <= y2"
+        )
 
 
 @register_fake("proposal_clusters", on_cpu=frozenset({"counts"}))

@@ -193,6 +193,7 @@ def test_boundary_values_of_options(method: str, value: float, device: torch.dev
         ([0.0, 3.0], [1, 1], [0.5, 0.6], "rows is torch.float32, expected torch.int64"),
         ([0, 3], [1.0, 1.0], [0.5, 0.6], "classes is torch.float32, expected torch.int64"),
         ([0, 3], [1, 1], [1, 1], "weights is torch.int64, expected a floating dtype"),
+        ([0, 3], [1, -1], [0.5, 0.6], "classes has -1, expected 0 or more"),
     ],
 )
 def test_bad_seeds(rows: list, classes: list, weights: list, message: str) -> None:
@@ -201,10 +202,21 @@ def test_bad_seeds(rows: list, classes: list, weights: list, message: str) -> No
         assign_to_seeds(boxes, *map(torch.tensor, (rows, classes, weights)))
 
 
-def test_bad_boxes_and_devices_of_seeds() -> None:
+def test_bad_boxes_options_and_devices_of_seeds() -> None:
     boxes, rows, weights = torch.zeros(4, 4), torch.tensor([0, 3]), torch.tensor([0.5, 0.6])
     with pytest.raises(RuntimeError, match=r"^assign_to_seeds: boxes has shape \(4, 3\), expected \(R, 4\)"):
         assign_to_seeds(boxes[:, :3], rows, rows, weights)
+    for wrong, message in [
+        (boxes.half(), "boxes is torch.float16, expected torch.float32 or torch.float64"),  # areas overflow
+        (boxes * torch.nan, r"boxes\[0\] is \(nan, nan, nan, nan\), expected finite x1 <= x2"),
+        (-torch.arange(16.0).view(4, 4), r"boxes\[0\] is .*, expected finite x1 <= x2 and y1 <= y2"),
+    ]:
+        with pytest.raises(RuntimeError, match=f"^assign_to_seeds: {message}"):
+            assign_to_seeds(wrong, rows, rows, weights)
+    for name in ("member_iou", "ignore_iou", "ignore_cover", "cover_iou"):
+        for value in (-1.0, 2.0, torch.nan):
+            with pytest.raises(RuntimeError, match=f"^assign_to_seeds: {name} is {value:g}, expected 0 to 1"):
+                assign_to_seeds(boxes, rows, rows, weights, **{name: value})
     for name, arguments in [
         ("rows", (rows.to("meta"), rows, weights)),
         ("classes", (rows, rows.to("meta"), weights)),
