@@ -1,5 +1,7 @@
 """Bilinear resizing. Kernels: csrc/cpu/upsample_bilinear2d.cpp, csrc/cuda/upsample_bilinear2d."""
 
+from numbers import Real
+
 import torch
 from torch import Tensor, nn
 
@@ -120,7 +122,9 @@ def _output_size(
 
 
 def _both_axes(scale: Scale | None) -> tuple:
-    return tuple(scale) if isinstance(scale, list | tuple) else (scale, scale)
+    """Factors for height and width; numbers of numpy are converted."""
+    factors = scale if isinstance(scale, list | tuple) else (scale, scale)
+    return tuple(f if isinstance(f, int | float) or not isinstance(f, Real) else float(f) for f in factors)
 
 
 def _floor(length):

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -189,6 +190,8 @@ def test_scalar_and_list_arguments(device: torch.device) -> None:
     input = random(1, 2, 4, 6, device=device)
     assert torch.equal(upsample_bilinear2d(input, 7), upsample_bilinear2d(input, [7, 7]))
     assert torch.equal(upsample_bilinear2d(input, None, 2), upsample_bilinear2d(input, None, [2.0, 2.0]))
+    by_numpy = upsample_bilinear2d(input, None, (np.float32(1.7), np.int64(2)))
+    assert torch.equal(by_numpy, upsample_bilinear2d(input, None, (float(np.float32(1.7)), 2)))
 
 
 def test_module_equals_function() -> None:
