@@ -149,8 +149,9 @@ def assign_to_seeds(
     traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     if rows.device.type == "cpu" and not traced:
         _check_seed_values(boxes, rows, classes)
-    unassigned = torch.full((len(boxes),), -1, device=boxes.device)  # (R,)
-    if len(rows) == 0:
+    # Sizes are read from shapes: under torch.export len() would make constants of them.
+    unassigned = torch.full(boxes.shape[:1], -1, device=boxes.device)  # (R,)
+    if rows.shape[0] == 0:
         labels = torch.zeros_like(unassigned)
         return ProposalClusters(labels, labels.to(weights.dtype), unassigned, unassigned)
     seeds = boxes[rows]
@@ -167,7 +168,7 @@ def assign_to_seeds(
         labels=torch.where(member, classes[nearest] + 1, 0),
         weights=torch.where(ignored, 0, weights[nearest]),
         clusters=torch.where(member, nearest, -1),
-        centers=unassigned.index_put((rows,), torch.arange(len(rows), device=boxes.device)),
+        centers=unassigned.index_put((rows,), torch.arange(rows.shape[0], device=boxes.device)),
     )
 
 

@@ -79,7 +79,8 @@ def soft_nms(
 
 def _lowered_scores(boxes: Tensor, scores: Tensor, idxs: Tensor | None, options: tuple) -> Tensor:
     """The score (N,) that each box is taken with, or what is left of it below the lowest score."""
-    size = len(boxes) if boxes.dim() else 0  # the op checks the shape
+    # The op checks the shape. Under torch.export len() would make a constant of it.
+    size = boxes.shape[0] if boxes.dim() else 0
     if idxs is None:
         starts = torch.arange(2, device=boxes.device) * size
         return _C.soft_nms(boxes, scores, starts, *options)

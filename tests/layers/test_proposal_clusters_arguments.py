@@ -226,6 +226,18 @@ def test_bad_boxes_options_and_devices_of_seeds() -> None:
             assign_to_seeds(boxes, *arguments)
 
 
+def test_export_of_seeds_with_any_number_of_boxes() -> None:
+    class Assign(torch.nn.Module):
+        def forward(self, boxes: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+            return tuple(assign_to_seeds(boxes, rows, rows, boxes[rows, 2]))
+
+    first, other = ((make_case([n]).boxes, torch.arange(n // 3)) for n in (9, 15))
+    shapes = ({0: torch.export.Dim("boxes")}, {0: torch.export.Dim("seeds")})
+    program = torch.export.export(Assign(), first, dynamic_shapes=shapes)
+    for actual, expected in zip(program.module()(*other), Assign()(*other), strict=True):
+        assert torch.equal(actual, expected)
+
+
 def test_seeds_under_vmap() -> None:
     boxes = torch.tensor([[0.0, 0, 4, 4], [0, 0, 4, 2], [5, 5, 9, 9]])
     seeds = torch.tensor([[0, 2], [1, 2]]), torch.tensor([[0, 1], [1, 0]]), torch.rand(2, 2)

@@ -86,6 +86,18 @@ def test_opcheck(device: torch.device) -> None:
     torch.library.opcheck(OP, (boxes, scores, starts, True, 0.5, 0.01))
 
 
+def test_export_with_any_number_of_boxes(device: torch.device) -> None:
+    class Lower(torch.nn.Module):
+        def forward(self, boxes: Tensor, scores: Tensor, idxs: Tensor) -> tuple[Tensor, ...]:
+            return *soft_nms(boxes, scores), *soft_nms(boxes, scores, idxs)
+
+    number = {0: torch.export.Dim("number")}
+    first, other = ((*make_set(n, device=device), torch.arange(n, device=device) % 3) for n in (20, 30))
+    program = torch.export.export(Lower(), first, dynamic_shapes=(number, number, number))
+    for actual, expected in zip(program.module()(*other), Lower()(*other), strict=True):
+        assert torch.equal(actual, expected)
+
+
 def test_bad_arguments(device: torch.device) -> None:
     boxes, scores = make_set(4, device=device)
     for options in ({"method": "hard"}, {"iou_threshold": 1.5}, {"sigma": 0.0}, {"min_score": -1.0}):
