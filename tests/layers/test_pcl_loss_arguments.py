@@ -97,6 +97,7 @@ BAD_VALUES = [
     (broken("probs", 4, torch.nan), r"probs\[4, 1\] is nan, expected a probability from 0 to 1"),
     (broken("probs", 4, torch.inf), r"probs\[4, 1\] is inf, expected a probability from 0 to 1"),
     (broken("probs", 4, 1.5), r"probs\[4, 1\] is 1.5, expected a probability from 0 to 1"),
+    (broken("probs", 4, 1 + 2**-20), r"probs\[4, 1\] is 1 \+ 9.53674e-07, expected a probability"),
     (broken("probs", 0, -1e-3), r"probs\[0, 0\] is -0.001, expected a probability from 0 to 1"),
     (broken("weights", 9, torch.nan), r"weights\[9\] is nan, expected a finite number"),
     (broken("weights", 9, -torch.inf), r"weights\[9\] is -inf, expected a finite number"),

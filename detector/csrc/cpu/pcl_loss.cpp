@@ -55,8 +55,11 @@ struct Image {
       fail("pcl_loss: labels[", r, "] is ", label, ", expected 0 (background) to ", num_columns - 1);
     }
     const double prob = probs(r, label);
-    if (!(0 <= prob && prob <= 1)) {  // also NaN
-      fail("pcl_loss: probs[", r, ", ", label, "] is ", prob, ", expected a probability from 0 to 1");
+    const bool valid = 0 <= prob && prob <= 1;  // no NaN
+    if (!valid) {
+      const bool rounding = prob > 1 && prob < 1.001;  // which would be printed as 1
+      fail("pcl_loss: probs[", r, ", ", label, "] is ", rounding ? joined("1 + ", prob - 1) : joined(prob),
+           ", expected a probability from 0 to 1");
     }
     return prob;
   }
