@@ -46,17 +46,20 @@ def _roi_pool(input, boxes, pooled_height, pooled_width, scale):
 
 
 def _nms(boxes, scores, idxs, iou_threshold):
-    rows = op.Unsqueeze(scores, [0])  # (1, N)
+    # ONNX drops scores of at most a threshold: minus infinity is raised above it.
+    rows = op.Unsqueeze(op.Max(scores, op.Constant(value_float=-1e38)), [0])  # (1, N)
     if idxs is not None:  # from 0: (groups, N), where a box of another group scores less than any
         groups = op.ReduceMax(op.Concat(idxs, op.Constant(value_ints=[0]), axis=0), keepdims=1)
         of_group = op.OneHot(idxs, op.Add(groups, [1]), op.Constant(value_ints=[0, 1]), axis=0)
         rows = op.Where(op.Cast(of_group, to=9), rows, op.Constant(value_float=-3e38))
+    # ONNX swaps the corners of an inverted box, which here is empty.
+    first, last = op.Slice(boxes, [0], [2], [1]), op.Slice(boxes, [2], [4], [1])
     kept = op.NonMaxSuppression(
-        op.Unsqueeze(boxes, [0]),
+        op.Unsqueeze(op.Concat(first, op.Max(first, last), axis=1), [0]),
         op.Unsqueeze(rows, [0]),
         op.Constant(value_ints=[2**31 - 1]),  # boxes of a group are kept at most
         op.Constant(value_floats=[iou_threshold]),
-        op.Constant(value_floats=[-1e38]),
+        op.Constant(value_floats=[-2e38]),
     )
     kept = op.Reshape(op.Slice(kept, [2], [3], [1]), [-1])  # of (image, class, box)
     if idxs is None:

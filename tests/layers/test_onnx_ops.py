@@ -29,6 +29,7 @@ def test_nms_in_onnx(tmp_path: Path, grouped: bool) -> None:
 
     generator = torch.Generator().manual_seed(0)
     boxes, scores = make_set(40)[0].float(), torch.randint(20, (40,), generator=generator) / 20  # with ties
+    boxes[::7], scores[::5] = boxes[::7][:, [2, 3, 0, 1]], -torch.inf  # inverted, and masked by the caller
     idxs = torch.randint(3, (40,), generator=generator) * 2  # group 1 is empty
     path, network = tmp_path / "nms.onnx", Keep(grouped)
     some = {0: torch.export.Dim("boxes")}
