@@ -34,6 +34,16 @@ def register_fake(name: str, *, on_cpu: frozenset[str] = frozenset()) -> Callabl
     return register
 
 
+def has_values(tensor: Tensor) -> bool:
+    """Whether Python can check values at no cost: on the CPU, and neither traced, fake nor transformed."""
+    return not (
+        torch.compiler.is_compiling()
+        or tensor.device.type != "cpu"
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
+
+
 def _check_devices(name: str, arguments: dict[str, Any], on_cpu: frozenset[str]) -> None:
     tensors = {key: tensor for key, tensor in arguments.items() if isinstance(tensor, Tensor)}
     (first_name, first), *others = tensors.items()

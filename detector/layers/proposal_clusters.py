@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from detector.layers._extension import load_extension
-from detector.layers._fake import register_fake
+from detector.layers._fake import has_values, register_fake
 from detector.layers._vmap import with_examples
 from detector.structures import box_area, box_intersection, box_iou
 
@@ -146,8 +146,7 @@ def assign_to_seeds(
     for name, value in (fractions | {"ignore_cover": ignore_cover, "cover_iou": cover_iou}).items():
         if not 0 <= value <= 1:  # also NaN
             raise RuntimeError(f"assign_to_seeds: {name} is {value:g}, expected 0 to 1")
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    if rows.device.type == "cpu" and not traced:
+    if has_values(rows):
         _check_seed_values(boxes, rows, classes)
     # Sizes are read from shapes: under torch.export len() would make constants of them.
     unassigned = torch.full(boxes.shape[:1], -1, device=boxes.device)  # (R,)

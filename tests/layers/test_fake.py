@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 from detector import _C
-from detector.layers import nms, proposal_clusters, roi_pool
+from detector.layers import assign_to_seeds, nms, pcl_loss_compat, proposal_clusters, roi_pool
 
 ONES = (1, 1)
 PAIRS = (ONES, (0, 0), ONES)  # stride, padding, dilation
@@ -113,3 +114,11 @@ MIXED: dict[str, Callable[[], object]] = {
 def test_public_functions_raise_too(name: str) -> None:
     with pytest.raises(RuntimeError, match="is on"):
         MIXED[name]()
+
+
+def test_values_of_fake_tensors_are_not_checked() -> None:
+    with FakeTensorMode():
+        ones, rows = torch.ones(2), torch.tensor([0, 1])
+        loss = pcl_loss_compat(torch.ones(2, 3), ones, ones, rows, *[ones] * 4, torch.ones(3))
+        assert loss.shape == ()
+        assert assign_to_seeds(torch.ones(5, 4), rows, rows, ones).labels.shape == (5,)
