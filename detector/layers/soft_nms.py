@@ -41,7 +41,7 @@ def soft_nms(
     Args:
         boxes (Tensor[N, 4]): xyxy; float64, float32, float16 or bfloat16 (half precision computes in
             float32), any strides.
-        scores (Tensor[N]): 0 or more, in the dtype of `boxes`.
+        scores (Tensor[N]): finite, 0 or more, in the dtype of `boxes`.
         idxs (Tensor[N], optional): the group of each box, for example its class, any real dtype; a box only
             lowers the scores of its own group. Default: one group.
         method: "linear" or "gaussian".
@@ -55,10 +55,10 @@ def soft_nms(
 
     Raises:
         ValueError: on another method, or an option that is out of range.
-        RuntimeError: on a wrong shape, dtype or device. A NaN in a box and a negative or NaN score raise on
-            the CPU; that in a box also on a GPU if the environment variable DETECTOR_VALIDATE is 1. Otherwise
-            on a GPU such a box overlaps no other, a box with a NaN score is dropped, and the results for
-            negative scores are undefined.
+        RuntimeError: on a wrong shape, dtype or device. A NaN in a box and a negative or non-finite score
+            raise on the CPU; that in a box also on a GPU if the environment variable DETECTOR_VALIDATE is 1.
+            Otherwise on a GPU such a box overlaps no other, a box with a NaN score is dropped, and the
+            results for negative and infinite scores are undefined.
     """
     if method not in ("linear", "gaussian"):
         raise ValueError(f"soft_nms: method is {method!r}, expected 'linear' or 'gaussian'")

@@ -124,11 +124,14 @@ def test_bad_arguments(device: torch.device) -> None:
 
 def test_bad_scores(device: torch.device) -> None:
     boxes, scores = make_set(30, device=device)
-    scores[7] = torch.nan
     if device.type == "cpu":
-        with pytest.raises(RuntimeError, match="soft_nms: scores has nan, expected 0 or more"):
-            soft_nms(boxes, scores)
+        for bad in (torch.inf, -0.5, torch.nan):
+            scores[7] = bad
+            message = f"soft_nms: scores has {bad}, expected finite numbers of 0 or more"
+            with pytest.raises(RuntimeError, match=message):
+                soft_nms(boxes, scores)
         return
+    scores[7] = torch.nan
     others = torch.cat([boxes[:7], boxes[8:]]), torch.cat([scores[:7], scores[8:]])
     indices, lowered = soft_nms(boxes, scores)
     expected = soft_nms(*others)

@@ -48,9 +48,9 @@ void settle_group(const Matrix<A>& view, const Vector<A>& scores, int64_t first,
 template <typename A>
 void check_scores(const Vector<A>& scores, int64_t size) {
   for (int64_t i = 0; i < size; ++i) {
-    if (!(scores[i] >= 0)) {
+    if (!(scores[i] >= 0 && std::isfinite(scores[i]))) {  // infinity times a factor of 0 would be a NaN
       // not its index, which is another one where the caller has sorted the boxes by their groups
-      fail("soft_nms: scores has ", scores[i], ", expected 0 or more");
+      fail("soft_nms: scores has ", scores[i], ", expected finite numbers of 0 or more");
     }
   }
 }
