@@ -41,18 +41,12 @@ def non_finite(content: Any) -> str | None:
     Args:
         content: mappings, sequences and dataclasses of tensors, numbers and anything else, which is ignored.
     """
-    names, flags, bad = [], [], []
     for place, value in _leaves(content):
+        if isinstance(value, Tensor) and not value.isfinite().all():
+            return place
         if isinstance(value, float) and not math.isfinite(value):
-            bad.append(place)
-        elif isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
-            names.append(place)
-            flags.append(value.detach().isfinite().all())
-    # One synchronization per device, however many tensors there are.
-    by_device = {flag.device: [f for f in flags if f.device == flag.device] for flag in flags}
-    finite = {device: iter(torch.stack(own).tolist()) for device, own in by_device.items()}
-    bad += [place for place, flag in zip(names, flags, strict=True) if not next(finite[flag.device])]
-    return bad[0] if bad else None
+            return place
+    return None
 
 
 def _leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
