@@ -5,7 +5,6 @@ It keeps no state of random generators: batches are a function of (seed, positio
 the network one of (seed, iteration, batch).
 """
 
-import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch.torch_version import TorchVersion
 from detector import __version__
 from detector.utils.distributed import world_size
 from detector.utils.errors import DataError, UserError, shortened
-from detector.utils.files import atomic_write
+from detector.utils.files import atomic_write, reading
 from detector.utils.torch_file import non_finite, read_torch_file
 
 _TYPES: dict[str, type[Any]] = {
@@ -182,50 +181,35 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
     """
     if "optimizer" not in checkpoint:
         raise UserError(f"{path} has weights only; resuming needs a file of the checkpoints folder")
-    groups = optimizer.state_dict()["param_groups"]
-    saved = checkpoint["optimizer"]
-    try:
-        sizes = [len(group["params"]) for group in saved["param_groups"]]
-        state = dict(saved["state"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedCheckpoint(f"checkpoint {path} is damaged: its optimizer has no {error}") from error
-    if sizes != [len(group["params"]) for group in groups]:
-        raise UserError(
-            f"checkpoint {path} was made with other parameters frozen; "
-            "resume with config.yaml of its run folder"
-        )
+    groups, saved = optimizer.state_dict()["param_groups"], checkpoint["optimizer"]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     expected = _OPTIMIZER_STATE.get(type(optimizer).__name__)
-    for index, values in state.items():
-        if not isinstance(index, int) or not 0 <= index < len(parameters) or not isinstance(values, dict):
-            raise DamagedCheckpoint(f"checkpoint {path} is damaged: its optimizer has a parameter {index!r}")
-        if expected is not None and values.keys() != expected:
+    with reading(path, "checkpoint"):  # names the file where the state has another form
+        if [len(group["params"]) for group in saved["param_groups"]] != [len(g["params"]) for g in groups]:
             raise UserError(
-                f"checkpoint {path} is of another optimizer: it keeps {', '.join(map(str, values))} of a "
-                f"parameter, {type(optimizer).__name__} keeps {', '.join(sorted(expected))}"
+                "it was made with other parameters frozen; resume with config.yaml of its run folder"
             )
-        for name, value in values.items():
-            shape = () if name == "step" else parameters[index].shape
-            if value is not None and not (isinstance(value, Tensor) and value.shape == shape):
-                found = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
-                raise DamagedCheckpoint(
-                    f"checkpoint {path} is damaged: {name} of parameter {index} is {found}, expected a "
-                    f"tensor {tuple(shape)}"
+        for index, values in saved["state"].items():
+            if expected is not None and values.keys() != expected:
+                raise UserError(
+                    f"it is of another optimizer: it keeps {', '.join(map(str, values))} of a parameter, "
+                    f"{type(optimizer).__name__} keeps {', '.join(sorted(expected))}"
                 )
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+            for name, value in values.items():
+                shape = torch.Size() if name == "step" else parameters[index].shape
+                if value is not None and value.shape != shape:  # torch compares only the numbers of tensors
+                    found, wanted = tuple(value.shape), tuple(shape)
+                    raise DataError(f"{name} of parameter {index} is {found}, expected a tensor {wanted}")
+        optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
 
 
 def restore_scaler(scaler: GradScaler, checkpoint: dict[str, Any], path: Path) -> None:
     """Load the state of the loss scaler, which is empty unless the precision is float16.
 
     Raises:
-        DamagedCheckpoint: it is not the state of a loss scaler.
+        DataError: it is not the state of a loss scaler.
     """
-    saved, own = checkpoint.get("scaler"), scaler.state_dict()
-    if not saved or not own:  # one of the two runs is not in float16
-        return
-    for name in own:
-        value = saved.get(name)
-        if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-            raise DamagedCheckpoint(f"checkpoint {path} is damaged: scaler.{name} is {value!r}")
-    scaler.load_state_dict(saved)
+    saved = checkpoint.get("scaler")
+    if saved and scaler.is_enabled():  # else one of the two runs is not in float16
+        with reading(path, "checkpoint"):
+            scaler.load_state_dict(saved)
