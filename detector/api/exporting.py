@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -58,9 +59,8 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
     outputs = OutputFolder(file.parent / "export", file_digest(file))
     name, about = f"{form}{SUFFIXES[form]}", f"{form}.json"
     outputs.check([name, about])
-    outputs.folder.mkdir(parents=True, exist_ok=True)
-    unchecked = outputs.folder / f".unchecked-{name}"  # it becomes `name` once it has passed the check
-    try:
+    with TemporaryDirectory() as folder:
+        unchecked = Path(folder, name)
         began, cpu_began = time.perf_counter(), sum(os.times()[:4])
         if isinstance(predictor, WeakPredictor):
             network = _weak(predictor, cfg, paths)
@@ -76,9 +76,7 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
                 f"{form} gives other figures than the model, by {difference:.2g} where {network.tolerance} "
                 f"is allowed, on {len(paths)} images; it is not kept"
             )
-        path = outputs.move_in(unchecked, name)
-    finally:
-        unchecked.unlink(missing_ok=True)
+        path = outputs.write(name, unchecked.read_bytes())
     figures = {
         "difference": difference,
         "images": len(paths),

@@ -68,24 +68,6 @@ class OutputFolder:
             UserError: as :meth:`check`; or this command has already written a file of that name.
             OSError: the file cannot be written.
         """
-        path = self._claim(name, hashlib.sha256(content).hexdigest())
-        with atomic_write(path) as file:
-            file.write(content)
-        return path
-
-    def move_in(self, file: Path, name: str) -> Path:
-        """Like :meth:`write`, with a file of the same file system that is moved into the folder."""
-        path = self._claim(name, file_digest(file))
-        os.replace(file, path)
-        return path
-
-    def remove_earlier(self, below: str) -> None:
-        """Delete files in the folder `below` that an earlier command with this key wrote and this did not."""
-        for name in self._digests:
-            if name.startswith(f"{below}/") and name not in self._written and self.made(name):
-                self.path(name).unlink()
-
-    def _claim(self, name: str, digest: str) -> Path:
         if name in self._written:
             raise UserError(
                 f"two results would both be written to {self.path(name)}: make them one at a time"
@@ -93,12 +75,21 @@ class OutputFolder:
         self.check([name])
         path, digests = self.path(name), self._digests.setdefault(name, set())
         path.parent.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256(content).hexdigest()
         if digest not in digests:
             entry = {"file": name, "key": self.key, "sha256": digest}
             append_line(self.folder / RECORD, json.dumps(entry).encode(), "list of outputs")
             digests.add(digest)
         self._written.add(name)
+        with atomic_write(path) as file:
+            file.write(content)
         return path
+
+    def remove_earlier(self, below: str) -> None:
+        """Delete files in the folder `below` that an earlier command with this key wrote and this did not."""
+        for name in self._digests:
+            if name.startswith(f"{below}/") and name not in self._written and self.made(name):
+                self.path(name).unlink()
 
 
 def _mode(path: Path) -> int:
