@@ -1,7 +1,6 @@
 """Outputs of the model: Scores of proposals -> Detections."""
 
 import importlib
-import operator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -52,16 +51,9 @@ class Detections(TensorFields):
         Raises:
             IndexError: an integer or a tensor of indices is out of range, or a mask has another length.
         """
-        if isinstance(index, int) or getattr(index, "ndim", 1) == 0:
-            index = operator.index(index)  # type: ignore[arg-type]
-            if not -len(self) <= index < len(self):
-                raise IndexError(f"detection {index} of {len(self)}")
-            index = slice(index, index + 1 or None)
-        names = self.names
-        if names:
-            rows = torch.arange(len(self))[index.cpu() if isinstance(index, Tensor) else index]
-            names = tuple(names[row] for row in rows.tolist())
-        return Detections(self.image_id, self.boxes[index], self.scores[index], self.labels[index], names)
+        rows = torch.arange(len(self), device=self.scores.device)[index].flatten()
+        names = tuple(self.names[row] for row in rows.tolist()) if self.names else ()
+        return Detections(self.image_id, self.boxes[rows], self.scores[rows], self.labels[rows], names)
 
     def to(self, device: torch.device | str) -> "Detections":
         """The detections with their tensors on `device`."""
