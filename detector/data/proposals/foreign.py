@@ -21,6 +21,7 @@ from detector.utils.errors import DataError
 from detector.utils.files import reading
 from detector.utils.npz import open_npz
 
+_KIND = "proposals file"  # in messages
 _XYXY, _XYWH = 0, 1  # detectron2's BoxMode.XYXY_ABS and XYWH_ABS
 
 
@@ -37,14 +38,15 @@ def read_selective_search(path: Path) -> ForeignProposals:
     Its cells `boxes` are (R, 4) ymin, xmin, ymax, xmax, 1-based and inclusive; most files have the cells
     `images`, names.
     """
-    content = load_mat(path, ("boxes", "images"))
-    cells, names = _cells(_field(content, ("boxes",), path), path), content.get("images")
-    if names is None:
-        return ForeignProposals([_from_mat(cell, path) for cell in cells], None)
-    image_ids = [_text(cell, path) for cell in _cells(names, path)]
-    if len(image_ids) != len(cells):
-        raise DataError(f"{path} has boxes of {len(cells)} images and {len(image_ids)} names")
-    return ForeignProposals([_from_mat(cell, path) for cell in cells], image_ids)
+    with reading(path, _KIND):
+        content = load_mat(path, ("boxes", "images"))
+        boxes = [_from_mat(cell) for cell in _cells(_field(content, "boxes"))]
+        if "images" not in content:
+            return ForeignProposals(boxes, None)
+        image_ids = [_text(cell) for cell in _cells(content["images"])]
+        if len(image_ids) != len(boxes):
+            raise DataError(f"it has boxes of {len(boxes)} images and {len(image_ids)} names")
+    return ForeignProposals(boxes, image_ids)
 
 
 def read_mcg(path: Path) -> ForeignProposals:
@@ -54,10 +56,10 @@ def read_mcg(path: Path) -> ForeignProposals:
         raise DataError(f"{path} is not a folder of .mat files")
     boxes = []
     for file in files:
-        content = load_mat(file, ("boxes", "bboxes", "scores", "bboxes_scores"))
-        found = _from_mat(_field(content, ("boxes", "bboxes"), file), file)
-        scores = content.get("scores", content.get("bboxes_scores"))
-        boxes.append(_best_first(found, scores, file))
+        with reading(file, _KIND):
+            content = load_mat(file, ("boxes", "bboxes", "scores", "bboxes_scores"))
+            scores = content.get("scores", content.get("bboxes_scores"))
+            boxes.append(_best_first(_from_mat(_field(content, "boxes", "bboxes")), scores))
     return ForeignProposals(boxes, [file.stem for file in files])
 
 
@@ -76,11 +78,15 @@ def read_detectron2(path: Path) -> ForeignProposals:
 
 def read_npz(path: Path) -> ForeignProposals:
     """An .npz file with an array (R, 4) of half-open boxes under each image id; or a file of this package."""
-    with open_npz(path, "proposals file") as file:
+    with open_npz(path, _KIND) as file:
         if not set(FIELDS) <= set(file):
-            return ForeignProposals([_shaped(file[name], f"{path}: {name}") for name in file], list(file))
+            boxes = []
+            for name in file:
+                with reading(path, f"array {name} of the {_KIND}"):
+                    boxes.append(_shaped(file[name]))
+            return ForeignProposals(boxes, list(file))
     proposals = load_proposals(path)
-    return ForeignProposals([boxes.numpy() for boxes in proposals.values()], list(proposals))
+    return ForeignProposals([each.numpy() for each in proposals.values()], list(proposals))
 
 
 def read_json_lines(path: Path) -> ForeignProposals:
@@ -90,12 +96,13 @@ def read_json_lines(path: Path) -> ForeignProposals:
     """
     boxes, image_ids = [], []
     mistakes = Mistakes(path)
-    with reading(path, "proposals file"), open(path, encoding="utf-8-sig") as file:
+    with reading(path, _KIND), open(path, encoding="utf-8-sig") as file:
         for line, content in json_lines(file, mistakes):
-            place = f"{path}, line {line}"
-            image_ids.append(_image_id(_field(content, ("image",), place), place))
-            found = _shaped(_field(content, ("boxes",), place), place)
-            boxes.append(_best_first(found, content.get("scores"), place))
+            try:
+                image_ids.append(_image_id(_field(content, "image")))
+                boxes.append(_best_first(_shaped(_field(content, "boxes")), content.get("scores")))
+            except DataError as error:
+                mistakes.add(line, error)
     mistakes.check()
     return ForeignProposals(boxes, image_ids)
 
@@ -110,43 +117,45 @@ READERS: dict[str, Callable[[Path], ForeignProposals]] = {
 }
 
 
-def _cells(array: Any, path: Path) -> np.ndarray:
+# The errors of what follows do not name the file.
+
+
+def _cells(array: Any) -> np.ndarray:
     """The cells of a Matlab array as a vector of objects."""
     if not isinstance(array, np.ndarray) or array.dtype.kind != "O":
-        raise DataError(f"{path} has no cells of boxes and names: is it of another format?")
+        raise DataError("it has no cells of boxes and names: is it of another format?")
     return array.ravel()
 
 
-def _text(cell: Any, path: Path) -> str:
+def _text(cell: Any) -> str:
     """The name in a cell, or in a cell within the cell."""
     while isinstance(cell, np.ndarray) and cell.dtype.kind == "O" and cell.size == 1:
         cell = cell.ravel()[0]
     if not isinstance(cell, str):
-        raise DataError(f"{path} has the image name {cell!r}, expected text")
+        raise DataError(f"it has the image name {cell!r}, expected text")
     return cell
 
 
-def _from_mat(boxes: Any, path: Path) -> np.ndarray:
-    y1, x1, y2, x2 = _shaped(boxes, path).T
+def _from_mat(boxes: Any) -> np.ndarray:
+    y1, x1, y2, x2 = _shaped(boxes).T
     return np.stack([x1 - 1, y1 - 1, x2, y2], axis=1)
 
 
 def _from_pickle(path: Path, convert: Callable[[np.ndarray, Any], np.ndarray]) -> ForeignProposals:
-    content = load_pickle(path)
-    if not isinstance(content, dict):
-        raise DataError(f"{path} holds a {type(content).__name__}, expected a dict of boxes, ids and scores")
-    image_ids = [_image_id(each, path) for each in _rows(_field(content, ("indexes", "ids"), path), path)]
-    boxes = _rows(_field(content, ("boxes",), path), path)
-    scores = content.get("scores", content.get("objectness_logits"))
-    scores = [None] * len(boxes) if scores is None else _rows(scores, path)
-    if not len(image_ids) == len(boxes) == len(scores):
-        found = f"{len(boxes)} boxes, {len(image_ids)} ids, {len(scores)} scores"
-        raise DataError(f"{path} is not of one number of images: {found}")
-    sorted_boxes = [
-        _best_first(convert(_shaped(each, path), content.get("bbox_mode")), score, path)
-        for each, score in zip(boxes, scores, strict=True)
-    ]
-    return ForeignProposals(sorted_boxes, image_ids)
+    with reading(path, _KIND):
+        content = load_pickle(path)
+        if not isinstance(content, dict):
+            raise DataError(f"it holds a {type(content).__name__}, expected a dict of boxes, ids and scores")
+        image_ids = [_image_id(each) for each in _field(content, "indexes", "ids")]
+        boxes = _field(content, "boxes")
+        scores = content.get("scores", content.get("objectness_logits"))
+        scores = [None] * len(boxes) if scores is None else scores
+        if not len(image_ids) == len(boxes) == len(scores):
+            found = f"{len(boxes)} boxes, {len(image_ids)} ids, {len(scores)} scores"
+            raise DataError(f"it is not of one number of images: {found}")
+        mode = content.get("bbox_mode")
+        rows = [_best_first(convert(_shaped(b), mode), s) for b, s in zip(boxes, scores, strict=True)]
+    return ForeignProposals(rows, image_ids)
 
 
 def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
@@ -159,52 +168,45 @@ def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
     )
 
 
-def _field(content: dict, names: tuple[str, ...], place: Path | str) -> Any:
+def _field(content: dict, *names: str) -> Any:
     for name in names:
         if name in content:
             return content[name]
     known = ", ".join(str(name) for name in content if not str(name).startswith("__"))
-    raise DataError(f"{place} has no {' or '.join(names)}; it has {known or 'nothing'}")
+    raise DataError(f"it has no {' or '.join(names)}; it has {known or 'nothing'}")
 
 
-def _rows(content: Any, place: Path | str) -> Any:
-    """The content, which must be a list or an array."""
-    if not isinstance(content, (list, tuple, np.ndarray)) or getattr(content, "ndim", 1) == 0:
-        raise DataError(f"{place} has a {type(content).__name__}, expected a list or an array")
-    return content
-
-
-def _image_id(image_id: Any, place: Path | str) -> str:
+def _image_id(image_id: Any) -> str:
     if not isinstance(image_id, (str, int, float, np.generic)):
         raise DataError(
-            f"{place} has a {type(image_id).__name__} as the id of an image, expected text or a number"
+            f"it has a {type(image_id).__name__} as the id of an image, expected text or a number"
         )
     return str(image_id)
 
 
-def _numbers(values: Any, kind: type, place: Path | str) -> np.ndarray:
+def _numbers(values: Any, kind: type) -> np.ndarray:
     """An array of the numbers in an array, a list, or a list of lists."""
     with suppress(ValueError, OverflowError), np.errstate(over="ignore"):  # lists of different lengths
         array = np.asarray(values)
         if array.dtype.kind in "biuf":
             return array.astype(kind)
-    raise DataError(f"{place} has boxes or scores that are not numbers")
+    raise DataError("it has boxes or scores that are not numbers")
 
 
-def _shaped(boxes: Any, place: Path | str) -> np.ndarray:
+def _shaped(boxes: Any) -> np.ndarray:
     """Boxes (R, 4) float32."""
-    array = _numbers(boxes, np.float32, place)
+    array = _numbers(boxes, np.float32)
     if array.size == 0:
         return array.reshape(0, 4)
     if array.ndim != 2 or array.shape[1] != 4:
-        raise DataError(f"{place} has boxes of the shape {array.shape}, expected (R, 4)")
+        raise DataError(f"it has boxes of the shape {array.shape}, expected (R, 4)")
     return array
 
 
-def _best_first(boxes: np.ndarray, scores: Any, place: Path | str) -> np.ndarray:
+def _best_first(boxes: np.ndarray, scores: Any) -> np.ndarray:
     if scores is None:
         return boxes
-    values = _numbers(scores, np.float64, place).ravel()
+    values = _numbers(scores, np.float64).ravel()
     if len(values) != len(boxes):
-        raise DataError(f"{place} has {len(boxes)} boxes of an image and {len(values)} scores")
+        raise DataError(f"it has {len(boxes)} boxes of an image and {len(values)} scores")
     return boxes[np.argsort(-values, kind="stable")]

@@ -101,6 +101,9 @@ def test_npz(tmp_path):
     check("npz", path, ["a", "below/b", "none"], [*OURS, np.zeros((0, 4))])
     save_proposals(path, ["a", "b"], OURS, [(40, 60), (40, 60)])
     check("npz", path, ["a", "b"])
+    np.savez(path, a=OURS[0], b=OURS[0][:, :3])
+    with pytest.raises(ValueError, match=r"array b of .*boxes\.npz: it has boxes of the shape \(2, 3\)"):
+        READERS["npz"](path)
 
 
 def test_json_lines(tmp_path):
@@ -129,7 +132,7 @@ def test_json_lines(tmp_path):
     ],
 )
 def test_bad_pickles(tmp_path, content, message):
-    with pytest.raises(ValueError, match=rf"a\.pkl .*{message}"):
+    with pytest.raises(ValueError, match=rf"a\.pkl:? .*{message}"):
         READERS["detectron"](pickled(tmp_path / "a.pkl", content))
 
 
