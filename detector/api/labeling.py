@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from detector.api.loading import find_checkpoint, load
-from detector.api.predicting import UNREADABLE, ahead, check_all_read, log_unreadable, search_threads
+from detector.api.predicting import Source, check_all_read, score_sources
 from detector.api.run_folder import Model
 from detector.data.formats import (
     FORMATS,
@@ -26,7 +26,6 @@ from detector.data.formats import (
 )
 from detector.data.image_labels import check_rows
 from detector.data.image_table import Row, picture_name, read_table
-from detector.data.images import open_image
 from detector.data.pictures import images_folder
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
@@ -211,33 +210,23 @@ def _label_rows(
     root: Path,
     score_threshold: float,
 ) -> Iterator[ReviewImage | None]:
-    """The boxes of each image; None: it cannot be read, which is logged.
-
-    While the model runs on one, threads search the proposals of the next ones.
-    """
+    """The boxes of each image; None: it cannot be read, which is logged."""
     names, missing = predictor.class_names, 0
-
-    def search(row: Row) -> tuple[Tensor, Tensor | None] | None:
-        if not row.labels and not row.unknown:
-            return None
-        image = open_image(root / row.file)
-        return image, predictor.find_proposals(image)
-
-    searches = ahead(search, rows, search_threads())
-    hidden = not is_main() or None
-    progress = tqdm(zip(searches, sizes, strict=True), total=len(rows), unit="image", disable=hidden)
-    for (row, future), size in progress:
+    sources = (
+        Source(picture_name(row.file), root / row.file, root / row.file)
+        for row in rows
+        if row.labels or row.unknown
+    )
+    results, hidden = score_sources(predictor, sources), not is_main() or None
+    for row, size in tqdm(zip(rows, sizes, strict=True), total=len(rows), unit="image", disable=hidden):
         name = picture_name(row.file)
-        try:
-            if (searched := future.result()) is None:
-                yield ReviewImage(name, size, ())
-                continue
-            image, proposals = searched
-            scores = predictor.scores(image, proposals, name)
-        except UNREADABLE as error:
-            log_unreadable(root / row.file, error)
+        if not row.labels and not row.unknown:
+            yield ReviewImage(name, size, ())
+            continue
+        if (scored := next(results)) is None:
             yield None
             continue
+        _, scores = scored
         labels, unknown = (
             torch.tensor([each in tags for each in names]) for tags in (row.labels, row.unknown)
         )

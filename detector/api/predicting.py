@@ -21,6 +21,7 @@ from detector.data.pictures import count_frames, find_pictures, is_video, video_
 from detector.data.voc_writer import detected_objects, encode_annotation
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.evaluation.pictures import draw_detections
+from detector.structures import Scores
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import local_world_size
 from detector.utils.errors import UserError, counted
@@ -87,36 +88,22 @@ def write_all(
     stride: int,
     score_threshold: float,
 ) -> None:
-    """Write what is found in each image or frame; files that cannot be read are named at the end.
-
-    Finding proposals takes most of the time: while the model runs on one image, other threads find those of
-    the next images.
-    """
-
-    def search(source: Source) -> tuple[Tensor, Tensor | None]:
-        if isinstance(source.image, Exception):
-            raise source.image
-        image = open_image(source.image)
-        return image, predictor.find_proposals(image)
-
+    """Write what is found in each image or frame; files that cannot be read are named at the end."""
     reviews, classes = [], predictor.class_names
     counts = [count_frames(path, stride) if is_video(path) else 1 for path in sources.values()]
     images = boxes = failures = 0
     best = 0.0  # score of all proposals, above the threshold or not
     with tqdm(total=sum(counts), unit="image", disable=None) as bar:
-        for source, searched in ahead(search, read_sources(sources, stride), search_threads()):
+        for scored in score_sources(predictor, read_sources(sources, stride)):
             bar.update()
-            try:
-                image, proposals = searched.result()
-                scores = predictor.scores(image, proposals, source.name)
-                found = predictor.detections(scores)
-            except UNREADABLE as error:
-                log_unreadable(source.path, error)
+            if scored is None:
                 failures += 1
                 continue
+            image, scores = scored
+            found = predictor.detections(scores)
             images, boxes = images + 1, boxes + len(found)
             best = max(best, float(scores.scores.max()) if scores.scores.numel() else 0.0)
-            name, size = source.name, (image.shape[1], image.shape[2])
+            name, size = scores.image_id, (image.shape[1], image.shape[2])
             if "pictures" in formats:
                 picture = draw_detections(image, found, None, classes, score_threshold=0.0)
                 outputs.write(output_name(name, "pictures"), encode_image(picture, "jpeg", quality=90))
@@ -210,11 +197,6 @@ def ahead(function: Callable[[T], R], items: Iterable[T], threads: int) -> Itera
                 future.cancel()
 
 
-def search_threads() -> int:
-    """Threads that search proposals: one per core, at most 8, as each may hold two images of a gigabyte."""
-    return min(max(1, usable_cores() // local_world_size()), 8)
-
-
 class Source(NamedTuple):
     """Where an image comes from: a file, a frame (H, W, 3), or the error that a video ended with."""
 
@@ -234,6 +216,31 @@ def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
                 yield Source(frame_name(name, number), path, frame)
         except UNREADABLE as error:
             yield Source(name, path, error)
+
+
+def score_sources(predictor: Predictor, sources: Iterable[Source]) -> Iterator[tuple[Tensor, Scores] | None]:
+    """Each image (3, H, W) and its scores; None: it cannot be read, which is logged.
+
+    Finding proposals takes most of the time: while the model runs on one image, threads find those of the
+    next images.
+    """
+
+    def search(source: Source) -> tuple[Tensor, Tensor | None]:
+        if isinstance(source.image, Exception):
+            raise source.image
+        image = open_image(source.image)
+        return image, predictor.find_proposals(image)
+
+    # One per core, at most 8, as each may hold two images of a gigabyte.
+    threads = min(max(1, usable_cores() // local_world_size()), 8)
+    for source, searched in ahead(search, sources, threads):
+        try:
+            image, proposals = searched.result()
+            scored = image, predictor.scores(image, proposals, source.name)
+        except UNREADABLE as error:
+            log_unreadable(source.path, error)
+            scored = None
+        yield scored
 
 
 def frame_name(video: str, number: int) -> str:
