@@ -90,7 +90,6 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
     """Write a data set for each rung and seed whose pseudo boxes exist; its other splits stay."""
     cfg = load_cfg(ROOT / DATA[data_set], overrides)
     dataset, proposals = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT), load_proposals(cfg.DATASETS.PROPOSALS)
-    images = [(dataset.image_path(i), dataset.image_size(i)) for i in range(len(dataset))]
     for pseudo in sorted(ROOT.glob(f"runs/methods_one_recipe_{data_set}/plain_[0-9]/self_train/pseudo")):
         found = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
         for rung in RUNGS:
@@ -103,15 +102,7 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
                 assert truth is not None
                 assert seen is not None
                 boxes.append(corrected(rung, seen, truth, proposals[image_id]))
-            write_pseudo_set(
-                folder,
-                cfg.DATASETS.TRAIN_SPLIT,
-                dataset.class_names,
-                images,
-                boxes,
-                dataset.read_image,
-                apply_orientation=False,
-            )
+            write_pseudo_set(folder, cfg.DATASETS.TRAIN_SPLIT, dataset, boxes)
             link_split(Path(cfg.DATASETS.ROOT), folder, cfg.DATASETS.TEST_SPLIT)
 
 

@@ -21,7 +21,6 @@ from detector.engine.self_training import mean_scores
 from detector.evaluation.report import write_json
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.structures import Detections
 from detector.utils.distributed import gather, is_main, rank, together, world_size
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest, read_json
@@ -116,7 +115,13 @@ def find_pseudo_boxes(
         boxes |= others
     with together():
         if is_main():
-            write_pseudo_boxes(cfg, train_set, [boxes[i] for i in range(len(train_set))], folder / "pseudo")
+            write_pseudo_set(
+                folder / "pseudo",
+                cfg.DATASETS.TRAIN_SPLIT,
+                train_set,
+                [boxes[i] for i in range(len(train_set))],
+                reviewed=reviewed_counts(build_reviewed(cfg, train_set), train_set.image_ids),
+            )
     count = sum(len(image.boxes) for image in boxes.values())
     found_by = ", ".join(map(str, weights))
     logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), found_by)
@@ -126,20 +131,3 @@ def _load_model(cfg: CfgNode, weights: Path, model: Model, device: torch.device)
     checkpoint = load_checkpoint(weights)
     check_class_names(cfg, checkpoint, weights)
     return restore_network(cfg, checkpoint, weights, model).to(device)
-
-
-def write_pseudo_boxes(
-    cfg: CfgNode, train_set: AnnotatedImages, found: Sequence[Detections], folder: Path
-) -> None:
-    """Write the boxes of each image of the training split as a data set."""
-    images = [(train_set.image_path(i), train_set.image_size(i)) for i in range(len(train_set))]
-    write_pseudo_set(
-        folder,
-        cfg.DATASETS.TRAIN_SPLIT,
-        train_set.class_names,
-        images,
-        found,
-        train_set.read_image,
-        apply_orientation=cfg.DATASETS.FORMAT == "image_labels",  # the other formats box the stored pixels
-        reviewed=reviewed_counts(build_reviewed(cfg, train_set), train_set.image_ids),
-    )

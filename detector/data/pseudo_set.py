@@ -1,12 +1,12 @@
 """Writer of detections as a data set to train any detector on: VOC's layout and COCO's JSON."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
-from torch import Tensor
 
+from detector.data.annotated import AnnotatedImages
 from detector.data.formats import encode_coco, review_image
 from detector.data.formats.coco import read as read_coco
 from detector.data.images import VOC_SUFFIXES, is_turned
@@ -22,12 +22,9 @@ _UNSAFE = re.compile(r"^\s|\s$|[\x00-\x1f\x7f-\x9f\u2028\u2029]|^/|(?<![^/])\.\.
 def write_pseudo_set(
     root: str | Path,
     split: str,
-    class_names: Sequence[str],
-    images: Sequence[tuple[Path, tuple[int, int]]],
+    dataset: AnnotatedImages,
     detections: Sequence[Detections],
-    read: Callable[[int], Tensor],
     *,
-    apply_orientation: bool,
     reviewed: Sequence[tuple[int, bool]] = (),
 ) -> None:
     """Write the new folder `root`, which appears when it is complete.
@@ -39,36 +36,36 @@ def write_pseudo_set(
     ids from 1 in the order of the classes. Unsafe characters of an id become %XX, by their bytes.
 
     Args:
-        images: file and size (height, width) of each image.
+        dataset: the images.
         detections: of each image.
-        read: maps an index to the image as the detector saw it, (3, H, W) uint8 RGB.
-        apply_orientation: whether the detector saw images rotated by their EXIF orientation.
         reviewed: of each image, how many boxes a person has reviewed, which come first, and whether these are
             all its objects, which both files say; (): of none.
 
     Raises:
         FileExistsError: the folder exists.
-        ValueError: `images` and `detections` differ in length.
+        ValueError: `dataset` and `detections` differ in length.
     """
     reviews = []
     with new_voc_folder(root) as folder:
         image_ids = [_file_name(found.image_id) for found in detections]
-        for index, ((path, size), found) in enumerate(zip(images, detections, strict=True)):
-            copied = path.suffix not in VOC_SUFFIXES or (apply_orientation and is_turned(path))
+        for index, found in zip(range(len(dataset)), detections, strict=True):
+            path, size = dataset.image_path(index), dataset.image_size(index)
+            copied = path.suffix not in VOC_SUFFIXES or (dataset.apply_orientation and is_turned(path))
             name = f"{image_ids[index]}{'.png' if copied else path.suffix}"
             target = inside(folder / "JPEGImages", name)
             target.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
             if copied:
-                write_new(target, encode_image(Image.fromarray(read(index).permute(1, 2, 0).numpy()), "png"))
+                pixels = dataset.read_image(index).permute(1, 2, 0).numpy()
+                write_new(target, encode_image(Image.fromarray(pixels), "png"))
             else:
                 target.symlink_to(path.resolve())
             count, complete = reviewed[index] if reviewed else (0, False)
-            review = review_image(name, size, found, class_names, reviewed=count, complete=complete)
+            review = review_image(name, size, found, dataset.class_names, reviewed=count, complete=complete)
             objects = [VOCObject(box.label, box.box, reviewed=box.reviewed) for box in review.boxes]
             write_annotation(folder, name, size, objects, folder=Path(root).name, verified=complete)
             reviews.append(review)
         write_split(folder, split, image_ids)
-        write_new(folder / f"{split}.json", encode_coco(reviews, class_names))
+        write_new(folder / f"{split}.json", encode_coco(reviews, dataset.class_names))
 
 
 def read_reviewed_counts(root: str | Path, split: str) -> list[tuple[int, bool]]:

@@ -33,13 +33,25 @@ def found(image_id, boxes, labels):
     )
 
 
-def write(root, split, classes, images, detections, **options):
-    """`write_pseudo_set` with the reader of a data set that applies the orientation."""
+class Images:
+    """A data set that applies the orientation, of files and their sizes."""
 
-    def read(index):
-        return read_image(images[index][0], apply_orientation=True)
+    class_names, apply_orientation = CLASSES, True
 
-    write_pseudo_set(root, split, classes, images, detections, read, **{"apply_orientation": True, **options})
+    def __init__(self, images):
+        self.images = images
+
+    def __len__(self):
+        return len(self.images)
+
+    def image_path(self, index):
+        return self.images[index][0]
+
+    def image_size(self, index):
+        return self.images[index][1]
+
+    def read_image(self, index):
+        return read_image(self.images[index][0], apply_orientation=True)
 
 
 sides = st.tuples(*[st.floats(0, 1, width=32)] * 4)
@@ -51,7 +63,7 @@ def test_the_voc_reader_gives_the_boxes_back(image, tmp_path_factory, drawn):
     boxes = [[a * 60, b * 50, a * 60 + 1 + c * 19, b * 50 + 1 + d * 9] for (a, b, c, d), _ in drawn]
     given = found("a", boxes, [label for _, label in drawn])
     root = tmp_path_factory.mktemp("sets") / "pseudo"
-    write(root, "train", CLASSES, [(image, SIZE)], [given])
+    write_pseudo_set(root, "train", Images([(image, SIZE)]), [given])
     dataset = VOCDataset(root, "train", CLASSES)
     annotation = dataset.annotation(0)
     torch.testing.assert_close(annotation.boxes, given.boxes, rtol=0, atol=2e-5)  # minus 1, plus 1
@@ -61,7 +73,7 @@ def test_the_voc_reader_gives_the_boxes_back(image, tmp_path_factory, drawn):
 
 
 def test_whole_pixels_become_inclusive_and_1_based(image, tmp_path):
-    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [[0, 2, 10, 12]], [1])])
+    write_pseudo_set(tmp_path / "p", "train", Images([(image, SIZE)]), [found("a", [[0, 2, 10, 12]], [1])])
     text = (tmp_path / "p" / "Annotations" / "a.xml").read_text()
     for tag, value in (("xmin", 1), ("ymin", 3), ("xmax", 10), ("ymax", 12), ("name", "potted plant")):
         assert f"<{tag}>{value}</{tag}>" in text
@@ -71,7 +83,7 @@ def test_pycocotools_reads_the_json(image, tmp_path):
     coco = pytest.importorskip("pycocotools.coco")
     images = [(image, SIZE)] * 2
     given = [found("a", [[0, 2, 10, 12], [5, 5, 6, 9]], [1, 0]), found("x/b", [], [])]
-    write(tmp_path / "p", "train", CLASSES, images, given)
+    write_pseudo_set(tmp_path / "p", "train", Images(images), given)
     read = coco.COCO(str(tmp_path / "p" / "train.json"))
     assert [row["file_name"] for row in read.loadImgs([1, 2])] == ["a.png", "x/b.png"]
     rows = read.loadAnns(read.getAnnIds(imgIds=[1]))
@@ -83,28 +95,28 @@ def test_pycocotools_reads_the_json(image, tmp_path):
 def test_both_files_say_which_boxes_are_reviewed(image, tmp_path):
     boxes = [[0, 2, 10, 12], [5, 5, 6, 9]]
     given, counts = [found(name, boxes, [1, 0]) for name in "abc"], [(1, False), (0, False), (2, True)]
-    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)] * 3, given, reviewed=counts)
+    write_pseudo_set(tmp_path / "p", "train", Images([(image, SIZE)] * 3), given, reviewed=counts)
     assert read_reviewed_counts(tmp_path / "p", "train") == counts
     for file in (tmp_path / "p" / "Annotations", tmp_path / "p" / "train.json"):
         images = review_import(file)
         assert [each.reviewed for each in images] == ["some", "none", "all"]
         assert [each.label for each in images[0].true_boxes] == ["potted plant"]
-    write(tmp_path / "q", "train", CLASSES, [(image, SIZE)] * 3, given)
+    write_pseudo_set(tmp_path / "q", "train", Images([(image, SIZE)] * 3), given)
     assert read_reviewed_counts(tmp_path / "q", "train") == [(0, False)] * 3
 
 
 def test_nothing_half_written_stays_and_nothing_is_overwritten(image, tmp_path):
     with pytest.raises(ValueError, match="shorter"):
-        write(tmp_path / "p", "train", CLASSES, [(image, SIZE)] * 2, [found("a", [], [])])
+        write_pseudo_set(tmp_path / "p", "train", Images([(image, SIZE)] * 2), [found("a", [], [])])
     assert not (tmp_path / "p").exists()
-    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
+    write_pseudo_set(tmp_path / "p", "train", Images([(image, SIZE)]), [found("a", [], [])])
     with pytest.raises(FileExistsError, match="delete it"):
-        write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
+        write_pseudo_set(tmp_path / "p", "train", Images([(image, SIZE)]), [found("a", [], [])])
     assert json.loads((tmp_path / "p" / "train.json").read_text())["annotations"] == []
 
 
 def test_what_is_written_is_what_was_there(image, tmp_path):
-    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found("a", [], [])])
+    write_pseudo_set(tmp_path / "p", "train", Images([(image, SIZE)]), [found("a", [], [])])
     assert (tmp_path / "p" / "JPEGImages" / "a.png").resolve() == image.resolve()
 
 
@@ -119,7 +131,7 @@ def test_any_format_and_orientation_is_read_back_as_the_detector_saw_it(tmp_path
     pixels = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(path, form, **options)
     size = read_image_size(path, apply_orientation=True)
-    write(tmp_path / "p", "train", CLASSES, [(path, size)], [found("a.b", [[0, 2, 5, 6]], [1])])
+    write_pseudo_set(tmp_path / "p", "train", Images([(path, size)]), [found("a.b", [[0, 2, 5, 6]], [1])])
     dataset = VOCDataset(tmp_path / "p", "train", CLASSES)
     assert dataset.image_size(0) == size
     assert dataset.read_image(0).equal(read_image(path, apply_orientation=True))
@@ -140,6 +152,8 @@ def test_any_format_and_orientation_is_read_back_as_the_detector_saw_it(tmp_path
     ],
 )
 def test_names_that_no_list_or_folder_can_hold_are_changed(image, tmp_path, image_id, name):
-    write(tmp_path / "p", "train", CLASSES, [(image, SIZE)], [found(image_id, [[0, 2, 10, 12]], [1])])
+    write_pseudo_set(
+        tmp_path / "p", "train", Images([(image, SIZE)]), [found(image_id, [[0, 2, 10, 12]], [1])]
+    )
     assert VOCDataset(tmp_path / "p", "train", CLASSES).image_ids == (name,)
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
