@@ -3,7 +3,7 @@
 As in detector/data/loader.py, a batch depends on (seed, position) alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,12 +17,13 @@ from detector.data.copy_paste import BoxedImage, paste_objects
 from detector.data.mosaic import mosaic
 from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import ImageDataset, flip_boxes
+from detector.structures.tensor_fields import TensorFields
 
 _PASTED, _MOSAIC = 2, 3  # which random numbers of a draw decide these; the results depend on it
 
 
-@dataclass(frozen=True)
-class BoxBatch:
+@dataclass(frozen=True, eq=False)
+class BoxBatch(TensorFields):
     """Images of any sizes with their boxes, as torchvision's detectors take them."""
 
     images: list[Tensor]  # (3, H, W) float32 in [0, 1], each
@@ -35,17 +36,6 @@ class BoxBatch:
     def inputs(self) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
         """The arguments of the detector."""
         return self.images, self.targets
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "BoxBatch":
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> "BoxBatch":
-        """The batch in page-locked memory; DataLoader calls this."""
-        return self._map(Tensor.pin_memory)
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> "BoxBatch":
-        targets = [{name: function(tensor) for name, tensor in each.items()} for each in self.targets]
-        return BoxBatch(list(map(function, self.images)), targets, self.image_ids)
 
 
 class BoxDataset(Dataset):

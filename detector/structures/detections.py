@@ -55,10 +55,6 @@ class Detections(TensorFields):
         names = tuple(self.names[row] for row in rows.tolist()) if self.names else ()
         return Detections(self.image_id, self.boxes[rows], self.scores[rows], self.labels[rows], names)
 
-    def to(self, device: torch.device | str) -> "Detections":
-        """The detections with their tensors on `device`."""
-        return self.map(lambda tensor: tensor.to(device))
-
     def to_coco(self, image_id: int | str | None = None) -> list[dict[str, Any]]:
         """Rows of COCO's results format: image_id, category_id from 1, bbox (x, y, width, height) and score.
 

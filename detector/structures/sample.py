@@ -6,7 +6,8 @@ the images that a person has reviewed, and points and counts, if the config name
 own.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -102,13 +103,9 @@ class Batch(TensorFields):
             rois = torch.cat([rois[:, :3], inclusive], dim=1)
         return self.images, rois, self.counts, self.sizes
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
-        """The batch with its tensors on `device`, except `counts`."""
-        return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking), without="counts")
-
-    def pin_memory(self) -> "Batch":
-        """The batch in page-locked memory; DataLoader calls this."""
-        return self.map(Tensor.pin_memory, without="counts")
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        """A copy with `function` applied to all tensors except `counts`, which stays on the CPU."""
+        return replace(super().map(function), counts=self.counts)
 
 
 @dataclass(frozen=True, eq=False)

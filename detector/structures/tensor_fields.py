@@ -11,17 +11,24 @@ T = TypeVar("T", bound="TensorFields")
 
 
 class TensorFields:
-    """`==` and `map` for dataclasses of tensors.
+    """`==`, `map` and what is made of it, for dataclasses of tensors.
 
     Equal are two of one type if all fields have equal types, shapes, dtypes, devices and values. The default
     `==` of dataclasses compares tuples of tensors, for which torch raises an error. Like lists, these objects
     are not hashable.
     """
 
-    def map(self: T, function: Callable[[Tensor], Tensor], without: str = "") -> T:
-        """A copy with `function` applied to all tensors, except in the field `without`."""
-        names = [name for name in self._names() if name != without]
-        return replace(self, **{name: _map(getattr(self, name), function) for name in names})  # type: ignore[type-var]
+    def map(self: T, function: Callable[[Tensor], Tensor]) -> T:
+        """A copy with `function` applied to all tensors."""
+        return replace(self, **{name: _map(getattr(self, name), function) for name in self._names()})  # type: ignore[type-var]
+
+    def to(self: T, device: torch.device | str, non_blocking: bool = False) -> T:
+        """A copy with the tensors on `device`."""
+        return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self: T) -> T:
+        """A copy in page-locked memory; DataLoader calls this."""
+        return self.map(Tensor.pin_memory)
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -45,4 +52,6 @@ def _map(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
         return function(value)
     if isinstance(value, TensorFields):
         return value.map(function)
-    return tuple(_map(each, function) for each in value) if isinstance(value, tuple) else value
+    if isinstance(value, dict):
+        return {key: _map(each, function) for key, each in value.items()}
+    return type(value)(_map(each, function) for each in value) if isinstance(value, (list, tuple)) else value
