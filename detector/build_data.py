@@ -12,7 +12,7 @@ from yacs.config import CfgNode
 
 from detector.data.annotated import AnnotatedImages
 from detector.data.batch_order import repeat_factors
-from detector.data.box_loader import BoxDataset, IndexedImages, box_loader
+from detector.data.box_loader import BoxDataset, IndexedImages, collate_boxes
 from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
 from detector.data.hints import read_hints
@@ -32,6 +32,7 @@ from detector.data.reviewed import (
 )
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
+from detector.data.worker_loader import seeded_loader
 from detector.structures import Hints, ReviewedBoxes, Views
 from detector.utils.distributed import rank, world_size
 from detector.utils.errors import UserError
@@ -186,13 +187,10 @@ def test_max_sizes(cfg: CfgNode) -> list[int]:
     return [cap or inputs.MAX_SIZE for cap in caps]
 
 
-def build_test_loader(
-    cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int] | None = None
-) -> DataLoader:
-    """Every image, or those of `indices`, once, in order, with a sample for a test pass."""
+def build_test_loader(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]) -> DataLoader:
+    """The images of `indices`, once, in order, with a sample for each test pass."""
     passes = _test_dataset(cfg, dataset, build_test_transforms(cfg))
-    chosen = passes if indices is None else Subset(passes, indices)
-    return test_loader(chosen, workers=cfg.DATASETS.WORKERS)
+    return test_loader(Subset(passes, indices), workers=cfg.DATASETS.WORKERS)
 
 
 def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]) -> list[Views]:
@@ -213,12 +211,12 @@ def _test_dataset(cfg: CfgNode, dataset: AnnotatedImages, transforms: Sequence[T
 def build_box_loader(
     cfg: CfgNode, dataset: BoxDataset | IndexedImages, *, start: int, factors: np.ndarray | None
 ) -> DataLoader:
-    """Endless batches of images; the first is the one after `start` batches of all processes.
+    """Endless batches (:class:`BoxBatch`); the first is the one after `start` batches of all processes.
 
     Args:
         factors: (N,), how often to draw each image; None: all equally often.
     """
-    return box_loader(dataset, **_batch_options(cfg, start), repeats=factors)
+    return seeded_loader(dataset, collate_boxes, **_batch_options(cfg, start), repeats=factors)
 
 
 def _batch_options(cfg: CfgNode, start: int) -> dict[str, Any]:

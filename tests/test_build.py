@@ -245,13 +245,10 @@ def test_gradients_are_averaged_or_summed(make_cfg):
     assert (options.gradient_factor, options.scale_momentum) == (6, True)
 
 
-def test_test_passes_are_sizes_times_flips(make_cfg, monkeypatch):
-    monkeypatch.setattr(build_data, "build_proposals", lambda cfg, dataset: {})
-    words = ["INPUT.TEST_SIZES", "(100, 200)", "DATASETS.WORKERS", "0"]
-
+def test_test_passes_are_sizes_times_flips(make_cfg):
     def passes(*more):
-        loader = build_data.build_test_loader(make_cfg(*words, *more), dataset=None)
-        return [(t.size, t.flip) for t in loader.dataset.transforms]
+        cfg = make_cfg("INPUT.TEST_SIZES", "(100, 200)", *more)
+        return [(t.size, t.flip) for t in build_data.build_test_transforms(cfg)]
 
     assert passes() == [(100, False), (100, True), (200, False), (200, True)]
     assert passes("INPUT.TEST_FLIP", "False") == [(100, False), (200, False)]

@@ -6,7 +6,6 @@ As in detector/data/loader.py, a batch depends on (seed, position) alone.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from detector.data.copy_paste import BoxedImage, paste_objects
 from detector.data.mosaic import mosaic
-from detector.data.worker_loader import WorkerLoader, seeded_loader
+from detector.data.worker_loader import WorkerLoader
 from detector.structures import ImageDataset, flip_boxes
 from detector.structures.tensor_fields import TensorFields
 
@@ -126,11 +125,6 @@ class IndexedImages(Dataset):
 def collate_boxes(samples: Sequence[tuple[Tensor, dict[str, Tensor], str]]) -> BoxBatch:
     images, targets, image_ids = zip(*samples, strict=True)
     return BoxBatch(list(images), list(targets), image_ids)
-
-
-def box_loader(dataset: BoxDataset | IndexedImages, **options: Any) -> DataLoader:
-    """Endless batches (:class:`BoxBatch`); `options` are those of :func:`seeded_loader`."""
-    return seeded_loader(dataset, collate_boxes, **options)
 
 
 class _Images(Dataset):

@@ -5,7 +5,8 @@ from itertools import islice
 import pytest
 import torch
 
-from detector.data.box_loader import BoxDataset, IndexedImages, box_loader
+from detector.data.box_loader import BoxDataset, IndexedImages, collate_boxes
+from detector.data.worker_loader import seeded_loader
 from detector.structures import Annotation
 
 
@@ -27,7 +28,7 @@ class Source:
 
 def batches(count, copy_paste=0.0, mosaic=0.0, **options):
     dataset = BoxDataset(Source(), flip=True, copy_paste=copy_paste, mosaic=mosaic)
-    loader = box_loader(dataset, images_per_batch=2, **options)
+    loader = seeded_loader(dataset, collate_boxes, images_per_batch=2, **options)
     return list(islice(loader, count))
 
 
