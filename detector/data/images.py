@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -185,19 +184,12 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
     """Open an image and read its header; all errors, also of the block, name the file."""
     with reading(path, "image"):
         try:
-            with Image.open(path, formats=_formats()) as image:
+            with Image.open(path, formats=_FORMATS) as image:
                 yield image
         except UnidentifiedImageError:
             if Path(path).stat().st_size == 0:
                 raise DataError(f"image {path} cannot be read: the file is empty; copy it again") from None
-            known = ", ".join(_formats())
+            known = ", ".join(_FORMATS)
             raise DataError(f"image {path} cannot be read: it is in none of the formats {known}") from None
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
             raise DataError(f"image {path} cannot be read: {error}") from error
-
-
-@cache
-def _formats() -> tuple[str, ...]:
-    """The formats that the installed Pillow supports; AVIF requires 11.3."""
-    Image.init()
-    return tuple(name for name in _FORMATS if name in Image.OPEN)
