@@ -22,7 +22,6 @@ BASE_KEY = "_BASE_"
 _MAX_FILES = 20  # in a chain of _BASE_
 _MAX_BYTES = 4 * 2**20  # of a config file; 20,000 class names take 0.5 MB
 _MAX_NODES = 50_000  # values and names of a YAML text
-_MAX_DEPTH = 20
 
 # The first line of a config that a run wrote. The count shows that the file was not cut off.
 HEADER = "# Written by a run, with all {count} keys."
@@ -212,7 +211,7 @@ def _parse_names(word: str) -> Sequence[Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses keys set twice and texts whose values take much memory or deep recursion.
+    """SafeLoader that refuses keys set twice and texts whose values take much memory.
 
     An alias may stand for a list of plain values, as yaml writes it for two equal tuples. Aliases of
     mappings and of nested lists, by which a few lines expand to gigabytes, are refused.
@@ -220,18 +219,14 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.depth = self.nodes = 0
+        self.nodes = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         is_alias, mark = self.check_event(yaml.AliasEvent), self.peek_event().start_mark
-        self.depth += 1
         self.nodes += 1
-        if self.depth > _MAX_DEPTH:
-            raise yaml.MarkedYAMLError(f"nested more than {_MAX_DEPTH} deep", mark)
         if self.nodes > _MAX_NODES:
             raise yaml.MarkedYAMLError(f"more than {_MAX_NODES} values", mark)
         node = super().compose_node(parent, index)
-        self.depth -= 1
         if is_alias and not _is_plain(node):
             raise yaml.MarkedYAMLError(
                 f"an alias of nested values is not allowed, use {BASE_KEY} to share keys", mark
