@@ -3,6 +3,7 @@
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from detector.data.check import doubtful_classes
 from detector.data.coco import COCODataset
 from detector.data.hints import read_hints
 from detector.data.image_labels import ImageLabels
-from detector.data.loader import TestDataset, WeakDataset, test_loader, train_loader
+from detector.data.loader import TestDataset, WeakDataset, collate
 from detector.data.proposals import Proposals, load_proposals
 from detector.data.reviewed import (
     annotations_as_reviewed,
@@ -32,7 +33,7 @@ from detector.data.reviewed import (
 )
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
-from detector.data.worker_loader import seeded_loader
+from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import Hints, ReviewedBoxes, Views
 from detector.utils.distributed import rank, world_size
 from detector.utils.errors import UserError
@@ -127,7 +128,7 @@ def draw_factors(
 
 
 def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
-    """Endless training batches of this process; the first is the one after `start` batches of all processes.
+    """Endless training batches (:class:`Batch`); the first is the one after `start` batches of all processes.
 
     Classes that cannot be learned and labels that are probably misspelt are logged as warnings. `stride` is
     the backbone's.
@@ -154,11 +155,12 @@ def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, s
         reviewed=reviewed,
         hints=hints,
     )
-    return train_loader(
+    return seeded_loader(
         samples,
+        partial(collate, multiple=inputs.PAD_MULTIPLE),
         **_batch_options(cfg, start),
-        sort_window=cfg.SOLVER.SORT_WINDOW,
-        pad_multiple=inputs.PAD_MULTIPLE,
+        window=cfg.SOLVER.SORT_WINDOW,
+        shape=samples.shape,
         repeats=draw_factors(cfg, dataset, reviewed, hints),
     )
 
@@ -190,7 +192,7 @@ def test_max_sizes(cfg: CfgNode) -> list[int]:
 def build_test_loader(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]) -> DataLoader:
     """The images of `indices`, once, in order, with a sample for each test pass."""
     passes = _test_dataset(cfg, dataset, build_test_transforms(cfg))
-    return test_loader(Subset(passes, indices), workers=cfg.DATASETS.WORKERS)
+    return WorkerLoader(Subset(passes, indices), workers=cfg.DATASETS.WORKERS, batch_size=None)
 
 
 def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]) -> list[Views]:

@@ -6,19 +6,16 @@ it or the global random state. A resumed run therefore sees the same batches as 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from detector.data.proposals import clean_proposals
 from detector.data.reviewed import shown_classes
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
-from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import Batch, Hints, ImageDataset, ReviewedBoxes, Sample, Views, boxes_to_rois
 
 _LEAST_SIDE = 16  # pixels: VGG16 halves an image up to four times and fails if nothing is left
@@ -145,28 +142,6 @@ def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
     )
 
 
-def train_loader(
-    dataset: WeakDataset, *, sort_window: int = 1, pad_multiple: int = 1, **options: Any
-) -> DataLoader:
-    """Endless batches (:class:`Batch`), the same for any number of `workers`.
-
-    Args:
-        sort_window: `window` of :class:`SeededBatches`.
-        pad_multiple: of :func:`collate`.
-        options: of :func:`seeded_loader`.
-    """
-    batching = partial(collate, multiple=pad_multiple)
-    return seeded_loader(dataset, batching, window=sort_window, shape=dataset.shape, **options)
-
-
-def test_loader(dataset: Dataset, *, workers: int = 0) -> DataLoader:  # noqa: PT028 (not a test)
-    """The items of a :class:`TestDataset` or of a subset, one image at a time, in order."""
-    return WorkerLoader(dataset, workers=workers, batch_size=None, collate_fn=_as_is)
-
-
-test_loader.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test case
-
-
 def _read_sample(
     source: ImageDataset, proposals: Mapping[str, Tensor], index: int, min_size: float, max_count: int
 ) -> Sample:
@@ -188,7 +163,3 @@ def _with_reviewed(sample: Sample, reviewed: ReviewedBoxes) -> Sample:
         unknown = unknown & ~labels.bool() & (not reviewed.complete)
     proposals = torch.cat([reviewed.boxes, sample.proposals])
     return replace(sample, labels=labels, unknown=unknown, proposals=proposals, reviewed=reviewed)
-
-
-def _as_is(item):
-    return item

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from detector.data.batch_order import SeededBatches
-from detector.data.loader import TestDataset, WeakDataset, collate, make_views, test_loader, train_loader
+from detector.data.loader import TestDataset, WeakDataset, collate, make_views
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
-from detector.data.worker_loader import _explain_errors
+from detector.data.worker_loader import WorkerLoader, _explain_errors, seeded_loader
 from detector.structures import Sample
 from detector.utils.errors import DataError, UserError, worker_failure
 
@@ -150,23 +150,23 @@ def test_collate_of_images_without_any_proposal():
 
 
 def test_batches_do_not_depend_on_workers(dataset):
-    alone = list(islice(train_loader(dataset, images_per_batch=2, seed=4), 8))
+    alone = list(islice(seeded_loader(dataset, collate, images_per_batch=2, seed=4), 8))
     for workers in (1, 2):
-        shared = islice(train_loader(dataset, images_per_batch=2, seed=4, workers=workers), 8)
+        shared = islice(seeded_loader(dataset, collate, images_per_batch=2, seed=4, workers=workers), 8)
         assert list(shared) == alone
 
 
 def test_processes_share_the_batches(dataset):
-    alone = list(islice(train_loader(dataset, images_per_batch=2, seed=4, start=3), 4))
+    alone = list(islice(seeded_loader(dataset, collate, images_per_batch=2, seed=4, start=3), 4))
     options = {"images_per_batch": 2, "seed": 4, "start": 3, "world_size": 2}
-    shards = [train_loader(dataset, rank=rank, **options) for rank in (0, 1)]
+    shards = [seeded_loader(dataset, collate, rank=rank, **options) for rank in (0, 1)]
     pairs = islice(zip(*shards, strict=True), 2)
     assert [batch for pair in pairs for batch in pair] == alone
 
 
 def test_batches_resume(dataset):
-    unbroken = list(islice(train_loader(dataset, images_per_batch=2, seed=4), 8))
-    resumed = islice(train_loader(dataset, images_per_batch=2, seed=4, start=5), 3)
+    unbroken = list(islice(seeded_loader(dataset, collate, images_per_batch=2, seed=4), 8))
+    resumed = islice(seeded_loader(dataset, collate, images_per_batch=2, seed=4, start=5), 3)
     assert list(resumed) == unbroken[5:]
 
 
@@ -174,7 +174,7 @@ def test_batches_resume(dataset):
 def test_loading_leaves_the_global_random_state_alone(dataset, workers):
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    next(iter(train_loader(dataset, images_per_batch=2, seed=4, workers=workers)))
+    next(iter(seeded_loader(dataset, collate, images_per_batch=2, seed=4, workers=workers)))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -187,10 +187,16 @@ def test_an_error_in_a_worker_names_the_file(dataset, source):
     for index in range(5):
         source.image_path(index).write_bytes(b"")
     with pytest.raises(DataError, match=r"^image [^\n]*\.jpg cannot be read[^\n]*$"):
-        next(iter(train_loader(dataset, images_per_batch=2, seed=4, workers=1)))
+        next(iter(seeded_loader(dataset, collate, images_per_batch=2, seed=4, workers=1)))
     source.image_path(0).unlink()
     with pytest.raises(FileNotFoundError, match=r"^image [^\n]*a\.jpg does not exist$"):
-        list(test_loader(TestDataset(source, dataset.proposals, (), min_size=1, max_count=1), workers=1))
+        list(
+            WorkerLoader(
+                TestDataset(source, dataset.proposals, (), min_size=1, max_count=1),
+                workers=1,
+                batch_size=None,
+            )
+        )
 
 
 class Slow(torch.utils.data.Dataset):
@@ -220,7 +226,7 @@ def read_until_failure(loader):
 
 def test_a_killed_worker_is_an_error_of_the_user():
     with pytest.raises(UserError, match=r"has died .*memory.*DATASETS\.WORKERS") as caught:
-        read_until_failure(test_loader(Slow(signal.SIGKILL), workers=1))
+        read_until_failure(WorkerLoader(Slow(signal.SIGKILL), workers=1, batch_size=None))
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -229,7 +235,7 @@ def test_a_stopped_worker_is_an_error_after_a_time(monkeypatch):
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     earlier = set(multiprocessing.active_children())  # of other tests
     with pytest.raises(UserError, match=r"timed out after 1 seconds.*DATASETS\.WORKERS 0"):
-        list(test_loader(Slow(signal.SIGSTOP), workers=1))
+        list(WorkerLoader(Slow(signal.SIGSTOP), workers=1, batch_size=None))
     for worker in set(multiprocessing.active_children()) - earlier:  # Python would wait for them at its end
         worker.join(10)
         assert not worker.is_alive()
@@ -259,7 +265,7 @@ def test_passes(source, proposals):
     ]
     dataset = TestDataset(source, proposals, transforms, min_size=2, max_count=7)
     for workers in (0, 2):
-        items = list(test_loader(dataset, workers=workers))
+        items = list(WorkerLoader(dataset, workers=workers, batch_size=None))
         assert [views.image_id for views in items] == list(source.image_ids)
         for index, views in enumerate(items):
             boxes = views.proposals
