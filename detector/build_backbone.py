@@ -1,6 +1,7 @@
 """From a config to the backbone, and to the weights that it starts from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from textwrap import shorten
 from typing import Any
 
@@ -40,7 +41,10 @@ def build_backbone(cfg: CfgNode) -> Backbone:
     options = cfg.MODEL.BACKBONE
     name, shared = options.NAME, {"stride": options.STRIDE, "frozen_stages": options.FROZEN_STAGES}
     if name == "timm":
-        return _build_timm(options.TIMM_NAME, **shared)
+        with _timm_of("MODEL.BACKBONE.NAME"):
+            from detector.modeling.backbones.timm import TimmBackbone
+
+            return TimmBackbone(options.TIMM_NAME, **shared)
     strides, stages = LIMITS[name]
     _require_one_of(options, "STRIDE", strides)
     _require_one_of(options, "FROZEN_STAGES", range(stages + 1))
@@ -51,15 +55,13 @@ def build_backbone(cfg: CfgNode) -> Backbone:
     return ResNet(name, **shared)
 
 
-def _build_timm(name: str, **options: int) -> Backbone:
-    try:  # timm is an optional dependency
-        from detector.modeling.backbones.timm import TimmBackbone
-    except ImportError:
-        raise MissingPackage(
-            "MODEL.BACKBONE.NAME is 'timm', which is not installed: pip install timm"
-        ) from None
+@contextmanager
+def _timm_of(key: str) -> Iterator[None]:
+    """Errors of timm, an optional dependency, that name the key and what is wrong with it."""
     try:
-        return TimmBackbone(name, **options)
+        yield
+    except ImportError:
+        raise MissingPackage(f"{key} is 'timm', which is not installed: pip install timm") from None
     except UserError as error:
         raise ConfigError(f"MODEL.BACKBONE does not fit: {error}") from error
 
@@ -78,14 +80,8 @@ def build_pyramid(cfg: CfgNode, pretrained: bool) -> nn.Module:
     if options.BACKBONE == "small":
         return SmallPyramid(options.CHANNELS)
     if options.BACKBONE == "timm":
-        try:
+        with _timm_of("SELF_TRAIN.BACKBONE"):
             return TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME, options.CHANNELS)
-        except ImportError:
-            raise MissingPackage(
-                "SELF_TRAIN.BACKBONE is 'timm', which is not installed: pip install timm"
-            ) from None
-        except UserError as error:
-            raise ConfigError(f"MODEL.BACKBONE.TIMM_NAME does not fit: {error}") from error
     pyramid = torchvision_pyramid(options.BACKBONE, pretrained=bool(options.WEIGHTS))
     if pretrained and options.WEIGHTS:
         try:
