@@ -1,5 +1,6 @@
 """`detector.load`: from a run folder or a checkpoint to a predictor."""
 
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -50,19 +51,12 @@ def load(
             not as above.
     """
     check_path("path", path, "a run folder or a checkpoint")
-    if score_threshold is not None and not _is_share(score_threshold):
+    if score_threshold is not None and not (isinstance(score_threshold, Real) and 0 <= score_threshold <= 1):
         raise UserError(f"score_threshold is {score_threshold!r}, expected a number from 0 to 1, such as 0.3")
     file, checkpoint, cfg = read_run(path, overrides, model)
     where = find_device(device)
     network = restore_network(cfg, checkpoint, file, model)
     return build_predictor(cfg, network, where, score_threshold=score_threshold)
-
-
-def _is_share(value: object) -> bool:
-    try:
-        return 0 <= value <= 1  # type: ignore[operator]
-    except TypeError:
-        return False
 
 
 def build_predictor(
