@@ -131,9 +131,6 @@ class _Images(Dataset):
     def __init__(self, source: ImageDataset):
         self.source = source
 
-    def __len__(self) -> int:
-        return len(self.source.image_ids)
-
     def __getitem__(self, index: int) -> Tensor:
         return self.source.read_image(index)
 
