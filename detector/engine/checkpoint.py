@@ -201,15 +201,3 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
                     found, wanted = tuple(value.shape), tuple(shape)
                     raise DataError(f"{name} of parameter {index} is {found}, expected a tensor {wanted}")
         optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
-
-
-def restore_scaler(scaler: GradScaler, checkpoint: dict[str, Any], path: Path) -> None:
-    """Load the state of the loss scaler, which is empty unless the precision is float16.
-
-    Raises:
-        DataError: it is not the state of a loss scaler.
-    """
-    saved = checkpoint.get("scaler")
-    if saved and scaler.is_enabled():  # else one of the two runs is not in float16
-        with reading(path, "checkpoint"):
-            scaler.load_state_dict(saved)

@@ -14,10 +14,10 @@ from detector.engine.checkpoint import (
     load_checkpoint,
     restore_model,
     restore_optimizer,
-    restore_scaler,
 )
 from detector.utils.distributed import world_size
 from detector.utils.errors import UserError
+from detector.utils.files import reading
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,9 @@ def restore(
     """
     restore_model(model, checkpoint, path)
     restore_optimizer(optimizer, checkpoint, path)
-    restore_scaler(scaler, checkpoint, path)
+    if checkpoint.get("scaler") and scaler.is_enabled():  # else one of the two runs is not in float16
+        with reading(path, "checkpoint"):
+            scaler.load_state_dict(checkpoint["scaler"])
     logger.info("resuming from %s", path)
     return Progress(checkpoint["iteration"], checkpoint["train_seconds"])
 

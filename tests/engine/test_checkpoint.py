@@ -11,10 +11,9 @@ from detector.engine.checkpoint import (
     load_checkpoint,
     restore_model,
     restore_optimizer,
-    restore_scaler,
     save_checkpoint,
 )
-from detector.utils.errors import DataError, UserError
+from detector.utils.errors import UserError
 
 
 def make(width=3, lr=0.1):
@@ -155,13 +154,6 @@ def test_a_forged_optimizer_is_named(tmp_path, harm, message):
     harm(checkpoint["optimizer"])
     with pytest.raises(UserError, match=rf"a\.pt:? .*{message}"):
         restore_optimizer(optimizer, checkpoint, path)
-
-
-def test_a_forged_loss_scaler_is_named(tmp_path):
-    path = tmp_path / "a.pt"
-    save_checkpoint(path, *make(), iteration=3, train_seconds=0.0)
-    with pytest.raises(DataError, match=r"a\.pt is damaged or of another format: 'growth_factor'"):
-        restore_scaler(torch.amp.GradScaler("cpu"), {"scaler": {"scale": 3.0}}, path)
 
 
 def test_other_types_of_numbers_are_another_model(tmp_path):

@@ -9,8 +9,11 @@ from detector.engine.resuming import (
     check_batches,
     checkpoint_path,
     list_checkpoints,
+    load_newest,
     remove_old_checkpoints,
+    restore,
 )
+from detector.utils.errors import DataError
 
 
 @pytest.fixture
@@ -52,6 +55,14 @@ def test_of_a_checkpoint_that_is_not_finite_the_one_before_is_used(run_folder, c
     torch.save(content, newest)
     assert restore_newest(folder, net, optimizer).iteration == 2
     assert f"{newest} is of no use: model.head.bias is not finite" in caplog.text
+
+
+def test_a_forged_loss_scaler_is_named(run_folder):
+    folder, net, optimizer = run_folder
+    path, checkpoint = load_newest(folder)
+    checkpoint["scaler"] = {"scale": 3.0}
+    with pytest.raises(DataError, match=r"000003\.pt is damaged or of another format: 'growth_factor'"):
+        restore(checkpoint, path, net, optimizer, torch.amp.GradScaler("cpu"))
 
 
 def test_only_damaged_checkpoints_are_no_reason_to_start_over(run_folder):
