@@ -30,7 +30,6 @@ from detector.data.pictures import images_folder
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
 from detector.structures import Detections, Scores
-from detector.utils.arguments import check_path
 from detector.utils.distributed import (
     LONG_WAIT,
     find_device,
@@ -41,11 +40,10 @@ from detector.utils.distributed import (
     together,
     world_size,
 )
-from detector.utils.errors import UserError
+from detector.utils.errors import UserError, check_path
 from detector.utils.files import atomic_write, file_digest
 from detector.utils.folder_lock import folder_lock
-from detector.utils.folders import make_folder
-from detector.utils.outputs import OutputFolder
+from detector.utils.outputs import OutputFolder, make_folder
 
 logger = logging.getLogger(__name__)
 

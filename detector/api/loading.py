@@ -18,9 +18,8 @@ from detector.data.proposals.search import make_finder
 from detector.engine.checkpoint import how_to_make, load_checkpoint
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
 from detector.modeling.faster_rcnn import FasterRCNN
-from detector.utils.arguments import check_path
 from detector.utils.distributed import find_device
-from detector.utils.errors import UserError
+from detector.utils.errors import UserError, check_path
 
 
 def load(

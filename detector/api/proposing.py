@@ -23,7 +23,7 @@ from detector.structures import box_iou
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import LONG_WAIT, is_main, local_world_size, process_group, together
 from detector.utils.errors import DataError, UserError
-from detector.utils.folders import make_folder
+from detector.utils.outputs import make_folder
 
 _TIE = 0.01  # of two recalls that differ by less, that of fewer proposals wins
 

@@ -16,7 +16,7 @@ from detector.data.scene_split import split_pictures
 from detector.data.tagged_pictures import TRAIN, VAL, find_tags
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import atomic_write
-from detector.utils.folders import make_folder
+from detector.utils.outputs import make_folder
 
 _RECIPE = "own_mist_lite0"
 _STEPS_PER_IMAGE = 4  # as of photos_mist_lite0: 1,500 steps for 385 photographs

@@ -47,9 +47,9 @@ from detector.evaluation.pictures import write_pictures
 from detector.evaluation.report import encode_detections, encode_json, metrics_table
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.structures import Detections, Scores
-from detector.utils.arguments import check_path
 from detector.utils.config_files import find_config
 from detector.utils.distributed import find_device, gather, is_main, process_group, together
+from detector.utils.errors import check_path
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 

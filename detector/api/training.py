@@ -37,8 +37,8 @@ from detector.config_reader import Overrides
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import shared_images
 from detector.engine.train import train as make_steps
-from detector.utils.arguments import check_path
 from detector.utils.distributed import find_device, is_main, process_group, restarts, together, world_size
+from detector.utils.errors import check_path
 from detector.utils.folder_lock import folder_lock
 
 logger = logging.getLogger(__name__)

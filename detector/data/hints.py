@@ -19,10 +19,9 @@ import torch
 from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
 from detector.data.formats import cvat, label_studio
 from detector.data.image_table import json_lines
-from detector.data.mistakes import Mistakes
 from detector.data.reviewed import find_id
 from detector.structures import Hints
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, Mistakes
 from detector.utils.files import read_text, reading
 
 _KEYS = {"file", "points", "counts"}

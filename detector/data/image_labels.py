@@ -14,9 +14,8 @@ import numpy as np
 from detector.data.annotated import AnnotatedImages, Objects, unknown_class
 from detector.data.image_table import Row, picture_name, read_table
 from detector.data.images import read_image_size
-from detector.data.mistakes import Mistakes
 from detector.data.pictures import nearest_picture
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, Mistakes
 
 # A message names ten mistakes, and each search for a hint takes the time of listing a folder.
 _MOST_HINTS = 10

@@ -26,8 +26,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detector.data.mistakes import Mistakes
-from detector.utils.errors import DataError, shortened
+from detector.utils.errors import DataError, Mistakes, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])

@@ -12,10 +12,9 @@ from detector.data.class_folders import SPLITS, TRAIN, VAL, drawn_by_runs, pictu
 from detector.data.formats import review_import, yolo
 from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import LabeledBox, Row, picture_name, read_table
-from detector.data.mistakes import Mistakes
 from detector.data.pictures import IMAGE_SUFFIXES, files_below
 from detector.data.table_writer import encode_row
-from detector.utils.errors import DataError, shortened
+from detector.utils.errors import DataError, Mistakes, shortened
 from detector.utils.files import read_text
 
 _TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")

@@ -4,8 +4,12 @@ Commands print one line for a :class:`UserError` or an `OSError`. Every other ex
 traceback.
 """
 
+import os
 import re
+import reprlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 TIMED_OUT = "DataLoader timed out"  # how torch's message begins
 
@@ -26,6 +30,16 @@ class MissingPackage(UserError, ImportError):
     """An optional package is not installed; the message says how to install it."""
 
 
+def check_path(name: str, value: object, expected: str) -> None:
+    """Raise a UserError that names the argument where its value is neither text nor a path.
+
+    Args:
+        expected: what the path is of, such as "a run folder".
+    """
+    if not isinstance(value, (str, os.PathLike)):
+        raise UserError(f"{name} is {reprlib.repr(value)}, expected the path of {expected}")
+
+
 def not_there(path: object) -> str:
     """That a path does not exist; of an address such as https://..., that it is none."""
     # A table's is below a folder, and pathlib makes one "/" of two.
@@ -38,6 +52,25 @@ def shortened(texts: Sequence[str], most: int = 10, between: str = ", ") -> str:
     """The first `most` of many texts, and how many more there are."""
     more = [f"... and {len(texts) - most} more"] if len(texts) > most else []
     return between.join([*texts[:most], *more])
+
+
+@dataclass
+class Mistakes:
+    """Everything that is wrong with a file, so that the user can correct it at once."""
+
+    path: Path
+    found: list[tuple[int, str]] = field(default_factory=list)  # line, or 0 of a file without lines; what
+
+    def add(self, line: int, what: object) -> None:
+        self.found.append((line, str(what)))
+
+    def check(self) -> None:
+        """Raise a DataError with the first mistakes if there are any."""
+        if not self.found:
+            return
+        places = ((f", line {line}" if line else "", what) for line, what in sorted(self.found))
+        lines = [f"{self.path}{place}: {what}" for place, what in places]
+        raise DataError(shortened(lines, between="\n"))
 
 
 def counted(number: int, one: str, several: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError
-from detector.utils.folders import make_folder
+from detector.utils.outputs import make_folder
 
 try:
     import fcntl

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detector.data.image_table import json_lines
-from detector.data.mistakes import Mistakes
 from detector.data.pictures import files_below
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.matlab import load_mat
 from detector.data.proposals.restricted_pickle import load_pickle
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, Mistakes
 from detector.utils.files import reading
 from detector.utils.npz import open_npz
 
