@@ -108,7 +108,6 @@ def work(device_type: str, words: Sequence[str]) -> None:
                 timed(batches, warm_up, steps, device),
                 build_train_options(cfg),
                 folder=Path(folder),
-                device=device,
                 precision=build_precision(cfg, device),
             )
         except Finished as finished:

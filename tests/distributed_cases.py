@@ -15,6 +15,7 @@ from train_cases import batches, criterion, make, weights
 
 import detector
 from detector.cli.main import main
+from detector.engine.precision import Precision
 from detector.engine.train import TrainOptions, train
 from detector.utils.command_line import run_command
 from detector.utils.distributed import gather, local_rank, process_group, rank, together, world_size
@@ -105,7 +106,7 @@ def train_stand_in(folder, accumulate, criterion=criterion, device="cpu"):
                 checkpoint_period=2,
             ),
             folder=folder,
-            device=device,
+            precision=Precision("float32", device),
         )
     return weights(net).tolist()
 

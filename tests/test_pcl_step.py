@@ -15,6 +15,7 @@ from torch import Tensor
 from detector.build import build_lr_factor, build_optimizer
 from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg
+from detector.engine.precision import Precision
 from detector.engine.train import TrainOptions, train
 from detector.structures import Batch, boxes_to_rois
 
@@ -189,7 +190,7 @@ def test_three_steps_equal_an_independent_implementation(tmp_path: Path) -> None
             gradient_factor=2.0,  # the recipe sums gradients over images; here they come in one batch of two
         ),
         folder=tmp_path,
-        device=torch.device("cpu"),
+        precision=Precision("float32", torch.device("cpu")),
     )
     train_by_hand(by_hand, images, boxes.tolist(), shown)
 

@@ -67,7 +67,6 @@ def build_predictor(
             model.to(device),
             cfg.DATASETS.CLASSES,
             postprocess=build_student_postprocess(cfg, score_threshold),
-            device=device,
             precision=build_precision(cfg, device),
         )
     find, _ = make_finder(
@@ -81,7 +80,6 @@ def build_predictor(
         postprocess=build_postprocess(cfg, score_threshold),
         min_size=cfg.PROPOSALS.MIN_SIZE,
         max_count=cfg.PROPOSALS.MAX_COUNT,
-        device=device,
         precision=build_precision(cfg, device),
     )
 

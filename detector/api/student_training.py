@@ -144,7 +144,6 @@ def _train(
             batches,
             build_train_options(cfg),
             folder=folder,
-            device=device,
             precision=precision,
             config=cfg.dump(),
             start=progress.iteration,

@@ -105,7 +105,6 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
                 batches,
                 build_train_options(cfg),
                 folder=folder,
-                device=device,
                 precision=precision,
                 snapshots=snapshots,
                 config=cfg.dump(),

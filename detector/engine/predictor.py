@@ -33,8 +33,7 @@ class Predictor:
         model: as :func:`detector.engine.inference.score_batch` takes it.
         class_names: the C foreground classes.
         postprocess: from the scores of an image's proposals to its detections.
-        device: where `model` is.
-        precision: None: float32.
+        precision: of the model, on its device.
     """
 
     def __init__(
@@ -43,13 +42,11 @@ class Predictor:
         class_names: Sequence[str],
         *,
         postprocess: Callable[[Scores], Detections],
-        device: torch.device,
-        precision: Precision | None = None,
+        precision: Precision,
     ) -> None:
         self.model = model.eval()
         self.class_names = tuple(class_names)
-        self.postprocess, self.device = postprocess, device
-        self.precision = precision or Precision("float32", device)
+        self.postprocess, self.precision, self.device = postprocess, precision, precision.device
 
     def __call__(
         self,

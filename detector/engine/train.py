@@ -53,8 +53,7 @@ def train(
     options: TrainOptions,
     *,
     folder: Path,
-    device: torch.device,
-    precision: Precision | None = None,
+    precision: Precision,
     snapshots: Snapshots | None = None,
     config: str = "",
     start: int = 0,
@@ -75,7 +74,7 @@ def train(
         criterion: (outputs, batch) to losses by name; their sum is minimized.
         batches: endless, starting with the batch that follows step `start`.
         folder: run folder, for TensorBoard's events, checkpoints/, snapshots/ and model_final.pt.
-        precision: None: float32.
+        precision: of the model, on its device.
         snapshots: what is recorded periodically; None: nothing.
         config: text that the checkpoints carry.
         start: steps already done, which took `train_seconds`.
@@ -87,7 +86,6 @@ def train(
         UserError: the weights are not finite.
         OSError: a checkpoint or the events could not be written; earlier checkpoints are intact.
     """
-    precision = precision or Precision("float32", device)
     step = _Step(model, criterion, optimizer, options, precision, start)
     saver = _Saver(model, optimizer, options, precision, folder, config, start, train_seconds)
     batches = iter(batches)
@@ -103,7 +101,7 @@ def train(
                 # On a GPU the check waits for the device: it is made only where the log reads the values
                 # anyway, and before a checkpoint, which must not hold the result of a non-finite loss. On the
                 # CPU it is free.
-                images = step(iteration, batches, check=device.type == "cpu" or log_now or save_now)
+                images = step(iteration, batches, check=precision.device.type == "cpu" or log_now or save_now)
                 progress.add(images * world_size())
                 if log_now:
                     last = step.losses.means()

@@ -27,7 +27,7 @@ def run(folder, net, optimizer, data=None, criterion=criterion, **changes):
     options = TrainOptions(5, 8, lambda iteration: 1 / (1 + iteration), log_period=3, checkpoint_period=3)
     options = dataclasses.replace(options, **{name: changes.pop(name) for name in names})
     data = batches() if data is None else data
-    changes = {"device": torch.device("cpu"), **changes}
+    changes = {"precision": Precision("float32", torch.device("cpu")), **changes}
     return train(net, criterion, optimizer, data, options, folder=folder, **changes)
 
 
@@ -169,7 +169,7 @@ def test_a_device_that_is_not_read_every_step_still_names_the_images_and_saves_n
     net, optimizer = make()
     monkeypatch.setattr(Batch, "to", lambda self, *_, **__: self)  # the CPU in the clothes of a GPU
     with pytest.raises(NonFiniteLoss, match="in step 4 loss is nan, from the images image3_0, image3_1;"):
-        run(tmp_path, net, optimizer, poisoned(3), device=torch.device("cuda"))
+        run(tmp_path, net, optimizer, poisoned(3), precision=Precision("float32", torch.device("cuda")))
     assert [p.name for p in list_checkpoints(tmp_path)] == ["000003.pt"]
 
 
@@ -267,7 +267,7 @@ def test_ctrl_c_saves_nothing_of_a_loss_that_is_not_finite(tmp_path, caplog, mon
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, *make(), stop(), device=torch.device("cuda"))
+        run(tmp_path, *make(), stop(), precision=Precision("float32", torch.device("cuda")))
     assert list_checkpoints(tmp_path) == []
     assert "no checkpoint of step 2: training has diverged: in step 2 loss is nan" in caplog.text
 
