@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from detector.structures import Detections
@@ -60,17 +61,11 @@ def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:
 
 
 def write_annotation(
-    root: Path,
-    image_name: str,
-    size: tuple[int, int],
-    objects: Sequence[VOCObject],
-    *,
-    folder: str,
-    verified: bool = False,
+    root: Path, image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], **options: Any
 ) -> None:
     """Write Annotations/ID.xml of an RGB image, where ID is its name without suffix.
 
-    See :func:`encode_annotation` for the arguments.
+    See :func:`encode_annotation` for the arguments and `options`.
 
     Raises:
         DataError: the name leads out of the folder.
@@ -78,8 +73,7 @@ def write_annotation(
     """
     path = inside(root / "Annotations", image_name).with_suffix(".xml")
     path.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
-    content = encode_annotation(image_name, size, objects, folder=folder, verified=verified)
-    write_new(path, content)
+    write_new(path, encode_annotation(image_name, size, objects, **options))
 
 
 def encode_annotation(
