@@ -26,7 +26,6 @@ from detector.data.formats import (
 )
 from detector.data.image_labels import check_rows
 from detector.data.image_table import Row, picture_name, read_table
-from detector.data.pictures import images_folder
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
 from detector.structures import Detections, Scores
@@ -135,7 +134,8 @@ def common_folder(images: Iterable[tuple[Path, str]], formats: Sequence[str]) ->
     Raises:
         UserError: there are several, and one of the formats has links below a single folder.
     """
-    folders = sorted({folder.resolve() for folder in {images_folder(*image) for image in images}})
+    above = {file.parents[len(Path(name).parts) - 1] for file, name in images}
+    folders = sorted({folder.resolve() for folder in above})
     if len(folders) > 1 and "label-studio" in formats:
         raise UserError(
             f"some images are in {folders[0]}, some in {folders[1]}: the format label-studio has links to "

@@ -124,11 +124,6 @@ def nearest_picture(path: Path, below: Path | None = None) -> Path | None:
     return found[0] if len(found) == 1 else None
 
 
-def images_folder(path: Path, name: str) -> Path:
-    """The folder that the name of an image is relative to."""
-    return path.parents[len(Path(name).parts) - 1]
-
-
 def is_video(path: Path) -> bool:
     return path.suffix.lower() in VIDEO_SUFFIXES
 
