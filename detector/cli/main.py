@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from detector.cli import data, runs
 from detector.utils.command_line import command_parser, config_parser, parse_config, run_command
+from detector.utils.interrupts import quiet_interrupt
 
 
 class Command(NamedTuple):
@@ -52,7 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse_config(parser, words, required=name != "propose")
     else:
         options = parser.parse_intermixed_args(words)
-    return run_command(lambda: run(options))
+    return run_command(lambda: _import_and_run(run, options))
+
+
+def _import_and_run(run: runs.Run, options: argparse.Namespace) -> None:
+    with quiet_interrupt():  # Ctrl-C during these imports, which take seconds; --help does without them
+        import detector.api  # noqa: F401
+    run(options)
 
 
 def _show_commands(words: Sequence[str]) -> int:

@@ -1,5 +1,7 @@
 """`detector COMMAND`: every command has a short help with an example, and recipes are found by name."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +51,27 @@ def test_python_m_detector_is_the_command():
     words = [sys.executable, "-m", "detector", "--help"]
     text = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert all(f"  {name} " in text for name in COMMANDS)
+
+
+def test_ctrl_c_while_a_command_is_imported_shows_no_traceback(monkeypatch, capfd):
+    """Not even where a module that is imported makes another error of it, as some do."""
+
+    class Interrupted:
+        @staticmethod
+        def find_spec(name, *_):
+            if name == "detector.api":
+                try:
+                    signal.raise_signal(signal.SIGINT)
+                except KeyboardInterrupt:
+                    raise ImportError(name) from None
+
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "detector.api")
+    with pytest.raises(SystemExit) as end:
+        main(["report", "run"])
+    assert end.value.code == 130
+    assert capfd.readouterr().err == "interrupted\n"
 
 
 def test_choices_are_those_of_the_functions():
