@@ -1,5 +1,6 @@
 """`detector suggest`: the images of the training split from whose boxes a detector would learn most."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from yacs.config import CfgNode
 
 from detector.api.labeling import check_formats, common_folder, encode_all, tagged_boxes
 from detector.api.loading import find_checkpoint, read_run
-from detector.api.run_folder import Model, check_class_names, restore_network
+from detector.api.run_folder import Model, check_class_names, restore_network, start_run
 from detector.build import build_precision
 from detector.build_data import build_dataset, build_hints, build_reviewed, build_test_loader, name_classes
 from detector.config import load_cfg
@@ -31,7 +32,6 @@ from detector.engine.suggestions import (
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.structures import Detections, Scores, Views
-from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest
 from detector.utils.folder_lock import folder_lock
@@ -71,7 +71,7 @@ def suggest(
     if count < 1:
         raise UserError(f"the number of images is {count}, expected at least 1")
     formats = check_formats(formats or ("label-studio",))
-    with folder_lock(output):
+    with warnings.catch_warnings(), folder_lock(output):  # the log takes them until the end
         return _suggest(config_file, overrides, count, by, output, formats)
 
 
@@ -97,7 +97,8 @@ def _suggest(
     files = encode_all(formats, empty, dataset.class_names, folder)
     outputs.check(["images.txt", *(name for name, _ in files)])
     labels = torch.from_numpy(training_labels(dataset, reviewed, build_hints(cfg, dataset)))
-    found = _assess(cfg, dataset, labels, left, boxed, by)
+    device = start_run(cfg, output)
+    found = _assess(cfg, device, dataset, labels, left, boxed, by)
     if by == "random":
         rows = found.values.argsort(descending=True)[:count].tolist()
     else:
@@ -134,6 +135,7 @@ class _Assessed(NamedTuple):
 
 def _assess(
     cfg: CfgNode,
+    device: torch.device,
     dataset: AnnotatedImages,
     labels: Tensor,
     indices: Sequence[int],
@@ -141,7 +143,6 @@ def _assess(
     by: str,
 ) -> _Assessed:
     """What the rule `by` says of the images `indices`; `labels` (all images, C) bool are what images show."""
-    device = find_device(cfg.DEVICE)
     precision, features = build_precision(cfg, device), []
     weak = _network(cfg, "weak").to(device).eval()
     assert isinstance(weak, WeakRCNN)

@@ -21,6 +21,8 @@ from detector.data.formats import review_import
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.utils.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("process_as_before")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -168,6 +170,21 @@ def test_the_folder_is_locked_while_images_are_scored(run: Path, tmp_path: Path,
     suggested(run, tmp_path / "next")
     assert seen == [True]
     assert not (tmp_path / "next" / ".lock").exists()
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("tf32", "tf32"), ("float32", "ieee")])
+def test_it_runs_as_the_config_says(run: Path, tmp_path: Path, monkeypatch, precision, expected) -> None:
+    assess, seen = suggesting._assess, []
+
+    def look(*arguments):
+        seen.append(torch.backends.cuda.matmul.fp32_precision)
+        return assess(*arguments)
+
+    monkeypatch.setattr(suggesting, "_assess", look)
+    monkeypatch.setattr(torch, "set_num_threads", seen.append)
+    suggested(run, tmp_path / "next", words=("PRECISION", precision, "THREADS", 3))
+    assert seen == [3, expected]
+    assert "the weak detector" in (tmp_path / "next" / "log.txt").read_text()
 
 
 def test_without_a_detector_the_folder_is_named(run: Path, tmp_path: Path) -> None:
