@@ -86,7 +86,8 @@ def _outdated(result: Path) -> bool:
     if result.name != "metrics.json":
         return False
     cfg = load_cfg(result.parent / "config.yaml")
-    truth = describe_truth(build_dataset(cfg, cfg.DATASETS.TEST_SPLIT))
+    splits = (cfg.DATASETS.TEST_SPLIT, cfg.DATASETS.TRAIN_SPLIT)
+    truth = describe_truth(*(build_dataset(cfg, split) for split in splits))
     return bool(changed_data(read_json(result).get("truth"), truth))
 
 

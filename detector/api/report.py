@@ -80,8 +80,9 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
         check_metrics(metrics)
     detections = load_detections(folder / "detections.npz")
     test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    if changed := changed_data(metrics.get("truth"), describe_truth(test_set)):
-        raise UserError(f"{test_set.name} has changed since its test, {path}: {changed}; {_REMEDY}")
+    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    if changed := changed_data(metrics.get("truth"), describe_truth(test_set, train_set)):
+        raise UserError(f"the data have changed since the test, {path}: {changed}; {_REMEDY}")
     run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
     kinds, results = results_sections(cfg, metrics, test_set, detections)
     on_what = (
@@ -96,7 +97,7 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
         sections=[
             classes_section(metrics, on_what),
             *results,
-            streams(cfg, folder),
+            streams(train_set, folder),
             curves_section(read_curves(folder)),
             Section("Run", render("run", changes=changes(cfg), facts=facts(metrics, run_info))),
         ],
@@ -172,9 +173,8 @@ def results_sections(
     ]
 
 
-def streams(cfg: CfgNode, folder: Path) -> Section:
+def streams(train_set: AnnotatedImages, folder: Path) -> Section:
     """The section on the snapshots that training wrote."""
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
     snapshots = []
     for path in list_snapshots(folder):
         snapshots.append((int(path.stem), load_attention(path)))

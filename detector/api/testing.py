@@ -148,7 +148,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, 
             if is_main():
                 metrics = measure(results, test_set, train_results, train_set, with_coco)
                 metrics |= describe_test(cfg, folder, weights, checkpoint)
-                metrics["truth"] = describe_truth(test_set)
+                metrics["truth"] = describe_truth(test_set, train_set)
                 metrics |= describe_student(cfg, weights.parent, train_set) if student else {}
                 write_figures(
                     cfg, outputs, metrics, [each.detections for each in results], test_set, train_set

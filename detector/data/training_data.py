@@ -33,15 +33,33 @@ def describe_data(
     return parts
 
 
-def describe_truth(dataset: AnnotatedImages) -> dict[str, str]:
-    """A count and a hash of each part of what a test compares detections with: tags and boxes."""
-    found = [dataset.annotation(i) for i in range(len(dataset))]
-    boxes = sum(len(each.boxes) for each in found if each is not None)
+def describe_truth(test_set: AnnotatedImages, train_set: AnnotatedImages) -> dict[str, str]:
+    """A count and a hash of each part of what a test compares detections with: tags and boxes.
+
+    Of the training split, the boxes alone: CorLoc is of the images that have some.
+    """
+    found = [test_set.annotation(i) for i in range(len(test_set))]
+    boxed = [each for each in found if each is not None]
+    boxes = sum(len(each.boxes) for each in boxed)
     contents = (
         None if each is None else [each.boxes.tolist(), each.labels.tolist(), each.difficult.tolist()]
         for each in found
     )
-    return {"tags": _hashed_tags(dataset), "boxes": _hashed(boxes, contents)}
+    crowds = sum(int(each.crowd.sum()) for each in boxed)
+    trained = [each for i in range(len(train_set)) if (each := train_set.annotation(i)) is not None]
+    return {
+        "tags": _hashed_tags(test_set),
+        "boxes": _hashed(boxes, contents),
+        # A part of its own, as earlier versions did not describe it.
+        "iscrowd regions": _hashed(crowds, ([each.crowd.tolist(), each.areas.tolist()] for each in boxed)),
+        "training boxes": _hashed(
+            sum(len(each.boxes) for each in trained),
+            (
+                [each.image_id, each.boxes.tolist(), each.labels.tolist(), each.crowd.tolist()]
+                for each in trained
+            ),
+        ),
+    }
 
 
 def changed_data(before: object, now: Mapping[str, str]) -> str:

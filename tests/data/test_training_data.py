@@ -35,15 +35,28 @@ def test_a_change_is_told_and_nothing_else(dataset):
     assert "images: 5 then, 5 now, not the same" in changed_data(before, now)
 
 
-def test_a_moved_box_of_the_ground_truth_is_a_change(dataset, monkeypatch):
+@pytest.mark.parametrize(
+    ("split", "change", "expected"),
+    [
+        ("test", lambda each: {"boxes": each.boxes + 1}, "boxes: 6 then, 6 now, not the same"),
+        ("test", lambda each: {"difficult": ~each.difficult}, "boxes: 6 then, 6 now, not the same"),
+        ("test", lambda each: {"crowd": ~each.crowd}, "iscrowd regions: 0 then, 2 now"),
+        ("test", lambda each: {"areas": each.areas + 1}, "iscrowd regions: 0 then, 0 now, not the same"),
+        ("train", lambda each: {"boxes": each.boxes + 1}, "training boxes: 6 then, 6 now, not the same"),
+        ("train", lambda each: {"crowd": ~each.crowd}, "training boxes: 6 then, 6 now, not the same"),
+        ("train", lambda each: {"difficult": ~each.difficult}, ""),  # on which CorLoc does not depend
+    ],
+)
+def test_another_box_of_the_ground_truth_is_a_change(dataset, monkeypatch, split, change, expected):
     _, read = dataset
-    before = describe_truth(read())
-    assert changed_data(before, describe_truth(read())) == ""
-    moved = read()
-    annotation = moved.annotation(0)
-    first = replace(annotation, boxes=annotation.boxes + 1)
-    monkeypatch.setattr(moved, "annotation", lambda i: first if i == 0 else read().annotation(i))
-    assert changed_data(before, describe_truth(moved)).startswith("boxes: ")
+    before = describe_truth(read(), read())
+    assert changed_data(before, describe_truth(read(), read())) == ""
+    changed = read()
+    annotation = changed.annotation(0)
+    first = replace(annotation, **change(annotation))
+    monkeypatch.setattr(changed, "annotation", lambda i: first if i == 0 else read().annotation(i))
+    truth = (changed, read()) if split == "test" else (read(), changed)
+    assert changed_data(before, describe_truth(*truth)) == expected
 
 
 def test_other_proposals_of_its_images_are_a_change(dataset, tmp_path):
