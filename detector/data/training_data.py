@@ -45,13 +45,14 @@ def describe_truth(test_set: AnnotatedImages, train_set: AnnotatedImages) -> dic
         None if each is None else [each.boxes.tolist(), each.labels.tolist(), each.difficult.tolist()]
         for each in found
     )
-    crowds = sum(int(each.crowd.sum()) for each in boxed)
+    crowded = [each for each in boxed if each.crowd.any()]
+    crowds = sum(int(each.crowd.sum()) for each in crowded)
     trained = [each for i in range(len(train_set)) if (each := train_set.annotation(i)) is not None]
     return {
         "tags": _hashed_tags(test_set),
         "boxes": _hashed(boxes, contents),
         # A part of its own, as earlier versions did not describe it.
-        "iscrowd regions": _hashed(crowds, ([each.crowd.tolist(), each.areas.tolist()] for each in boxed)),
+        "iscrowd regions": _hashed(crowds, ([each.image_id, each.crowd.tolist()] for each in crowded)),
         "training boxes": _hashed(
             sum(len(each.boxes) for each in trained),
             (
