@@ -31,7 +31,7 @@ from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.pictures import choose_samples, write_samples
 from detector.evaluation.report import align
 from detector.structures import Annotation, Hints, ReviewedBoxes
-from detector.utils.errors import UserError, shortened
+from detector.utils.errors import UserError, counted, shortened
 
 _SHOWN = 5  # of each kind of problem
 _IOUS = (0.5, 0.7)
@@ -140,8 +140,9 @@ def findings(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Se
     lines = []
     if tiny := [i for i in range(len(dataset)) if min(dataset.image_size(i)) < _TINY]:
         lines.append(
-            f"{dataset.name}: {len(tiny)} images have a side of fewer than {_TINY} pixels, such as "
-            f"{dataset.image_path(tiny[0])}: objects in them are a few cells of the features; use larger ones"
+            f"{dataset.name}: {counted(len(tiny), 'image has', 'images have')} a side of "
+            f"fewer than {_TINY} pixels, such as {dataset.image_path(tiny[0])}: "
+            "objects in them are a few cells of the features; use larger ones"
         )
     if overlaps:
         shares = recall(overlaps, truth, len(dataset.class_names), iou_threshold=0.5)
@@ -161,8 +162,8 @@ def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> st
     train_ids, test_ids = list(train), list(test)
     shown = _block([f"{train_ids[i]} and {test_ids[j]}" for i, j in pairs])
     return (
-        f"{len({j for _, j in pairs})} images to test on are nearly the same as images to train on, so the "
-        f"results will be too good; move both into one split:{shown}"
+        f"{counted(len({j for _, j in pairs}), 'image', 'images')} to test on nearly the same as "
+        f"some to train on: the results will be too good; move both into one split:{shown}"
     )
 
 
@@ -192,7 +193,8 @@ def check_truth(dataset: AnnotatedImages, truth: Mapping[int, Annotation], min_s
     if not truth:
         print("no image has ground-truth boxes: only how well the labels are predicted can be measured")
     elif len(truth) < len(dataset):
-        print(f"{len(truth)} images have ground-truth boxes: AP and CorLoc can be measured on those alone")
+        boxed = f"{len(truth)} of {len(dataset)} images"
+        print(f"ground-truth boxes in {boxed}: AP and CorLoc can be measured on those alone")
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
     for index, annotation in truth.items():

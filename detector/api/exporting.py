@@ -32,7 +32,7 @@ from detector.modeling import exported_student
 from detector.modeling.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.structures import Detections
-from detector.utils.errors import UserError
+from detector.utils.errors import UserError, counted
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
 
@@ -74,7 +74,7 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
         if not difference <= network.tolerance:
             raise UserError(
                 f"{form} gives other figures than the model, by {difference:.2g} where {network.tolerance} "
-                f"is allowed, on {len(paths)} images; it is not kept"
+                f"is allowed, on {counted(len(paths), 'image', 'images')}; it is not kept"
             )
         path = outputs.write(name, unchecked.read_bytes())
     figures = {
@@ -88,7 +88,7 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
     content = network.about | {"versions": versions, "format": form, "check": figures}
     outputs.write(about, encode_json(content))
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, ", end="")
-    print(f"within {difference:.1e} of the model on {len(paths)} images")
+    print(f"within {difference:.1e} of the model on {counted(len(paths), 'image', 'images')}")
 
 
 class _Exported(NamedTuple):

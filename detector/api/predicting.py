@@ -134,9 +134,7 @@ def log_unreadable(path: Path, error: BaseException) -> None:
 def check_all_read(failures: int) -> None:
     """Raise a UserError if some files could not be read."""
     if failures:
-        raise UserError(
-            f"{failures} of the files could not be read; they are named above, all others are done"
-        )
+        raise UserError(f"{failures} of the files could not be read, as named above; all others are done")
 
 
 def output_name(name: str, form: str) -> str:

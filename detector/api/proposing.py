@@ -22,7 +22,7 @@ from detector.data.voc import find_split
 from detector.structures import box_iou
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import LONG_WAIT, is_main, local_world_size, process_group, together
-from detector.utils.errors import DataError, UserError
+from detector.utils.errors import DataError, UserError, counted
 from detector.utils.outputs import make_folder
 
 _TIE = 0.01  # of two recalls that differ by less, that of fewer proposals wins
@@ -99,7 +99,8 @@ def run(
         )
     if is_main():
         boxes = f"{min(counts)}/{statistics.median(counts):.0f}/{max(counts)} boxes (min/median/max)"
-        print(f"{output}: {len(counts)} images, {boxes}, {time.perf_counter() - started:.0f} s")
+        searched = counted(len(counts), "image", "images")
+        print(f"{output}: {searched}, {boxes}, {time.perf_counter() - started:.0f} s")
 
 
 def _find_files(

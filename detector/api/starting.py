@@ -14,7 +14,7 @@ import yaml
 from detector.config import load_cfg
 from detector.data.scene_split import split_pictures
 from detector.data.tagged_pictures import TRAIN, VAL, find_tags
-from detector.utils.errors import DataError, shortened
+from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import atomic_write
 from detector.utils.outputs import make_folder
 
@@ -74,10 +74,12 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
             "shows no class, leave its labels empty in a table, as in a.jpg,",
             stacklevel=2,
         )
-    print(f"labels   {source}: {len(tagged)} pictures, {len(classes)} classes ({shortened(sorted(classes))})")
+    num_classes = counted(len(classes), "class", "classes")
+    print(f"labels   {source}: {len(tagged)} pictures, {num_classes} ({shortened(sorted(classes))})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
     if boxed := sum(each.boxes is not None for each in val):
-        print(f"boxes    of {boxed} pictures to test on, which measure the detector; all others are left out")
+        measured = counted(boxed, "picture", "pictures")
+        print(f"boxes    of {measured} to test on, which measure the detector; all others are left out")
     sides = [side for each in tagged for side in each.sides]
     if sides:
         print(f"objects  {_describe_objects(statistics.median(sides), output, source)}")

@@ -176,7 +176,7 @@ def review_import(parser: ArgumentParser) -> Run:
         if options.table:
             rows, table, kept = table_boxes.add_boxes(options.path, options.table, **given)
             boxed = sum(row.boxes is not None for row in rows)
-            print(f"{boxed} of {len(rows)} images have boxes: {table}; the table before: {kept}")
+            print(f"boxes in {boxed} of {len(rows)} images: {table}; the table before: {kept}")
             next_step("detector", "test", "RUN")
             return
         found = labeling.import_reviewed(options.path, options.output, **given)

@@ -14,7 +14,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from detector.data.annotated import AnnotatedImages
 from detector.structures import Annotation, ImageDataset, box_iou
-from detector.utils.errors import DataError, shortened
+from detector.utils.errors import DataError, counted, shortened
 
 _RARE = 4  # a class with 1/4 of the images of another one of nearly the same name is probably misspelled
 _MOST_SHOWN = 10  # pairs of classes
@@ -102,8 +102,9 @@ def shared_images(train_set: AnnotatedImages, test_set: AnnotatedImages) -> list
     if not (shared := sorted(map(str, trained & tested))):
         return []
     return [
-        f"{len(shared)} images of {test_set.name} are in {train_set.name}, too, so the results of the test "
-        f"will be too good: leave them out of one of the two, {shortened(shared, 3)}"
+        f"of {test_set.name}, {counted(len(shared), 'image is', 'images are')} in {train_set.name}, "
+        f"too, so the results of the test will be too good: "
+        f"leave them out of one of the two, {shortened(shared, 3)}"
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from detector.data.pictures import IMAGE_SUFFIXES, find_pictures
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, counted
 
 TRAIN, VAL = "train", "val"
 SPLITS = {"train": TRAIN, "trainval": TRAIN, "val": VAL, "valid": VAL, "test": VAL}
@@ -65,8 +65,9 @@ def _warn_of_copies(root: Path, found: Sequence[tuple[str, str, str | None]]) ->
             copies.append(f"{name} of {other}")
     if copies:
         warnings.warn(
-            f"{len(copies)} pictures are copies of others in the folder of another class, such as "
-            f"{copies[0]}: each says that the other class is absent; list such a picture once, with all its "
+            f"{counted(len(copies), 'picture is a copy', 'pictures are copies')} from the folder of "
+            f"another class, such as {copies[0]}: each says that the other class is absent; "
+            "list such a picture once, with all its "
             "classes, in a table (--labels)",
             stacklevel=2,
         )

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detector.utils.errors import DataError, Mistakes, shortened
+from detector.utils.errors import DataError, Mistakes, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
@@ -120,8 +120,9 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
 def _csv_row(line: int, cells: list[str], columns: int) -> Row:
     if not 2 <= len(cells) <= columns:
         raise DataError(
-            f"{len(cells)} columns, expected {columns}: file,label;label (a name that holds a comma needs "
-            "quotes; classes that are unknown need the header file,labels,unknown)"
+            f"{counted(len(cells), 'column', 'columns')}, expected {columns}: file,label;label (a "
+            "name that holds a comma needs quotes; classes that are unknown need the "
+            "header file,labels,unknown)"
         )
     file, labels, unknown = (*cells, "")[:3]
     return _row(line, _file(file), _split_labels(labels), _split_labels(unknown), None)

@@ -12,7 +12,7 @@ from torch import Tensor
 from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
 from detector.data.formats import ReviewImage, review_import
 from detector.structures import Hints, ReviewedBoxes
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, counted
 
 
 def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, ReviewedBoxes], list[str]]:
@@ -145,8 +145,9 @@ def contradictions(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxe
         else f"has a box of {name}, but no such tag"
     )
     return [
-        f"{dataset.name}: the reviewed boxes of {len(rows)} images contradict their tags; training follows "
-        f"the boxes: correct what is wrong. The first is {dataset.image_ids[rows[0]]}, which {what}"
+        f"{dataset.name}: the reviewed boxes of {counted(len(rows), 'image', 'images')} contradict "
+        f"their tags; training follows the boxes: correct what is wrong. "
+        f"The first is {dataset.image_ids[rows[0]]}, which {what}"
     ]
 
 
@@ -164,14 +165,17 @@ def unused_images(
     in_no_split = [name for name in names if find_id(name, test_ids) not in test_ids]
     found = []
     if test_set and (tested := len(names) - len(in_no_split)):
-        found.append(f"{tested} reviewed images are in {test_set.name} and are not used")
+        found.append(
+            f"{counted(tested, 'reviewed image is', 'reviewed images are')} in {test_set.name} and not used"
+        )
         if test_set.source.suffix in (".csv", ".jsonl"):  # else its boxes are in annotations of another form
             command = shlex.join(["detector", "review-import", source, "--table", str(test_set.source)])
             found[0] += f" to train; to measure AP with their boxes: {command}"
     if in_no_split:
         found.append(
-            f"{len(in_no_split)} reviewed images are in no split and are not used, the first is "
-            f"{in_no_split[0]!r} (an image of {dataset.name} is {dataset.image_ids[0]!r})"
+            f"{counted(len(in_no_split), 'reviewed image is', 'reviewed images are')} in no "
+            f"split and not used, the first is {in_no_split[0]!r} "
+            f"(an image of {dataset.name} is {dataset.image_ids[0]!r})"
         )
     return [f"{source}: {'; '.join(found)}"]
 
@@ -180,10 +184,8 @@ def describe_reviewed(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedB
     """A sentence for the log: how many images have reviewed boxes, and how many of these are complete."""
     complete = sum(each.complete for each in reviewed.values())
     boxes = sum(len(each.boxes) for each in reviewed.values())
-    return (
-        f"{len(reviewed)} of {len(dataset)} images have reviewed boxes, {boxes} in all; {complete} of the "
-        "images are complete"
-    )
+    images = f"{len(reviewed)} of {len(dataset)} images"
+    return f"reviewed boxes in {images}, {boxes} in all; complete in {complete} of these"
 
 
 def reviewed_counts(

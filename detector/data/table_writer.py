@@ -13,7 +13,7 @@ from detector.data.formats import ReviewImage
 from detector.data.image_labels import check_rows, row_id
 from detector.data.image_table import LabeledBox, Row, read_table
 from detector.data.reviewed import find_id
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, counted
 from detector.utils.files import atomic_write
 
 _SUFFIXES = (".csv", ".jsonl")
@@ -56,13 +56,13 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
     whole = {place: image for place, image in found if place is not None and image.complete}
     if not whole and in_part:
         raise DataError(
-            f"{source}: none of its {len(in_part)} images of {table} is reviewed as a whole; if all objects "
+            f"{source}: of the images of {table} none is reviewed as a whole; if all objects "
             "in all of them have boxes, pass --reviewed all (reviewed='all' in Python)"
         )
     if not whole:
         there = ", ".join(repr(image.name) for image in images[:1])
         names = f"{there or 'nothing'} there, {rows[0].file!r} here"
-        raise DataError(f"{source}: none of its {len(images)} images is in {table} (such as {names})")
+        raise DataError(f"{source}: none of its images is in {table} (such as {names})")
     contradicted = []
     for place, image in whole.items():
         row = rows[place]
@@ -73,12 +73,15 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
         boxes = tuple(LabeledBox(box.label, box.box, difficult=False) for box in image.boxes)
         rows[place] = Row(row.line, row.file, tuple(sorted(labels)), boxes)
     for some, what in (
-        (strangers, f"are not in {table} and are left out"),
-        (in_part, "are reviewed in part only and stay as they were, as a table has the boxes of all objects"),
-        (contradicted, "have boxes that contradict their tags, which are replaced"),
+        (strangers, f"not in {table}, left out"),
+        (in_part, "reviewed in part only, left as before, as a table has the boxes of all objects"),
+        (contradicted, "with boxes that contradict the tags, which are replaced"),
     ):
         if some:
-            warnings.warn(f"{source}: {len(some)} images {what}; the first is {some[0]!r}", stacklevel=2)
+            warnings.warn(
+                f"{source}: {counted(len(some), 'image', 'images')} {what}; the first is {some[0]!r}",
+                stacklevel=2,
+            )
     return rows
 
 

@@ -14,7 +14,7 @@ from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import LabeledBox, Row, picture_name, read_table
 from detector.data.pictures import IMAGE_SUFFIXES, files_below
 from detector.data.table_writer import encode_row
-from detector.utils.errors import DataError, Mistakes, shortened
+from detector.utils.errors import DataError, Mistakes, counted, shortened
 from detector.utils.files import read_text
 
 _TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")
@@ -98,8 +98,8 @@ def _warn_of_others(pictures: Path, tagged: Sequence[Tagged], source: str) -> No
     others = [file.relative_to(pictures).as_posix() for file in files if file.resolve() not in known]
     if others:
         warnings.warn(
-            f"{len(others)} pictures in {pictures} are left out, as they are not in the labels, {source}: "
-            f"{shortened(others, 3)}; list there those that show none of the classes, too",
+            f"{pictures}: {counted(len(others), 'picture is', 'pictures are')} left out, as not in the "
+            f"labels, {source}: {shortened(others, 3)}; list there those that show none of the classes, too",
             stacklevel=2,
         )
 
@@ -134,8 +134,9 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     if others:
         first = once[others[0]]
         warnings.warn(
-            f"{labels}: {len(others)} pictures have another size there, so their boxes are left out; the "
-            f"first is {first.name}, (height, width) {first.size} there, {sizes[others[0]]} in the file",
+            f"{labels}: {counted(len(others), 'picture has', 'pictures have')} another size there, "
+            f"boxes left out; the first is {first.name}, (height, width) {first.size} there, "
+            f"{sizes[others[0]]} in the file",
             stacklevel=2,
         )
     return [each._replace(boxes=None) if i in others else each for i, each in enumerate(once)]
@@ -163,8 +164,9 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
     without = yolo.without_labels(folder, images) if own else []
     if without:
         warnings.warn(
-            f"{labels}: {len(without)} pictures have no file in labels, which in YOLO says that they show no "
-            f"class: {shortened(without, 3)}; move those that nobody has looked at elsewhere",
+            f"{labels}: {counted(len(without), 'picture has', 'pictures have')} no file in "
+            f"labels, which in YOLO says that no class is shown: {shortened(without, 3)}; "
+            "move those that nobody has looked at elsewhere",
             stacklevel=2,
         )
     return [Tagged(Path(name), (), boxes=()) for name in without] + [

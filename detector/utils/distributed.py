@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from detector.utils.errors import UserError
+from detector.utils.errors import UserError, counted
 
 LONG_WAIT = 24 * 3600.0  # seconds: another process may have much larger images, or draw pictures
 _REPORTING = 1.0  # seconds that the other processes give the main one to report why all stop
@@ -74,7 +74,8 @@ def _check_gpu(index: int) -> None:
     """Raise UserError if there is no GPU of this index, or if torchrun gave this process another one."""
     count = torch.cuda.device_count()
     if index >= count:
-        raise UserError(f"device is 'cuda:{index}', but torch finds {count} GPUs, from cuda:0; use 'cuda'")
+        found = counted(count, "GPU", "GPUs")
+        raise UserError(f"device is 'cuda:{index}', but torch finds {found}, from cuda:0; use 'cuda'")
     if local_world_size() > 1 and index != local_rank():
         raise UserError(
             f"device is 'cuda:{index}' in process {local_rank()} of {local_world_size()}, expected 'cuda', "

@@ -125,7 +125,7 @@ def test_an_image_that_cannot_be_decoded_does_not_stop_the_others(
         Image.open(path).save(path, format="jpeg")  # whose header is enough for its size
         path.write_bytes(path.read_bytes()[:900])
     label = partial(detector.label, run_folder, table, output=tmp_path / "found", formats=["coco", "yolo"])
-    with pytest.raises(UserError, match="1 of the files could not be read; they are named above"):
+    with pytest.raises(UserError, match="1 of the files could not be read, as named above"):
         label()
     (line,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
     assert line.startswith(f"not done: image {tmp_path / 'a.png'} cannot be read: image file is truncated")

@@ -102,7 +102,7 @@ def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
     (pictures / "boxes.json").write_bytes(content)
     assert main(["init", "my pictures"]) == 0
     said = capsys.readouterr()
-    assert "1 pictures have another size there" in said.err
+    assert "1 picture has another size there" in said.err
     assert "the first is cat/3.png, (height, width) (48, 64) there, (24, 32) in the file" in said.err
     assert "boxes    of 4 pictures to test on" in said.out
     cfg = load_cfg("mine.yaml", ["DATASETS.CLASSES", ["cat", "dog"]])

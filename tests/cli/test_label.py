@@ -39,7 +39,7 @@ def test_boxes_of_images_to_test_on_go_into_their_table(tmp_path, capsys):
     capsys.readouterr()
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert f"1 of 1 images have boxes: {tmp_path}/val.jsonl; the table before: {tmp_path}/val.csv.bak" in out
+    assert f"boxes in 1 of 1 images: {tmp_path}/val.jsonl; the table before: {tmp_path}/val.csv.bak" in out
     assert out.endswith("next: detector test RUN\n")
     drawn = json.loads(written.read_text())["annotations"]
     x, y, width, height = drawn[0]["bbox"]

@@ -82,8 +82,8 @@ def test_blanks_around_a_name_are_kept_where_it_is_quoted(table):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("a.jpg", "1 columns, expected 2"),
-        ("a.jpg;cat", "1 columns, expected 2"),
+        ("a.jpg", "1 column, expected 2"),
+        ("a.jpg;cat", "1 column, expected 2"),
         ("one, two.jpg,cat", "3 columns, expected 2: .*a name that holds a comma needs quotes"),
         ("a.jpg,cat;", "an empty label"),
         ("a.jpg,;cat", "an empty label"),
@@ -214,7 +214,7 @@ def test_the_name_of_a_picture_is_a_path_inside_any_folder():
 
 def test_ten_mistakes_are_told_at_once(table):
     text = refused(table("\n".join(["a.jpg"] * 12)))
-    assert text.count("columns") == 10
+    assert text.count("column, expected") == 10
     assert text.endswith("... and 2 more")
 
 

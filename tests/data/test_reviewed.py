@@ -169,8 +169,8 @@ def test_labels_are_counted_as_training_has_them(source, monkeypatch, complete) 
             {"a": boxes_of(0, complete=True), "c": boxes_of(complete=True)},
             "2 images .* a, which is tagged cat, but all",
         ),
-        ({"a": boxes_of(1, 2, 0, complete=True)}, "1 images .* a, which has a box of bird, but no such tag"),
-        ({"a": boxes_of(0, complete=False)}, "1 images .* a, which has a box of bird"),
+        ({"a": boxes_of(1, 2, 0, complete=True)}, "1 image .* a, which has a box of bird, but no such tag"),
+        ({"a": boxes_of(0, complete=False)}, "1 image .* a, which has a box of bird"),
         ({"a": boxes_of(1, complete=False), "c": boxes_of(1, 1, complete=True)}, None),
     ],
 )
@@ -354,7 +354,7 @@ def test_reviewed_images_that_training_does_not_use_are_counted(tmp_path, small_
     keys = {"DATASETS.BOXED": path, "DATASETS.ROOT": small_voc.root, "DATASETS.CLASSES": list(CLASSES)}
     keys["DATASETS.TEST_SPLIT"] = "val"
     words = [str(word) for pair in keys.items() for word in pair]
-    message = r"boxes.json: 1 reviewed images are in VOC_val .*; 2 .* in no split .* the first is 'x/c.jpg'"
+    message = r"boxes.json: 1 reviewed image is in VOC_val .*; 2 .* in no split .* the first is 'x/c.jpg'"
     with pytest.warns(UserWarning, match=message):
         assert set(build_reviewed(cfg_of(*words), train_set)) == {"a"}
     with pytest.warns(UserWarning, match=r"boxes.json: 3 reviewed images are in no split"):
@@ -369,7 +369,7 @@ def test_the_way_of_boxes_into_the_table_of_the_test_split_is_named(tmp_path) ->
     train_set, test_set = (ImageLabels(tmp_path, split) for split in ("train", "val"))
     (line,) = unused_images("my boxes.json", ["b.png"], train_set, test_set)
     command = f"detector review-import 'my boxes.json' --table {tmp_path}/val.csv"
-    assert line.endswith(f"are not used to train; to measure AP with their boxes: {command}")
+    assert line.endswith(f"and not used to train; to measure AP with their boxes: {command}")
     assert unused_images("my boxes.json", [], train_set, test_set) == []
 
 

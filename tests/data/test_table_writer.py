@@ -57,7 +57,7 @@ def test_images_that_were_not_reviewed_stay_as_they_are(table):
     assert boxes_of(table) == [([box, box], [0, 0]), None, ([[0, 0, 9, 9]], [1]), None]
     # A second time, and where a person has seen that nothing is there.
     first = table.read_bytes()
-    with pytest.warns(UserWarning, match=r"1 images have boxes that contradict their tags, .* is 'd\.png'"):
+    with pytest.warns(UserWarning, match=r"1 image with boxes that contradict the tags, .* is 'd\.png'"):
         rows = rows_with_boxes(table, [reviewed("b.png", DOG), reviewed("d.png")], SOURCE)
     _, again = replace_table(table, rows)
     assert (again.name, again.read_bytes()) == ("val.jsonl.bak2", first)
@@ -96,19 +96,19 @@ def test_what_is_left_out_is_counted(table):
         reviewed("d.png", CAT, complete=False),
         ReviewImage("y.png", SIZE, ()),  # not reviewed
     ]
-    with pytest.warns(UserWarning, match=r"^export\.json: 1 images are") as caught:
+    with pytest.warns(UserWarning, match=r"^export\.json: 1 image ") as caught:
         rows = rows_with_boxes(table, images, SOURCE)
     assert [row.boxes is not None for row in rows] == [True, False, True, False]
     text = [str(each.message) for each in caught]
-    assert text[0] == f"export.json: 1 images are not in {table} and are left out; the first is 'x.png'"
-    assert text[1].startswith("export.json: 1 images are reviewed in part only")
+    assert text[0] == f"export.json: 1 image not in {table}, left out; the first is 'x.png'"
+    assert text[1].startswith("export.json: 1 image reviewed in part only")
     assert len(text) == 2
 
 
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (reviewed("x.png", CAT), r"none of its 1 images is in .*val\.jsonl \(such as 'x\.png' there"),
+        (reviewed("x.png", CAT), r"none of its images is in .*val\.jsonl \(such as 'x\.png' there"),
         (reviewed("a.png", CAT, complete=False), "is reviewed as a whole; .* pass --reviewed all"),
         (reviewed("a.png", CAT, size=(60, 40)), r"'a\.png' has the \(height, width\) \(60, 40\), expected"),
         (
@@ -127,12 +127,12 @@ def test_boxes_that_do_not_fit(table, image, message):
 def test_a_class_that_only_training_images_show(table):
     (table.parent / "train.csv").write_text("e.png,bird\n")
     images = [reviewed("a.png", CAT, CAT._replace(label="bird"))]
-    with pytest.warns(UserWarning, match="contradict their tags"):
+    with pytest.warns(UserWarning, match="contradict the tags"):
         assert rows_with_boxes(table, images, SOURCE)[0].labels == ("bird", "cat")
 
 
 def test_a_file_of_nothing(table):
-    with pytest.raises(DataError, match="none of its 0 images"):
+    with pytest.raises(DataError, match="none of its images"):
         rows_with_boxes(table, [], SOURCE)
     with pytest.raises(DataError, match=r"val\.json is no table .*, expected .* \.csv or \.jsonl"):
         rows_with_boxes(table.with_suffix(".json"), [], SOURCE)

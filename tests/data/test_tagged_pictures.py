@@ -44,7 +44,7 @@ def test_a_picture_in_the_folders_of_two_classes(tmp_path):
     draw(tmp_path, "cat/a.jpg", "dog/a.jpg")
     Image.new("RGB", (30, 20)).save(tmp_path / "dog" / "b.jpg")
     draw(tmp_path, "cat/b.jpg")
-    with pytest.warns(UserWarning, match=r"1 pictures are copies .* dog/a\.jpg of cat/a\.jpg: .* list such"):
+    with pytest.warns(UserWarning, match=r"1 picture is a copy .* dog/a\.jpg of cat/a\.jpg: .* list such"):
         find_tags(tmp_path, None)
 
 
@@ -195,7 +195,7 @@ def test_pictures_that_no_line_lists_are_counted(splits, tmp_path, monkeypatch, 
     find_tags(tmp_path, None)
     (warning,) = [str(each.message) for each in recwarn]
     count, names = (5, "c.jpg, d.jpg, e.jpg, ... and 2") if splits else (6, "b.jpg, c.jpg, d.jpg, ... and 3")
-    assert warning.startswith(f"{count} pictures in {tmp_path} are left out, as they are not in the labels, ")
+    assert warning.startswith(f"{tmp_path}: {count} pictures are left out, as not in the labels, ")
     assert f": {names}" in warning
     assert warning.endswith("list there those that show none of the classes, too")
 
@@ -208,18 +208,18 @@ def test_a_picture_of_yolo_without_a_file_shows_no_class(layout, tmp_path):
     labels.mkdir(parents=True)
     (labels / "a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
     (tmp_path / "data.yaml").write_text("names: [cat]\n")
-    with pytest.warns(UserWarning, match="in labels, which in YOLO says that they show no class") as caught:
+    with pytest.warns(UserWarning, match="in labels, which in YOLO says that no class is shown") as caught:
         found, _ = find_tags(tmp_path, None)
     assert {each.file.name: (each.labels, each.boxes and len(each.boxes)) for each in found} == {
         "a.jpg": (("cat",), 1),
         "b.jpg": ((), ()),
     }
-    left_out = [text for each in caught if "are left out" in (text := str(each.message))]
+    left_out = [text for each in caught if "left out, as" in (text := str(each.message))]
     assert len(left_out) == ("train" in layout)  # the folder test, of which nobody has labels
     # The labels of others, such as an export of a few pictures, say nothing of these.
     if layout == "images":
         pictures = (tmp_path / "images").rename(tmp_path.parent / "elsewhere")
-        with pytest.warns(UserWarning, match="1 pictures in .*elsewhere are left out"):
+        with pytest.warns(UserWarning, match="elsewhere: 1 picture is left out"):
             assert len(find_tags(pictures, tmp_path)[0]) == 1
 
 

@@ -67,7 +67,7 @@ def test_an_image_in_both_splits_is_a_warning(check, toybox, tmp_path, capsys):
     shutil.copy(of_train.with_name(of_train.name + suffix), of_test.with_name(of_test.name + suffix))
     check("DATASETS.ROOT", root, "DATASETS.PROPOSALS", tmp_path / "none.npz")
     told = capsys.readouterr().out
-    assert "1 images to test on are nearly the same as images to train on" in told
+    assert "1 image to test on nearly the same as some to train on" in told
     assert f"{of_train.name} and {of_test.name}" in told
 
 
@@ -96,11 +96,8 @@ def test_reviewed_boxes(check, toybox, tmp_path, capsys):
         (tmp_path / "boxes" / f"{name}.xml").write_text(xml)
     assert check(*words, tmp_path / "boxes") == 0
     told = capsys.readouterr()
-    assert "toybox_trainval: 1 of 8 images have reviewed boxes" in told.out
-    assert (
-        "boxes: 1 reviewed images are in toybox_test and are not used; 1 reviewed images are in no"
-        in told.err
-    )
+    assert "toybox_trainval: reviewed boxes in 1 of 8 images" in told.out
+    assert "boxes: 1 reviewed image is in toybox_test and not used; 1 reviewed image is in no" in told.err
     assert check(*words, tmp_path / "gone.json") == 2
     assert "gone.json does not exist" in capsys.readouterr().err
 

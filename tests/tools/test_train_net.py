@@ -60,7 +60,7 @@ def test_images_of_both_splits_are_named(train_net, toybox, tmp_path, capsys):
     steps = "SOLVER.MAX_ITER", "1", "OUTPUT_DIR"
     assert train_net(*steps, str(tmp_path / "shared"), "DATASETS.ROOT", str(root)) == 0
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "too good" in line]
-    assert line.startswith("warning: 2 images of toybox_test are in toybox_trainval, too")
+    assert line.startswith("warning: of toybox_test, 2 images are in toybox_trainval, too")
     assert all(f"JPEGImages/{name}." in line for name in both)
     assert train_net(*steps, str(tmp_path / "apart")) == 0
     assert train_net(*steps, str(tmp_path / "same"), "DATASETS.TEST_SPLIT", "trainval") == 0
@@ -185,7 +185,7 @@ def test_reviewed_images_of_the_test_split_are_named_once(train_net, toybox, tmp
         images.append(ReviewImage(source.image_path(0).name, source.image_size(0), (box,)))
     (tmp_path / "reviewed.json").write_bytes(encode_coco(images, ["car"]))
     assert train_net("DATASETS.BOXED", str(tmp_path / "reviewed.json"), "SOLVER.MAX_ITER", "1") == 0
-    assert capsys.readouterr().err.count("1 reviewed images are in toybox_test") == 1
+    assert capsys.readouterr().err.count("1 reviewed image is in toybox_test") == 1
 
 
 def test_resuming_with_another_number_of_batches_a_step_is_refused(train_net, capsys):

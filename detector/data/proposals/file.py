@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from detector.structures import ImageDataset
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, counted
 from detector.utils.files import atomic_write
 from detector.utils.npz import open_npz, pick
 
@@ -172,8 +172,8 @@ class Proposals(Mapping[str, Tensor]):
         empty = np.flatnonzero(self._starts[rows] == self._ends[rows])
         if len(empty):
             warnings.warn(
-                f"{self.source}: {len(empty)} images have no proposals, the first is "
-                f"{image_ids[empty[0]]!r}: they contribute no training signal and get no detections",
+                f"{self.source}: {counted(len(empty), 'image has', 'images have')} no proposals, the "
+                f"first is {image_ids[empty[0]]!r}: nothing to learn from, and no detections",
                 stacklevel=2,
             )
 

@@ -182,7 +182,7 @@ def test_check_names_an_image_of_another_size(path):
 
 def test_check_warns_once_of_images_without_proposals(path):
     proposals = load_proposals(path)
-    with pytest.warns(UserWarning, match="1 images have no proposals, the first is 'sub/b'") as warned:
+    with pytest.warns(UserWarning, match="1 image has no proposals, the first is 'sub/b'") as warned:
         proposals.check(Images(dict(zip(IDS, SIZES, strict=True))))
     assert len(warned) == 1
     assert proposals["sub/b"].shape == (0, 4)
