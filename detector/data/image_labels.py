@@ -146,7 +146,8 @@ def check_rows(
                 where = f" on line {earlier.line}" if earlier.line else ""
                 raise DataError(
                     f"image {row.file!r} has the same id as {earlier.file!r}{where}: list an image once, "
-                    "with all its labels in one line, as in a.jpg,cat;dog; suffixes are not part of the id"
+                    "with all its labels in one line, as in a.jpg,cat;dog; suffixes are not part of the id: "
+                    "rename one of two different images"
                 )
             sizes.append(read_image_size(root / row.file, apply_orientation=True))
         except FileNotFoundError as error:

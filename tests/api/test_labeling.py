@@ -115,6 +115,7 @@ def test_every_wrong_line_of_the_table_is_named(run_folder: Path, table: Path) -
     assert "did you mean" in lines[0]
     assert "gone.png does not exist" in lines[1]
     assert "line 4: image 'b.png' has the same id as './b.png' on line 3" in lines[2]
+    assert lines[2].endswith("rename one of two different images")
 
 
 def test_an_image_that_cannot_be_decoded_does_not_stop_the_others(
