@@ -90,7 +90,7 @@ def _save_onnx(program: ExportedProgram, path: Path, inputs: Sequence[str], outp
         )
     except torch.onnx.OnnxExporterError as error:
         reason = " ".join(str(error).split())[:300]
-        raise UserError(f"ONNX does not support this model: {reason}") from error
+        raise UserError(f"ONNX of torch {torch.__version__} does not support this model: {reason}") from error
     assert exported is not None  # only without `dynamo`
     exported.save(str(path), external_data=False)
 
