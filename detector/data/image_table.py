@@ -12,6 +12,7 @@ With the header `file,labels,unknown`, a third column has classes that the image
     pictures/a.jpg,cat,dog;bird
 
 With another header of three columns or more, such as image,cat,dog, a row has 0 or 1 for each class.
+If the first line has no comma, a tab, `|` or `;` separates the columns: so spreadsheets of some countries do.
 
 JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, must be complete if present:
 
@@ -31,7 +32,7 @@ from detector.utils.files import check_printable, read_text, relative_name
 
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
 _KEYS, _BOX_KEYS = ("file", "labels", "unknown", "boxes"), {"label", "box", "difficult"}
-_OTHER_SEPARATORS = (";", "\t", "|")  # of columns, as some spreadsheets write them
+_OTHER_SEPARATORS = ("\t", "|", ";")  # of columns; in this order, as labels may have the last
 _SHOWN = {"0": False, "1": True, "0.0": False, "1.0": True}  # whether an image shows the class of a column
 
 
@@ -55,7 +56,7 @@ def read_table(path: Path) -> tuple[list[Row], Mistakes]:
     """The valid rows of a table, and the mistakes in the others; see the top of this file.
 
     Raises:
-        DataError: it is not UTF-8, has no row, or its columns are not separated by commas.
+        DataError: it is not UTF-8, or has no row.
     """
     text = read_text(path, "table")
     mistakes = Mistakes(path)
@@ -82,7 +83,10 @@ def picture_name(file: str) -> str:
 
 
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
-    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    start = text.partition("\n")[0]
+    separator = next((each for each in _OTHER_SEPARATORS if each in start and "," not in start), ",")
+    file = io.StringIO(text, newline="")
+    reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
     line, is_first, columns = 1, True, 2
     classes: list[str] = []  # of a table with a column for each
     try:
@@ -95,12 +99,8 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
             elif line == 1 and len(cells) > 2 and "." not in cells[0]:
                 classes = cells[1:]
             elif any(cells):
-                found = [each for each in _OTHER_SEPARATORS if each in cells[0]]
-                if is_first and len(cells) == 1 and found:  # one error for the whole table, not one per row
-                    raise DataError(
-                        f"{mistakes.path}, line {line}: the columns are separated by {found[0]!r}, expected "
-                        "',': write file,label;label on each line, or export the table with ',' between them"
-                    )
+                if separator == ";" and columns == 2 < len(cells) and not classes:
+                    cells = [cells[0], ";".join(cells[1:])]  # labels are separated by it, too
                 if is_first and classes and not {*cells[1:]} <= _SHOWN.keys():
                     raise DataError(
                         f"{mistakes.path}, line 1: the columns after the first are {shortened(classes)}, "
