@@ -208,7 +208,7 @@ def report(result: Mapping[str, Any]) -> str:
         lines.append("{:<20}{:>8}{:>11}".format(title, *shown))
     lines.append(
         "Seeds differ: MIST's author calls 1 to 3 points common, and three seeds of ours on other data span "
-        "1 to 8. Take a difference of 1 point for noise (docs/recipes.md)."
+        "1 to 15, mostly less than 8. Take a difference of 1 point for noise (docs/recipes.md)."
     )
     if result["problems"]:
         lines.append(f"Not comparable: {'; '.join(result['problems'])}.")

@@ -102,9 +102,8 @@ def shared_images(train_set: AnnotatedImages, test_set: AnnotatedImages) -> list
     if not (shared := sorted(map(str, trained & tested))):
         return []
     return [
-        f"of {test_set.name}, {counted(len(shared), 'image is', 'images are')} in {train_set.name}, "
-        f"too, so the results of the test will be too good: "
-        f"leave them out of one of the two, {shortened(shared, 3)}"
+        f"of {test_set.name}, {counted(len(shared), 'image is', 'images are')} in {train_set.name}, too, so "
+        f"the results of the test will be too good: leave them out of one of the two, {shortened(shared, 3)}"
     ]
 
 

@@ -65,10 +65,9 @@ def _warn_of_copies(root: Path, found: Sequence[tuple[str, str, str | None]]) ->
             copies.append(f"{name} of {other}")
     if copies:
         warnings.warn(
-            f"{counted(len(copies), 'picture is a copy', 'pictures are copies')} from the folder of "
-            f"another class, such as {copies[0]}: each says that the other class is absent; "
-            "list such a picture once, with all its "
-            "classes, in a table (--labels)",
+            f"{counted(len(copies), 'picture is a copy', 'pictures are copies')} from the folder of another "
+            f"class, such as {copies[0]}: each says that the other class is absent; list such a picture "
+            "once, with all its classes, in a table (--labels)",
             stacklevel=2,
         )
 

@@ -16,7 +16,7 @@ from detector.engine.checkpoint import (
     restore_optimizer,
 )
 from detector.utils.distributed import world_size
-from detector.utils.errors import UserError
+from detector.utils.errors import DataError, UserError
 from detector.utils.files import reading
 
 logger = logging.getLogger(__name__)
@@ -89,6 +89,9 @@ def restore(
     restore_optimizer(optimizer, checkpoint, path)
     if checkpoint.get("scaler") and scaler.is_enabled():  # else one of the two runs is not in float16
         with reading(path, "checkpoint"):
+            for name, value in checkpoint["scaler"].items():  # which load_state_dict takes as they are
+                if type(value) not in (int, float) or value < 0:
+                    raise DataError(f"scaler.{name} is {value!r}, expected a number of 0 or more")
             scaler.load_state_dict(checkpoint["scaler"])
     logger.info("resuming from %s", path)
     return Progress(checkpoint["iteration"], checkpoint["train_seconds"])

@@ -75,9 +75,8 @@ with edges above IoU 0.4 and 5 centers per class (PCL), members from IoU 0.5, NM
   reasonable where 52.9 is published, and advises to try the seeds 1 to 10 (issue 51 of pcl.pytorch). Users of
   that code report 50.4 to 50.9 for 52.9 (issue 73), 51.7 to 52.1 for 54.1 (57) and 47.8 for 49.2 (3). Of our
   weak detectors on other data, three seeds span 1 to 15 points of mAP50, mostly less than 8
-  ([Results](RESULTS.md)). Take the
-  published figures for those of a good seed, and a difference of 1 point on VOC for noise until several seeds
-  say otherwise.
+  ([Results](RESULTS.md)). Take the published figures for those of a good seed, and a difference of 1 point on
+  VOC for noise until several seeds say otherwise.
 * **The step that is tested.** Here it is the last. The guide of MIST's authors says that the best result is
   usually that of an earlier one, chosen on the test split, so that their figure may be of such a choice.
 * **VOC 2012 and COCO.** MIST on COCO 2014, without its drop block, is

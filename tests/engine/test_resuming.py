@@ -57,11 +57,19 @@ def test_of_a_checkpoint_that_is_not_finite_the_one_before_is_used(run_folder, c
     assert f"{newest} is of no use: model.head.bias is not finite" in caplog.text
 
 
-def test_a_forged_loss_scaler_is_named(run_folder):
+@pytest.mark.parametrize(
+    ("scaler", "message"),
+    [
+        ({"scale": 3.0}, " is damaged or of another format: 'growth_factor'"),
+        ({"scale": "x"}, ": scaler.scale is 'x'"),
+        ({"scale": -1.0}, ": scaler.scale is -1.0"),
+    ],
+)
+def test_a_forged_loss_scaler_is_named(run_folder, scaler, message):
     folder, net, optimizer = run_folder
     path, checkpoint = load_newest(folder)
-    checkpoint["scaler"] = {"scale": 3.0}
-    with pytest.raises(DataError, match=r"000003\.pt is damaged or of another format: 'growth_factor'"):
+    checkpoint["scaler"] = scaler
+    with pytest.raises(DataError, match=rf"000003\.pt{message}"):
         restore(checkpoint, path, net, optimizer, torch.amp.GradScaler("cpu"))
 
 
