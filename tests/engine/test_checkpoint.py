@@ -142,6 +142,7 @@ def test_forged_content_is_named(tmp_path, changes, message):
         (lambda saved: saved.pop("param_groups"), "param_groups"),
         (lambda saved: saved.update(state=3), "damaged"),
         (lambda saved: saved["state"].update({9: {"momentum_buffer": 3}}), "damaged"),
+        (lambda saved: saved["state"].update({-1: saved["state"].pop(0)}), "damaged"),
         (lambda saved: saved["state"][0].update(momentum_buffer=torch.zeros(7)), r"momentum_buffer .*\(7,\)"),
         (lambda saved: saved["state"].update({0: {"exp_avg": 3}}), "of another optimizer: it keeps exp_avg"),
     ],
