@@ -102,7 +102,7 @@ class DepthwiseConv2d(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        bound = 1 / math.sqrt(math.prod(self.kernel_size))
+        bound = 1 / math.sqrt(max(math.prod(self.kernel_size), 1))  # a kernel without taps has no weights
         nn.init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
             nn.init.uniform_(self.bias, -bound, bound)

@@ -386,6 +386,13 @@ def test_module_equals_conv2d(device: torch.device) -> None:
     )
 
 
+def test_a_module_without_taps_is_built_and_refuses_its_input() -> None:
+    """As nn.Conv2d does, and as either does with a stride of 0."""
+    module = DepthwiseConv2d(2, (0, 3))
+    with pytest.raises(RuntimeError, match=r"^depthwise_conv2d: weight has shape \(2, 1, 0, 3\), expected"):
+        module(torch.zeros(1, 2, 5, 5))
+
+
 # ---- huge stride, padding and dilation ----
 
 FAR = 2**30
