@@ -2,13 +2,14 @@
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
 
-from detector.utils.errors import DataError, counted, not_there, shortened
+from detector.utils.errors import DataError, not_there
 from detector.utils.files import check_regular
 
 IMAGE_SUFFIXES = (
@@ -17,14 +18,16 @@ IMAGE_SUFFIXES = (
 )
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 _NO_PICTURES = ("@eaDir", "#recycle")  # folders that a Synology NAS adds: thumbnails, and what was deleted
-_OTHER_SUFFIXES = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")  # of pictures
+_OTHER_SUFFIXES = (  # of pictures
+    *(".heic", ".heif", ".hif", ".jxl", ".psd", ".svg", ".tga"),
+    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),
+)
 
 
 def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:
     """Image files by name: the path relative to the given folder, or the name of a given file.
 
-    A folder is searched by :func:`files_below` for files with the suffix of an image; one warning counts
-    videos and pictures in other formats. A given file may have any name.
+    A folder is searched by :func:`images_below`. A given file may have any name.
 
     Args:
         outside: a folder whose files are skipped, such as the output folder of an earlier run.
@@ -39,7 +42,7 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(not_there(path))
-        below = _images_below(path, outside) if path.is_dir() else [path]
+        below = images_below(path, outside) if path.is_dir() else [path]
         if not below:
             place = path.resolve()
             if outside is not None and outside.resolve() in (place, *place.parents):
@@ -59,13 +62,19 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
     return found
 
 
-def _images_below(folder: Path, outside: Path | None) -> list[Path]:
+def images_below(folder: Path, outside: Path | None) -> list[Path]:
+    """The images of :func:`files_below`; one warning counts videos and pictures in other formats.
+
+    Those beside an image of the same name are not counted: it was made from them, or at the same moment.
+    """
     files = files_below(folder, (*IMAGE_SUFFIXES, *_OTHER_SUFFIXES, *VIDEO_SUFFIXES), outside=outside)
     images = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
-    if others := [file.name for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]:
+    stems = {file.with_suffix("") for file in images}
+    others = Counter(file.suffix.lower() for file in files if file.with_suffix("") not in stems)
+    if others:
+        counts = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common())
         warnings.warn(
-            f"{folder}: {counted(len(others), 'file is', 'files are')} left out, as images are "
-            f"{', '.join(IMAGE_SUFFIXES)}: {shortened(others, 3)}",
+            f"{folder}: files in formats that are not read: {counts}; convert pictures to .jpg or .png",
             stacklevel=3,
         )
     return images

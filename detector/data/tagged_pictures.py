@@ -12,7 +12,7 @@ from detector.data.class_folders import SPLITS, TRAIN, VAL, drawn_by_runs, pictu
 from detector.data.formats import review_import, yolo
 from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import LabeledBox, Row, picture_name, read_table
-from detector.data.pictures import IMAGE_SUFFIXES, files_below
+from detector.data.pictures import images_below
 from detector.data.table_writer import encode_row
 from detector.utils.errors import DataError, Mistakes, counted, shortened
 from detector.utils.files import read_text
@@ -92,9 +92,9 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
 
 
 def _warn_of_others(pictures: Path, tagged: Sequence[Tagged], source: str) -> None:
-    """Warn of pictures in the folder that the labels do not list."""
+    """Warn of pictures in the folder that the labels do not list, or that cannot be read."""
     known = {each.file.resolve() for each in tagged}
-    files = files_below(pictures, IMAGE_SUFFIXES, outside=drawn_by_runs(pictures))
+    files = images_below(pictures, drawn_by_runs(pictures))
     others = [file.relative_to(pictures).as_posix() for file in files if file.resolve() not in known]
     if others:
         warnings.warn(

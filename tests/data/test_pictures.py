@@ -29,9 +29,10 @@ def test_folders_are_searched_and_files_taken_as_they_are(tmp_path):
 
 def test_hidden_folders_and_files_that_are_no_images_are_left_out(tmp_path):
     touch(tmp_path / "a.avif", tmp_path / ".thumbnails" / "a.jpg", tmp_path / "Thumbs.db")
-    touch(tmp_path / "deep" / "b.HEIC", tmp_path / "clip.mp4")
+    touch(tmp_path / "deep" / "b.HEIC", tmp_path / "deep" / "c.heic", tmp_path / "clip.mp4")
     touch(tmp_path / "deep" / "@eaDir" / "b.jpg" / "SYNOPHOTO_THUMB_M.jpg", tmp_path / "#recycle" / "c.jpg")
-    with pytest.warns(UserWarning, match=r"2 files are left out, .*: clip\.mp4, b\.HEIC$"):
+    touch(tmp_path / "a.HEIC", tmp_path / "a.mov")  # converted already; filmed with the picture
+    with pytest.warns(UserWarning, match=r"that are not read: 2 \.heic, 1 \.mp4; convert"):
         assert list(find_pictures([tmp_path])) == ["a.avif"]
 
 

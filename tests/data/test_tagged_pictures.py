@@ -192,8 +192,10 @@ def test_pictures_that_no_line_lists_are_counted(splits, tmp_path, monkeypatch, 
     (tmp_path / ("train.csv" if splits else "labels.csv")).write_text("a.jpg,cat\n")
     if splits:
         (tmp_path / "val.csv").write_text("b.jpg,cat\n")
+    (tmp_path / "IMG_1.HEIC").touch()
     find_tags(tmp_path, None)
-    (warning,) = [str(each.message) for each in recwarn]
+    unread, warning = [str(each.message) for each in recwarn]
+    assert unread.startswith(f"{tmp_path}: files in formats that are not read: 1 .heic; convert pictures to ")
     count, names = (5, "c.jpg, d.jpg, e.jpg, ... and 2") if splits else (6, "b.jpg, c.jpg, d.jpg, ... and 3")
     assert warning.startswith(f"{tmp_path}: {count} pictures are left out, as not in the labels, ")
     assert f": {names}" in warning
