@@ -9,7 +9,7 @@ import numpy as np
 from yacs.config import CfgNode
 
 from detector.api.pseudo_boxes import check_origin, find_pseudo_boxes
-from detector.api.run_folder import find_proposals, refuse_earlier_run, start_run
+from detector.api.run_folder import find_proposals, hint_at_resume, refuse_earlier_run, start_run
 from detector.api.student_training import FIXED, train_detector, train_with_teacher
 from detector.api.testing import test
 from detector.build import wants_coco_metrics
@@ -66,22 +66,25 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
         rounds = list(each_round(cfg, folder, weights))
         for each in rounds:
             check_round(each, data)
-    for each in rounds:
-        made = [path for path in each.students if path != folder and (path / "model_final.pt").exists()]
-        if len(made) == len(each.students):
-            continue
-        if each.cfg.SELF_TRAIN.TEACHER_STEPS:
-            train_with_teacher(each.cfg, folder, device, train_set, each.weights[0], factors)
-        else:
-            pseudo, held_out = each.folder / "pseudo", each.weights_held_out
-            if not pseudo.exists():
-                find_pseudo_boxes(each.cfg, train_set, each.weights, each.folder, device, held_out=held_out)
-            for fold, path in enumerate(each.students):
-                drawn = held_out_factors(factors, len(train_set), fold, len(each.students))
-                if path not in made:
-                    train_detector(each.cfg, path, pseudo, device, weights[0], drawn)
-        gather(None)  # the main process has written model_final.pt before another reads it
-    _, metrics = test(cfg, folder, folder / "model_final.pt", "student")
+    with hint_at_resume(*(path for each in rounds for path in each.students)):
+        for each in rounds:
+            made = [path for path in each.students if path != folder and (path / "model_final.pt").exists()]
+            if len(made) == len(each.students):
+                continue
+            if each.cfg.SELF_TRAIN.TEACHER_STEPS:
+                train_with_teacher(each.cfg, folder, device, train_set, each.weights[0], factors)
+            else:
+                pseudo = each.folder / "pseudo"
+                if not pseudo.exists():
+                    find_pseudo_boxes(
+                        each.cfg, train_set, each.weights, each.folder, device, held_out=each.weights_held_out
+                    )
+                for fold, path in enumerate(each.students):
+                    drawn = held_out_factors(factors, len(train_set), fold, len(each.students))
+                    if path not in made:
+                        train_detector(each.cfg, path, pseudo, device, weights[0], drawn)
+            gather(None)  # the main process has written model_final.pt before another reads it
+        _, metrics = test(cfg, folder, folder / "model_final.pt", "student")
     if is_main():
         for number, figures in enumerate(metrics.get("pseudo_boxes_by_round", []), start=1):
             line = "round {}: {count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}"

@@ -8,7 +8,7 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from detector.api.pseudo_boxes import CHOOSING
-from detector.api.run_folder import check_same_start, hint_at_resume, record_run, resume_run
+from detector.api.run_folder import check_same_start, record_run, resume_run
 from detector.build import build_optimizer, build_precision, build_pseudo_boxes, build_train_options
 from detector.build_data import build_box_loader, build_reviewed
 from detector.build_model import build_faster_rcnn
@@ -136,17 +136,16 @@ def _train(
         batches = build_box_loader(cfg, images, start=position, factors=factors)
         record_run(cfg, folder, device)
     check_same_start(progress.iteration)
-    with hint_at_resume(folder):
-        train(
-            model,
-            lambda losses, batch: losses,  # in training the model returns its losses
-            optimizer,
-            batches,
-            build_train_options(cfg),
-            folder=folder,
-            precision=precision,
-            config=cfg.dump(),
-            start=progress.iteration,
-            train_seconds=progress.train_seconds,
-            final=final,
-        )
+    train(
+        model,
+        lambda losses, batch: losses,  # in training the model returns its losses
+        optimizer,
+        batches,
+        build_train_options(cfg),
+        folder=folder,
+        precision=precision,
+        config=cfg.dump(),
+        start=progress.iteration,
+        train_seconds=progress.train_seconds,
+        final=final,
+    )

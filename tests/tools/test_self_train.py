@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from detector.data.toybox import CLASSES
 from detector.data.voc import VOCDataset
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
+PRESS_CTRL_C = patch("detector.api.pseudo_boxes.predict_all", side_effect=KeyboardInterrupt)
 
 
 @pytest.fixture
@@ -35,7 +37,10 @@ def keys(overrides):
 def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(command, keys, tmp_path, capsys):
     assert command("train")(keys) == 0
     self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
-    assert self_train(keys) == 0
+    with PRESS_CTRL_C:  # while it looks for pseudo boxes
+        assert self_train(keys) == 130
+    assert "with --resume (resume=True in Python): it starts over" in capsys.readouterr().err
+    assert self_train([*keys, "--resume"]) == 0
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["method"] == "pcl + self-training"
     assert set(metrics["per_class"]) == set(CLASSES)
@@ -89,6 +94,9 @@ def test_the_student_of_a_round_finds_the_boxes_of_the_next(command, keys, tmp_p
         shutil.rmtree(path)
     for file in ("model_final.pt", "metrics.json", "pseudo_origin.json"):
         (folder / file).unlink()
+    with PRESS_CTRL_C:
+        assert self_train([*keys, "--resume"]) == 130
+    assert f"it resumes from {folder / 'round_1/checkpoints/000002.pt'}" in capsys.readouterr().err
     assert self_train([*keys, "--resume"]) == 0
     resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
     assert all(resumed[name].equal(value) for name, value in whole.items())
