@@ -20,15 +20,18 @@ def encode(image: ReviewImage) -> bytes:
 
 
 def read(path: Path, folder: Path) -> ReviewImage:
-    """The image of an annotation below `folder`; its name has the folder of the annotation."""
+    """The image of an annotation below `folder`: the one of its name, with the suffix that <filename> says.
+
+    The rest of <filename> is wrong where images were renamed, and may be the name of another image then.
+    """
     root = parse_xml(path, "annotation")
-    file_name = PurePosixPath((root.findtext("filename") or "").strip()).name
+    file_name = (root.findtext("filename") or "").rstrip()
     size = root.find("size")
     if not file_name or size is None:
         raise DataError(f"it has no {'<size>' if file_name else '<filename>'}")
     height, width = (int(read_number(size, side)) for side in ("height", "width"))
     boxes = tuple(_read_box(element) for element in root.findall("object"))
-    name = (path.relative_to(folder).parent / file_name).as_posix()
+    name = path.relative_to(folder).with_suffix(PurePosixPath(file_name).suffix).as_posix()
     return ReviewImage(name, (height, width), boxes, root.get("verified") == "yes")
 
 

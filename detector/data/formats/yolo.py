@@ -59,7 +59,7 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
         )
     pictures = {PurePosixPath(name).with_suffix("").as_posix(): name for name in find_pictures([root])}
     listed = folder / "reviewed.txt"
-    lines = read_text(listed, "list of images").splitlines() if listed.is_file() else ()
+    lines = read_text(listed, "list of images").split("\n") if listed.is_file() else ()
     complete = {line.strip().removeprefix("./").removeprefix(_IMAGES) for line in lines} - {""}
     if unknown := sorted(complete - set(pictures.values())):
         example = _IMAGES + next(iter(pictures.values()))

@@ -73,6 +73,23 @@ def test_what_is_written_is_read_back(tmp_path: Path, form: str) -> None:
     assert_same(review_import(path, images=write_pictures(tmp_path, IMAGES)), IMAGES, form)
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_blanks_and_line_separators_in_names_of_images_are_kept(tmp_path: Path, form: str) -> None:
+    names = ("a.png", " a.png", "b/ .png", "c /d\u2028.png", "e\u3000.f .png")
+    images = [replace(IMAGES[1], name=name) for name in names]
+    path = write(tmp_path, form, images)
+    assert_same(review_import(path, images=write_pictures(tmp_path, images)), images, form)
+
+
+def test_the_name_of_an_annotation_of_voc_names_the_image(tmp_path: Path) -> None:
+    """Where images were renamed, <filename> may name another one."""
+    folder = write(tmp_path, "voc", IMAGES[1:2])
+    text = (folder / "b/c.xml").read_text()
+    for name in ("d.png", "C:\\pictures\\c.png", "\n  c.png\n"):
+        (folder / "b/c.xml").write_text(text.replace("b/c.png", name))
+        assert review_import(folder) == IMAGES[1:2]
+
+
 @pytest.mark.parametrize("form", ["voc", "yolo"])
 def test_files_that_macos_adds_are_left_out_and_linked_folders_are_not(tmp_path: Path, form: str) -> None:
     path, pictures = write(tmp_path / "in", form, IMAGES), write_pictures(tmp_path / "in", IMAGES)
