@@ -2,11 +2,13 @@
 
 import hashlib
 import re
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from detector.data.tagged_pictures import TRAIN, VAL, Tagged
+from detector.utils.errors import counted, shortened
 
 _VAL_SHARE = 0.2
 _LEAST_SCENES = 4  # of each class, for a split by scene
@@ -21,6 +23,12 @@ def split_pictures(tagged: Sequence[Tagged]) -> tuple[list[Tagged], list[Tagged]
     known = [each.split for each in tagged]
     if TRAIN in known and VAL in known:
         parts = [[each for each in tagged if each.split == split] for split in (TRAIN, VAL)]
+        if others := [each.name for each in tagged if each.split is None]:
+            warnings.warn(
+                f"{counted(len(others), 'picture is', 'pictures are')} left out, as in none of the splits "
+                f"that are there: {shortened(others, 3)}",
+                stacklevel=2,
+            )
         return parts[0], parts[1], "the splits that are there"
     scenes = _group(tagged, _scene)
     reason = "scene, as the file names tell"

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tqdm import tqdm
@@ -186,7 +186,7 @@ def _located(tagged: Iterable[Tagged], pictures: Path, labels: Path) -> list[Tag
     splits = [SPLITS.get(each.name.split("/")[0].lower()) for each in placed]
     if not all(splits):
         of_voc = _voc_splits(labels)
-        splits = [of_voc.get(each.file.stem) for each in placed]
+        splits = [of_voc.get(PurePosixPath(each.name).with_suffix("").as_posix()) for each in placed]
     return [each._replace(split=split) for each, split in zip(placed, splits, strict=True)]
 
 
@@ -236,6 +236,6 @@ def _voc_splits(labels: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in sorted(lists, key=lambda path: path.stem != "trainval"):  # the others are more exact
         if path.stem in SPLITS:
-            words = [line.split() for line in read_text(path, "split file").splitlines()]
-            found |= {line[0]: SPLITS[path.stem] for line in words if line}
+            lines = read_text(path, "split file").split("\n")
+            found |= {line.strip(): SPLITS[path.stem] for line in lines}
     return found

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from detector.data.scene_split import split_pictures
 from detector.data.tagged_pictures import Tagged
 
@@ -15,6 +17,13 @@ def test_splits_that_are_there_stay():
         Tagged(Path(f"/{i}.jpg"), ("cat",), split=split) for i, split in enumerate(["train", "val", "train"])
     ]
     assert split_pictures(found) == ([found[0], found[2]], [found[1]], "the splits that are there")
+
+
+def test_pictures_in_none_of_the_splits_are_counted():
+    splits = ["train", None, "val", None]
+    found = [Tagged(Path(f"/{i}.jpg"), ("cat",), split=split) for i, split in enumerate(splits)]
+    with pytest.warns(UserWarning, match=r"2 pictures are left out, as in none of .*: 1\.jpg, 3\.jpg$"):
+        assert split_pictures(found)[:2] == ([found[0]], [found[2]])
 
 
 def test_shots_of_one_scene_stay_together():

@@ -109,6 +109,20 @@ def test_a_table_may_name_pictures_in_folders_of_splits(tmp_path):
     assert {each.split for each in find_tags(tmp_path, None)[0]} == {None}
 
 
+def test_the_splits_of_a_voc_folder(tmp_path):
+    names = ("a b.jpg", "sub/c.jpg", "a.jpg", "1 1.jpg")
+    draw(tmp_path / "JPEGImages", *names)
+    images = [ReviewImage(name, (20, 30), (ReviewBox("cat", (1, 1, 9, 9)),)) for name in names]
+    for name, content in encode_review("voc", images, ["cat"]):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "ImageSets/Main").mkdir(parents=True)
+    (tmp_path / "ImageSets/Main/train.txt").write_text("a b\r\nsub/c\r\n")
+    (tmp_path / "ImageSets/Main/test.txt").write_text("1 1\n")
+    splits = {each.name: each.split for each in find_tags(tmp_path, None)[0]}
+    assert splits == {"a b.jpg": "train", "sub/c.jpg": "train", "1 1.jpg": "val", "a.jpg": None}
+
+
 def test_annotations_beside_the_pictures(tmp_path):
     draw(tmp_path, *(f"{number}.jpg" for number in range(12)))
     for number in range(12):
