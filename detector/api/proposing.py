@@ -154,7 +154,7 @@ def read_known_boxes(path: Path, image_ids: Sequence[str], limit: int) -> dict[s
     """The boxes (M, 4) of up to `limit` images, evenly chosen among those that have some, by image id.
 
     Args:
-        path: any file or folder of :func:`review_import`; all its boxes count as true.
+        path: any file or folder of :func:`review_import`; all its boxes but difficult ones count as true.
 
     Raises:
         DataError: no image of `image_ids` has a box there.
@@ -162,8 +162,9 @@ def read_known_boxes(path: Path, image_ids: Sequence[str], limit: int) -> dict[s
     wanted, known = set(image_ids), {}
     for image in review_import(path, reviewed="all"):
         image_id = find_id(image.name, wanted)
-        if image_id in wanted and image.boxes:
-            known[image_id] = torch.tensor([box.box for box in image.boxes], dtype=torch.float32)
+        boxes = [box.box for box in image.boxes if not box.difficult]
+        if image_id in wanted and boxes:
+            known[image_id] = torch.tensor(boxes, dtype=torch.float32)
     if not known:
         raise DataError(f"{path} has no box of any of the {len(wanted)} images, such as {image_ids[0]!r}")
     chosen = sorted(known)[:: -(-len(known) // limit)]

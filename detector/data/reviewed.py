@@ -18,6 +18,8 @@ from detector.utils.errors import DataError, counted
 def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, ReviewedBoxes], list[str]]:
     """The reviewed boxes in a file or folder of :func:`review_import`, by the ids of the images of a split.
 
+    Difficult objects are left out, and an image with one is not complete.
+
     Returns:
         the boxes, and the names of the reviewed images that are not in the split.
 
@@ -57,9 +59,10 @@ def _reviewed_boxes(image: ReviewImage, class_names: Sequence[str], path: Path) 
         if box.label not in class_names:
             problem = unknown_class(box.label, class_names)
             raise DataError(f"{path}: image {image.name!r} has a box of {problem}")
-    boxes = torch.tensor([box.box for box in image.true_boxes]).reshape(-1, 4)
-    labels = torch.tensor([class_names.index(box.label) for box in image.true_boxes], dtype=torch.int64)
-    return ReviewedBoxes(boxes, labels, image.complete)
+    clear = [box for box in image.true_boxes if not box.difficult]
+    boxes = torch.tensor([box.box for box in clear]).reshape(-1, 4)
+    labels = torch.tensor([class_names.index(box.label) for box in clear], dtype=torch.int64)
+    return ReviewedBoxes(boxes, labels, image.complete and len(clear) == len(image.boxes))
 
 
 def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) -> dict[str, ReviewedBoxes]:

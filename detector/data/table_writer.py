@@ -70,7 +70,7 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
         labels = {box.label for box in image.boxes}
         if labels - {*row.unknown} != {*row.labels}:
             contradicted.append(image.name)
-        boxes = tuple(LabeledBox(box.label, box.box, difficult=False) for box in image.boxes)
+        boxes = tuple(LabeledBox(box.label, box.box, box.difficult) for box in image.boxes)
         rows[place] = Row(row.line, row.file, tuple(sorted(labels)), boxes)
     for some, what in (
         (strangers, f"not in {table}, left out"),

@@ -172,7 +172,7 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
     return [Tagged(Path(name), (), boxes=()) for name in without] + [
         Tagged(
             *(Path(each.name), tuple(sorted({box.label for box in each.boxes}))),
-            boxes=tuple(LabeledBox(box.label, box.box, difficult=False) for box in each.boxes),
+            boxes=tuple(LabeledBox(box.label, box.box, box.difficult) for box in each.boxes),
             size=each.size,
         )
         for each in images

@@ -82,6 +82,21 @@ def test_reviewed_boxes_of_a_file(tmp_path, source) -> None:
     assert found["a"] == expected
 
 
+def test_an_image_with_a_difficult_object_is_not_complete(tmp_path, source) -> None:
+    """As of annotations: such an object is neither learned nor background."""
+    boxes = [(image_id, "dog", (2, 3, 12, 13)) for image_id in ("a", "a", "c")]
+    path = coco_file(tmp_path / "boxes.json", source, boxes)
+    content = json.loads(path.read_text())
+    content["images"] = [image | {"reviewed": True} for image in content["images"]]
+    content["annotations"][1]["iscrowd"] = 1
+    path.write_text(json.dumps(content))
+    found, _ = read_reviewed(path, source)
+    assert {name: (len(found[name].boxes), found[name].complete) for name in "ac"} == {
+        "a": (1, False),
+        "c": (1, True),
+    }
+
+
 def test_a_sample_has_the_boxes_of_its_own_review_alone(source) -> None:
     known = ReviewedBoxes(torch.tensor([[2.0, 3, 12, 13]]), torch.tensor([2]), complete=True)
     dataset = weak(source, {"a": known})

@@ -64,6 +64,8 @@ def test_images_that_were_not_reviewed_stay_as_they_are(table):
     assert kept.read_bytes() == before
     assert boxes_of(table)[1::2] == [([box], [1]), ([], [])]
     assert read_table(table)[0][1].unknown == ()
+    rows = rows_with_boxes(table, [reviewed("b.png", DOG, DOG._replace(difficult=True))], SOURCE)
+    assert [box.difficult for box in rows[1].boxes] == [False, True]
 
 
 def test_a_table_of_csv_becomes_one_of_json_lines(table):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from detector.data.formats import ReviewBox, ReviewImage, encode_review
-from detector.data.image_table import picture_name, read_table
+from detector.data.image_table import LabeledBox, picture_name, read_table
 from detector.data.tagged_pictures import find_tags
 from detector.utils.errors import DataError
 
@@ -197,6 +197,15 @@ def test_annotations_give_their_classes(form, tmp_path):
             (tmp_path / name).write_bytes(content)
     found = {Path(name).name: labels for name, labels in tags_of(tmp_path).items()}
     assert found == {"a.jpg": ("cat", "dog"), "b.jpg": ("dog",)}
+
+
+def test_difficult_objects_give_their_class_and_stay_difficult(tmp_path):
+    draw(tmp_path, "a.jpg")
+    box = ReviewBox("dog", (1.0, 1.0, 9.0, 9.0), difficult=True)
+    ((_, content),) = encode_review("coco", [ReviewImage("a.jpg", (20, 30), (box,))], ["dog"])
+    (tmp_path / "a.json").write_bytes(content)
+    ((tagged,), _) = find_tags(tmp_path, tmp_path / "a.json")
+    assert (tagged.labels, tagged.boxes) == (("dog",), (LabeledBox("dog", box.box, difficult=True),))
 
 
 @pytest.mark.parametrize("splits", [False, True])

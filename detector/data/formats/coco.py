@@ -31,7 +31,7 @@ def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
                 "category_id": categories[box.label],
                 "bbox": [x1, y1, x2 - x1, y2 - y1],
                 "area": (x2 - x1) * (y2 - y1),
-                "iscrowd": 0,
+                "iscrowd": int(box.difficult),
             }
             if box.score is not None:
                 annotation["score"] = box.score
@@ -41,7 +41,7 @@ def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
 
 
 def read(path: Path) -> Iterator[ReviewImage]:
-    """The images of a COCO file. iscrowd regions are no boxes of an object and are left out."""
+    """The images of a COCO file. iscrowd regions are difficult."""
     content = coco.read_instances(path)
     images, annotations = content["images"], content["annotations"]
     rows = {image["id"]: index for index, image in enumerate(images)}
@@ -55,10 +55,9 @@ def read(path: Path) -> Iterator[ReviewImage]:
     for row, owner, (x1, y1, x2, y2), score in zip(
         annotations, owners.tolist(), corners.tolist(), scores.tolist(), strict=True
     ):
-        if row.get("iscrowd") != 1:
-            label, known = categories[row["category_id"]], score if row.get("score") is not None else None
-            flags = row.get("reviewed") is True, row.get("doubtful") is True
-            boxes[owner].append(ReviewBox(label, (x1, y1, x2, y2), known, *flags))
+        label, known = categories[row["category_id"]], score if row.get("score") is not None else None
+        flags = row.get("reviewed") is True, row.get("doubtful") is True, row.get("iscrowd") == 1
+        boxes[owner].append(ReviewBox(label, (x1, y1, x2, y2), known, *flags))
     sizes = coco.read_sizes(images).tolist() if images else []
     names = coco.read_file_names(images)
     for image, name, (height, width), found in zip(images, names, sizes, boxes, strict=True):

@@ -22,6 +22,7 @@ class ReviewBox(NamedTuple):
     score: float | None = None  # of the detector; None: a person drew the box
     reviewed: bool = False  # a person drew, corrected or accepted the box: it counts as true
     doubtful: bool = False  # the best box of a tagged class, whose score is low
+    difficult: bool = False  # AP ignores it: hard to recognize (VOC), or a region of several (COCO's iscrowd)
 
 
 @dataclass(frozen=True)

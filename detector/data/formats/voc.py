@@ -13,8 +13,8 @@ from detector.utils.xml import parse_xml
 def encode(image: ReviewImage) -> bytes:
     """The annotation of an image."""
     objects = [
-        VOCObject(each.label, each.box, score=each.score, reviewed=each.reviewed, doubtful=each.doubtful)
-        for each in image.boxes
+        VOCObject(box.label, box.box, False, box.difficult, box.score, box.reviewed, box.doubtful)
+        for box in image.boxes
     ]
     return encode_annotation(image.name, image.size, objects, folder="pictures", verified=image.complete)
 
@@ -39,5 +39,5 @@ def _read_box(element: Element) -> ReviewBox:
     corners = zip(read_corners(element), TO_HALF_OPEN.tolist(), strict=True)
     x1, y1, x2, y2 = (corner - shift for corner, shift in corners)
     score = read_number(element, "score") if element.find("score") is not None else None
-    flags = (read_number(element, flag, default="0") != 0 for flag in ("reviewed", "doubtful"))
+    flags = (read_number(element, flag, default="0") != 0 for flag in ("reviewed", "doubtful", "difficult"))
     return ReviewBox(read_class(element), (x1, y1, x2, y2), score, *flags)

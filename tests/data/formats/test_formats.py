@@ -73,6 +73,14 @@ def test_what_is_written_is_read_back(tmp_path: Path, form: str) -> None:
     assert_same(review_import(path, images=write_pictures(tmp_path, IMAGES)), IMAGES, form)
 
 
+@pytest.mark.parametrize("form", ["coco", "voc"])
+def test_difficult_objects_stay_difficult(tmp_path: Path, form: str) -> None:
+    """VOC's flag and COCO's iscrowd: AP would count such an object otherwise."""
+    boxes = IMAGES[3].boxes[0]._replace(difficult=True), IMAGES[3].boxes[1]
+    images = [replace(IMAGES[3], boxes=boxes)]
+    assert_same(review_import(write(tmp_path, form, images)), images, form)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_blanks_and_line_separators_in_names_of_images_are_kept(tmp_path: Path, form: str) -> None:
     names = ("a.png", " a.png", "b/ .png", "c /d\u2028.png", "e\u3000.f .png")
