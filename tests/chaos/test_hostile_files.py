@@ -120,7 +120,7 @@ def npz(name, **members):
 
 def npy(array):
     buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=True)
+    np.save(buffer, array, allow_pickle=True)  # a file that an attacker writes; reading must refuse it
     return buffer.getvalue()
 
 

@@ -13,7 +13,14 @@ from detector.utils.xml import parse_xml
 def encode(image: ReviewImage) -> bytes:
     """The annotation of an image."""
     objects = [
-        VOCObject(box.label, box.box, False, box.difficult, box.score, box.reviewed, box.doubtful)
+        VOCObject(
+            box.label,
+            box.box,
+            difficult=box.difficult,
+            score=box.score,
+            reviewed=box.reviewed,
+            doubtful=box.doubtful,
+        )
         for box in image.boxes
     ]
     return encode_annotation(image.name, image.size, objects, folder="pictures", verified=image.complete)
