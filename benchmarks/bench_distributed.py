@@ -92,11 +92,11 @@ def work(device_type: str, words: Sequence[str]) -> None:
     keys = ["DEVICE", device_type, "SOLVER.LOG_PERIOD", "1000"]
     keys += ["SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.IMAGES_PER_STEP", "0"] if device_type == "cuda" else []
     cfg = load_cfg(ROOT / config, [*keys, *words])
-    with process_group(find_device(cfg.DEVICE), 120), tempfile.TemporaryDirectory() as folder:
+    with process_group(find_device(cfg.device), 120), tempfile.TemporaryDirectory() as folder:
         device = start_run(cfg, Path(folder))
         model = build_model(cfg).to(device)
-        size = cfg.SOLVER.IMAGES_PER_BATCH
-        shape = (size, height, width, proposals, len(cfg.DATASETS.CLASSES))
+        size = cfg.solver.images_per_batch
+        shape = (size, height, width, proposals, len(cfg.datasets.classes))
         batches = [make_batch(*shape, seed=10 * rank() + i) for i in range(4)]
         if device.type == "cuda":
             batches = [batch.pin_memory() for batch in batches]
@@ -143,7 +143,7 @@ def main() -> None:
         step_ms = 1e3 * done["seconds"] / done["steps"]
         one = rows[0].images_per_second / rows[0].processes if rows else rate / processes
         linear = rate / (processes * one)
-        size = cfg.SOLVER.IMAGES_PER_BATCH
+        size = cfg.solver.images_per_batch
         keys = " ".join(words)
         rows.append(Throughput(processes, size, keys, rate, step_ms, linear, TARGET, linear >= TARGET))
         print_table(rows)

@@ -87,7 +87,7 @@ class Bench:
         loss = step.loss_without_dropout()
         ms = step.time(0.01 if self.small else 0.7)
         images = shape.batch / ms * 1e3
-        name = step.cfg.PRECISION
+        name = step.cfg.precision
         self.speeds.append(Speed(case, name, shape.batch, images, ms, step.peak_memory(), loss))
         print_table(self.speeds[-1:])
         self._write("step", self.speeds)

@@ -49,8 +49,8 @@ class Test:
 
 def bench(name: str, words: list[str], folder: Path, device: torch.device, images: int) -> Test:
     cfg = load_cfg(CONFIG, [*made_up_voc.keys(folder), *words])
-    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
-    set_tf32(cfg.PRECISION == "tf32")
+    seed_everything(cfg.seed, cfg.deterministic)
+    set_tf32(cfg.precision == "tf32")
     with device:
         model = build_model(cfg)
     model.to(device)
@@ -71,7 +71,7 @@ def bench(name: str, words: list[str], folder: Path, device: torch.device, image
     )
     skipped = max(1, images // 10)
     speed = (images - skipped) / (times[-1] - times[skipped])
-    minutes, passes = IMAGES / speed / 60, 2 * len(cfg.INPUT.TEST_SIZES)
+    minutes, passes = IMAGES / speed / 60, 2 * len(cfg.input.test_sizes)
     peak = torch.cuda.max_memory_reserved() / 1e9 if device.type == "cuda" else 0.0
     return Test(name, passes, images, speed, peak, minutes, TARGET_MINUTES, minutes <= TARGET_MINUTES)
 

@@ -110,7 +110,7 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
     """Write the points and counts, and the lists of suggested images of each seed that has a detector."""
     rules = [rule for rule in RULES if any(f"suggested_{rule}_" in name for name in names)]
     cfg, folder = load_cfg(ROOT / DATA[data_set], overrides), ROOT / f"runs/few_boxes_{data_set}"
-    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
     folder.mkdir(parents=True, exist_ok=True)
     write_hints(dataset, folder)
     trained = sorted(ROOT.glob(f"runs/methods_few_boxes_{data_set}/tags_[0-9]/model_final.pt"))

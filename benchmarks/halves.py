@@ -30,7 +30,7 @@ def main() -> None:
     options = parser.parse_args()
     name = f"one_recipe_{options.data_set}"
     cfg = load_cfg(ROOT / DATA[options.data_set])
-    dataset = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+    dataset = build_dataset(cfg, cfg.datasets.test_split)
     truth = [dataset.annotation(i) for i in range(len(dataset))]
     runs = {
         variant: [

@@ -33,8 +33,8 @@ from detector.utils.distributed import find_device
 
 def main(name: str, runs: list[Path]) -> None:
     cfg = load_cfg(runs[0] / "config.yaml", PLAIN)
-    train, test = (build_dataset(cfg, split) for split in (cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.TEST_SPLIT))
-    device = find_device(cfg.DEVICE)
+    train, test = (build_dataset(cfg, split) for split in (cfg.datasets.train_split, cfg.datasets.test_split))
+    device = find_device(cfg.device)
     found: dict[Path, list[list[Scores]]] = {}  # of all images of both splits
     for run in runs:
         own, file = load_cfg(run / "config.yaml"), run / "model_final.pt"
@@ -52,7 +52,7 @@ def main(name: str, runs: list[Path]) -> None:
             )
             choose, postprocess = build_pseudo_boxes(cfg, train), build_postprocess(cfg)
             pseudo = [choose(index, scores) for index, scores in enumerate(of_train)]
-            ap = voc_ap(list(map(postprocess, of_test)), truth(test), len(cfg.DATASETS.CLASSES))
+            ap = voc_ap(list(map(postprocess, of_test)), truth(test), len(cfg.datasets.classes))
             row = {"detectors": [run.name for run in group], "mAP50": 100 * float(ap.mean())}
             rows.append(row | {"pseudo_boxes": agreement(pseudo, truth(train))})
             print(json.dumps(rows[-1]))

@@ -39,12 +39,12 @@ RECIPES = {
 def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
     """Write the data set of each class."""
     cfg = load_cfg(ROOT / DATA[data_set], overrides)
-    for label, class_name in enumerate(cfg.DATASETS.CLASSES):
+    for label, class_name in enumerate(cfg.datasets.classes):
         root = ROOT / folder_of(data_set, class_name)
         if root.exists() or not any(name.startswith(f"{class_name}_") for name in names):
             continue
         with new_voc_folder(root) as folder:
-            for split in (cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.TEST_SPLIT):
+            for split in (cfg.datasets.train_split, cfg.datasets.test_split):
                 dataset = build_dataset(cfg, split)
                 shows = [label in dataset.annotation(i).labels for i in range(len(dataset))]
                 others = [i for i, shown in enumerate(shows) if not shown]
@@ -62,7 +62,7 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
 def variants(data_set: str) -> dict[str, tuple[str, ...]]:
     """The config overrides of each class and recipe."""
     found = {}
-    for name in load_cfg(ROOT / DATA[data_set]).DATASETS.CLASSES:
+    for name in load_cfg(ROOT / DATA[data_set]).datasets.classes:
         data = "DATASETS.CLASSES", f"['{name}']", "DATASETS.ROOT", folder_of(data_set, name)
         found |= {f"{name}_{recipe}": (*more, *data) for recipe, more in RECIPES.items()}
     return found

@@ -89,9 +89,9 @@ def corrected(rung: str, found: Annotation, truth: Annotation, proposals: Tensor
 def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
     """Write a data set for each rung and seed whose pseudo boxes exist; its other splits stay."""
     cfg = load_cfg(ROOT / DATA[data_set], overrides)
-    dataset, proposals = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT), load_proposals(cfg.DATASETS.PROPOSALS)
+    dataset, proposals = build_dataset(cfg, cfg.datasets.train_split), load_proposals(cfg.datasets.proposals)
     for pseudo in sorted(ROOT.glob(f"runs/methods_one_recipe_{data_set}/plain_[0-9]/self_train/pseudo")):
-        found = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
+        found = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
         for rung in RUNGS:
             folder = ROOT / f"runs/one_recipe_{data_set}/{rung}_{pseudo.parent.parent.name[-1]}"
             if folder.exists() or rung not in names:
@@ -102,8 +102,8 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
                 assert truth is not None
                 assert seen is not None
                 boxes.append(corrected(rung, seen, truth, proposals[image_id]))
-            write_pseudo_set(folder, cfg.DATASETS.TRAIN_SPLIT, dataset, boxes)
-            link_split(Path(cfg.DATASETS.ROOT), folder, cfg.DATASETS.TEST_SPLIT)
+            write_pseudo_set(folder, cfg.datasets.train_split, dataset, boxes)
+            link_split(Path(cfg.datasets.root), folder, cfg.datasets.test_split)
 
 
 def link_split(root: Path, folder: Path, split: str) -> None:

@@ -39,8 +39,8 @@ def regions(model: FasterRCNN, image: torch.Tensor) -> torch.Tensor:
 def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> None:
     """Write the proposals of all images for each seed whose student exists, and print their recall."""
     cfg = load_cfg(ROOT / DATA[data_set], overrides)
-    searched = load_proposals(cfg.DATASETS.PROPOSALS)
-    sets = [build_dataset(cfg, split) for split in (cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.TEST_SPLIT)]
+    searched = load_proposals(cfg.datasets.proposals)
+    sets = [build_dataset(cfg, split) for split in (cfg.datasets.train_split, cfg.datasets.test_split)]
     for run in sorted(ROOT.glob(f"runs/methods_student_proposals_{data_set}/student_[0-9]")):
         folder = ROOT / f"runs/student_proposals_{data_set}"
         files = {name: folder / f"{name}_{run.name[-1]}.npz" for name in ("regions", "both")}

@@ -11,11 +11,10 @@ from step_inputs import Shape, TrainedScores, synthetic_batch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.utils.flop_counter import FlopCounterMode
-from yacs.config import CfgNode
 
 from detector.build import build_optimizer, build_precision
 from detector.build_model import build_criterion, build_model
-from detector.config import load_cfg
+from detector.config import Settings, load_cfg
 from detector.engine.precision import set_tf32
 from detector.layers import reference
 from detector.layers.proposal_clusters import ProposalClusters
@@ -28,7 +27,7 @@ PARTS += ["backward head", "backward RoI", "backward backbone", "optimizer"]
 FASTEST = ["PRECISION", "bf16", "CHANNELS_LAST", "True"]
 
 
-def config(*words: str) -> CfgNode:
+def config(*words: str) -> Settings:
     return load_cfg(CONFIG, ["MODEL.WEIGHTS", "", "PRECISION", "float32", *words])
 
 
@@ -80,17 +79,17 @@ class StockRoIPool(nn.Module):
 class Step:
     """The model, its optimizer and a batch; calling it makes one step. `stock`: use the baseline's parts."""
 
-    def __init__(self, cfg: CfgNode, shape: Shape, device: torch.device, *, stock: bool = False) -> None:
-        seed_everything(cfg.SEED, cfg.DETERMINISTIC)
-        set_tf32(cfg.PRECISION == "tf32")
-        torch.backends.cudnn.benchmark = cfg.CUDNN_BENCHMARK
+    def __init__(self, cfg: Settings, shape: Shape, device: torch.device, *, stock: bool = False) -> None:
+        seed_everything(cfg.seed, cfg.deterministic)
+        set_tf32(cfg.precision == "tf32")
+        torch.backends.cudnn.benchmark = cfg.cudnn_benchmark
         self.cfg, self.shape, self.device = cfg, shape, device
         with device:
             self.model = build_model(cfg)
         self.model.to(device).train()
         self.criterion, self.precision = build_criterion(cfg), build_precision(cfg, device)
         self.optimizer = build_optimizer(cfg, self.model)
-        batch, scores = synthetic_batch(shape, len(cfg.DATASETS.CLASSES))
+        batch, scores = synthetic_batch(shape, len(cfg.datasets.classes))
         self.batch = batch.pin_memory() if device.type == "cuda" else batch
         if stock:
             self.model.box_features.pool = StockRoIPool()

@@ -10,10 +10,10 @@ from functools import partial
 import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
-from yacs.config import CfgNode
 
 from detector.build_data import build_hints, build_reviewed, build_watched
 from detector.build_model import build_refinement
+from detector.config import Settings
 from detector.data.annotated import AnnotatedImages
 from detector.engine.precision import Precision
 from detector.engine.schedule import lr_factor, parameter_groups
@@ -30,124 +30,124 @@ from detector.utils.errors import ConfigError
 _WATCHED, _CANDIDATES = 4, 1000
 
 
-def wants_coco_metrics(cfg: CfgNode) -> bool:
+def wants_coco_metrics(cfg: Settings) -> bool:
     """Whether TEST.METRICS asks for COCO's metrics; an error if the package that computes them is missing."""
-    wanted = cfg.TEST.METRICS == "coco" or (cfg.TEST.METRICS == "auto" and cfg.DATASETS.FORMAT == "coco")
+    wanted = cfg.test.metrics == "coco" or (cfg.test.metrics == "auto" and cfg.datasets.format == "coco")
     if wanted:
         require_pycocotools()
     return wanted
 
 
-def build_precision(cfg: CfgNode, device: torch.device) -> Precision:
+def build_precision(cfg: Settings, device: torch.device) -> Precision:
     """PRECISION on a device."""
-    return Precision(cfg.PRECISION, device)
+    return Precision(cfg.precision, device)
 
 
-def accumulated_batches(cfg: CfgNode) -> int:
+def accumulated_batches(cfg: Settings) -> int:
     """Batches per step of each process.
 
     Raises:
         ConfigError: SOLVER.IMAGES_PER_STEP cannot be shared by the processes.
     """
-    solver, processes = cfg.SOLVER, world_size()
-    if solver.IMAGES_PER_STEP == 0:
-        return solver.ACCUMULATE
-    accumulate, rest = divmod(solver.IMAGES_PER_STEP, solver.IMAGES_PER_BATCH * processes)
+    solver, processes = cfg.solver, world_size()
+    if solver.images_per_step == 0:
+        return solver.accumulate
+    accumulate, rest = divmod(solver.images_per_step, solver.images_per_batch * processes)
     if rest:
         raise ConfigError(
-            f"SOLVER.IMAGES_PER_STEP is {solver.IMAGES_PER_STEP}, expected a multiple of "
-            f"{solver.IMAGES_PER_BATCH * processes}: {processes} processes share it, in batches of "
-            f"SOLVER.IMAGES_PER_BATCH {solver.IMAGES_PER_BATCH}"
+            f"SOLVER.IMAGES_PER_STEP is {solver.images_per_step}, expected a multiple of "
+            f"{solver.images_per_batch * processes}: {processes} processes share it, in batches of "
+            f"SOLVER.IMAGES_PER_BATCH {solver.images_per_batch}"
         )
     return accumulate
 
 
-def images_per_step(cfg: CfgNode) -> int:
+def images_per_step(cfg: Settings) -> int:
     """Images per step of all processes together."""
-    return cfg.SOLVER.IMAGES_PER_BATCH * accumulated_batches(cfg) * world_size()
+    return cfg.solver.images_per_batch * accumulated_batches(cfg) * world_size()
 
 
-def base_lr(cfg: CfgNode) -> float:
+def base_lr(cfg: Settings) -> float:
     """SOLVER.BASE_LR, scaled with the images per step as LR_SCALING says."""
-    scale = images_per_step(cfg) / cfg.SOLVER.LR_IMAGES if cfg.SOLVER.LR_SCALING == "linear" else 1
-    return cfg.SOLVER.BASE_LR * scale
+    scale = images_per_step(cfg) / cfg.solver.lr_images if cfg.solver.lr_scaling == "linear" else 1
+    return cfg.solver.base_lr * scale
 
 
-def build_optimizer(cfg: CfgNode, model: nn.Module) -> Optimizer:
+def build_optimizer(cfg: Settings, model: nn.Module) -> Optimizer:
     """The optimizer over the model's trainable parameters."""
-    solver, drop_block = cfg.SOLVER, "box_features.drop_block"
+    solver, drop_block = cfg.solver, "box_features.drop_block"
     factors = {
-        "backbone": solver.BACKBONE_LR_FACTOR,
-        "head.refinements": solver.REFINEMENT_LR_FACTOR,
-        drop_block: solver.DROP_BLOCK_LR_FACTOR,
+        "backbone": solver.backbone_lr_factor,
+        "head.refinements": solver.refinement_lr_factor,
+        drop_block: solver.drop_block_lr_factor,
     }
     groups = parameter_groups(
         model,
         base_lr=base_lr(cfg),
-        weight_decay=solver.WEIGHT_DECAY,
+        weight_decay=solver.weight_decay,
         lr_factors={name: factor for name, factor in factors.items() if factor != 1},
-        gammas={drop_block: solver.DROP_BLOCK_GAMMA} if solver.DROP_BLOCK_GAMMA else {},
-        bias_lr_factor=solver.BIAS_LR_FACTOR,
-        bias_weight_decay=solver.BIAS_WEIGHT_DECAY,
+        gammas={drop_block: solver.drop_block_gamma} if solver.drop_block_gamma else {},
+        bias_lr_factor=solver.bias_lr_factor,
+        bias_weight_decay=solver.bias_weight_decay,
     )
     # One kernel for all parameters, which skips steps where float16 overflows without a host synchronization.
     fused = next(model.parameters()).is_cuda
-    if solver.OPTIMIZER == "sgd":
-        return SGD(groups, momentum=solver.MOMENTUM, fused=fused)
+    if solver.optimizer == "sgd":
+        return SGD(groups, momentum=solver.momentum, fused=fused)
     return AdamW(groups, fused=fused)
 
 
-def build_lr_factor(cfg: CfgNode) -> Callable[..., float]:
+def build_lr_factor(cfg: Settings) -> Callable[..., float]:
     """The function :func:`lr_factor` with the schedule of SOLVER."""
-    solver = cfg.SOLVER
+    solver = cfg.solver
     return partial(
         lr_factor,
-        max_iter=solver.MAX_ITER,
-        schedule=solver.SCHEDULE,
-        steps=solver.STEPS,
-        gamma=solver.GAMMA,
-        warmup_iters=solver.WARMUP_ITERS,
-        warmup_factor=solver.WARMUP_FACTOR,
+        max_iter=solver.max_iter,
+        schedule=solver.schedule,
+        steps=solver.steps,
+        gamma=solver.gamma,
+        warmup_iters=solver.warmup_iters,
+        warmup_factor=solver.warmup_factor,
     )
 
 
-def build_train_options(cfg: CfgNode) -> TrainOptions:
+def build_train_options(cfg: Settings) -> TrainOptions:
     """SEED and SOLVER as the options of the training loop."""
-    solver = cfg.SOLVER
+    solver = cfg.solver
     return TrainOptions(
-        seed=cfg.SEED,
-        max_iter=solver.MAX_ITER,
+        seed=cfg.seed,
+        max_iter=solver.max_iter,
         lr_factor=build_lr_factor(cfg),
         accumulate=accumulated_batches(cfg),
-        gradient_factor=images_per_step(cfg) if solver.GRADIENT_REDUCTION == "sum" else 1.0,
-        scale_momentum=solver.SCALE_MOMENTUM,
-        clip_norm=solver.CLIP_NORM,
-        log_period=solver.LOG_PERIOD,
-        checkpoint_period=solver.CHECKPOINT_PERIOD,
-        keep_checkpoints=solver.KEEP_CHECKPOINTS,
+        gradient_factor=images_per_step(cfg) if solver.gradient_reduction == "sum" else 1.0,
+        scale_momentum=solver.scale_momentum,
+        clip_norm=solver.clip_norm,
+        log_period=solver.log_period,
+        checkpoint_period=solver.checkpoint_period,
+        keep_checkpoints=solver.keep_checkpoints,
     )
 
 
 def build_pseudo_boxes(
-    cfg: CfgNode, dataset: AnnotatedImages, *, of_student: bool
+    cfg: Settings, dataset: AnnotatedImages, *, of_student: bool
 ) -> Callable[[int, Scores], Detections]:
     """A function from the index of a training image and its scores to the boxes to learn from.
 
     Args:
         of_student: a student regressed the boxes, so they stay where they are, and groups stay.
     """
-    keys, reviewed, hints = cfg.SELF_TRAIN, build_reviewed(cfg, dataset), build_hints(cfg, dataset)
+    keys, reviewed, hints = cfg.self_train, build_reviewed(cfg, dataset), build_hints(cfg, dataset)
 
     def choose(index: int, scores: Scores) -> Detections:
         return pseudo_boxes(
             scores,
             dataset.labels(index),
-            score_threshold=keys.SCORE_THRESHOLD,
-            relative=keys.RELATIVE_SCORES,
-            nms_threshold=keys.NMS,
-            drop_inside=keys.DROP_INSIDE,
-            drop_groups=0.0 if of_student else keys.DROP_GROUPS,
-            voting_iou=0.0 if of_student else keys.VOTING_IOU,
+            score_threshold=keys.score_threshold,
+            relative=keys.relative_scores,
+            nms_threshold=keys.nms,
+            drop_inside=keys.drop_inside,
+            drop_groups=0.0 if of_student else keys.drop_groups,
+            voting_iou=0.0 if of_student else keys.voting_iou,
             reviewed=reviewed.get(dataset.image_ids[index]),
             hints=hints.get(dataset.image_ids[index]),
         )
@@ -155,9 +155,9 @@ def build_pseudo_boxes(
     return choose
 
 
-def build_snapshots(cfg: CfgNode, dataset: AnnotatedImages) -> Snapshots | None:
+def build_snapshots(cfg: Settings, dataset: AnnotatedImages) -> Snapshots | None:
     """The snapshots that training takes every SOLVER.PICTURE_PERIOD steps; None: none."""
-    if cfg.SOLVER.PICTURE_PERIOD == 0:
+    if cfg.solver.picture_period == 0:
         return None
     candidates = range(min(len(dataset), _CANDIDATES))
     indices = choose_samples([dataset.labels(i) for i in candidates], _WATCHED)
@@ -168,5 +168,5 @@ def build_snapshots(cfg: CfgNode, dataset: AnnotatedImages) -> Snapshots | None:
         [dataset.read_image(indices[k]) for k in usable],
         dataset.class_names,
         build_refinement(cfg),
-        cfg.SOLVER.PICTURE_PERIOD,
+        cfg.solver.picture_period,
     )

@@ -6,8 +6,8 @@ from textwrap import shorten
 from typing import Any
 
 from torch import Tensor, nn
-from yacs.config import CfgNode
 
+from detector.config import Settings
 from detector.modeling.backbones import Backbone
 from detector.modeling.backbones.pyramids import (
     SmallPyramid,
@@ -31,28 +31,33 @@ LIMITS: dict[str, tuple[tuple[int, ...], int]] = {
 }
 
 
-def build_backbone(cfg: CfgNode) -> Backbone:
+def build_backbone(cfg: Settings) -> Backbone:
     """The network of MODEL.BACKBONE with random weights.
 
     Raises:
         ConfigError: it cannot have that stride, or so many frozen stages.
         MissingPackage: it is of timm, which is not installed.
     """
-    options = cfg.MODEL.BACKBONE
-    name, shared = options.NAME, {"stride": options.STRIDE, "frozen_stages": options.FROZEN_STAGES}
+    options = cfg.model.backbone
+    name, stride, frozen = options.name, options.stride, options.frozen_stages
     if name == "timm":
         with _timm_of("MODEL.BACKBONE.NAME"):
             from detector.modeling.backbones.timm import TimmBackbone
 
-            return TimmBackbone(options.TIMM_NAME, **shared)
+            return TimmBackbone(options.timm_name, stride=stride, frozen_stages=frozen)
     strides, stages = LIMITS[name]
-    _require_one_of(options, "STRIDE", strides)
-    _require_one_of(options, "FROZEN_STAGES", range(stages + 1))
+    _require_one_of(name, "STRIDE", stride, strides)
+    _require_one_of(name, "FROZEN_STAGES", frozen, range(stages + 1))
     if name == "small":
         return SmallBackbone()
     if name == "vgg16":
-        return VGG16(**shared, image_by_image=cfg.PRECISION == "float32", last_relu=options.LAST_RELU)
-    return ResNet(name, **shared)
+        return VGG16(
+            stride=stride,
+            frozen_stages=frozen,
+            image_by_image=cfg.precision == "float32",
+            last_relu=options.last_relu,
+        )
+    return ResNet(name, stride=stride, frozen_stages=frozen)
 
 
 @contextmanager
@@ -66,35 +71,35 @@ def _timm_of(key: str) -> Iterator[None]:
         raise ConfigError(f"MODEL.BACKBONE does not fit: {error}") from error
 
 
-def _require_one_of(options: CfgNode, key: str, allowed: Sequence[int]) -> None:
-    if options[key] not in allowed:
+def _require_one_of(name: str, key: str, value: int, allowed: Sequence[int]) -> None:
+    if value not in allowed:
         raise ConfigError(
-            f"MODEL.BACKBONE.{key} is {options[key]}, expected {' or '.join(map(str, allowed))}, "
-            f"because MODEL.BACKBONE.NAME is {options.NAME!r}"
+            f"MODEL.BACKBONE.{key} is {value}, expected {' or '.join(map(str, allowed))}, "
+            f"because MODEL.BACKBONE.NAME is {name!r}"
         )
 
 
-def build_pyramid(cfg: CfgNode, pretrained: bool) -> nn.Module:
+def build_pyramid(cfg: Settings, pretrained: bool) -> nn.Module:
     """The network of SELF_TRAIN.BACKBONE; of torchvision's, with SELF_TRAIN.WEIGHTS if `pretrained`."""
-    options = cfg.SELF_TRAIN
-    if options.BACKBONE == "small":
-        return SmallPyramid(options.CHANNELS)
-    if options.BACKBONE == "timm":
+    options = cfg.self_train
+    if options.backbone == "small":
+        return SmallPyramid(options.channels)
+    if options.backbone == "timm":
         with _timm_of("SELF_TRAIN.BACKBONE"):
-            return TimmPyramid(cfg.MODEL.BACKBONE.TIMM_NAME, options.CHANNELS)
-    pyramid = torchvision_pyramid(options.BACKBONE, pretrained=bool(options.WEIGHTS))
-    if pretrained and options.WEIGHTS:
+            return TimmPyramid(cfg.model.backbone.timm_name, options.channels)
+    pyramid = torchvision_pyramid(options.backbone, pretrained=bool(options.weights))
+    if pretrained and options.weights:
         try:
-            load_torchvision_weights(pyramid, convert_weights(load_tensors(options.WEIGHTS)).tensors)
+            load_torchvision_weights(pyramid, convert_weights(load_tensors(options.weights)).tensors)
         except (RuntimeError, UserError) as error:
             reason = shorten(str(error), 300)
             raise ConfigError(
-                f"SELF_TRAIN.WEIGHTS is {options.WEIGHTS!r}, which does not fit: {reason}"
+                f"SELF_TRAIN.WEIGHTS is {options.weights!r}, which does not fit: {reason}"
             ) from error
     return pyramid
 
 
-def load_pretrained(cfg: CfgNode, model: nn.Module, name: str | None = None) -> None:
+def load_pretrained(cfg: Settings, model: nn.Module, name: str | None = None) -> None:
     """Load MODEL.WEIGHTS, those of an ImageNet classifier, into `model.backbone`; nothing where it is "".
 
     Args:
@@ -104,14 +109,14 @@ def load_pretrained(cfg: CfgNode, model: nn.Module, name: str | None = None) -> 
         FileNotFoundError: there is no such file.
         ConfigError: they are of another network, or want another preprocessing than INPUT.MEAN and INPUT.STD.
     """
-    source, name = cfg.MODEL.WEIGHTS, name or cfg.MODEL.BACKBONE.NAME
+    source, name = cfg.model.weights, name or cfg.model.backbone.name
     if source == "":
         return
     if name == "small":
         raise ConfigError(f"MODEL.WEIGHTS is {source!r}, expected '': the backbone {name!r} has none")
     try:
         weights = load_weights(source)
-        configured = Preprocessing(cfg.INPUT.MEAN, cfg.INPUT.STD)
+        configured = Preprocessing(cfg.input.mean, cfg.input.std)
         if not weights.preprocessing.is_close(configured):
             raise ConfigError(f"they expect {weights.preprocessing}, but INPUT has {configured}")
         _load(name, model, weights.tensors)

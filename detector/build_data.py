@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from torch.utils.data import DataLoader, Subset
-from yacs.config import CfgNode
 
+from detector.config import Settings, with_values
 from detector.data.annotated import AnnotatedImages
 from detector.data.batch_order import repeat_factors
 from detector.data.box_loader import BoxDataset, IndexedImages, collate_boxes
@@ -42,57 +42,53 @@ from detector.utils.files import read_text
 logger = logging.getLogger(__name__)
 
 
-def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
+def build_dataset(cfg: Settings, split: str) -> AnnotatedImages:
     """The images, labels and annotations of one split."""
-    data = cfg.DATASETS
-    if data.FORMAT == "coco":
+    data = cfg.datasets
+    if data.format == "coco":
         return COCODataset(
-            data.ROOT,
+            data.root,
             split,
-            data.CLASSES,
-            annotations=data.COCO_JSON,
-            images=data.COCO_IMAGES,
-            crowd_labels=data.DIFFICULT_LABELS,
+            data.classes,
+            annotations=data.coco_json,
+            images=data.coco_images,
+            crowd_labels=data.difficult_labels,
         )
-    if data.FORMAT == "image_labels":
-        return ImageLabels(data.ROOT, split, data.CLASSES)
-    return VOCDataset(data.ROOT, split, data.CLASSES, difficult_labels=data.DIFFICULT_LABELS)
+    if data.format == "image_labels":
+        return ImageLabels(data.root, split, data.classes)
+    return VOCDataset(data.root, split, data.classes, difficult_labels=data.difficult_labels)
 
 
-def find_test_set(cfg: CfgNode, train_set: AnnotatedImages) -> AnnotatedImages | None:
+def find_test_set(cfg: Settings, train_set: AnnotatedImages) -> AnnotatedImages | None:
     """The test split, without its warnings; None if it cannot be read, since training does not need it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
+            return build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split)
     except (UserError, OSError):
         return None
 
 
-def name_classes(cfg: CfgNode, dataset: AnnotatedImages) -> CfgNode:
+def name_classes(cfg: Settings, dataset: AnnotatedImages) -> Settings:
     """The config with the classes of the data set to learn from, if DATASETS.CLASSES is empty."""
-    if cfg.DATASETS.CLASSES:
+    if cfg.datasets.classes:
         return cfg
-    named = cfg.clone()
-    named.defrost()
-    named.DATASETS.CLASSES = dataset.class_names
-    named.freeze()
-    return named
+    return with_values(cfg, {"DATASETS.CLASSES": dataset.class_names})
 
 
-def build_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> Proposals:
+def build_proposals(cfg: Settings, dataset: AnnotatedImages) -> Proposals:
     """The proposals, checked against the images of the data set."""
-    proposals = load_proposals(cfg.DATASETS.PROPOSALS)
+    proposals = load_proposals(cfg.datasets.proposals)
     proposals.check(dataset)
     return proposals
 
 
-def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
+def build_reviewed(cfg: Settings, dataset: AnnotatedImages) -> dict[str, ReviewedBoxes]:
     """The reviewed boxes that training may see, by image id.
 
     Warnings count reviewed images that are not in the data set, and boxes that contradict tags.
     """
-    named, share = cfg.DATASETS.BOXED, cfg.DATASETS.BOXED_SHARE
+    named, share = cfg.datasets.boxed, cfg.datasets.boxed_share
     others: list[str] = []
     if named.endswith(".txt"):
         lines = read_text(named, "list of images").splitlines()
@@ -100,7 +96,7 @@ def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Reviewed
     elif named:
         reviewed, others = read_reviewed(Path(named), dataset)
     elif share:
-        reviewed = annotations_as_reviewed(dataset, draw_images(dataset.image_ids, share, cfg.SEED))
+        reviewed = annotations_as_reviewed(dataset, draw_images(dataset.image_ids, share, cfg.seed))
     else:
         return {}
     test_set = find_test_set(cfg, dataset) if others else None
@@ -110,108 +106,116 @@ def build_reviewed(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Reviewed
     return reviewed
 
 
-def build_hints(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Hints]:
+def build_hints(cfg: Settings, dataset: AnnotatedImages) -> dict[str, Hints]:
     """Points and counts of images, by image id."""
-    return read_hints(Path(cfg.DATASETS.HINTS), dataset) if cfg.DATASETS.HINTS else {}
+    return read_hints(Path(cfg.datasets.hints), dataset) if cfg.datasets.hints else {}
 
 
 def draw_factors(
-    cfg: CfgNode, dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes], hints: Mapping[str, Hints]
+    cfg: Settings, dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes], hints: Mapping[str, Hints]
 ) -> np.ndarray | None:
     """How often to draw each image (N,), by SOLVER.REPEAT_THRESHOLD and BOXED_SHARE; None: equally often."""
     boxed = np.array([image_id in reviewed for image_id in dataset.image_ids])
-    threshold, share = cfg.SOLVER.REPEAT_THRESHOLD, cfg.SOLVER.BOXED_SHARE if boxed.any() else 0.0
+    threshold, share = cfg.solver.repeat_threshold, cfg.solver.boxed_share if boxed.any() else 0.0
     if not threshold and not share:
         return None
     labels = training_labels(dataset, reviewed, hints)
     return repeat_factors(labels, threshold) * favor(boxed, labels, share)
 
 
-def build_train_loader(cfg: CfgNode, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
+def build_train_loader(cfg: Settings, dataset: AnnotatedImages, *, stride: int, start: int = 0) -> DataLoader:
     """Endless training batches (:class:`Batch`); the first is the one after `start` batches of all processes.
 
     Classes that cannot be learned and labels that are probably misspelt are logged as warnings. `stride` is
     the backbone's.
     """
-    inputs, reviewed, hints = cfg.INPUT, build_reviewed(cfg, dataset), build_hints(cfg, dataset)
+    inputs, reviewed, hints = cfg.input, build_reviewed(cfg, dataset), build_hints(cfg, dataset)
     for line in doubtful_classes(dataset.name, label_counts(dataset, reviewed, hints), len(dataset)):
         logger.warning("warning: %s", line)
     if reviewed:
         logger.info(describe_reviewed(dataset, reviewed))
     transform = TrainTransform(
-        sizes=inputs.TRAIN_SIZES,
-        side=inputs.SIDE,
-        max_size=inputs.MAX_SIZE,
-        flip=inputs.FLIP,
-        inclusive_rois=inputs.INCLUSIVE_ROIS,
+        sizes=inputs.train_sizes,
+        side=inputs.side,
+        max_size=inputs.max_size,
+        flip=inputs.flip,
+        inclusive_rois=inputs.inclusive_rois,
     )
     samples = WeakDataset(
         dataset,
         build_proposals(cfg, dataset),
         transform,
-        min_size=cfg.PROPOSALS.MIN_SIZE,
+        min_size=cfg.proposals.min_size,
         stride=stride,
-        max_count=cfg.PROPOSALS.MAX_COUNT,
+        max_count=cfg.proposals.max_count,
         reviewed=reviewed,
         hints=hints,
     )
     return seeded_loader(
         samples,
-        partial(collate, multiple=inputs.PAD_MULTIPLE),
+        partial(collate, multiple=inputs.pad_multiple),
         **_batch_options(cfg, start),
-        window=cfg.SOLVER.SORT_WINDOW,
+        window=cfg.solver.sort_window,
         shape=samples.shape,
         repeats=draw_factors(cfg, dataset, reviewed, hints),
     )
 
 
-def build_test_transforms(cfg: CfgNode) -> list[TestTransform]:
+def build_test_transforms(cfg: Settings) -> list[TestTransform]:
     """One for each test pass: each of INPUT.TEST_SIZES, flipped as well if INPUT.TEST_FLIP is True."""
-    inputs = cfg.INPUT
+    inputs = cfg.input
     return [
-        TestTransform(size, test_side(cfg), max_size, flip, inputs.INCLUSIVE_ROIS)
-        for size, max_size in zip(inputs.TEST_SIZES, test_max_sizes(cfg), strict=True)
-        for flip in ((False, True) if inputs.TEST_FLIP else (False,))
+        TestTransform(size, test_side(cfg), max_size, flip, inputs.inclusive_rois)
+        for size, max_size in zip(inputs.test_sizes, test_max_sizes(cfg), strict=True)
+        for flip in ((False, True) if inputs.test_flip else (False,))
     ]
 
 
-def test_side(cfg: CfgNode) -> str:
+def test_side(cfg: Settings) -> str:
     """The side of an image to which INPUT.TEST_SIZES refer: "shortest" or "longest"."""
-    return cfg.INPUT.SIDE if cfg.INPUT.TEST_SIDE == "same" else cfg.INPUT.TEST_SIDE
+    return cfg.input.side if cfg.input.test_side == "same" else cfg.input.test_side
 
 
-def test_max_sizes(cfg: CfgNode) -> list[int]:
+def test_max_sizes(cfg: Settings) -> list[int]:
     """The maximum length of the longer side for each of INPUT.TEST_SIZES."""
-    inputs = cfg.INPUT
-    caps = inputs.TEST_MAX_SIZES
+    inputs = cfg.input
+    caps = inputs.test_max_sizes
     if len(caps) == 1:
-        caps = caps * len(inputs.TEST_SIZES)
-    return [cap or inputs.MAX_SIZE for cap in caps]
+        caps = caps * len(inputs.test_sizes)
+    return [cap or inputs.max_size for cap in caps]
 
 
-def build_test_loader(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]) -> DataLoader:
+def build_test_loader(cfg: Settings, dataset: AnnotatedImages, indices: Sequence[int]) -> DataLoader:
     """The images of `indices`, once, in order, with a sample for each test pass."""
     passes = _test_dataset(cfg, dataset, build_test_transforms(cfg))
-    return WorkerLoader(Subset(passes, indices), workers=cfg.DATASETS.WORKERS, batch_size=None)
+    return WorkerLoader(Subset(passes, indices), workers=cfg.datasets.workers, batch_size=None)
 
 
-def build_watched(cfg: CfgNode, dataset: AnnotatedImages, indices: Sequence[int]) -> list[Views]:
+def build_watched(cfg: Settings, dataset: AnnotatedImages, indices: Sequence[int]) -> list[Views]:
     """The images of `indices` in one pass each, of the first training size and not flipped."""
-    inputs = cfg.INPUT
+    inputs = cfg.input
     transform = TestTransform(
-        inputs.TRAIN_SIZES[0], inputs.SIDE, inputs.MAX_SIZE, flip=False, inclusive_rois=inputs.INCLUSIVE_ROIS
+        inputs.train_sizes[0], inputs.side, inputs.max_size, flip=False, inclusive_rois=inputs.inclusive_rois
     )
     passes = _test_dataset(cfg, dataset, [transform])
     return [passes[index] for index in indices]
 
 
-def _test_dataset(cfg: CfgNode, dataset: AnnotatedImages, transforms: Sequence[TestTransform]) -> TestDataset:
-    limits = {"min_size": cfg.PROPOSALS.MIN_SIZE, "max_count": cfg.PROPOSALS.MAX_COUNT}
-    return TestDataset(dataset, build_proposals(cfg, dataset), transforms, **limits)
+def _test_dataset(
+    cfg: Settings, dataset: AnnotatedImages, transforms: Sequence[TestTransform]
+) -> TestDataset:
+    limits = cfg.proposals
+    return TestDataset(
+        dataset,
+        build_proposals(cfg, dataset),
+        transforms,
+        min_size=limits.min_size,
+        max_count=limits.max_count,
+    )
 
 
 def build_box_loader(
-    cfg: CfgNode, dataset: BoxDataset | IndexedImages, *, start: int, factors: np.ndarray | None
+    cfg: Settings, dataset: BoxDataset | IndexedImages, *, start: int, factors: np.ndarray | None
 ) -> DataLoader:
     """Endless batches (:class:`BoxBatch`); the first is the one after `start` batches of all processes.
 
@@ -221,13 +225,13 @@ def build_box_loader(
     return seeded_loader(dataset, collate_boxes, **_batch_options(cfg, start), repeats=factors)
 
 
-def _batch_options(cfg: CfgNode, start: int) -> dict[str, Any]:
+def _batch_options(cfg: Settings, start: int) -> dict[str, Any]:
     """Which batches this process makes: those after `start` batches of all processes."""
     return {
-        "images_per_batch": cfg.SOLVER.IMAGES_PER_BATCH,
-        "seed": cfg.SEED,
+        "images_per_batch": cfg.solver.images_per_batch,
+        "seed": cfg.seed,
         "start": start,
-        "workers": cfg.DATASETS.WORKERS,
+        "workers": cfg.datasets.workers,
         "rank": rank(),
         "world_size": world_size(),
     }

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from yacs.config import CfgNode
 
 from detector.build_backbone import build_backbone, build_pyramid, load_pretrained
+from detector.config import Settings
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
 from detector.modeling.drop_block import ConcreteDropBlock
@@ -40,116 +40,116 @@ from detector.modeling.weights import TORCHVISION
 from detector.structures import Detections, Scores
 
 
-def build_model(cfg: CfgNode) -> WeakRCNN:
+def build_model(cfg: Settings) -> WeakRCNN:
     """The detector with random weights."""
     backbone = build_backbone(cfg)
-    options = cfg.MODEL.BOX_FEATURES
+    options = cfg.model.box_features
     box_features = BoxFeatures(
         backbone.out_channels,
         backbone.stride,
-        pool=options.POOL,
-        output_size=options.OUTPUT_SIZE,
-        widths=options.WIDTHS,
-        dropout=options.DROPOUT,
-        drop_cells=options.DROP_CELLS,
+        pool=options.pool,
+        output_size=options.output_size,
+        widths=options.widths,
+        dropout=options.dropout,
+        drop_cells=options.drop_cells,
         drop_block=build_drop_block(cfg, backbone.out_channels),
-        context=options.CONTEXT,
-        chunk=options.CHUNK,
+        context=options.context,
+        chunk=options.chunk,
     )
-    streams = 0 if cfg.MODEL.METHOD == "wsddn" else cfg.MODEL.STREAMS
-    num_classes = len(cfg.DATASETS.CLASSES)
+    streams = 0 if cfg.model.method == "wsddn" else cfg.model.streams
+    num_classes = len(cfg.datasets.classes)
     head = Head(
         box_features.out_features,
         num_classes,
         streams,
-        init_std=cfg.MODEL.HEAD_STD,
-        mil_background=cfg.MODEL.MIL_BACKGROUND,
+        init_std=cfg.model.head_std,
+        mil_background=cfg.model.mil_background,
     )
-    image_head = ImageHead(backbone.out_channels, num_classes) if cfg.MODEL.IMAGE_HEAD else None
+    image_head = ImageHead(backbone.out_channels, num_classes) if cfg.model.image_head else None
     model = WeakRCNN(
         backbone,
         box_features,
         head,
         image_head,
         build_regression(cfg, box_features.out_features),
-        pixel_mean=cfg.INPUT.MEAN,
-        pixel_std=cfg.INPUT.STD,
-        recompute_backbone=cfg.MODEL.BACKBONE.RECOMPUTE,
+        pixel_mean=cfg.input.mean,
+        pixel_std=cfg.input.std,
+        recompute_backbone=cfg.model.backbone.recompute,
     )
-    if cfg.CHANNELS_LAST:
+    if cfg.channels_last:
         backbone.to(memory_format=torch.channels_last)  # convolutions lay out features as their weights
-    if cfg.COMPILE:
+    if cfg.compile:
         compile_model(model)
     return model
 
 
-def build_drop_block(cfg: CfgNode, channels: int) -> ConcreteDropBlock | None:
+def build_drop_block(cfg: Settings, channels: int) -> ConcreteDropBlock | None:
     """MIST's concrete drop block for pooled features (N, channels, S, S); None: it is disabled."""
-    options = cfg.MODEL.DROP_BLOCK
-    if not options.ENABLED:
+    options = cfg.model.drop_block
+    if not options.enabled:
         return None
     return ConcreteDropBlock(
         channels,
-        share=options.SHARE,
-        size=options.SIZE,
-        temperature=options.TEMPERATURE,
-        gradient_factor=options.GRADIENT_FACTOR,
-        width=options.WIDTH,
-        norm=options.NORM,
-        bound=options.BOUND,
-        rescale=options.RESCALE,
+        share=options.share,
+        size=options.size,
+        temperature=options.temperature,
+        gradient_factor=options.gradient_factor,
+        width=options.width,
+        norm=options.norm,
+        bound=options.bound,
+        rescale=options.rescale,
     )
 
 
-def build_regression(cfg: CfgNode, in_features: int) -> RegressionBranch | StreamRegression | None:
+def build_regression(cfg: Settings, in_features: int) -> RegressionBranch | StreamRegression | None:
     """The module that regresses boxes from the features of proposals; None: there is none."""
-    options = cfg.MODEL.REGRESSION
-    if not options.ENABLED:
+    options = cfg.model.regression
+    if not options.enabled:
         return None
-    num_classes = len(cfg.DATASETS.CLASSES)
-    if options.PER_STREAM:
-        return StreamRegression(in_features, num_classes, cfg.MODEL.STREAMS)
+    num_classes = len(cfg.datasets.classes)
+    if options.per_stream:
+        return StreamRegression(in_features, num_classes, cfg.model.streams)
     return RegressionBranch(
-        in_features, num_classes, score_weight=options.SCORE_WEIGHT, init_std=cfg.MODEL.HEAD_STD
+        in_features, num_classes, score_weight=options.score_weight, init_std=cfg.model.head_std
     )
 
 
-def build_criterion(cfg: CfgNode) -> Criterion:
+def build_criterion(cfg: Settings) -> Criterion:
     """The losses of MODEL.METHOD, and of the regression branch where there is one."""
-    refinement, options = build_refinement(cfg), cfg.MODEL.REGRESSION
+    refinement, options = build_refinement(cfg), cfg.model.regression
     regression: RegressionLoss | StreamRegressionLoss | None = None
-    if options.ENABLED and options.PER_STREAM:
-        regression = StreamRegressionLoss(options.WEIGHT, options.BOX_REDUCTION)
-    elif options.ENABLED:
-        labels = _refinement(cfg, "oicr") if options.LABELS == "top1" else refinement
+    if options.enabled and options.per_stream:
+        regression = StreamRegressionLoss(options.weight, options.box_reduction)
+    elif options.enabled:
+        labels = _refinement(cfg, "oicr") if options.labels == "top1" else refinement
         assert labels is not None  # WSDDN has no clusters, and the config refuses to regress to them
-        regression = RegressionLoss(labels, options.WEIGHT, options.BOX_REDUCTION)
+        regression = RegressionLoss(labels, options.weight, options.box_reduction)
     return Criterion(
         refinement,
-        mil_reduction=cfg.MODEL.MIL_REDUCTION,
-        stream_weights=cfg.MODEL.STREAM_WEIGHTS,
+        mil_reduction=cfg.model.mil_reduction,
+        stream_weights=cfg.model.stream_weights,
         regression=regression,
     )
 
 
-def build_refinement(cfg: CfgNode) -> Refinement | None:
+def build_refinement(cfg: Settings) -> Refinement | None:
     """The pseudo-label rule and the loss of the refinement streams; None for WSDDN, which has none."""
-    method, options = cfg.MODEL.METHOD, cfg.CLUSTERS
+    method, options = cfg.model.method, cfg.clusters
     if method == "wsddn":
         return None
     if method == "pcl":
-        chosen = {"graph_iou": options.GRAPH_IOU, "max_centers": options.MAX_CENTERS}
+        chosen = {"graph_iou": options.graph_iou, "max_centers": options.max_centers}
         return _refinement(cfg, "pcl", chosen, loss=cluster_loss)
     if method == "mist":
-        chosen = {"top_share": options.TOP_SHARE, "nms_iou": options.NMS_IOU}
-        if options.SUPPRESSION == "any":
-            return _refinement(cfg, partial(suppressed_by_any, **chosen))
-        return _refinement(cfg, "mist", chosen)
+        if options.suppression == "any":
+            rule = partial(suppressed_by_any, top_share=options.top_share, nms_iou=options.nms_iou)
+            return _refinement(cfg, rule)
+        return _refinement(cfg, "mist", {"top_share": options.top_share, "nms_iou": options.nms_iou})
     return _refinement(cfg, "oicr")
 
 
 def _refinement(
-    cfg: CfgNode,
+    cfg: Settings,
     rule: Literal["oicr", "pcl", "mist"] | Rule,
     options: Mapping[str, Any] | None = None,
     loss: Loss = cross_entropy_loss,
@@ -159,14 +159,14 @@ def _refinement(
         rule,
         options or {},
         loss,
-        member_iou=cfg.CLUSTERS.MEMBER_IOU,
-        ignore_iou=cfg.CLUSTERS.IGNORE_IOU,
-        ignore_cover=cfg.CLUSTERS.IGNORE_COVER,
-        cover_iou=cfg.CLUSTERS.COVER_IOU,
+        member_iou=cfg.clusters.member_iou,
+        ignore_iou=cfg.clusters.ignore_iou,
+        ignore_cover=cfg.clusters.ignore_cover,
+        cover_iou=cfg.clusters.cover_iou,
     )
 
 
-def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
+def build_faster_rcnn(cfg: Settings, *, pretrained: bool = True) -> FasterRCNN:
     """The detector of self-training.
 
     Args:
@@ -175,22 +175,22 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
     Raises:
         FileNotFoundError, UserError: there are no such weights, or they are of another network.
     """
-    options, backbone = cfg.SELF_TRAIN, cfg.SELF_TRAIN.BACKBONE
+    options, backbone = cfg.self_train, cfg.self_train.backbone
     of_torchvision = backbone not in ("small", "timm")
     model = faster_rcnn(
         build_pyramid(cfg, pretrained),
-        len(cfg.DATASETS.CLASSES),
-        sizes=options.SIZES,
-        max_size=options.MAX_SIZE,
-        scale_jitter=options.SCALE_JITTER,
+        len(cfg.datasets.classes),
+        sizes=options.sizes,
+        max_size=options.max_size,
+        scale_jitter=options.scale_jitter,
         size=SMALL_SIZE if backbone == "small" else TORCHVISION_SIZE,
-        rois=options.ROIS,
-        test_proposals=options.TEST_PROPOSALS,
-        pseudo_weight=options.PSEUDO_WEIGHT,
-        drop_loss=options.DROP_LOSS,
-        mean=TORCHVISION.mean if of_torchvision else cfg.INPUT.MEAN,
-        std=TORCHVISION.std if of_torchvision else cfg.INPUT.STD,
-        max_detections=cfg.TEST.MAX_DETECTIONS,
+        rois=options.rois,
+        test_proposals=options.test_proposals,
+        pseudo_weight=options.pseudo_weight,
+        drop_loss=options.drop_loss,
+        mean=TORCHVISION.mean if of_torchvision else cfg.input.mean,
+        std=TORCHVISION.std if of_torchvision else cfg.input.std,
+        max_detections=cfg.test.max_detections,
     )
     if pretrained and backbone == "timm":
         load_pretrained(cfg, model, "timm")
@@ -198,23 +198,23 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
 
 
 def build_student_postprocess(
-    cfg: CfgNode, score_threshold: float | None = None
+    cfg: Settings, score_threshold: float | None = None
 ) -> Callable[[Scores], Detections]:
     """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with thresholds of its own."""
     return partial(
         postprocess,
         score_threshold=SCORE_THRESHOLD if score_threshold is None else score_threshold,
         nms_threshold=NMS_IOU,
-        max_detections=cfg.TEST.MAX_DETECTIONS,
+        max_detections=cfg.test.max_detections,
     )
 
 
-def build_postprocess(cfg: CfgNode, score_threshold: float | None = None) -> Callable[[Scores], Detections]:
+def build_postprocess(cfg: Settings, score_threshold: float | None = None) -> Callable[[Scores], Detections]:
     """From the scores of an image's proposals to its detections; None: those above TEST.SCORE_THRESHOLD."""
     return partial(
         postprocess,
-        score_threshold=cfg.TEST.SCORE_THRESHOLD if score_threshold is None else score_threshold,
-        nms_threshold=cfg.TEST.NMS,
-        max_per_class=cfg.TEST.MAX_PER_CLASS,
-        max_detections=cfg.TEST.MAX_DETECTIONS,
+        score_threshold=cfg.test.score_threshold if score_threshold is None else score_threshold,
+        nms_threshold=cfg.test.nms,
+        max_per_class=cfg.test.max_per_class,
+        max_detections=cfg.test.max_detections,
     )

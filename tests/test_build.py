@@ -11,7 +11,7 @@ import torch
 
 from detector import build, build_backbone, build_data, build_model
 from detector.api.results import results_key
-from detector.config import KEYS, get_cfg, load_cfg
+from detector.config import KEYS, Settings, load_cfg, with_values
 from detector.data.proposals import save_proposals
 from detector.engine.schedule import set_lr
 from detector.modeling.drop_block import ConcreteDropBlock
@@ -33,12 +33,12 @@ def make_cfg(tmp_path):
 
 def test_device(make_cfg, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert find_device(make_cfg().DEVICE).type == "cpu"
+    assert find_device(make_cfg().device).type == "cpu"
     with pytest.raises(ValueError, match="device is 'cuda', but torch finds no CUDA device"):
-        find_device(make_cfg("DEVICE", "cuda").DEVICE)
+        find_device(make_cfg("DEVICE", "cuda").device)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert find_device(make_cfg().DEVICE).type == "cuda"
-    assert find_device(make_cfg("DEVICE", "cpu").DEVICE).type == "cpu"
+    assert find_device(make_cfg().device).type == "cuda"
+    assert find_device(make_cfg("DEVICE", "cpu").device).type == "cpu"
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def test_each_process_has_its_own_gpu(make_cfg, monkeypatch, launched):
     launched(2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert find_device(make_cfg().DEVICE) == torch.device("cuda", 1)
+    assert find_device(make_cfg().device) == torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match="2 processes were started where there are 1 GPUs"):
-        find_device(make_cfg().DEVICE)
+        find_device(make_cfg().device)
 
 
 def test_a_gpu_that_does_not_exist_or_is_another_processes_is_refused(monkeypatch, launched):
@@ -265,7 +265,7 @@ def test_each_test_size_has_its_side_and_cap(make_cfg):
     assert passes("INPUT.TEST_MAX_SIZES", "700,") == [(480, "shortest", 700), (576, "shortest", 700)]
     changed = make_cfg(*words, "INPUT.TEST_SIDE", "longest")
     assert {t.side for t in build_data.build_test_transforms(changed)} == {"longest"}
-    assert changed.INPUT.SIDE == "shortest"
+    assert changed.input.side == "shortest"
     with pytest.raises(ConfigError, match=r"INPUT.TEST_MAX_SIZES .* INPUT.TEST_SIZES, which has 2"):
         passes("INPUT.TEST_MAX_SIZES", "1,2,3")
 
@@ -329,8 +329,7 @@ def test_backbones_take_stride_and_frozen_stages(make_cfg, name, stride):
     ],
 )
 def test_strides_and_stages_that_a_backbone_cannot_have(key, value, message):
-    cfg = get_cfg()
-    cfg.MODEL.BACKBONE[key] = value
+    cfg = with_values(Settings(), {f"MODEL.BACKBONE.{key}": value})
     with pytest.raises(ConfigError, match=message):
         build_backbone.build_backbone(cfg)
 
@@ -380,8 +379,8 @@ def test_coco_sets_take_their_paths_and_crowds_from_the_config(make_cfg, tmp_pat
     dataset = build_data.build_dataset(cfg, "train")
     assert dataset.labels(0).tolist() == [1]
     named = build_data.name_classes(cfg, dataset)
-    assert named.DATASETS.CLASSES == ("cat",)
-    assert cfg.DATASETS.CLASSES == ()
+    assert named.datasets.classes == ("cat",)
+    assert cfg.datasets.classes == ()
     assert build_data.name_classes(named, None) is named
     without = make_cfg(*words, "DATASETS.DIFFICULT_LABELS", "False")
     with pytest.warns(UserWarning, match="1 of 1 images show no class"):

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from detector.build_data import build_dataset, build_test_transforms, build_train_loader, build_watched
-from detector.config import get_cfg
+from detector.config import Settings, with_values
+from detector.config.settings import DatasetSettings
 from detector.data.proposals import save_proposals
 
 
@@ -22,13 +23,14 @@ def cfg(tmp_path):
     save_proposals(tmp_path / "proposals.npz", list(names), boxes, [(40, 60)] * 5)
     rows = (f"{name}.png,cell;{'nucleuss' if name == 'b' else 'nucleus'}" for name in names)
     (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
-    cfg = get_cfg()
-    cfg.DATASETS.FORMAT = "image_labels"
-    cfg.DATASETS.ROOT = str(tmp_path)
-    cfg.DATASETS.CLASSES = ()
-    cfg.DATASETS.PROPOSALS = str(tmp_path / "proposals.npz")
-    cfg.DATASETS.WORKERS = 0
-    return cfg
+    data = DatasetSettings(
+        format="image_labels",
+        root=str(tmp_path),
+        classes=(),
+        proposals=str(tmp_path / "proposals.npz"),
+        workers=0,
+    )
+    return Settings(datasets=data)
 
 
 def test_training_warns_of_labels_that_cannot_be_learned_or_are_misspelt(cfg, caplog):
@@ -40,13 +42,17 @@ def test_training_warns_of_labels_that_cannot_be_learned_or_are_misspelt(cfg, ca
 
 
 def test_training_does_not_warn_of_a_class_that_only_boxes_or_points_show(cfg, tmp_path, caplog):
-    cfg.DATASETS.CLASSES = ("cell", "nucleus", "nucleuss", "membrane", "virus")
+    values = {"DATASETS.CLASSES": ("cell", "nucleus", "nucleuss", "membrane", "virus")}
     content = {
         "images": [{"id": 0, "file_name": "a.png", "height": 40, "width": 60}],
         "categories": [{"id": 0, "name": "membrane"}],
         "annotations": [{"id": 0, "image_id": 0, "category_id": 0, "bbox": [1, 1, 9, 9], "reviewed": True}],
     }
-    cfg.DATASETS.BOXED, cfg.DATASETS.HINTS = str(tmp_path / "boxes.json"), str(tmp_path / "points.jsonl")
+    values |= {
+        "DATASETS.BOXED": str(tmp_path / "boxes.json"),
+        "DATASETS.HINTS": str(tmp_path / "points.jsonl"),
+    }
+    cfg = with_values(cfg, values)
     (tmp_path / "boxes.json").write_text(json.dumps(content))
     (tmp_path / "points.jsonl").write_text('{"file": "b.png", "counts": {"virus": 1}}')
     with caplog.at_level(logging.WARNING), pytest.warns(UserWarning, match="box of membrane"):
@@ -56,7 +62,7 @@ def test_training_does_not_warn_of_a_class_that_only_boxes_or_points_show(cfg, t
 
 
 def test_an_unknown_label_is_an_error_in_training_too(cfg):
-    cfg.DATASETS.CLASSES = ("cell", "nucleus")
+    cfg = with_values(cfg, {"DATASETS.CLASSES": ("cell", "nucleus")})
     with pytest.raises(
         ValueError, match=r"train\.csv, line 2: unknown class 'nucleuss' \(did you mean nucleus"
     ):
@@ -64,7 +70,7 @@ def test_an_unknown_label_is_an_error_in_training_too(cfg):
 
 
 def test_inclusive_rois_are_those_of_training_tests_and_snapshots(cfg):
-    cfg.INPUT.INCLUSIVE_ROIS = True
+    cfg = with_values(cfg, {"INPUT.INCLUSIVE_ROIS": True})
     dataset = build_dataset(cfg, "train")
     assert build_train_loader(cfg, dataset, stride=8).dataset.transform.inclusive_rois
     assert {each.inclusive_rois for each in build_test_transforms(cfg)} == {True}

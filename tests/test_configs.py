@@ -10,7 +10,7 @@ from published_recipes import PUBLISHED
 from detector.build import build_lr_factor, build_optimizer, build_precision
 from detector.build_model import build_criterion, build_model, build_postprocess
 from detector.config import load_cfg
-from detector.config_reader import flatten, read_yaml_chain
+from detector.config.yaml_files import flatten, read_yaml_chain
 from detector.data.toybox import CLASSES
 from detector.engine.inference import predict
 from detector.engine.precision import set_tf32
@@ -47,7 +47,7 @@ def made_up_batch(num_classes):
 
 def named_classes(path):
     """Classes for a config that takes those of its data set."""
-    return [] if load_cfg(path).DATASETS.CLASSES else ["DATASETS.CLASSES", "cat,dog"]
+    return [] if load_cfg(path).datasets.classes else ["DATASETS.CLASSES", "cat,dog"]
 
 
 def test_there_are_configs():
@@ -59,13 +59,13 @@ def test_it_takes_a_step_and_a_test_pass(path):
     torch.manual_seed(0)
     model = build_model(cfg).train()
     optimizer = build_optimizer(cfg, model)
-    batch = made_up_batch(len(cfg.DATASETS.CLASSES))
+    batch = made_up_batch(len(cfg.datasets.classes))
     losses = build_criterion(cfg)(model(batch.images, batch.rois, batch.counts), batch)
-    streams = 0 if "wsddn" in path.stem else cfg.MODEL.STREAMS
+    streams = 0 if "wsddn" in path.stem else cfg.model.streams
     boxes = ["regress_classes", "regress_boxes"] if "_reg_" in path.stem else []
-    if cfg.MODEL.REGRESSION.PER_STREAM:
+    if cfg.model.regression.per_stream:
         boxes = [f"regress_{k + 1}" for k in range(streams)]
-    image = ["image"] if cfg.MODEL.IMAGE_HEAD else []
+    image = ["image"] if cfg.model.image_head else []
     assert list(losses) == ["mil", *(f"refine_{k + 1}" for k in range(streams)), *boxes, *image]
     assert all(torch.isfinite(loss) for loss in losses.values())
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -84,9 +84,9 @@ def check_a_test_pass(cfg, model, batch):
     boxes = batch.rois[:8, 1:]
     sample = Sample(batch.images[0], boxes, batch.labels[0], "a", flipped=True)
     (scores,) = predict(model, [Views("a", (64, 64), boxes, (sample,))], device=torch.device("cpu"))
-    assert scores.scores.shape == (8, len(cfg.DATASETS.CLASSES))
+    assert scores.scores.shape == (8, len(cfg.datasets.classes))
     moved = not scores.boxes.equal(boxes[:, None].expand_as(scores.boxes))
-    assert moved == cfg.MODEL.REGRESSION.ENABLED
+    assert moved == cfg.model.regression.enabled
     assert build_postprocess(cfg)(scores).boxes.isfinite().all()
 
 
@@ -98,7 +98,7 @@ def test_the_host_never_waits_in_a_step(path, name):
     model = build_model(cfg).train().cuda()
     optimizer, criterion = build_optimizer(cfg, model), build_criterion(cfg)
     precision = build_precision(cfg, torch.device("cuda"))
-    batch = made_up_batch(len(cfg.DATASETS.CLASSES)).to(torch.device("cuda"))
+    batch = made_up_batch(len(cfg.datasets.classes)).to(torch.device("cuda"))
 
     def step():
         with precision.autocast():
@@ -127,9 +127,9 @@ def test_a_step_in_less_precision_has_nearly_the_loss_of_float32(name):
     def loss(*words):
         cfg = load_cfg(CONFIGS[0].parent / "voc07_pcl_pytorch_vgg16.yaml", [*SMALL, *NO_DROPOUT, *words])
         torch.manual_seed(0)
-        set_tf32(cfg.PRECISION == "tf32")
+        set_tf32(cfg.precision == "tf32")
         model, device = build_model(cfg).train().cuda(), torch.device("cuda")
-        batch = made_up_batch(len(cfg.DATASETS.CLASSES)).to(device)
+        batch = made_up_batch(len(cfg.datasets.classes)).to(device)
         with build_precision(cfg, device).autocast():
             outputs = model(*batch.inputs)
         losses = torch.stack(list(build_criterion(cfg)(outputs, batch).values()))
@@ -145,16 +145,16 @@ def test_a_step_in_less_precision_has_nearly_the_loss_of_float32(name):
 
 def test_the_name_says_what_is_built(path):
     cfg, words = load_cfg(path), path.stem.split("_")
-    assert cfg.MODEL.METHOD in words
-    assert ("reg" in words) == cfg.MODEL.REGRESSION.ENABLED
+    assert cfg.model.method in words
+    assert ("reg" in words) == cfg.model.regression.enabled
     if words[0] not in ("toybox", "photos", "doom", "boards", "own"):
-        assert words[-1] == cfg.MODEL.BACKBONE.NAME
+        assert words[-1] == cfg.model.backbone.name
 
 
 def test_a_file_says_only_what_differs_from_the_one_it_builds_on(path):
     *bases, file = read_yaml_chain(path)
     if bases:
-        inherited = dict(flatten(load_cfg(bases[-1].path)))
+        inherited = load_cfg(bases[-1].path).values()
         repeated = [key for key, value in flatten(file.content) if inherited[key] == _as_config(value)]
         assert set(repeated) <= {"MODEL.METHOD"}  # which the default may be: said where one looks for it
 
@@ -195,7 +195,7 @@ def test_published_recipes_name_the_deviations_that_are_left():
 
 
 def test_runs_do_not_share_a_folder():
-    folders = [load_cfg(path).OUTPUT_DIR for path in CONFIGS]
+    folders = [load_cfg(path).output_dir for path in CONFIGS]
     assert len(set(folders)) == len(folders)
 
 
@@ -203,9 +203,9 @@ def test_the_schedule_is_sensible(path):
     cfg = load_cfg(path)
     factor = build_lr_factor(cfg)
     assert 0 < factor(0) <= 1
-    assert max(factor(i) for i in range(0, cfg.SOLVER.MAX_ITER, max(1, cfg.SOLVER.MAX_ITER // 50))) > 0.9
+    assert max(factor(i) for i in range(0, cfg.solver.max_iter, max(1, cfg.solver.max_iter // 50))) > 0.9
 
 
 @pytest.mark.parametrize("path", [p for p in CONFIGS if "toybox" in p.stem], ids=lambda path: path.stem)
 def test_toybox_configs_name_its_classes(path):
-    assert load_cfg(path).DATASETS.CLASSES == CLASSES
+    assert load_cfg(path).datasets.classes == CLASSES

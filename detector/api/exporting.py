@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch.export import ExportedProgram
-from yacs.config import CfgNode
 
 from detector import __version__
 from detector.api.loading import load, read_run
 from detector.api.run_folder import Model
 from detector.build_data import build_dataset, test_max_sizes, test_side
+from detector.config import Settings
 from detector.data.images import open_image
 from detector.data.loader import collate
 from detector.data.pictures import find_pictures
@@ -100,7 +100,7 @@ class _Exported(NamedTuple):
     about: dict[str, Any]  # what comes before and after the network, for callers in other languages
 
 
-def _weak(predictor: WeakPredictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exported:
+def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
     model, device = predictor.model, predictor.device
     first_passes = (predictor.views(path).samples[:1] for path in paths)
     inputs = [collate(samples).to(device).inputs for samples in first_passes]
@@ -111,13 +111,13 @@ def _weak(predictor: WeakPredictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exp
     return _Exported(export_program(model), difference, 1e-5, describe(cfg))
 
 
-def _student(predictor: Predictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exported:
+def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
     model = cast(FasterRCNN, predictor.model)
     threshold, most = model.roi_heads.score_thresh, model.roi_heads.detections_per_img
     about = {
         "inputs": exported_student.INPUTS,
         "outputs": exported_student.OUTPUTS,
-        "classes": cfg.DATASETS.CLASSES,
+        "classes": cfg.datasets.classes,
         "score_threshold": threshold,
         "max_detections": most,
     }
@@ -137,33 +137,33 @@ def _student(predictor: Predictor, cfg: CfgNode, paths: Sequence[Path]) -> _Expo
     return _Exported(exported_student.export_student(model), difference, 1e-4, about)
 
 
-def find_check_images(cfg: CfgNode, folder: Path | None) -> list[Path]:
+def find_check_images(cfg: Settings, folder: Path | None) -> list[Path]:
     """The pictures of a folder or, where none is named, of the config's test split."""
     if folder is not None:
         return list(find_pictures([folder]).values())
     try:
-        dataset = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+        dataset = build_dataset(cfg, cfg.datasets.test_split)
     except (OSError, UserError) as error:
         raise UserError(f"no images to check with: {error}; --images names a folder of others") from None
     return [dataset.image_path(i) for i in range(len(dataset))]
 
 
-def describe(cfg: CfgNode) -> dict[str, Any]:
+def describe(cfg: Settings) -> dict[str, Any]:
     """What comes before and after the network of a weak detector: its inputs, test passes and NMS."""
-    inputs, test = cfg.INPUT, cfg.TEST
+    inputs, test = cfg.input, cfg.test
     return {
         "inputs": INPUTS,
         "outputs": OUTPUTS,
-        "classes": cfg.DATASETS.CLASSES,
-        "sizes": inputs.TEST_SIZES,
+        "classes": cfg.datasets.classes,
+        "sizes": inputs.test_sizes,
         "side": test_side(cfg),
         "max_sizes": test_max_sizes(cfg),
-        "inclusive_rois": inputs.INCLUSIVE_ROIS,
-        "flip": inputs.TEST_FLIP,
+        "inclusive_rois": inputs.inclusive_rois,
+        "flip": inputs.test_flip,
         "least_side": LEAST_SIDE,
-        "proposals": {key.lower(): value for key, value in cfg.PROPOSALS.items()},
-        "score_threshold": test.SCORE_THRESHOLD,
-        "nms_iou": test.NMS,
-        "max_per_class": test.MAX_PER_CLASS,
-        "max_detections": test.MAX_DETECTIONS,
+        "proposals": vars(cfg.proposals),
+        "score_threshold": test.score_threshold,
+        "nms_iou": test.nms,
+        "max_per_class": test.max_per_class,
+        "max_detections": test.max_detections,
     }

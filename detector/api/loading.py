@@ -6,14 +6,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from yacs.config import CfgNode
 
 from detector.api.run_folder import Model, check_class_names, choose_run, restore_network
 from detector.build import build_precision
 from detector.build_data import build_test_transforms
 from detector.build_model import build_postprocess, build_student_postprocess
-from detector.config import parse_cfg
-from detector.config_reader import Overrides
+from detector.config import Settings, parse_cfg
+from detector.config.yaml_files import Overrides
 from detector.data.proposals.search import make_finder
 from detector.engine.checkpoint import how_to_make, load_checkpoint
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
@@ -41,7 +40,7 @@ def load(
         device: "cpu", "cuda", or "auto": cuda where there is one.
         score_threshold: a detection scores more than this, from 0 to 1; None: TEST.SCORE_THRESHOLD of the
             config, with which nearly all proposals that NMS leaves are detections; of self-training, 0.001.
-        overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; see detector/config.py.
+        overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; docs/config.md.
         model: "weak" or "student", the Faster R-CNN of self-training; "auto": the student if there is one.
 
     Raises:
@@ -59,39 +58,39 @@ def load(
 
 
 def build_predictor(
-    cfg: CfgNode, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
+    cfg: Settings, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
 ) -> Predictor:
     """A model on a device with the proposals, test passes, NMS and precision of a config."""
     if isinstance(model, FasterRCNN):
         return Predictor(
             model.to(device),
-            cfg.DATASETS.CLASSES,
+            cfg.datasets.classes,
             postprocess=build_student_postprocess(cfg, score_threshold),
             precision=build_precision(cfg, device),
         )
     find, _ = make_finder(
-        cfg.PROPOSALS.MODE, cfg.PROPOSALS.LONGEST_SIDE, cfg.PROPOSALS.MIN_REGION, cfg.PROPOSALS.SIDES
+        cfg.proposals.mode, cfg.proposals.longest_side, cfg.proposals.min_region, cfg.proposals.sides
     )
     return WeakPredictor(
         model.to(device),
-        cfg.DATASETS.CLASSES,
+        cfg.datasets.classes,
         find=find,
         transforms=build_test_transforms(cfg),
         postprocess=build_postprocess(cfg, score_threshold),
-        min_size=cfg.PROPOSALS.MIN_SIZE,
-        max_count=cfg.PROPOSALS.MAX_COUNT,
+        min_size=cfg.proposals.min_size,
+        max_count=cfg.proposals.max_count,
         precision=build_precision(cfg, device),
     )
 
 
 def read_run(
     path: str | Path, overrides: Overrides = (), model: Model = "auto"
-) -> tuple[Path, dict[str, Any], CfgNode]:
+) -> tuple[Path, dict[str, Any], Settings]:
     """The checkpoint of a run folder, or of a file: its path, what it holds, and its config."""
     file = find_checkpoint(path, model)
     checkpoint = load_checkpoint(file)
     cfg = parse_cfg(checkpoint["config"], f"the config in {file}", overrides)
-    if not cfg.DATASETS.CLASSES:
+    if not cfg.datasets.classes:
         raise UserError(f"{file}: its config names no classes (DATASETS.CLASSES)")
     check_class_names(cfg, checkpoint, file)
     return file, checkpoint, cfg

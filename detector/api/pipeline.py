@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from yacs.config import CfgNode
 
 from detector.api.proposing import run as propose
 from detector.api.report import run as report
@@ -15,7 +14,7 @@ from detector.api.self_training import run as self_train
 from detector.api.testing import evaluate
 from detector.api.training import train
 from detector.build_data import build_dataset, name_classes
-from detector.config import check_resumable, load_cfg, parse_cfg
+from detector.config import Settings, check_resumable, load_cfg, parse_cfg
 from detector.data.training_data import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
 from detector.utils.distributed import LONG_WAIT, gather, is_main, process_group, together
@@ -44,7 +43,7 @@ def run_pipeline(
         UserError, OSError: of any stage; or the run folder holds a detector of another config.
     """
     cfg = load_cfg(config_file, overrides)
-    folder, proposals = Path(cfg.OUTPUT_DIR), Path(cfg.DATASETS.PROPOSALS)
+    folder, proposals = Path(cfg.output_dir), Path(cfg.datasets.proposals)
     weak, student = folder / "model_final.pt", folder / "self_train"
     config = str(config_file)
     with process_group(_CPU, LONG_WAIT), together():
@@ -86,12 +85,12 @@ def _outdated(result: Path) -> bool:
     if result.name != "metrics.json":
         return False
     cfg = load_cfg(result.parent / "config.yaml")
-    splits = (cfg.DATASETS.TEST_SPLIT, cfg.DATASETS.TRAIN_SPLIT)
+    splits = (cfg.datasets.test_split, cfg.datasets.train_split)
     truth = describe_truth(*(build_dataset(cfg, split) for split in splits))
     return bool(changed_data(read_json(result).get("truth"), truth))
 
 
-def check_same_run(cfg: CfgNode, weights: Path) -> None:
+def check_same_run(cfg: Settings, weights: Path) -> None:
     """Refuse to go on from a detector that was trained with another config or data; none yet is fine.
 
     Raises:
@@ -100,21 +99,25 @@ def check_same_run(cfg: CfgNode, weights: Path) -> None:
     if not weights.exists():
         return
     checkpoint = load_checkpoint(weights)
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    train_set = build_dataset(cfg, cfg.datasets.train_split)
     cfg = name_classes(cfg, train_set)
     check_class_names(cfg, checkpoint, weights)
     with reading(weights, "checkpoint"):
-        check_resumable(checkpoint["config"], cfg)
+        check_resumable(checkpoint["config"], cfg, "weak")
     check_same_data(weights.parent, training_data(cfg, train_set))
 
 
-def warn_of_changes(cfg: CfgNode, weights: Path, group: str) -> None:
+def warn_of_changes(cfg: Settings, weights: Path, group: str) -> None:
     """Warn where a detector is finished and keys of its training, those of `group`, have changed since."""
     if not weights.exists():
         return
     with reading(weights, "checkpoint"):
-        before, now = parse_cfg(load_checkpoint(weights)["config"], "its config")[group], cfg[group]
-    changes = [f"{group}.{key}: {old!r} -> {now[key]!r}" for key, old in before.items() if old != now[key]]
+        before = parse_cfg(load_checkpoint(weights)["config"], "its config").values()
+    changes = [
+        f"{key}: {before[key]!r} -> {value!r}"
+        for key, value in cfg.values().items()
+        if key.startswith(f"{group}.") and before[key] != value
+    ]
     if changes:
         logger.warning(
             "warning: %s is finished and stays as it is, but it was made with other keys: %s; for a new one "

@@ -9,10 +9,9 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 from tqdm import tqdm
-from yacs.config import CfgNode
 
 from detector.build_data import build_dataset, name_classes
-from detector.config import get_cfg, load_cfg
+from detector.config import Settings, load_cfg
 from detector.data.formats import review_import
 from detector.data.images import read_image
 from detector.data.pictures import find_pictures
@@ -72,16 +71,16 @@ def run(
     started = time.perf_counter()
     cfg = load_cfg(config_file, overrides) if config_file else None
     if cfg is not None:
-        output = output or Path(cfg.DATASETS.PROPOSALS)
-    settings = (cfg or get_cfg()).PROPOSALS
+        output = output or Path(cfg.datasets.proposals)
+    settings = (cfg or Settings()).proposals
     if tune is not None:
         files, apply_orientation = _find_files(cfg, voc, splits, images)
-        _tune(files, tune, settings.MAX_COUNT, apply_orientation)
+        _tune(files, tune, settings.max_count, apply_orientation)
         return
     if output is None:
         raise UserError("--output is missing: the .npz file to make")
     find, parameters = make_finder(
-        mode or settings.MODE, longest_side or settings.LONGEST_SIDE, settings.MIN_REGION, settings.SIDES
+        mode or settings.mode, longest_side or settings.longest_side, settings.min_region, settings.sides
     )
     with process_group(torch.device("cpu"), LONG_WAIT):
         with together():
@@ -104,12 +103,12 @@ def run(
 
 
 def _find_files(
-    cfg: CfgNode | None, voc: Path | None, splits: Sequence[str], images: Path | None
+    cfg: Settings | None, voc: Path | None, splits: Sequence[str], images: Path | None
 ) -> tuple[dict[str, Path], bool]:
     """The images of the source that is named, by id, and whether their orientation tags count."""
     if cfg is not None:
-        train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
-        test_set = build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)
+        train_set = build_dataset(cfg, cfg.datasets.train_split)
+        test_set = build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split)
         files = {
             image_id: dataset.image_path(i)
             for dataset in (train_set, test_set)

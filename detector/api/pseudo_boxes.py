@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from yacs.config import CfgNode
 
 from detector.api.run_folder import Model, check_class_names, restore_network, training_data
 from detector.api.testing import predict_all
 from detector.build import build_precision, build_pseudo_boxes
 from detector.build_data import build_reviewed
+from detector.config import KEYS, Settings
 from detector.data.annotated import AnnotatedImages
 from detector.data.pseudo_set import write_pseudo_set
 from detector.data.reviewed import reviewed_counts
@@ -28,23 +28,20 @@ from detector.utils.files import file_digest, read_json
 logger = logging.getLogger(__name__)
 
 _ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
-# Keys of SELF_TRAIN that choose the pseudo boxes.
-CHOOSING = ("SCORE_THRESHOLD", "RELATIVE_SCORES", "DROP_INSIDE", "DROP_GROUPS", "VOTING_IOU", "NMS")
 
 
-def origin(cfg: CfgNode, weights: Sequence[Path]) -> dict[str, Any]:
+def origin(cfg: Settings, weights: Sequence[Path]) -> dict[str, Any]:
     """What the pseudo boxes depend on beside the data: the weights and the keys that choose boxes."""
-    student, data = cfg.SELF_TRAIN, cfg.DATASETS
+    student = cfg.self_train
     return {
         "weights": " ".join(file_digest(path) if path.exists() else "" for path in weights).strip(),
-        **{f"SELF_TRAIN.{key}": student[key] for key in (*CHOOSING, "TEACHER_STEPS")},
-        "SELF_TRAIN.ROUNDS": student.ROUNDS if student.ROUNDS > 1 else 0,
-        "SELF_TRAIN.FOLDS": student.FOLDS if student.ROUNDS > 1 and student.FOLDS > 1 else 0,
-        **{f"DATASETS.{key}": data[key] for key in ("BOXED", "BOXED_SHARE", "HINTS")},
+        **{key: value for key, value in cfg.values().items() if "pseudo_boxes" in KEYS[key].affects},
+        "SELF_TRAIN.ROUNDS": student.rounds if student.rounds > 1 else 0,
+        "SELF_TRAIN.FOLDS": student.folds if student.rounds > 1 and student.folds > 1 else 0,
     }
 
 
-def check_origin(cfg: CfgNode, weights: Sequence[Path], folder: Path, data: Mapping[str, str]) -> None:
+def check_origin(cfg: Settings, weights: Sequence[Path], folder: Path, data: Mapping[str, str]) -> None:
     """Refuse to continue with pseudo boxes that were made with other weights, keys or data.
 
     Args:
@@ -74,7 +71,7 @@ def check_origin(cfg: CfgNode, weights: Sequence[Path], folder: Path, data: Mapp
 
 
 def find_pseudo_boxes(
-    cfg: CfgNode,
+    cfg: Settings,
     train_set: AnnotatedImages,
     weights: Sequence[Path],
     folder: Path,
@@ -117,7 +114,7 @@ def find_pseudo_boxes(
         if is_main():
             write_pseudo_set(
                 folder / "pseudo",
-                cfg.DATASETS.TRAIN_SPLIT,
+                cfg.datasets.train_split,
                 train_set,
                 [boxes[i] for i in range(len(train_set))],
                 reviewed=reviewed_counts(build_reviewed(cfg, train_set), train_set.image_ids),
@@ -127,7 +124,7 @@ def find_pseudo_boxes(
     logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), found_by)
 
 
-def _load_model(cfg: CfgNode, weights: Path, model: Model, device: torch.device) -> WeakRCNN | FasterRCNN:
+def _load_model(cfg: Settings, weights: Path, model: Model, device: torch.device) -> WeakRCNN | FasterRCNN:
     checkpoint = load_checkpoint(weights)
     check_class_names(cfg, checkpoint, weights)
     return restore_network(cfg, checkpoint, weights, model).to(device)

@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from yacs.config import CfgNode
 
 from detector.api.results import annotations
 from detector.api.run_folder import Model, choose_run
 from detector.build_data import build_dataset
-from detector.config import get_cfg, load_cfg
-from detector.config_reader import flatten
+from detector.config import KEYS, Settings, load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.training_data import changed_data, describe_truth
 from detector.engine.snapshots import list_snapshots
@@ -79,15 +77,15 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     with reading(path, "metrics"):
         check_metrics(metrics)
     detections = load_detections(folder / "detections.npz")
-    test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    test_set = build_dataset(cfg, cfg.datasets.test_split)
+    train_set = build_dataset(cfg, cfg.datasets.train_split)
     if changed := changed_data(metrics.get("truth"), describe_truth(test_set, train_set)):
         raise UserError(f"the data have changed since the test, {path}: {changed}; {_REMEDY}")
     run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
     kinds, results = results_sections(cfg, metrics, test_set, detections)
     on_what = (
         f"In percent. AP on the {len(test_set)} images of {test_set.name}, "
-        f"CorLoc on the split {cfg.DATASETS.TRAIN_SPLIT}; both use only images with ground-truth boxes."
+        f"CorLoc on the split {cfg.datasets.train_split}; both use only images with ground-truth boxes."
     )
     page = render(
         "page",
@@ -133,10 +131,10 @@ def is_percentage(value: Any) -> bool:
 
 
 def results_sections(
-    cfg: CfgNode, metrics: dict, test_set: AnnotatedImages, detections: Sequence[Detections]
+    cfg: Settings, metrics: dict, test_set: AnnotatedImages, detections: Sequence[Detections]
 ) -> tuple[np.ndarray | None, list[Section]]:
     """Counts of error types, and the sections on the detections; None and pictures without ground truth."""
-    names, count = test_set.class_names, cfg.TEST.PICTURES
+    names, count = test_set.class_names, cfg.test.pictures
     found = {image.image_id: image for image in detections}
     if found.keys() != set(test_set.image_ids):
         raise UserError(
@@ -147,7 +145,7 @@ def results_sections(
     if not truth:
         ordered = [found[image_id] for image_id in test_set.image_ids]
         places = choose_images(ordered, len(names), count)
-        section = unjudged_section(ordered, places, names, test_set.read_image, cfg.TEST.PICTURE_SCORE)
+        section = unjudged_section(ordered, places, names, test_set.read_image, cfg.test.picture_score)
         return None, [section]
     if list(metrics["per_class"]) != list(names):
         raise UserError(
@@ -194,10 +192,10 @@ def streams(train_set: AnnotatedImages, folder: Path) -> Section:
     return streams_section(snapshots, train_set.class_names, read)
 
 
-def changes(cfg: CfgNode) -> list[tuple[str, object, object]]:
+def changes(cfg: Settings) -> list[tuple[str, object, object]]:
     """(key, default, value) of every key that differs from its default."""
-    defaults = dict(flatten(get_cfg()))
-    return [(key, defaults[key], value) for key, value in flatten(cfg) if value != defaults[key]]
+    defaults = {key: declared.default for key, declared in KEYS.items()}
+    return [(key, defaults[key], value) for key, value in cfg.values().items() if value != defaults[key]]
 
 
 def facts(metrics: dict, run_info: dict) -> dict[str, str]:

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from yacs.config import CfgNode
-
-from detector.config import changed_keys, load_cfg
-from detector.config_reader import flatten
+from detector.config import KEYS, Settings, changed_keys, load_cfg
+from detector.config.keys import Result
 from detector.data.annotated import AnnotatedImages
 from detector.data.voc import VOCDataset
 from detector.engine.self_training import agreement
@@ -22,34 +20,19 @@ from detector.utils.config_files import run_folder
 from detector.utils.files import archive_digest, file_digest
 from detector.utils.outputs import OutputFolder
 
-# Keys and groups of training, of speed, with which results are equal up to rounding, and of pictures.
-_IRRELEVANT = (
-    *("SOLVER", "CLUSTERS", "DISTRIBUTED", "OUTPUT_DIR", "SEED", "DETERMINISTIC", "DEVICE", "THREADS"),
-    *("CHANNELS_LAST", "CUDNN_BENCHMARK", "COMPILE", "MODEL.BACKBONE.RECOMPUTE", "MODEL.BOX_FEATURES.CHUNK"),
-    *("MODEL.WEIGHTS", "MODEL.BACKBONE.FROZEN_STAGES", "INPUT.TRAIN_SIZES", "INPUT.FLIP"),
-    *("DATASETS.WORKERS", "DATASETS.BOXED", "DATASETS.BOXED_SHARE", "DATASETS.HINTS"),
-    *("TEST.PICTURES", "TEST.PICTURE_SCORE"),
-)
-# Keys of the weak detector's tests, which a student ignores.
-_OF_WEAK_TESTS = (
-    *("PROPOSALS", "DATASETS.PROPOSALS", "TEST.SCORE_THRESHOLD", "TEST.NMS", "TEST.MAX_PER_CLASS"),
-    *("INPUT.TEST_SIZES", "INPUT.TEST_FLIP", "INPUT.TEST_SIDE", "INPUT.TEST_MAX_SIZES"),
-)
-# Keys of SELF_TRAIN on which the results of a student depend; the others say how it is trained.
-_OF_A_STUDENT = ("BACKBONE", "CHANNELS", "SIZES", "MAX_SIZE", "TEST_PROPOSALS")
 _LEARNED = 0.1  # the image AP of a learned class covers so much of the way from chance to 1
 _LEARNED_WELL = 80.0  # the mean image AP, in percent, below which to doubt
 OWN_TEST = "the run's own test"  # the key of its outputs
 
 
-def find_run_folder(config_file: Path, cfg: CfgNode) -> Path:
+def find_run_folder(config_file: Path, cfg: Settings) -> Path:
     """The folder of a run's config.yaml, even if the run was moved; for other configs, their OUTPUT_DIR."""
     folder = run_folder(config_file)
-    overridden = cfg.OUTPUT_DIR != load_cfg(config_file).OUTPUT_DIR
-    return Path(cfg.OUTPUT_DIR) if folder is None or overridden else folder
+    overridden = cfg.output_dir != load_cfg(config_file).output_dir
+    return Path(cfg.output_dir) if folder is None or overridden else folder
 
 
-def choose_outputs(cfg: CfgNode, folder: Path, weights: Path, key: str, student: bool) -> OutputFolder:
+def choose_outputs(cfg: Settings, folder: Path, weights: Path, key: str, student: bool) -> OutputFolder:
     """Where the test of a run in `folder` writes.
 
     The run folder itself, if the weights are its model_final.pt and no key that changes the results differs
@@ -69,7 +52,7 @@ def choose_outputs(cfg: CfgNode, folder: Path, weights: Path, key: str, student:
     return OutputFolder(folder / "tests" / f"{weights.stem}-{key[:8]}", key)
 
 
-def results_key(cfg: CfgNode, weights: Path, student: bool = False) -> str:
+def results_key(cfg: Settings, weights: Path, student: bool = False) -> str:
     """A hash of what the results of a test depend on: weights, proposals, and the keys that matter.
 
     Weights and proposals count by their content, not by their paths. A `student` is a Faster R-CNN of
@@ -78,13 +61,12 @@ def results_key(cfg: CfgNode, weights: Path, student: bool = False) -> str:
     return hashlib.sha256((_relevant(cfg, student) + file_digest(weights)).encode()).hexdigest()
 
 
-def _relevant(cfg: CfgNode, student: bool) -> str:
+def _relevant(cfg: Settings, student: bool) -> str:
     """The keys that can change the results of a test, as JSON; of the proposals, the file's digest."""
-    others = [f"SELF_TRAIN.{key}" for key in cfg.SELF_TRAIN if not (student and key in _OF_A_STUDENT)]
-    ignored = {*_IRRELEVANT, *others, *(_OF_WEAK_TESTS if student else ())}
-    values = {key: value for key, value in flatten(cfg) if ignored.isdisjoint((key, key.split(".")[0]))}
-    if "DATASETS.PROPOSALS" in values and Path(cfg.DATASETS.PROPOSALS).is_file():
-        values["DATASETS.PROPOSALS"] = archive_digest(cfg.DATASETS.PROPOSALS)
+    test: Result = "student_test" if student else "weak_test"
+    values = {key: value for key, value in cfg.values().items() if test in KEYS[key].affects}
+    if "DATASETS.PROPOSALS" in values and Path(cfg.datasets.proposals).is_file():
+        values["DATASETS.PROPOSALS"] = archive_digest(cfg.datasets.proposals)
     return json.dumps(values)
 
 
@@ -162,12 +144,14 @@ def name_images(dataset: AnnotatedImages) -> str:
     return f"{boxed} of {len(dataset)} images of {dataset.name}, those with boxes"
 
 
-def describe_test(cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+def describe_test(
+    cfg: Settings, folder: Path, weights: Path, checkpoint: Mapping[str, Any]
+) -> dict[str, Any]:
     """The entries of metrics.json that identify what was tested."""
     config = folder / "config.yaml"
     changed = changed_keys(load_cfg(config), cfg) if config.is_file() else {}
     return {
-        "method": cfg.MODEL.METHOD,
+        "method": cfg.model.method,
         "weights": str(weights),
         "weights_sha256": file_digest(weights),
         "changed_keys": {key: value for key, value in changed.items() if key != "OUTPUT_DIR"},
@@ -176,14 +160,14 @@ def describe_test(cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping
     }
 
 
-def describe_student(cfg: CfgNode, folder: Path, train_set: AnnotatedImages) -> dict[str, Any]:
+def describe_student(cfg: Settings, folder: Path, train_set: AnnotatedImages) -> dict[str, Any]:
     """The entries of metrics.json on self-training, with the quality of the pseudo boxes in `folder`."""
-    about = {"method": f"{cfg.MODEL.METHOD} + self-training", "backbone": cfg.SELF_TRAIN.BACKBONE}
+    about = {"method": f"{cfg.model.method} + self-training", "backbone": cfg.self_train.backbone}
     truth = annotations(train_set)
-    rounds = [folder / f"round_{number}" for number in range(1, cfg.SELF_TRAIN.ROUNDS + 1)]
+    rounds = [folder / f"round_{number}" for number in range(1, cfg.self_train.rounds + 1)]
     by_round = []
     for path in (each / "pseudo" for each in (*rounds, folder)):
         if truth and path.is_dir():
-            pseudo = annotations(VOCDataset(path, cfg.DATASETS.TRAIN_SPLIT, train_set.class_names))
+            pseudo = annotations(VOCDataset(path, cfg.datasets.train_split, train_set.class_names))
             by_round.append(agreement([pseudo[i] for i in truth], list(truth.values())))
     return about | ({"pseudo_boxes": by_round[-1], "pseudo_boxes_by_round": by_round} if by_round else {})

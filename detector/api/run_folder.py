@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -12,12 +12,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from yacs.config import CfgNode
 
 from detector.build import accumulated_batches
 from detector.build_data import build_hints, build_reviewed
 from detector.build_model import build_faster_rcnn, build_model
-from detector.config import check_resumable, dump_cfg, parse_cfg
+from detector.config import Settings, check_resumable, dump_cfg, parse_cfg
+from detector.config.keys import Training
 from detector.data.annotated import AnnotatedImages
 from detector.data.proposals import Proposals, load_proposals
 from detector.data.training_data import changed_data, describe_data
@@ -76,7 +76,7 @@ def is_student(checkpoint: Mapping[str, Any]) -> bool:
 
 
 def restore_network(
-    cfg: CfgNode, checkpoint: dict[str, Any], path: Path, model: Model = "auto"
+    cfg: Settings, checkpoint: dict[str, Any], path: Path, model: Model = "auto"
 ) -> WeakRCNN | FasterRCNN:
     """The network of a checkpoint, loaded from `path`, with its weights; the log says which kind it is.
 
@@ -93,16 +93,16 @@ def restore_network(
     return network
 
 
-def start_run(cfg: CfgNode, folder: Path) -> torch.device:
+def start_run(cfg: Settings, folder: Path) -> torch.device:
     """Set up threads, seeds, the run folder and its log, and return the device to run on."""
     folder.mkdir(parents=True, exist_ok=True)
     setup_logging(folder / "log.txt")
-    device = find_device(cfg.DEVICE)
-    if cfg.THREADS:
-        torch.set_num_threads(cfg.THREADS)
-    seed_everything(cfg.SEED, cfg.DETERMINISTIC)
-    set_tf32(cfg.PRECISION == "tf32")
-    torch.backends.cudnn.benchmark = cfg.CUDNN_BENCHMARK
+    device = find_device(cfg.device)
+    if cfg.threads:
+        torch.set_num_threads(cfg.threads)
+    seed_everything(cfg.seed, cfg.deterministic)
+    set_tf32(cfg.precision == "tf32")
+    torch.backends.cudnn.benchmark = cfg.cudnn_benchmark
     return device
 
 
@@ -116,18 +116,18 @@ def refuse_earlier_run(folder: Path, resume: bool) -> None:
 
 
 def resume_run(
-    cfg: CfgNode,
+    cfg: Settings,
     folder: Path,
     model: nn.Module,
     optimizer: Optimizer,
     precision: Precision,
-    fixed: Sequence[str] = (),
+    training: Training,
 ) -> Progress:
     """Restore the newest usable checkpoint of a run folder, if there is one and it is of the same run.
 
     Args:
         cfg: with the names of the classes.
-        fixed: keys that may not change either, beside those that :func:`check_resumable` refuses.
+        training: which of the two trainings the run is.
 
     Raises:
         UserError: it was trained with other classes, another config, or other batches; or it is damaged.
@@ -139,13 +139,13 @@ def resume_run(
     check_batches(checkpoint, accumulated_batches(cfg))
     check_class_names(cfg, checkpoint, path)
     with reading(path, "checkpoint"):
-        changes = check_resumable(checkpoint["config"], cfg, fixed)
+        changes = check_resumable(checkpoint["config"], cfg, training)
     for line in changes:
         logger.warning("warning: this run began with another config: %s", line)
     return restore(checkpoint, path, model, optimizer, precision.scaler)
 
 
-def check_class_names(cfg: CfgNode, checkpoint: Mapping[str, Any], path: Path) -> None:
+def check_class_names(cfg: Settings, checkpoint: Mapping[str, Any], path: Path) -> None:
     """Compare DATASETS.CLASSES with the classes that a checkpoint was trained with, as its config says.
 
     The shapes of the weights do not tell: the same names in another order would give every box a wrong label.
@@ -154,8 +154,8 @@ def check_class_names(cfg: CfgNode, checkpoint: Mapping[str, Any], path: Path) -
         ConfigError: they differ; names the file and the first differences.
     """
     with reading(path, "checkpoint"):
-        saved = parse_cfg(checkpoint["config"], "its config").DATASETS.CLASSES
-    pairs = enumerate(zip_longest(saved, cfg.DATASETS.CLASSES), start=1)
+        saved = parse_cfg(checkpoint["config"], "its config").datasets.classes
+    pairs = enumerate(zip_longest(saved, cfg.datasets.classes), start=1)
     differing = [f"class {i} is {old!r} there and {new!r} here" for i, (old, new) in pairs if old != new]
     if saved and differing:
         raise ConfigError(
@@ -166,7 +166,7 @@ def check_class_names(cfg: CfgNode, checkpoint: Mapping[str, Any], path: Path) -
 
 
 def record_run(
-    cfg: CfgNode, folder: Path, device: torch.device, data: Mapping[str, str] = MappingProxyType({})
+    cfg: Settings, folder: Path, device: torch.device, data: Mapping[str, str] = MappingProxyType({})
 ) -> None:
     """Write config.yaml and run.json, from which the run can be repeated; only the main process does.
 
@@ -176,7 +176,7 @@ def record_run(
     if is_main():
         with atomic_write(folder / "config.yaml", "w") as file:
             file.write(dump_cfg(cfg))
-        write_json(folder / "run.json", run_info(device, cfg.SEED) | {"data": dict(data)})
+        write_json(folder / "run.json", run_info(device, cfg.seed) | {"data": dict(data)})
 
 
 def has_final(folder: Path, iteration: int) -> bool:
@@ -192,7 +192,7 @@ def has_final(folder: Path, iteration: int) -> bool:
         return False
 
 
-def training_data(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, str]:
+def training_data(cfg: Settings, dataset: AnnotatedImages) -> dict[str, str]:
     """What training reads beside pixels, as :func:`describe_data` has it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whoever trains on them reads them once more
@@ -200,9 +200,9 @@ def training_data(cfg: CfgNode, dataset: AnnotatedImages) -> dict[str, str]:
     return describe_data(dataset, reviewed, hints, find_proposals(cfg))
 
 
-def find_proposals(cfg: CfgNode) -> Proposals | None:
+def find_proposals(cfg: Settings) -> Proposals | None:
     """The proposals; None if there are none, which is for the reader to refuse that needs them."""
-    path = cfg.DATASETS.PROPOSALS
+    path = cfg.datasets.proposals
     return load_proposals(path) if Path(path).is_file() else None
 
 

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from yacs.config import CfgNode
 
 from detector.api.pseudo_boxes import check_origin, find_pseudo_boxes
 from detector.api.run_folder import find_proposals, hint_at_resume, refuse_earlier_run, start_run
-from detector.api.student_training import FIXED, train_detector, train_with_teacher
+from detector.api.student_training import train_detector, train_with_teacher
 from detector.api.testing import test
 from detector.build import wants_coco_metrics
 from detector.build_data import build_dataset, build_hints, build_reviewed, draw_factors, name_classes
-from detector.config import check_resumable, load_cfg, with_values
+from detector.config import Settings, check_resumable, load_cfg, with_values
 from detector.data.training_data import describe_data
 from detector.engine.checkpoint import how_to_make
 from detector.engine.resuming import list_checkpoints
@@ -35,10 +34,10 @@ from detector.utils.folder_lock import folder_lock
 def run(config_file: str, overrides: Sequence[str], weights: Sequence[str], resume: bool) -> Path:
     """What detector self-train does; returns OUTPUT_DIR. Under torchrun the processes share the images."""
     cfg = student_cfg(load_cfg(config_file, overrides))
-    folder = Path(cfg.OUTPUT_DIR) / "self_train"
-    paths = [Path(path) for path in weights] or [Path(cfg.OUTPUT_DIR) / "model_final.pt"]
+    folder = Path(cfg.output_dir) / "self_train"
+    paths = [Path(path) for path in weights] or [Path(cfg.output_dir) / "model_final.pt"]
     # Others may have larger images to find pseudo boxes in.
-    with process_group(find_device(cfg.DEVICE), max(cfg.DISTRIBUTED.TIMEOUT, 3600.0)), ExitStack() as stack:
+    with process_group(find_device(cfg.device), max(cfg.distributed.timeout, 3600.0)), ExitStack() as stack:
         with together():
             resume = resume or restarts() > 0
             refuse_earlier_run(folder, resume)
@@ -48,17 +47,17 @@ def run(config_file: str, overrides: Sequence[str], weights: Sequence[str], resu
             for path in paths:
                 if not found and not path.is_file():
                     raise FileNotFoundError(f"checkpoint {path} does not exist; {how_to_make(path)}")
-            stack.enter_context(folder_lock(cfg.OUTPUT_DIR))
+            stack.enter_context(folder_lock(cfg.output_dir))
         _self_train(cfg, folder, paths)
     return folder.parent
 
 
-def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
+def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
     """Make all rounds and measure the last student; what an earlier start has done is not done again."""
     with together():
         device = start_run(cfg, folder)
         wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
-        train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+        train_set = build_dataset(cfg, cfg.datasets.train_split)
         cfg = name_classes(cfg, train_set)
         reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
         factors = draw_factors(cfg, train_set, reviewed, hints)
@@ -71,7 +70,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
             made = [path for path in each.students if path != folder and (path / "model_final.pt").exists()]
             if len(made) == len(each.students):
                 continue
-            if each.cfg.SELF_TRAIN.TEACHER_STEPS:
+            if each.cfg.self_train.teacher_steps:
                 train_with_teacher(each.cfg, folder, device, train_set, each.weights[0], factors)
             else:
                 pseudo = each.folder / "pseudo"
@@ -101,24 +100,24 @@ def held_out_factors(factors: np.ndarray | None, count: int, fold: int, folds: i
 class Round(NamedTuple):
     """A round of self-training: students that learn from the same pseudo boxes."""
 
-    cfg: CfgNode  # of a self-training that ends with this round
+    cfg: Settings  # of a self-training that ends with this round
     folder: Path  # of the pseudo boxes
     students: Sequence[Path]  # their folders: that of the round, or one in it for each fold
     weights: Sequence[Path]  # of the detectors that find the boxes
     weights_held_out: bool  # each finds the boxes of its fold, not the mean of all of them
 
 
-def each_round(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> Iterator[Round]:
+def each_round(cfg: Settings, folder: Path, weights: Sequence[Path]) -> Iterator[Round]:
     """The rounds that the config asks for, and one more for SELF_TRAIN.TEACHER_STEPS.
 
     The last one writes to `folder`, the ones before it to round_1, round_2, ... in it. The steps of the
     teacher go on from the weights of the last student.
     """
-    count, steps, folds = cfg.SELF_TRAIN.ROUNDS, cfg.SELF_TRAIN.TEACHER_STEPS, 1
+    count, steps, folds = cfg.self_train.rounds, cfg.self_train.teacher_steps, 1
     for number in range(1, count + 1):
         round_cfg = with_values(cfg, {"SELF_TRAIN.ROUNDS": number, "SELF_TRAIN.TEACHER_STEPS": 0})
         round_folder = folder if number == count and not steps else folder / f"round_{number}"
-        held_out, folds = folds > 1, cfg.SELF_TRAIN.FOLDS if number < count else 1
+        held_out, folds = folds > 1, cfg.self_train.folds if number < count else 1
         students = [round_folder / f"fold_{fold}" for fold in range(folds)] if folds > 1 else [round_folder]
         yield Round(round_cfg, round_folder, students, weights, held_out)
         weights = [path / "model_final.pt" for path in students]
@@ -138,38 +137,38 @@ def check_round(each: Round, data: Mapping[str, str]) -> None:
         config = folder / "config.yaml"
         if config.exists() and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
             with reading(config, "config"):
-                check_resumable(config.read_text(), each.cfg, FIXED)
+                check_resumable(config.read_text(), each.cfg, "student")
 
 
-def student_cfg(cfg: CfgNode) -> CfgNode:
+def student_cfg(cfg: Settings) -> Settings:
     """The config by which the student is trained: SELF_TRAIN replaces what SOLVER says.
 
     Raises:
         ConfigError: the processes cannot share the images of a step, there is no round with folds, or a small
             student cannot begin with the weak detector's backbone.
     """
-    options = cfg.SELF_TRAIN
-    if options.IMAGES_PER_BATCH % world_size():
+    options = cfg.self_train
+    if options.images_per_batch % world_size():
         raise ConfigError(
-            f"SELF_TRAIN.IMAGES_PER_BATCH is {options.IMAGES_PER_BATCH}, expected a multiple of "
+            f"SELF_TRAIN.IMAGES_PER_BATCH is {options.images_per_batch}, expected a multiple of "
             f"{world_size()}: so many processes share the images of a step"
         )
-    weak = cfg.MODEL.BACKBONE.NAME
-    if options.BACKBONE == "small" and weak != "small":
+    weak = cfg.model.backbone.name
+    if options.backbone == "small" and weak != "small":
         raise ConfigError(
             f"SELF_TRAIN.BACKBONE is 'small', but MODEL.BACKBONE.NAME is {weak!r}: the student begins with "
             "the backbone of the weak detector; expected 'timm', 'resnet50' or 'mobilenet_v3'"
         )
-    if options.FOLDS > 1 and options.ROUNDS == 1:
+    if options.folds > 1 and options.rounds == 1:
         raise ConfigError(
-            f"SELF_TRAIN.FOLDS is {options.FOLDS}, expected 1, or SELF_TRAIN.ROUNDS of at least 2: the last "
+            f"SELF_TRAIN.FOLDS is {options.folds}, expected 1, or SELF_TRAIN.ROUNDS of at least 2: the last "
             "round has one student"
         )
     solver = {
-        "MAX_ITER": options.MAX_ITER,
-        "BASE_LR": options.BASE_LR,
+        "MAX_ITER": options.max_iter,
+        "BASE_LR": options.base_lr,
         "SCHEDULE": "cosine",
-        "IMAGES_PER_BATCH": options.IMAGES_PER_BATCH // world_size(),
+        "IMAGES_PER_BATCH": options.images_per_batch // world_size(),
         "ACCUMULATE": 1,
         "IMAGES_PER_STEP": 0,
         "LR_SCALING": "none",

@@ -118,7 +118,7 @@ def _config(folder: Path, num_images: int, gpu: bool) -> tuple[dict[str, Any], s
         values["SOLVER"] = {"MAX_ITER": steps}
         return values, f"there is a GPU; {steps} steps for {num_images} pictures"
     steps = min(steps, _CPU_STEPS)
-    warmup = min(steps // 5, load_cfg(_RECIPE).SOLVER.WARMUP_ITERS)
+    warmup = min(steps // 5, load_cfg(_RECIPE).solver.warmup_iters)
     values |= {
         "SOLVER": {"MAX_ITER": steps, "WARMUP_ITERS": warmup},
         "PROPOSALS": {"MAX_COUNT": _CPU_BOXES},
@@ -143,7 +143,7 @@ def _config(folder: Path, num_images: int, gpu: bool) -> tuple[dict[str, Any], s
 def _describe_objects(side: float, config: Path, source: str) -> str:
     """What the median side of the objects, in longer sides of the picture, asks for."""
     cfg = load_cfg(config)
-    pixels = side * max(cfg.INPUT.TEST_SIZES)
+    pixels = side * max(cfg.input.test_sizes)
     text = f"median side {100 * side:.0f} % of the picture, {pixels:.0f} pixels of the network's input"
     if pixels >= _SMALL_OBJECT:
         return text

@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from yacs.config import CfgNode
 
-from detector.api.pseudo_boxes import CHOOSING
 from detector.api.run_folder import check_same_start, record_run, resume_run
 from detector.build import build_optimizer, build_precision, build_pseudo_boxes, build_train_options
 from detector.build_data import build_box_loader, build_reviewed
 from detector.build_model import build_faster_rcnn
+from detector.config import Settings
 from detector.data.annotated import AnnotatedImages
 from detector.data.box_loader import BoxDataset, IndexedImages
 from detector.data.pseudo_set import read_reviewed_counts
@@ -25,19 +24,9 @@ from detector.modeling.faster_rcnn import FasterRCNN
 from detector.utils.distributed import together, world_size
 from detector.utils.reproducibility import seed_everything
 
-# Keys that a resumed run may not change, beside those that no run may.
-FIXED = tuple(
-    f"SELF_TRAIN.{key}"
-    for key in (
-        *(*CHOOSING, "ROUNDS", "FOLDS", "TEACHER_STEPS", "PSEUDO_WEIGHT", "DROP_LOSS"),
-        *("COPY_PASTE", "MOSAIC", "STRONG_VIEWS"),
-        *("BACKBONE", "CHANNELS", "ROIS", "SIZES", "SCALE_JITTER", "MAX_SIZE"),
-    )
-)
-
 
 def train_detector(
-    cfg: CfgNode,
+    cfg: Settings,
     folder: Path,
     pseudo: Path,
     device: torch.device,
@@ -52,21 +41,21 @@ def train_detector(
     """
     with together():
         # The same weights, whether boxes were found before or not.
-        seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+        seed_everything(cfg.seed, cfg.deterministic)
         folder.mkdir(exist_ok=True)
-        source = VOCDataset(pseudo, cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.CLASSES)
-        reviewed = read_reviewed_counts(pseudo, cfg.DATASETS.TRAIN_SPLIT) if _weighs_boxes(cfg) else ()
+        source = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
+        reviewed = read_reviewed_counts(pseudo, cfg.datasets.train_split) if _weighs_boxes(cfg) else ()
         model = build_faster_rcnn(cfg).to(device)
-        if cfg.SELF_TRAIN.BACKBONE == "small" and not list_checkpoints(folder):
+        if cfg.self_train.backbone == "small" and not list_checkpoints(folder):
             model.backbone.body.load_state_dict(backbone_of(found_by))
-        if cfg.SELF_TRAIN.STRONG_VIEWS:
+        if cfg.self_train.strong_views:
             model.register_forward_pre_hook(distort_images)
     images = BoxDataset(
         source,
-        flip=cfg.INPUT.FLIP,
+        flip=cfg.input.flip,
         reviewed=reviewed,
-        copy_paste=cfg.SELF_TRAIN.COPY_PASTE,
-        mosaic=cfg.SELF_TRAIN.MOSAIC,
+        copy_paste=cfg.self_train.copy_paste,
+        mosaic=cfg.self_train.mosaic,
         # A student of a fold sees nothing of the images that it holds out.
         pool=None if factors is None else np.flatnonzero(factors),
     )
@@ -81,7 +70,7 @@ def backbone_of(weights: Path) -> dict[str, Tensor]:
 
 
 def train_with_teacher(
-    cfg: CfgNode,
+    cfg: Settings,
     folder: Path,
     device: torch.device,
     train_set: AnnotatedImages,
@@ -95,14 +84,14 @@ def train_with_teacher(
         factors: as of :func:`train_detector`.
     """
     with together():
-        seed_everything(cfg.SEED, cfg.DETERMINISTIC)
+        seed_everything(cfg.seed, cfg.deterministic)
         student = build_faster_rcnn(cfg, pretrained=False)
         restore_model(student, load_checkpoint(weights), weights)
         model = TeacherStudent(
             student.to(device),
-            decay=teacher_decay(cfg.SOLVER.MAX_ITER),
+            decay=teacher_decay(cfg.solver.max_iter),
             choose=build_pseudo_boxes(cfg, train_set, of_student=True),
-            flip=cfg.INPUT.FLIP,
+            flip=cfg.input.flip,
         )
         reviewed = (
             reviewed_counts(build_reviewed(cfg, train_set), train_set.image_ids) if _weighs_boxes(cfg) else ()
@@ -110,13 +99,13 @@ def train_with_teacher(
     _train(cfg, folder, device, model, IndexedImages(train_set, reviewed=reviewed), factors)
 
 
-def _weighs_boxes(cfg: CfgNode) -> bool:
+def _weighs_boxes(cfg: Settings) -> bool:
     """Whether the losses of the student ask which boxes are reviewed."""
-    return cfg.SELF_TRAIN.PSEUDO_WEIGHT != 1 or cfg.SELF_TRAIN.DROP_LOSS > 0
+    return cfg.self_train.pseudo_weight != 1 or cfg.self_train.drop_loss > 0
 
 
 def _train(
-    cfg: CfgNode,
+    cfg: Settings,
     folder: Path,
     device: torch.device,
     model: FasterRCNN | TeacherStudent,
@@ -131,7 +120,7 @@ def _train(
         else:
             optimizer = build_optimizer(cfg, model)
         precision = build_precision(cfg, device)
-        progress = resume_run(cfg, folder, model, optimizer, precision, fixed=FIXED)
+        progress = resume_run(cfg, folder, model, optimizer, precision, "student")
         position = progress.iteration * world_size()  # batches that all processes have made
         batches = build_box_loader(cfg, images, start=position, factors=factors)
         record_run(cfg, folder, device)

@@ -8,14 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from tqdm import tqdm
-from yacs.config import CfgNode
 
 from detector.api.labeling import check_formats, common_folder, encode_all, tagged_boxes
 from detector.api.loading import find_checkpoint, read_run
 from detector.api.run_folder import Model, check_class_names, restore_network, start_run
 from detector.build import build_precision
 from detector.build_data import build_dataset, build_hints, build_reviewed, build_test_loader, name_classes
-from detector.config import load_cfg
+from detector.config import Settings, load_cfg
 from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, review_image
 from detector.data.loader import collate
@@ -84,7 +83,7 @@ def _suggest(
     formats: Sequence[str],
 ) -> list[ReviewImage]:
     cfg, weights = _find_detector(config_file, overrides)
-    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
     cfg = name_classes(cfg, dataset)
     reviewed = build_reviewed(cfg, dataset)
     boxed = [i for i, image_id in enumerate(dataset.image_ids) if image_id in reviewed]
@@ -112,10 +111,10 @@ def _suggest(
     return chosen
 
 
-def _find_detector(config_file: str, overrides: Sequence[object]) -> tuple[CfgNode, Path]:
+def _find_detector(config_file: str, overrides: Sequence[object]) -> tuple[Settings, Path]:
     """The config, and the checkpoint of the weak detector in its OUTPUT_DIR."""
     cfg = load_cfg(config_file, overrides)
-    weights = find_checkpoint(cfg.OUTPUT_DIR, "weak")
+    weights = find_checkpoint(cfg.output_dir, "weak")
     if not weights.is_file():
         raise UserError(
             f"{weights} (OUTPUT_DIR) does not exist, expected the folder of a trained detector: train first, "
@@ -134,7 +133,7 @@ class _Assessed(NamedTuple):
 
 
 def _assess(
-    cfg: CfgNode,
+    cfg: Settings,
     device: torch.device,
     dataset: AnnotatedImages,
     labels: Tensor,
@@ -167,9 +166,14 @@ def _assess(
     if by == "disagreement":
         student = _network(cfg, "student").to(device).eval()
         assert isinstance(student, FasterRCNN)
-        batch_size = cfg.SELF_TRAIN.IMAGES_PER_BATCH
-        options = {"device": device, "precision": precision, "images_per_batch": batch_size}
-        second = score_images(student, dataset, indices, **options)
+        second = score_images(
+            student,
+            dataset,
+            indices,
+            device=device,
+            precision=precision,
+            images_per_batch=cfg.self_train.images_per_batch,
+        )
     values, images = [], []
     progress = tqdm(zip(indices, scored, second, strict=True), total=len(indices), unit="image", disable=None)
     for index, scores, student_scores in progress:
@@ -186,7 +190,7 @@ def _assess(
     value = torch.tensor(values, dtype=torch.float64)
     typical = typicality(torch.cat([new, known]))[: len(new)]
     if by == "random":
-        value = torch.rand(len(new), generator=torch.Generator().manual_seed(cfg.SEED)).double()
+        value = torch.rand(len(new), generator=torch.Generator().manual_seed(cfg.seed)).double()
     elif by == "typical":
         value = typical
     elif by == "information-density":
@@ -194,9 +198,9 @@ def _assess(
     return _Assessed(value, new, known, images)
 
 
-def _network(cfg: CfgNode, model: Model) -> WeakRCNN | FasterRCNN:
+def _network(cfg: Settings, model: Model) -> WeakRCNN | FasterRCNN:
     """A network of the run folder, built from the config of its checkpoint."""
-    file, checkpoint, own = read_run(cfg.OUTPUT_DIR, model=model)
+    file, checkpoint, own = read_run(cfg.output_dir, model=model)
     check_class_names(cfg, checkpoint, file)
     return restore_network(own, checkpoint, file, model)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 from tqdm import tqdm
-from yacs.config import CfgNode
 
 from detector.api.results import (
     OWN_TEST,
@@ -34,8 +33,8 @@ from detector.api.run_folder import (
 from detector.build import build_precision, wants_coco_metrics
 from detector.build_data import build_dataset, build_test_loader, name_classes
 from detector.build_model import build_postprocess, build_student_postprocess
-from detector.config import load_cfg
-from detector.config_reader import Overrides
+from detector.config import Settings, load_cfg
+from detector.config.yaml_files import Overrides
 from detector.data.annotated import AnnotatedImages
 from detector.data.reviewed import label_counts
 from detector.data.training_data import describe_truth
@@ -72,7 +71,7 @@ def evaluate(
     Args:
         config: a run folder, wherever it was moved to, or a config file, whose OUTPUT_DIR is the run folder
             of the weak detector.
-        overrides: keys of the config to change, as in {"TEST.PICTURES": 0}; see detector/config.py.
+        overrides: keys of the config to change, as in {"TEST.PICTURES": 0}; docs/config.md.
         weights: a checkpoint; None: model_final.pt of the run folder.
         model: of a run folder, "weak" or "student", the Faster R-CNN of self-training, whose run folder is
             self_train in it; "auto": the student if there is one, and if `weights` is None.
@@ -97,12 +96,12 @@ def run(
     folder = find_run_folder(file, cfg)
     with (
         warnings.catch_warnings(),  # the log takes them until the test has ended
-        process_group(find_device(cfg.DEVICE), timeout=3600.0),  # another may have more proposals
+        process_group(find_device(cfg.device), timeout=3600.0),  # another may have more proposals
     ):
         return test(cfg, folder, Path(weights) if weights else folder / "model_final.pt", model)
 
 
-def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, dict[str, Any]]:
+def test(cfg: Settings, folder: Path, weights: Path, kind: Model) -> tuple[Path, dict[str, Any]]:
     """Measure a checkpoint of the run in `folder`; the main process writes what :func:`evaluate` says.
 
     Returns:
@@ -112,7 +111,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, 
         with together():
             checkpoint = load_checkpoint(weights)
             with_coco = wants_coco_metrics(cfg)
-            train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+            train_set = build_dataset(cfg, cfg.datasets.train_split)
             cfg = name_classes(cfg, train_set)
             check_class_names(cfg, checkpoint, weights)
             student = is_student(checkpoint)
@@ -122,9 +121,9 @@ def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, 
             outputs.check(["metrics.json", "detections.npz", "pictures/overview.png"])
             device = start_run(cfg, outputs.folder)
             model = restore_network(cfg, checkpoint, weights, kind)
-            test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+            test_set = build_dataset(cfg, cfg.datasets.test_split)
         model.to(device)
-        network = "Faster R-CNN" if student else cfg.MODEL.METHOD
+        network = "Faster R-CNN" if student else cfg.model.method
         logger.info("testing %s, %s, after %d steps", weights, network, checkpoint["iteration"])
         if outputs.folder != folder:
             logger.info("other weights or keys than the run's own: the results go to %s", outputs.folder)
@@ -158,7 +157,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, 
 
 
 def write_figures(
-    cfg: CfgNode,
+    cfg: Settings,
     outputs: OutputFolder,
     metrics: dict[str, Any],
     detections: Sequence[Detections],
@@ -169,8 +168,13 @@ def write_figures(
     if outputs.key != OWN_TEST:
         outputs.write("config.yaml", cfg.dump().encode())
     outputs.write("detections.npz", encode_detections(detections))
-    options = {"count": cfg.TEST.PICTURES, "score_threshold": cfg.TEST.PICTURE_SCORE}
-    pictures = write_pictures(outputs, test_set, detections, **options)
+    pictures = write_pictures(
+        outputs,
+        test_set,
+        detections,
+        count=cfg.test.pictures,
+        score_threshold=cfg.test.picture_score,
+    )
     # Last, as `detector train --to detector` takes a run with this file for tested.
     path = outputs.write("metrics.json", encode_json(metrics))
     if annotations(test_set) or annotations(train_set):
@@ -181,7 +185,7 @@ def write_figures(
             f"image AP in percent on {test_set.name}: without ground-truth boxes only labels can be tested\n"
         )
     print(f"{metrics_table(metrics)}\n")
-    if doubt := doubt_about_labels(metrics, label_counts(test_set), cfg.SOLVER.BACKBONE_LR_FACTOR):
+    if doubt := doubt_about_labels(metrics, label_counts(test_set), cfg.solver.backbone_lr_factor):
         logger.warning("warning: %s", doubt)
     print(f"figures   {path}")
     if pictures:
@@ -189,7 +193,7 @@ def write_figures(
 
 
 def predict_all(
-    cfg: CfgNode,
+    cfg: Settings,
     model: nn.Module,
     dataset: AnnotatedImages,
     indices: Sequence[int],
@@ -198,7 +202,7 @@ def predict_all(
     """The scores of the images of `indices`, on the device, behind a progress bar."""
     options: dict[str, Any] = {"device": precision.device, "precision": precision}
     if isinstance(model, FasterRCNN):
-        options |= {"images_per_batch": cfg.SELF_TRAIN.IMAGES_PER_BATCH, "workers": cfg.DATASETS.WORKERS}
+        options |= {"images_per_batch": cfg.self_train.images_per_batch, "workers": cfg.datasets.workers}
         results = score_images(model, dataset, indices, **options)
     else:
         loader = build_test_loader(cfg, dataset, indices)

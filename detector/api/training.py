@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
-from yacs.config import CfgNode
 
 from detector.api.run_folder import (
     check_same_data,
@@ -32,8 +31,8 @@ from detector.build import (
 from detector.build_backbone import load_pretrained
 from detector.build_data import build_dataset, build_train_loader, find_test_set, name_classes
 from detector.build_model import build_criterion, build_model
-from detector.config import load_cfg, schedule_warnings
-from detector.config_reader import Overrides
+from detector.config import Settings, load_cfg, schedule_warnings
+from detector.config.yaml_files import Overrides
 from detector.data.annotated import AnnotatedImages
 from detector.data.check import shared_images
 from detector.engine.train import train as make_steps
@@ -52,7 +51,7 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
 
     Args:
         config: the name of a recipe of configs/, or your own file.
-        overrides: keys of the config to change, as in {"SOLVER.MAX_ITER": 500}; see detector/config.py.
+        overrides: keys of the config to change, as in {"SOLVER.MAX_ITER": 500}; docs/config.md.
         resume: continue from the run folder's newest checkpoint, with the data that the run began with.
 
     Returns:
@@ -64,10 +63,10 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
     """
     check_path("config", config, "a config file or the name of a recipe")
     cfg = load_cfg(config, overrides)
-    folder = Path(cfg.OUTPUT_DIR)
+    folder = Path(cfg.output_dir)
     with (
         warnings.catch_warnings(),  # the log takes them until the run has ended
-        process_group(find_device(cfg.DEVICE), cfg.DISTRIBUTED.TIMEOUT),
+        process_group(find_device(cfg.device), cfg.distributed.timeout),
         ExitStack() as stack,
     ):
         with together():
@@ -75,12 +74,12 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
             resume = resume or restarts() > 0
             refuse_earlier_run(folder, resume)
             device = start_run(cfg, folder)
-            dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+            dataset = build_dataset(cfg, cfg.datasets.train_split)
             cfg = name_classes(cfg, dataset)
             model = build_model(cfg).to(device)
             optimizer = build_optimizer(cfg, model)
             precision = build_precision(cfg, device)
-            progress = resume_run(cfg, folder, model, optimizer, precision)
+            progress = resume_run(cfg, folder, model, optimizer, precision, "weak")
             data = training_data(cfg, dataset)
             if progress.iteration:
                 check_same_data(folder, data)
@@ -94,7 +93,7 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
             describe(cfg, dataset, model, device)
             warn(cfg, dataset, model)
         check_same_start(progress.iteration)
-        if progress.iteration >= cfg.SOLVER.MAX_ITER and has_final(folder, progress.iteration):
+        if progress.iteration >= cfg.solver.max_iter and has_final(folder, progress.iteration):
             logger.info("trained already; weights in %s", folder / "model_final.pt")
             return folder
         with hint_at_resume(folder):
@@ -115,50 +114,50 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
     return folder
 
 
-def describe(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module, device: torch.device) -> None:
+def describe(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module, device: torch.device) -> None:
     """Log what the config amounts to."""
-    solver, method = cfg.SOLVER, cfg.MODEL.METHOD
-    parts = [] if method == "wsddn" else [f"{cfg.MODEL.STREAMS} refinement streams"]
-    where = "boxes of each stream" if cfg.MODEL.REGRESSION.PER_STREAM else "regression branch"
-    parts += [where] if cfg.MODEL.REGRESSION.ENABLED else []
-    parts += ["concrete drop block"] if cfg.MODEL.DROP_BLOCK.ENABLED else []
+    solver, method = cfg.solver, cfg.model.method
+    parts = [] if method == "wsddn" else [f"{cfg.model.streams} refinement streams"]
+    where = "boxes of each stream" if cfg.model.regression.per_stream else "regression branch"
+    parts += [where] if cfg.model.regression.enabled else []
+    parts += ["concrete drop block"] if cfg.model.drop_block.enabled else []
     images = images_per_step(cfg)
-    epochs = solver.MAX_ITER * images / len(dataset)
+    epochs = solver.max_iter * images / len(dataset)
     parameters = sum(p.numel() for p in model.parameters())
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    origin = cfg.MODEL.WEIGHTS or "random weights"
+    origin = cfg.model.weights or "random weights"
     logger.info("method      %s", ", ".join([method, *parts]))
     logger.info("data        %s: %d images, %d classes", dataset.name, len(dataset), len(dataset.class_names))
-    logger.info("proposals   %s", cfg.DATASETS.PROPOSALS)
-    backbone = cfg.MODEL.BACKBONE
-    name = backbone.TIMM_NAME if backbone.NAME == "timm" else backbone.NAME
+    logger.info("proposals   %s", cfg.datasets.proposals)
+    backbone = cfg.model.backbone
+    name = backbone.timm_name if backbone.name == "timm" else backbone.name
     logger.info("model       %s from %s", name, origin)
     logger.info("parameters  %.2f million, %.2f million trained", parameters / 1e6, trained / 1e6)
     logger.info(
         "batch       %d images per step (%d at a time, %d times%s), gradients %s",
-        *(images, solver.IMAGES_PER_BATCH, accumulated_batches(cfg)),
+        *(images, solver.images_per_batch, accumulated_batches(cfg)),
         f", in {world_size()} processes" if world_size() > 1 else "",
-        "summed" if solver.GRADIENT_REDUCTION == "sum" else "averaged",
+        "summed" if solver.gradient_reduction == "sum" else "averaged",
     )
-    logger.info("steps       %d, %.1f epochs", solver.MAX_ITER, epochs)
-    logger.info("optimizer   %s, learning rate %g, %s", solver.OPTIMIZER, base_lr(cfg), solver.SCHEDULE)
-    if solver.LR_SCALING == "linear":
-        logger.info("            scaled from %g for %d images per step", solver.BASE_LR, solver.LR_IMAGES)
+    logger.info("steps       %d, %.1f epochs", solver.max_iter, epochs)
+    logger.info("optimizer   %s, learning rate %g, %s", solver.optimizer, base_lr(cfg), solver.schedule)
+    if solver.lr_scaling == "linear":
+        logger.info("            scaled from %g for %d images per step", solver.base_lr, solver.lr_images)
     logger.info(
         "device      %s, %s, %d threads, seed %d",
-        *(device, cfg.PRECISION, torch.get_num_threads(), cfg.SEED),
+        *(device, cfg.precision, torch.get_num_threads(), cfg.seed),
     )
-    logger.info("run folder  %s", cfg.OUTPUT_DIR)
+    logger.info("run folder  %s", cfg.output_dir)
 
 
-def warn(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module) -> None:
+def warn(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module) -> None:
     """Log what is allowed but probably not intended."""
     lines = schedule_warnings(cfg)
-    if is_main() and cfg.DATASETS.TEST_SPLIT != cfg.DATASETS.TRAIN_SPLIT:
+    if is_main() and cfg.datasets.test_split != cfg.datasets.train_split:
         test_set = find_test_set(cfg, dataset)
         lines += shared_images(dataset, test_set) if test_set else []
-    if not cfg.MODEL.WEIGHTS and not all(parameter.requires_grad for parameter in model.parameters()):
-        frozen = cfg.MODEL.BACKBONE.FROZEN_STAGES
+    if not cfg.model.weights and not all(parameter.requires_grad for parameter in model.parameters()):
+        frozen = cfg.model.backbone.frozen_stages
         lines.append(
             f"MODEL.WEIGHTS is '' and MODEL.BACKBONE.FROZEN_STAGES {frozen}: these keep random weights"
         )

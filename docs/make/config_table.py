@@ -1,11 +1,15 @@
-"""Writes docs/config.md, the table of all config keys, from detector/config.py.
+"""Writes docs/config.md, the table of all config keys, from detector/config/settings.py.
 
 python docs/make/config_table.py
 """
 
+import dataclasses
+import inspect
+from collections.abc import Iterator
 from pathlib import Path
 
-from detector.config import SECTIONS, VOC_CLASSES, Key
+from detector.config import VOC_CLASSES, Key, Settings
+from detector.config.keys import declared_keys
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/config.md"
 
@@ -26,16 +30,15 @@ python tools/train_net.py --config-file configs/toybox_pcl.yaml SOLVER.MAX_ITER 
   `INPUT.TEST_SIZES 480,` (a list of one ends with a comma). `DATASETS.CLASSES auto` and `SOLVER.STEPS none`
   are empty lists.
 * A run writes all keys to `config.yaml` in its run folder. *May change* marks the keys that may have another
-  value when the run is resumed. Of the keys `SELF_TRAIN` most may not once self-training has begun; its error
-  names them.
+  value when the run is resumed, *weak detector* those that may as long as self-training has not begun.
 
-Sizes are in pixels. This page is generated from `detector/config.py`.
+Sizes are in pixels. This page is generated from `detector/config/settings.py`.
 """
 
 
 def page() -> str:
     lines = [INTRO]
-    for title, keys in SECTIONS.items():
+    for title, keys in sections():
         lines += [
             f"## {title}",
             "",
@@ -47,8 +50,20 @@ def page() -> str:
     return "\n".join(lines)
 
 
+def sections() -> Iterator[tuple[str, list[Key]]]:
+    """The title of each section, which is the docstring of its dataclass, and its keys."""
+    yield title_of(Settings), [key for key in declared_keys(Settings) if "." not in key.name]
+    for field in dataclasses.fields(Settings):
+        if dataclasses.is_dataclass(field.type):
+            yield title_of(field.type), list(declared_keys(field.type, f"{field.name.upper()}."))
+
+
+def title_of(settings: type) -> str:
+    return (inspect.getdoc(settings) or "").rstrip(".")
+
+
 def row(key: Key) -> str:
-    resume = "may change" if key.may_change else ""
+    resume = {(): "", ("weak",): "weak detector", ("weak", "student"): "may change"}[key.resume]
     allowed = ", ".join(f"`{choice}`" for choice in key.choices) or key.allowed
     return f"| `{key.name}` | {default(key.default)} | {allowed} | {key.meaning} | {resume} |"
 

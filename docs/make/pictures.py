@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder (default: docs/images)")
     options = parser.parse_args()
     cfg = load_cfg(options.run / "config.yaml", ["INPUT.TEST_FLIP", "False", "DATASETS.WORKERS", "0"])
-    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
 
     def look(image_id: str, step: int) -> tuple[Tensor, Sample, HeadOutputs]:
         """An image as read, its sample, and the outputs of the network after a training step."""

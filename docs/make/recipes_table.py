@@ -7,11 +7,9 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from yacs.config import CfgNode
-
 from detector.build import base_lr, build_lr_factor, images_per_step
 from detector.build_data import build_test_transforms, test_max_sizes, test_side
-from detector.config import load_cfg
+from detector.config import Settings, load_cfg
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/recipes.md"
@@ -102,99 +100,99 @@ def numbers(values: Iterable[float]) -> str:
     return ", ".join(f"{value:g}" for value in values)
 
 
-def learning_rate(cfg: CfgNode) -> str:
-    return f"{base_lr(cfg):g}, gradients {'summed' if cfg.SOLVER.GRADIENT_REDUCTION == 'sum' else 'averaged'}"
+def learning_rate(cfg: Settings) -> str:
+    return f"{base_lr(cfg):g}, gradients {'summed' if cfg.solver.gradient_reduction == 'sum' else 'averaged'}"
 
 
-def refinement_rate(cfg: CfgNode) -> str:
-    factor = cfg.SOLVER.REFINEMENT_LR_FACTOR
-    return f"x {factor:g}, biases x {factor * cfg.SOLVER.BIAS_LR_FACTOR:g}"
+def refinement_rate(cfg: Settings) -> str:
+    factor = cfg.solver.refinement_lr_factor
+    return f"x {factor:g}, biases x {factor * cfg.solver.bias_lr_factor:g}"
 
 
-def warm_up(cfg: CfgNode) -> str:
-    steps = cfg.SOLVER.WARMUP_ITERS
-    return f"{steps} steps from {cfg.SOLVER.WARMUP_FACTOR:.2g}" if steps else "none"
+def warm_up(cfg: Settings) -> str:
+    steps = cfg.solver.warmup_iters
+    return f"{steps} steps from {cfg.solver.warmup_factor:.2g}" if steps else "none"
 
 
-def total_decay(cfg: CfgNode) -> str:
+def total_decay(cfg: Settings) -> str:
     """The sum over steps of learning rate times weight decay."""
     factor = build_lr_factor(cfg)
-    total = sum(factor(i) for i in range(cfg.SOLVER.MAX_ITER)) * base_lr(cfg) * cfg.SOLVER.WEIGHT_DECAY
+    total = sum(factor(i) for i in range(cfg.solver.max_iter)) * base_lr(cfg) * cfg.solver.weight_decay
     return f"{total:.4f}"
 
 
-def training_side(cfg: CfgNode) -> str:
-    cap = "" if cfg.INPUT.SIDE == "longest" else f", the longer at most {cfg.INPUT.MAX_SIZE}"
-    return f"{cfg.INPUT.SIDE}{cap}"
+def training_side(cfg: Settings) -> str:
+    cap = "" if cfg.input.side == "longest" else f", the longer at most {cfg.input.max_size}"
+    return f"{cfg.input.side}{cap}"
 
 
-def caps(cfg: CfgNode) -> str:
+def caps(cfg: Settings) -> str:
     # A size of the longest side is the longer side itself.
     return "none" if test_side(cfg) == "longest" else numbers(dict.fromkeys(test_max_sizes(cfg)))
 
 
-def detections(cfg: CfgNode) -> str:
-    test = cfg.TEST
-    whole = "" if test.MAX_PER_CLASS else f"{test.MAX_DETECTIONS} per image after NMS"
-    return whole or f"{test.MAX_PER_CLASS} per class before NMS"
+def detections(cfg: Settings) -> str:
+    test = cfg.test
+    whole = "" if test.max_per_class else f"{test.max_detections} per image after NMS"
+    return whole or f"{test.max_per_class} per class before NMS"
 
 
-def pseudo_labels(cfg: CfgNode) -> str:
+def pseudo_labels(cfg: Settings) -> str:
     rules = {"greedy": ", suppressed by centers", "any": ", suppressed by any higher-scored"}
-    return cfg.MODEL.METHOD + (rules[cfg.CLUSTERS.SUPPRESSION] if cfg.MODEL.METHOD == "mist" else "")
+    return cfg.model.method + (rules[cfg.clusters.suppression] if cfg.model.method == "mist" else "")
 
 
-def regression(cfg: CfgNode) -> str:
-    options = cfg.MODEL.REGRESSION
-    if not options.ENABLED:
+def regression(cfg: Settings) -> str:
+    options = cfg.model.regression
+    if not options.enabled:
         return "none"
-    if options.PER_STREAM:
-        return f"in each stream, over {'all' if options.BOX_REDUCTION == 'all' else 'weighted'} RoIs"
-    return f"branch of weight {options.SCORE_WEIGHT:g} to 1 of each stream"
+    if options.per_stream:
+        return f"in each stream, over {'all' if options.box_reduction == 'all' else 'weighted'} RoIs"
+    return f"branch of weight {options.score_weight:g} to 1 of each stream"
 
 
-def drop_block(cfg: CfgNode) -> str:
-    options, solver = cfg.MODEL.DROP_BLOCK, cfg.SOLVER
-    if not options.ENABLED:
+def drop_block(cfg: Settings) -> str:
+    options, solver = cfg.model.drop_block, cfg.solver
+    if not options.enabled:
         return "none"
-    step = base_lr(cfg) * solver.DROP_BLOCK_LR_FACTOR * options.GRADIENT_FACTOR
-    later = f", x {solver.DROP_BLOCK_GAMMA:g} at each fall" if solver.DROP_BLOCK_GAMMA else ""
-    return f"{options.NORM} norm, width {options.WIDTH}, step {step:g}{later}"
+    step = base_lr(cfg) * solver.drop_block_lr_factor * options.gradient_factor
+    later = f", x {solver.drop_block_gamma:g} at each fall" if solver.drop_block_gamma else ""
+    return f"{options.norm} norm, width {options.width}, step {step:g}{later}"
 
 
-ROWS: dict[str, Callable[[CfgNode], str]] = {
+ROWS: dict[str, Callable[[Settings], str]] = {
     "pseudo labels": pseudo_labels,
-    "ImageNet weights": lambda c: "Caffe's" if "caffe" in c.MODEL.WEIGHTS else "torchvision's",
+    "ImageNet weights": lambda c: "Caffe's" if "caffe" in c.model.weights else "torchvision's",
     "sides of a proposal": lambda c: (
-        f"more than {c.PROPOSALS.MIN_SIZE:g} px" if c.PROPOSALS.MIN_SIZE else "any"
+        f"more than {c.proposals.min_size:g} px" if c.proposals.min_size else "any"
     ),
-    "image labels": lambda c: f"{'with' if c.DATASETS.DIFFICULT_LABELS else 'without'} difficult objects",
+    "image labels": lambda c: f"{'with' if c.datasets.difficult_labels else 'without'} difficult objects",
     "images per step": lambda c: str(images_per_step(c)),
     "learning rate": learning_rate,
     "that of the refinement heads": refinement_rate,
-    "weight decay": lambda c: f"{c.SOLVER.WEIGHT_DECAY:g}",
-    "steps": lambda c: str(c.SOLVER.MAX_ITER),
-    "learning rate falls at": lambda c: numbers(c.SOLVER.STEPS),
-    "images in all": lambda c: str(c.SOLVER.MAX_ITER * images_per_step(c)),
+    "weight decay": lambda c: f"{c.solver.weight_decay:g}",
+    "steps": lambda c: str(c.solver.max_iter),
+    "learning rate falls at": lambda c: numbers(c.solver.steps),
+    "images in all": lambda c: str(c.solver.max_iter * images_per_step(c)),
     "sum over steps of lr x weight decay": total_decay,
     "warm-up": warm_up,
-    "momentum at the falls": lambda c: "scaled" if c.SOLVER.SCALE_MOMENTUM else "kept",
-    "dropout in fc6, fc7": lambda c: f"{c.MODEL.BOX_FEATURES.DROPOUT:g}",
-    "std of the heads": lambda c: f"{c.MODEL.HEAD_STD:g}",
-    "ignore IoU below": lambda c: f"{c.CLUSTERS.IGNORE_IOU:g}" if c.CLUSTERS.IGNORE_IOU else "off",
-    "loss weights of the streams": lambda c: numbers(c.MODEL.STREAM_WEIGHTS),
+    "momentum at the falls": lambda c: "scaled" if c.solver.scale_momentum else "kept",
+    "dropout in fc6, fc7": lambda c: f"{c.model.box_features.dropout:g}",
+    "std of the heads": lambda c: f"{c.model.head_std:g}",
+    "ignore IoU below": lambda c: f"{c.clusters.ignore_iou:g}" if c.clusters.ignore_iou else "off",
+    "loss weights of the streams": lambda c: numbers(c.model.stream_weights),
     "box regression": regression,
     "drop block": drop_block,
-    "MIL classes": lambda c: "21 with background" if c.MODEL.MIL_BACKGROUND else "20",
-    "ReLU after conv5_3": lambda c: "yes" if c.MODEL.BACKBONE.LAST_RELU else "no",
-    "corners of RoIs": lambda c: "inclusive" if c.INPUT.INCLUSIVE_ROIS else "half-open",
-    "training sizes": lambda c: numbers(c.INPUT.TRAIN_SIZES),
+    "MIL classes": lambda c: "21 with background" if c.model.mil_background else "20",
+    "ReLU after conv5_3": lambda c: "yes" if c.model.backbone.last_relu else "no",
+    "corners of RoIs": lambda c: "inclusive" if c.input.inclusive_rois else "half-open",
+    "training sizes": lambda c: numbers(c.input.train_sizes),
     "of the side": training_side,
-    "test sizes": lambda c: numbers(c.INPUT.TEST_SIZES),
+    "test sizes": lambda c: numbers(c.input.test_sizes),
     "of which side": test_side,
     "cap on the longer side in testing": caps,
     "test passes": lambda c: str(len(build_test_transforms(c))),
-    "score threshold": lambda c: f"{c.TEST.SCORE_THRESHOLD:g}",
+    "score threshold": lambda c: f"{c.test.score_threshold:g}",
     "most detections": detections,
 }
 

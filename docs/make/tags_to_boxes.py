@@ -67,14 +67,14 @@ def main() -> None:
     options = parser.parse_args()
     cfg = load_cfg(options.run / "config.yaml", [])
 
-    train = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    train = build_dataset(cfg, cfg.datasets.train_split)
     left = []
     for image_id in options.train:
         index = train.image_ids.index(image_id)
         names = [train.class_names[c] for c in train.labels(index).nonzero()[:, 0].tolist()]
         left.append(tagged(Image.fromarray(train.read_image(index).permute(1, 2, 0).numpy()), names))
 
-    test = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
+    test = build_dataset(cfg, cfg.datasets.test_split)
     predictor = detector.load(options.run, score_threshold=options.score_threshold)
     right = []
     for image_id in options.test:

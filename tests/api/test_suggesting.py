@@ -55,7 +55,7 @@ def test_each_rule_chooses_different_images_with_their_boxes(run: Path, tmp_path
 def candidates(run: Path) -> dict[int, str]:
     """Rows and names of three images of the most frequent class, of which the first suggestion is one."""
     cfg = load_cfg(run / "config.yaml")
-    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
     labels = dataset.all_labels()
     rows = np.flatnonzero(labels[:, labels.sum(axis=0).argmax()])[:3].tolist()
     assert len(rows) == 3
@@ -106,7 +106,7 @@ def test_information_density_values_images_that_are_uncertain_and_typical(
 
 def test_classes_with_counts_are_tags_of_their_images(run: Path, tmp_path: Path) -> None:
     cfg = load_cfg(run / "config.yaml")
-    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
     absent = [dataset.class_names[column] for column in dataset.all_labels().argmin(axis=1)]
     counts = zip(dataset.image_ids, absent, strict=True)
     lines = [json.dumps({"file": image_id, "counts": {name: 1}}) for image_id, name in counts]

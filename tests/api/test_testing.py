@@ -93,7 +93,7 @@ def test_another_test_has_a_folder_of_its_own(run, change, capsys):
     assert metrics == json.loads((folder / "metrics.json").read_text())
     assert metrics["changed_keys"] == keys
     assert metrics["weights"] == str(weights or run / "model_final.pt")
-    assert ((48,) if keys else (64,)) == load_cfg(folder / "config.yaml").INPUT.TEST_SIZES
+    assert ((48,) if keys else (64,)) == load_cfg(folder / "config.yaml").input.test_sizes
     told = capsys.readouterr()
     assert str(folder / "metrics.json") in told.out
     assert f"the results go to {folder}" in told.err

@@ -35,19 +35,19 @@ def test_the_config_that_it_writes_is_enough(pictures, capsys, monkeypatch):
     assert out.endswith("next: detector propose mine.yaml\n")
     cfg = load_cfg("mine.yaml")
     assert Path("mine.yaml").read_text().startswith("# Written by: detector init 'my pictures'\n")
-    assert (cfg.OUTPUT_DIR, cfg.SOLVER.MAX_ITER, cfg.INPUT.TRAIN_SIZES) == ("runs/mine", 64, (320,))
-    assert cfg.SOLVER.WARMUP_ITERS == 12
-    train_set = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    assert (cfg.output_dir, cfg.solver.max_iter, cfg.input.train_sizes) == ("runs/mine", 64, (320,))
+    assert cfg.solver.warmup_iters == 12
+    train_set = build_dataset(cfg, cfg.datasets.train_split)
     assert train_set.class_names == ("cat", "dog")
-    assert len(build_dataset(name_classes(cfg, train_set), cfg.DATASETS.TEST_SPLIT)) == 4
+    assert len(build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split)) == 4
 
 
 def test_on_a_gpu_the_sizes_of_the_recipe_stay(pictures, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert main(["init", "my pictures", "--output", "odd: name.yaml"]) == 0
     cfg = load_cfg("odd: name.yaml")
-    assert (Path(cfg.DATASETS.ROOT), cfg.SOLVER.MAX_ITER) == (pictures.parent / "odd: name", 500)
-    assert cfg.INPUT == load_cfg("own_mist_lite0").INPUT
+    assert (Path(cfg.datasets.root), cfg.solver.max_iter) == (pictures.parent / "odd: name", 500)
+    assert cfg.input == load_cfg("own_mist_lite0").input
 
 
 def test_boxes_that_were_drawn_for_the_table_are_those_of_the_training_images(
@@ -70,7 +70,7 @@ def test_boxes_that_were_drawn_for_the_table_are_those_of_the_training_images(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")  # the config is good in any working directory
     cfg = load_cfg("../mine.yaml", ["DATASETS.BOXED", "../reviewed.json"])
-    dataset = build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT)
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
     assert {f"{image_id}.png" for image_id in dataset.image_ids} < set(names)
     reviewed = build_reviewed(cfg, dataset)
     assert reviewed.keys() == set(dataset.image_ids)
@@ -106,7 +106,7 @@ def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
     assert "the first is cat/3.png, (height, width) (48, 64) there, (24, 32) in the file" in said.err
     assert "boxes    of 4 pictures to test on" in said.out
     cfg = load_cfg("mine.yaml", ["DATASETS.CLASSES", ["cat", "dog"]])
-    train, val = (build_dataset(cfg, split) for split in (cfg.DATASETS.TRAIN_SPLIT, cfg.DATASETS.TEST_SPLIT))
+    train, val = (build_dataset(cfg, split) for split in (cfg.datasets.train_split, cfg.datasets.test_split))
     assert [train.annotation(i) for i in range(len(train))] == [None] * 16
     assert all(val.annotation(i).boxes.tolist() == [[1, 2, 9, 9]] for i in range(len(val)))
     # The tables that it wrote may be those of another config.

@@ -94,8 +94,8 @@ def test_a_recipe_is_found_by_its_name_anywhere(tmp_path, monkeypatch):
     named = load_cfg("photos_pcl_lite0")
     assert named == load_cfg(ROOT / "configs" / "photos_pcl_lite0.yaml")
     Path("mine.yaml").write_text("_BASE_: photos_pcl_lite0\nSEED: 7\n")
-    assert load_cfg("mine.yaml").SEED == 7
-    assert load_cfg("mine.yaml").MODEL == named.MODEL
+    assert load_cfg("mine.yaml").seed == 7
+    assert load_cfg("mine.yaml").model == named.model
 
 
 def test_an_unknown_name_names_the_nearest():
@@ -115,4 +115,4 @@ def test_a_wheel_has_the_recipes_inside(tmp_path, monkeypatch):
     (tmp_path / "_configs").mkdir()
     (tmp_path / "_configs" / "quick.yaml").write_text("SEED: 3\n")
     monkeypatch.setattr(config_files, "_PACKAGE", tmp_path)
-    assert load_cfg("quick").SEED == 3
+    assert load_cfg("quick").seed == 3

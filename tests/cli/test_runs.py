@@ -45,7 +45,7 @@ def test_the_next_command_works(run, words, student, tmp_path, monkeypatch, caps
         shutil.copy(run / "model_final.pt", run / "other.pt")
         words = ["--weights", str(run / "other.pt")]
     assert main(["test", "run", "--model", "weak", *words]) == 0
-    pictures = f"{load_cfg(run / 'config.yaml').DATASETS.ROOT}/JPEGImages"
+    pictures = f"{load_cfg(run / 'config.yaml').datasets.root}/JPEGImages"
     for command in ("report", "predict"):
         name, *named = next_words(capsys)
         assert name == command

@@ -64,7 +64,7 @@ def test_a_coco_set_trains_and_tests(command, words, tmp_path, capsys):
     pytest.importorskip("pycocotools")
     assert command("train")(words) == 0
     folder = tmp_path / "run"
-    assert load_cfg(folder / "config.yaml").DATASETS.CLASSES == CLASSES
+    assert load_cfg(folder / "config.yaml").datasets.classes == CLASSES
     assert command("test")(["--config-file", str(folder / "config.yaml")]) == 0
     metrics = json.loads((folder / "metrics.json").read_text())
     for name in ("mAP50", "CorLoc", "AP", "AP50", "AP75"):

@@ -79,7 +79,7 @@ def test_from_pictures_to_figures(commands, mine, tmp_path, capsys):
     assert commands("test") == 0
     folder = tmp_path / "run"
     used = [name for name in CLASSES if name in (mine / "train.csv").read_text()]
-    assert tuple(used) == load_cfg(folder / "config.yaml").DATASETS.CLASSES
+    assert tuple(used) == load_cfg(folder / "config.yaml").datasets.classes
     metrics = json.loads((folder / "metrics.json").read_text())
     assert 0 <= metrics["mAP50"] <= 100
     assert 0 < metrics["image_mAP"] <= 100

@@ -9,7 +9,7 @@ from distributed_cases import run_command_in_two_processes
 
 from detector.api.self_training import student_cfg
 from detector.api.student_training import train_detector
-from detector.config import load_cfg
+from detector.config import load_cfg, with_values
 
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
@@ -39,9 +39,8 @@ def test_two_processes_do_what_one_does_and_resume(command, overrides, tmp_path)
 
     again = tmp_path / "accumulated"
     shutil.copytree(folder / "pseudo", again / "pseudo")
-    cfg = student_cfg(load_cfg(CONFIG, overrides))
-    cfg.defrost()
-    cfg.SOLVER.IMAGES_PER_BATCH, cfg.SOLVER.ACCUMULATE = 4, 2
+    values = {"SOLVER.IMAGES_PER_BATCH": 4, "SOLVER.ACCUMULATE": 2}
+    cfg = with_values(student_cfg(load_cfg(CONFIG, overrides)), values)
     train_detector(cfg, again, again / "pseudo", torch.device("cpu"), tmp_path / "run" / "model_final.pt")
     theirs, ours = (
         torch.load(path / "model_final.pt", weights_only=True)["model"] for path in (folder, again)

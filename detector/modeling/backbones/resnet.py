@@ -27,7 +27,7 @@ class ResNet(Backbone):
         self,
         name: Literal["resnet18", "resnet34", "resnet50"],
         *,
-        stride: Literal[8, 16, 32] = 16,
+        stride: int = 16,
         frozen_stages: int = 2,
     ) -> None:
         super().__init__()

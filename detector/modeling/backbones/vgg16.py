@@ -1,7 +1,6 @@
 """VGG16, optionally without pool4 and with dilated conv5, as weakly supervised detectors use it."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +31,7 @@ class VGG16(Backbone):
     def __init__(
         self,
         *,
-        stride: Literal[8, 16] = 8,
+        stride: int = 8,
         frozen_stages: int = 2,
         image_by_image: bool = False,
         last_relu: bool = True,

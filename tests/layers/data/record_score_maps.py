@@ -25,7 +25,7 @@ def main(run: Path) -> None:
     restore_model(model, load_checkpoint(run / "model_final.pt"), run / "model_final.pt")
     model.eval()
     loader = build_train_loader(
-        cfg, build_dataset(cfg, cfg.DATASETS.TRAIN_SPLIT), stride=model.backbone.stride
+        cfg, build_dataset(cfg, cfg.datasets.train_split), stride=model.backbone.stride
     )
     batches: list[Batch] = []
     for batch in loader:

@@ -3,17 +3,15 @@
 The keys and their meanings are declared in detector/config.py.
 """
 
-import ast
 import re
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import yaml
 
+from detector.config.keys import describe_value
 from detector.utils.config_files import find_config
 from detector.utils.errors import ConfigError
 from detector.utils.files import check_regular, read_text
@@ -26,11 +24,6 @@ _MAX_NODES = 50_000  # values and names of a YAML text
 # The first line of a config that a run wrote. The count shows that the file was not cut off.
 HEADER = "# Written by a run, with all {count} keys."
 _HEADER_PATTERN = re.compile(r"# Written by a run, with all (\d+) keys\.")
-
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 200
-_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 30
-describe_value = _REPR.repr  # shortened where it is very long
 
 Overrides = Mapping[str, object] | Sequence[object]  # {KEY: VALUE}, or words as on the command line
 
@@ -130,45 +123,6 @@ def read_overrides(words: Overrides) -> Iterator[tuple[str, object]]:
         yield key, value
 
 
-def convert(value: Any, default: Any) -> Any:
-    """`value` as the type of `default`, a string, bool, number or non-empty tuple of one of these.
-
-    A string, such as a word of the command line, is parsed if `default` is not one. A path is a string, and
-    numbers may be numpy's.
-
-    Raises:
-        TypeError: it is of another type.
-    """
-    if isinstance(value, (Path, np.generic)):
-        value = str(value) if isinstance(value, Path) else value.item()
-    # A word of the command line, or YAML's reading of 1e-3, which has no dot.
-    if isinstance(value, str) and not isinstance(default, str):
-        of_names = isinstance(default, tuple) and isinstance(default[0], str)
-        value = _parse_names(value) if of_names else _parse_literal(value)
-    if isinstance(default, tuple):
-        if not isinstance(value, (list, tuple)):
-            raise TypeError
-        return tuple(convert(element, default[0]) for element in value)
-    if isinstance(default, float) and type(value) is int:
-        try:
-            return float(value)
-        except OverflowError:
-            raise TypeError from None
-    if type(value) is not type(default):
-        raise TypeError
-    return value
-
-
-def describe_type(default: Any) -> str:
-    """What a value of the default's type is, with an example."""
-    names = {bool: "True or False", int: "an integer", float: "a number", str: "a string"}
-    if isinstance(default, tuple):
-        quotes = " (in quotes where YAML reads it as a number or as yes or no)"
-        hint = quotes if isinstance(default[0], str) else ""
-        return f"a list, each {names[type(default[0])]}{hint}, like {list(default[:3])}"
-    return f"{names[type(default)]}, like {default!r}"
-
-
 def unknown_key(key: str, keys: Iterable[str]) -> str:
     """The message for an unknown key: the three most similar keys, by the whole name or its last part."""
 
@@ -182,32 +136,6 @@ def unknown_key(key: str, keys: Iterable[str]) -> str:
         return f"{key} is a group of keys, not a key; its keys are {', '.join(members)}"
     nearest = sorted(keys, key=likeness, reverse=True)[:3]
     return f"there is no key {key[:200] or repr(key)}; the nearest are {', '.join(nearest)}"
-
-
-def _parse_literal(word: str) -> Any:
-    try:
-        return ast.literal_eval(word.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise TypeError from None
-
-
-def _parse_names(word: str) -> Sequence[Any]:
-    """Names as Python writes a list of them, or without quotes: `[cat, dog]` and `cat,dog`."""
-    try:
-        value = _parse_literal(word)
-    except TypeError:
-        value = None
-    if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
-        return value
-    inner = word.strip()
-    if inner[:1] + inner[-1:] in ("[]", "()"):
-        inner = inner[1:-1]
-    elif "," not in inner:  # one word is more likely a mistake, such as the name of a file, than one class
-        raise TypeError
-    names = [name.strip() for name in inner.removesuffix(",").split(",")]
-    if any(not name or set(name) & set("'\"[]()") for name in names):
-        raise TypeError
-    return names
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,4 +1,4 @@
-"""detector.config_reader: files that build on one another, damaged and hostile files, and lists of words."""
+"""Config files that build on one another, damaged and hostile files, and lists of words."""
 
 import os
 import re
@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from detector.config import load_cfg
-from detector.config_reader import convert, parse_yaml, read_yaml_chain
+from detector.config.keys import convert
+from detector.config.yaml_files import parse_yaml, read_yaml_chain
 from detector.utils.errors import ConfigError, UserError
 
 
@@ -32,9 +33,9 @@ def test_a_file_says_only_what_differs(write):
         bases__bottom="SEED: 1\nDEVICE: cpu\nDATASETS: {CLASSES: [a, b]}\n",
     )
     cfg = load_cfg(path)
-    assert (cfg.SOLVER.MAX_ITER, cfg.SOLVER.BASE_LR, cfg.SEED, cfg.DEVICE) == (7, 0.01, 2, "cpu")
-    assert cfg.DATASETS.CLASSES == ("a", "b")
-    assert load_cfg(path, ["SOLVER.MAX_ITER", "8"]).SOLVER.MAX_ITER == 8
+    assert (cfg.solver.max_iter, cfg.solver.base_lr, cfg.seed, cfg.device) == (7, 0.01, 2, "cpu")
+    assert cfg.datasets.classes == ("a", "b")
+    assert load_cfg(path, ["SOLVER.MAX_ITER", "8"]).solver.max_iter == 8
     assert [file.path.stem for file in read_yaml_chain(path)] == ["bottom", "middle", "mine"]
     assert "_BASE_" not in cfg.dump()
 
@@ -69,7 +70,7 @@ def test_what_is_wrong_in_a_base_is_said_of_the_base(write):
 
 
 def test_a_file_may_hold_only_its_base(write):
-    assert load_cfg(write(mine="_BASE_: base.yaml\n", base="SEED: 2\n")).SEED == 2
+    assert load_cfg(write(mine="_BASE_: base.yaml\n", base="SEED: 2\n")).seed == 2
 
 
 def test_a_long_chain_is_refused(write):
