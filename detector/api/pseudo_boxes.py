@@ -32,12 +32,9 @@ _ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were 
 
 def origin(cfg: Settings, weights: Sequence[Path]) -> dict[str, Any]:
     """What the pseudo boxes depend on beside the data: the weights and the keys that choose boxes."""
-    student = cfg.self_train
     return {
         "weights": " ".join(file_digest(path) if path.exists() else "" for path in weights).strip(),
         **{key: value for key, value in cfg.values().items() if "pseudo_boxes" in KEYS[key].affects},
-        "SELF_TRAIN.ROUNDS": student.rounds if student.rounds > 1 else 0,
-        "SELF_TRAIN.FOLDS": student.folds if student.rounds > 1 and student.folds > 1 else 0,
     }
 
 
@@ -76,21 +73,17 @@ def find_pseudo_boxes(
     weights: Sequence[Path],
     folder: Path,
     device: torch.device,
-    *,
-    held_out: bool,
 ) -> None:
     """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin.
 
     Args:
         weights: of the detector that finds them, or of several weak detectors, whose mean does.
-        held_out: the detectors have each learned from all images but their fold, and each finds the boxes of
-            its fold: the one of index i those of the images i, i + K, i + 2 K, ...
 
     Raises:
         UserError: one of several is a Faster R-CNN, which scores boxes of its own.
     """
     with together():
-        kind: Model = "weak" if len(weights) > 1 and not held_out else "auto"
+        kind: Model = "weak" if len(weights) > 1 else "auto"
         models = [_load_model(cfg, path, kind, device) for path in weights]
         if is_main():
             folder.mkdir(exist_ok=True)
@@ -101,13 +94,8 @@ def find_pseudo_boxes(
         own = range(rank(), len(train_set), world_size())
         choose = build_pseudo_boxes(cfg, train_set, of_student=isinstance(models[0], FasterRCNN))
         precision = build_precision(cfg, device)
-    boxes = {}
-    groups = [[model] for model in models] if held_out else [models]
-    for fold, group in enumerate(groups):
-        indices = [index for index in own if index % len(groups) == fold]
-        found = (predict_all(cfg, model, train_set, indices, precision) for model in group)
-        for index, *scores in zip(indices, *found, strict=True):
-            boxes[index] = choose(index, mean_scores(scores))
+    found = (predict_all(cfg, model, train_set, own, precision) for model in models)
+    boxes = {index: choose(index, mean_scores(scores)) for index, *scores in zip(own, *found, strict=True)}
     for others in gather(boxes):
         boxes |= others
     with together():

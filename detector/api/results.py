@@ -164,10 +164,8 @@ def describe_student(cfg: Settings, folder: Path, train_set: AnnotatedImages) ->
     """The entries of metrics.json on self-training, with the quality of the pseudo boxes in `folder`."""
     about = {"method": f"{cfg.model.method} + self-training", "backbone": cfg.self_train.backbone}
     truth = annotations(train_set)
-    rounds = [folder / f"round_{number}" for number in range(1, cfg.self_train.rounds + 1)]
-    by_round = []
-    for path in (each / "pseudo" for each in (*rounds, folder)):
-        if truth and path.is_dir():
-            pseudo = annotations(VOCDataset(path, cfg.datasets.train_split, train_set.class_names))
-            by_round.append(agreement([pseudo[i] for i in truth], list(truth.values())))
-    return about | ({"pseudo_boxes": by_round[-1], "pseudo_boxes_by_round": by_round} if by_round else {})
+    made = [path for path in (folder / "pseudo", folder / "round_1/pseudo") if path.is_dir()]
+    if not truth or not made:
+        return about
+    pseudo = annotations(VOCDataset(made[0], cfg.datasets.train_split, train_set.class_names))
+    return about | {"pseudo_boxes": agreement([pseudo[i] for i in truth], list(truth.values()))}

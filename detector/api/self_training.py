@@ -1,11 +1,8 @@
 """Self-training: a Faster R-CNN learns from the boxes that a weak detector found in its training split."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 
 from detector.api.pseudo_boxes import check_origin, find_pseudo_boxes
 from detector.api.run_folder import find_proposals, hint_at_resume, refuse_earlier_run, start_run
@@ -53,99 +50,57 @@ def run(config_file: str, overrides: Sequence[str], weights: Sequence[str], resu
 
 
 def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
-    """Make all rounds and measure the last student; what an earlier start has done is not done again."""
+    """Train the student, go on with a teacher, and measure; what is there already is not done again."""
+    # With SELF_TRAIN.TEACHER_STEPS the student that learns the pseudo boxes is kept in a folder of its own.
+    student = folder / "round_1" if cfg.self_train.teacher_steps else folder
+    learned = student / "model_final.pt"
     with together():
         device = start_run(cfg, folder)
         wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
         train_set = build_dataset(cfg, cfg.datasets.train_split)
         cfg = name_classes(cfg, train_set)
+        student_only = with_values(cfg, {"SELF_TRAIN.TEACHER_STEPS": 0})
+        with_teacher = with_values(cfg, {"SOLVER.MAX_ITER": cfg.self_train.teacher_steps})
         reviewed, hints = build_reviewed(cfg, train_set), build_hints(cfg, train_set)
         factors = draw_factors(cfg, train_set, reviewed, hints)
-        data = describe_data(train_set, reviewed, hints, find_proposals(cfg))
-        rounds = list(each_round(cfg, folder, weights))
-        for each in rounds:
-            check_round(each, data)
-    with hint_at_resume(*(path for each in rounds for path in each.students)):
-        for each in rounds:
-            made = [path for path in each.students if path != folder and (path / "model_final.pt").exists()]
-            if len(made) == len(each.students):
-                continue
-            if each.cfg.self_train.teacher_steps:
-                train_with_teacher(each.cfg, folder, device, train_set, each.weights[0], factors)
-            else:
-                pseudo = each.folder / "pseudo"
-                if not pseudo.exists():
-                    find_pseudo_boxes(
-                        each.cfg, train_set, each.weights, each.folder, device, held_out=each.weights_held_out
-                    )
-                for fold, path in enumerate(each.students):
-                    drawn = held_out_factors(factors, len(train_set), fold, len(each.students))
-                    if path not in made:
-                        train_detector(each.cfg, path, pseudo, device, weights[0], drawn)
+        if (student / "pseudo").exists():
+            data = describe_data(train_set, reviewed, hints, find_proposals(cfg))
+            check_origin(student_only, weights, student, data)
+        check_config(student_only, student)
+        if student != folder:
+            check_config(with_teacher, folder)
+    with hint_at_resume(*dict.fromkeys((student, folder))):
+        if student == folder or not learned.exists():
+            if not (student / "pseudo").exists():
+                find_pseudo_boxes(student_only, train_set, weights, student, device)
+            train_detector(student_only, student, device, weights[0], factors)
             gather(None)  # the main process has written model_final.pt before another reads it
+        if student != folder:
+            train_with_teacher(with_teacher, folder, device, train_set, learned, factors)
+            gather(None)
         _, metrics = test(cfg, folder, folder / "model_final.pt", "student")
-    if is_main():
-        for number, figures in enumerate(metrics.get("pseudo_boxes_by_round", []), start=1):
-            line = "round {}: {count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}"
-            print(line.format(number, **figures))
+    if is_main() and (figures := metrics.get("pseudo_boxes")):
+        print("{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}".format(**figures))
 
 
-def held_out_factors(factors: np.ndarray | None, count: int, fold: int, folds: int) -> np.ndarray | None:
-    """How often to draw each of `count` images: as `factors` say, those of the fold never."""
-    if folds == 1:
-        return factors
-    return np.where(np.arange(count) % folds == fold, 0.0, 1.0 if factors is None else factors)
-
-
-class Round(NamedTuple):
-    """A round of self-training: students that learn from the same pseudo boxes."""
-
-    cfg: Settings  # of a self-training that ends with this round
-    folder: Path  # of the pseudo boxes
-    students: Sequence[Path]  # their folders: that of the round, or one in it for each fold
-    weights: Sequence[Path]  # of the detectors that find the boxes
-    weights_held_out: bool  # each finds the boxes of its fold, not the mean of all of them
-
-
-def each_round(cfg: Settings, folder: Path, weights: Sequence[Path]) -> Iterator[Round]:
-    """The rounds that the config asks for, and one more for SELF_TRAIN.TEACHER_STEPS.
-
-    The last one writes to `folder`, the ones before it to round_1, round_2, ... in it. The steps of the
-    teacher go on from the weights of the last student.
-    """
-    count, steps, folds = cfg.self_train.rounds, cfg.self_train.teacher_steps, 1
-    for number in range(1, count + 1):
-        round_cfg = with_values(cfg, {"SELF_TRAIN.ROUNDS": number, "SELF_TRAIN.TEACHER_STEPS": 0})
-        round_folder = folder if number == count and not steps else folder / f"round_{number}"
-        held_out, folds = folds > 1, cfg.self_train.folds if number < count else 1
-        students = [round_folder / f"fold_{fold}" for fold in range(folds)] if folds > 1 else [round_folder]
-        yield Round(round_cfg, round_folder, students, weights, held_out)
-        weights = [path / "model_final.pt" for path in students]
-    if steps:
-        yield Round(with_values(cfg, {"SOLVER.MAX_ITER": steps}), folder, [folder], weights, False)
-
-
-def check_round(each: Round, data: Mapping[str, str]) -> None:
-    """Refuse to continue a round that was begun with another config, other weights or data; see each_round.
+def check_config(cfg: Settings, folder: Path) -> None:
+    """Refuse to continue a student that was begun with another config.
 
     Raises:
         UserError: names what differs.
     """
-    if (each.folder / "pseudo").exists():
-        check_origin(each.cfg, each.weights, each.folder, data)
-    for folder in each.students:
-        config = folder / "config.yaml"
-        if config.exists() and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
-            with reading(config, "config"):
-                check_resumable(config.read_text(), each.cfg, "student")
+    config = folder / "config.yaml"
+    if config.exists() and (list_checkpoints(folder) or (folder / "model_final.pt").exists()):
+        with reading(config, "config"):
+            check_resumable(config.read_text(), cfg, "student")
 
 
 def student_cfg(cfg: Settings) -> Settings:
     """The config by which the student is trained: SELF_TRAIN replaces what SOLVER says.
 
     Raises:
-        ConfigError: the processes cannot share the images of a step, there is no round with folds, or a small
-            student cannot begin with the weak detector's backbone.
+        ConfigError: the processes cannot share the images of a step, or a small student cannot begin with the
+            weak detector's backbone.
     """
     options = cfg.self_train
     if options.images_per_batch % world_size():
@@ -158,11 +113,6 @@ def student_cfg(cfg: Settings) -> Settings:
         raise ConfigError(
             f"SELF_TRAIN.BACKBONE is 'small', but MODEL.BACKBONE.NAME is {weak!r}: the student begins with "
             "the backbone of the weak detector; expected 'timm', 'resnet50' or 'mobilenet_v3'"
-        )
-    if options.folds > 1 and options.rounds == 1:
-        raise ConfigError(
-            f"SELF_TRAIN.FOLDS is {options.folds}, expected 1, or SELF_TRAIN.ROUNDS of at least 2: the last "
-            "round has one student"
         )
     solver = {
         "MAX_ITER": options.max_iter,

@@ -28,12 +28,11 @@ from detector.utils.reproducibility import seed_everything
 def train_detector(
     cfg: Settings,
     folder: Path,
-    pseudo: Path,
     device: torch.device,
     found_by: Path,
     factors: np.ndarray | None = None,
 ) -> None:
-    """Train on the data set `pseudo`, from the newest checkpoint of the folder or from the start.
+    """Train on the data set FOLDER/pseudo, from the newest checkpoint of the folder or from the start.
 
     Args:
         found_by: checkpoint of the detector that found the boxes; a small backbone begins with its weights.
@@ -42,7 +41,7 @@ def train_detector(
     with together():
         # The same weights, whether boxes were found before or not.
         seed_everything(cfg.seed, cfg.deterministic)
-        folder.mkdir(exist_ok=True)
+        pseudo = folder / "pseudo"
         source = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
         reviewed = read_reviewed_counts(pseudo, cfg.datasets.train_split) if _weighs_boxes(cfg) else ()
         model = build_faster_rcnn(cfg).to(device)
@@ -56,8 +55,7 @@ def train_detector(
         reviewed=reviewed,
         copy_paste=cfg.self_train.copy_paste,
         mosaic=cfg.self_train.mosaic,
-        # A student of a fold sees nothing of the images that it holds out.
-        pool=None if factors is None else np.flatnonzero(factors),
+        pool=None if factors is None else np.flatnonzero(factors),  # with BOXED_SHARE 1 some are never drawn
     )
     _train(cfg, folder, device, model, images, factors)
 
@@ -101,7 +99,7 @@ def train_with_teacher(
 
 def _weighs_boxes(cfg: Settings) -> bool:
     """Whether the losses of the student ask which boxes are reviewed."""
-    return cfg.self_train.pseudo_weight != 1 or cfg.self_train.drop_loss > 0
+    return cfg.self_train.pseudo_weight != 1
 
 
 def _train(

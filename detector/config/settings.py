@@ -330,15 +330,8 @@ class DistributedSettings:
 class SelfTrainSettings:
     """Self-training (detector self-train); all else as SOLVER, with a cosine schedule."""
 
-    rounds: int = training_key(1,
-        "After the first round the student finds the boxes from which the next student learns.", over=0,
-        resume=WEAK)
-    folds: int = training_key(1,
-        "In each round but the last, so many students learn, each from all images but its share of them; for "
-        "the next round each finds the boxes of its share. 1: one student learns from all images.", over=0,
-        resume=WEAK)
     teacher_steps: int = training_key(0,
-        "After the last round, steps in which the moving average of the student finds the boxes that the "
+        "After its training, steps in which the moving average of the student finds the boxes that the "
         "student learns from; the average is the result. 0: none.", resume=WEAK, affects=PSEUDO_BOXES)
     score_threshold: float = training_key(0.5,
         "Besides the best box of each label, boxes with a higher score than this are pseudo labels; 1: only "
@@ -361,9 +354,6 @@ class SelfTrainSettings:
     pseudo_weight: float = training_key(1.0,
         "Weight of the losses at pseudo boxes and in the background of images whose objects are not all "
         "boxed; that of reviewed boxes is 1.", most=1, resume=WEAK)
-    drop_loss: float = training_key(0.0,
-        "This share of the foreground RoIs of images without reviewed boxes, those with the highest "
-        "classification loss of a batch, is left out of the losses; 0: none.", below=1, resume=WEAK)
     copy_paste: float = training_key(0.0,
         "Probability with which one or two objects of other images are pasted into a training image before "
         "the teacher's steps; 0: never.", most=1, resume=WEAK)

@@ -64,15 +64,9 @@ def weighted_losses(
 
 
 class WeightedRoIHeads(RoIHeads):
-    """torchvision's RoI heads, whose losses weight each RoI and can leave out the least likely ones.
+    """torchvision's RoI heads, whose losses weight each RoI."""
 
-    With `drop_loss`, of the foreground RoIs of all images of a batch without reviewed boxes this share is
-    left out: those with the highest classification loss, whose boxes are probably wrong. WeakSAM (arXiv
-    2402.14812) leaves out foreground RoIs whose losses of both class and box exceed a number, from a set step
-    on; a share needs no number, and cannot leave out all.
-    """
-
-    pseudo_weight, drop_loss = 1.0, 0.0
+    pseudo_weight = 1.0
 
     def forward(
         self,
@@ -81,20 +75,16 @@ class WeightedRoIHeads(RoIHeads):
         image_shapes: list[tuple[int, int]],
         targets: list[dict[str, Tensor]] | None = None,
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
-        """As torchvision's; with weights or `drop_loss`, training reads `reviewed`, `complete` of targets."""
-        if not self.training or targets is None or (self.pseudo_weight == 1 and not self.drop_loss):
+        """As torchvision's; with weights, training reads `reviewed` and `complete` of targets."""
+        if not self.training or targets is None or self.pseudo_weight == 1:
             return super().forward(features, proposals, image_shapes, targets)
         rois, matched, labels, deltas = self.select_training_samples(proposals, targets)
         pooled = self.box_head(self.box_roi_pool(features, rois, image_shapes))
         logits, found = self.box_predictor(pooled)
         samples = zip(labels, matched, targets, strict=True)
         weights = torch.cat([sample_weights(y > 0, m, t, self.pseudo_weight) for y, m, t in samples])
-        guessed = torch.cat([(y > 0) & (t["reviewed"] == 0) for y, t in zip(labels, targets, strict=True)])
         label = torch.cat(labels)
         losses = F.cross_entropy(logits, label, reduction="none")  # (sum R,)
-        rows = guessed.nonzero()[:, 0]
-        dropped = losses.detach()[rows].topk(int(self.drop_loss * len(rows))).indices
-        weights = weights.index_fill(0, rows[dropped], 0.0)
         positive = (label > 0).nonzero()[:, 0]
         found = found.unflatten(1, (-1, 4))[positive, label[positive]]
         classes, boxes = weighted_losses(losses, found, torch.cat(deltas)[positive], weights, positive)

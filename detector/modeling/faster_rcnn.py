@@ -90,7 +90,6 @@ def faster_rcnn(
     rois: int = 512,
     test_proposals: int = 1000,
     pseudo_weight: float = 1.0,
-    drop_loss: float = 0.0,
     max_detections: int = 100,
 ) -> FasterRCNN:
     """A detector of `num_classes` foreground classes; it labels them from 1.
@@ -104,9 +103,8 @@ def faster_rcnn(
         size: of what classifies the proposals.
         rois: proposals of an image that it learns from, a quarter of them objects if there are so many.
         test_proposals: most proposals of an image that are classified in testing.
-        pseudo_weight: of the losses at boxes, and in the background, that are a guess; see box_weights.py.
-        drop_loss: the share of the foreground RoIs without reviewed boxes that is left out. With either of
-            the two, targets have `reviewed` and `complete`.
+        pseudo_weight: of the losses at boxes, and in the background, that are a guess, see box_weights.py.
+            With less than 1, targets have `reviewed` and `complete`.
     """
     channels, sides = int(backbone.out_channels), tuple(backbone.anchors)  # type: ignore[arg-type]
     anchors = AnchorGenerator(sides, ((0.5, 1.0, 2.0),) * len(sides))
@@ -135,7 +133,6 @@ def faster_rcnn(
         detections_per_img=max_detections,
     )
     rpn.pseudo_weight = heads.pseudo_weight = pseudo_weight
-    heads.drop_loss = drop_loss
     return FasterRCNN(backbone, rpn, heads, RandomSizes(sizes, max_size, mean, std, scale_jitter))
 
 

@@ -41,7 +41,7 @@ def test_two_processes_do_what_one_does_and_resume(command, overrides, tmp_path)
     shutil.copytree(folder / "pseudo", again / "pseudo")
     values = {"SOLVER.IMAGES_PER_BATCH": 4, "SOLVER.ACCUMULATE": 2}
     cfg = with_values(student_cfg(load_cfg(CONFIG, overrides)), values)
-    train_detector(cfg, again, again / "pseudo", torch.device("cpu"), tmp_path / "run" / "model_final.pt")
+    train_detector(cfg, again, torch.device("cpu"), tmp_path / "run" / "model_final.pt")
     theirs, ours = (
         torch.load(path / "model_final.pt", weights_only=True)["model"] for path in (folder, again)
     )
@@ -52,10 +52,8 @@ def test_two_processes_do_what_one_does_and_resume(command, overrides, tmp_path)
     statuses, _, errors = run_command_in_two_processes(["self-train", *words, "--resume"])
     assert statuses == [0, 0], errors
     resumed = torch.load(folder / "model_final.pt", weights_only=True)["model"]
-    for (
-        name,
-        value,
-    ) in theirs.items():  # DDP sums the first step after a start in another order than later ones
+    # DDP sums the first step after a start in another order than later ones.
+    for name, value in theirs.items():
         torch.testing.assert_close(resumed[name], value, rtol=1e-6, atol=1e-7, msg=name)
 
 
