@@ -36,13 +36,14 @@ def load(
     the run says, so that the scores are those of `detector.evaluate`.
 
     Args:
-        path: a run folder, of which the Faster R-CNN of self-training is taken if there is one, else the weak
-            detector, which the log says; or a checkpoint of either.
+        path: a run folder, or a checkpoint. Of a run folder with both a weak detector and the Faster R-CNN of
+            self-training, the student, the latter is taken unless `detector test` measured the weak one to be
+            better on the same ground-truth boxes; the log says which.
         device: "cpu", "cuda", or "auto": cuda where there is one.
         score_threshold: a detection scores more than this, from 0 to 1; None: TEST.SCORE_THRESHOLD of the
             config, with which nearly all proposals that NMS leaves are detections; of self-training, 0.001.
         overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; see detector/config.py.
-        model: "weak" or "student", the Faster R-CNN of self-training; "auto": the student if there is one.
+        model: "weak" or "student" of a run folder; "auto": as above.
 
     Raises:
         FileNotFoundError: there is no such file, or training has not finished.

@@ -8,7 +8,8 @@ import numpy as np
 from torch import Tensor
 from yacs.config import CfgNode
 
-from detector.api.results import annotations
+from detector.api.measured import compare, how_to_measure, unmeasured
+from detector.api.results import annotations, name_images
 from detector.api.run_folder import Model, choose_run
 from detector.build_data import build_dataset
 from detector.config import get_cfg, load_cfg
@@ -86,13 +87,19 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
     kinds, results = results_sections(cfg, metrics, test_set, detections)
     on_what = (
-        f"In percent. AP on the {len(test_set)} images of {test_set.name}, "
-        f"CorLoc on the split {cfg.DATASETS.TRAIN_SPLIT}; both use only images with ground-truth boxes."
+        f"In percent. AP on {name_images(test_set)}; CorLoc on {name_images(train_set)}; "
+        f"image AP, of labels without boxes, on the {len(test_set)} images of {test_set.name}."
     )
+    whole = folder.parent if folder.name == "self_train" else folder  # the run folder, of both detectors
     page = render(
         "page",
         title=f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
-        summary=summary(metrics, test_set.name, kinds),
+        doubt=unmeasured(metrics, test_set.name),
+        commands=how_to_measure(cfg, whole) if metrics["mAP50"] is None else [],
+        summary=summary(
+            metrics, name_images(test_set) if metrics["mAP50"] is not None else test_set.name, kinds
+        ),
+        comparison=str(compare(whole) or ""),
         cards=cards(metrics),
         sections=[
             classes_section(metrics, on_what),

@@ -11,6 +11,7 @@ from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
+from detector.api.measured import compare, unmeasured
 from detector.api.results import (
     OWN_TEST,
     annotations,
@@ -75,7 +76,8 @@ def evaluate(
         overrides: keys of the config to change, as in {"TEST.PICTURES": 0}; see detector/config.py.
         weights: a checkpoint; None: model_final.pt of the run folder.
         model: of a run folder, "weak" or "student", the Faster R-CNN of self-training, whose run folder is
-            self_train in it; "auto": the student if there is one, and if `weights` is None.
+            self_train in it; "auto", if `weights` is None: the one that stands for the run, as in
+            :func:`detector.load`.
 
     Returns:
         what metrics.json holds: AP on the test split, CorLoc on the training split, in percent, and more. All
@@ -173,6 +175,8 @@ def write_figures(
     pictures = write_pictures(outputs, test_set, detections, **options)
     # Last, as `detector train --to detector` takes a run with this file for tested.
     path = outputs.write("metrics.json", encode_json(metrics))
+    if doubt := unmeasured(metrics, test_set.name):
+        logger.warning("warning: %s", doubt)
     if annotations(test_set) or annotations(train_set):
         print(f"AP in percent on {name_images(test_set)}, CorLoc on {name_images(train_set)}")
         print(f"image AP, of labels without boxes, on {test_set.name}\n")
@@ -183,6 +187,9 @@ def write_figures(
     print(f"{metrics_table(metrics)}\n")
     if doubt := doubt_about_labels(metrics, label_counts(test_set), cfg.SOLVER.BACKBONE_LR_FACTOR):
         logger.warning("warning: %s", doubt)
+    folder = outputs.folder.parent if outputs.folder.name == "self_train" else outputs.folder
+    if comparison := compare(folder):
+        print(f"compared  {comparison}")
     print(f"figures   {path}")
     if pictures:
         print(f"pictures  {pictures[-1]}")

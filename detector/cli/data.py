@@ -105,6 +105,8 @@ def label(parser: ArgumentParser) -> Run:
     add(
         "--format", required=True, action="append", choices=FORMATS, dest="formats", metavar="NAME", help=what
     )
+    what = "only N images, of all classes in turns, of those without boxes in the table"
+    add("-n", "--count", type=int, metavar="N", help=what)
     least = f"default: {SCORE_THRESHOLD}"
     add("--score-threshold", type=float, metavar="X", default=SCORE_THRESHOLD, help=least)
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
