@@ -190,6 +190,7 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
         drop_loss=options.DROP_LOSS,
         mean=TORCHVISION.mean if of_torchvision else cfg.INPUT.MEAN,
         std=TORCHVISION.std if of_torchvision else cfg.INPUT.STD,
+        score_threshold=student_threshold(cfg),
         max_detections=cfg.TEST.MAX_DETECTIONS,
     )
     if pretrained and backbone == "timm":
@@ -197,13 +198,18 @@ def build_faster_rcnn(cfg: CfgNode, *, pretrained: bool = True) -> FasterRCNN:
     return model
 
 
+def student_threshold(cfg: CfgNode) -> float:
+    """TEST.SCORE_THRESHOLD for the Faster R-CNN of self-training, of which scores below 0.001 are noise."""
+    return max(SCORE_THRESHOLD, cfg.TEST.SCORE_THRESHOLD)
+
+
 def build_student_postprocess(
     cfg: CfgNode, score_threshold: float | None = None
 ) -> Callable[[Scores], Detections]:
-    """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with thresholds of its own."""
+    """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with an NMS of its own."""
     return partial(
         postprocess,
-        score_threshold=SCORE_THRESHOLD if score_threshold is None else score_threshold,
+        score_threshold=student_threshold(cfg) if score_threshold is None else score_threshold,
         nms_threshold=NMS_IOU,
         max_detections=cfg.TEST.MAX_DETECTIONS,
     )

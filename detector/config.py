@@ -460,7 +460,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "voc: AP50 and CorLoc; coco: COCO's AP as well; auto: as DATASETS.FORMAT.",
             choices=("auto", "voc", "coco"), may_change=True),
         Key("TEST.SCORE_THRESHOLD", 1e-5,
-            "Only detections of the weak detector with a higher score are kept; of a student, above 0.001.",
+            "Only detections with a higher score are kept; of a student, at least above 0.001.",
             most=1, may_change=True),
         Key("TEST.NMS", 0.3,
             "IoU threshold of the NMS among the weak detector's detections of a class; a student's is 0.5.",

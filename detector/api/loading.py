@@ -1,5 +1,6 @@
 """`detector.load`: from a run folder or a checkpoint to a predictor."""
 
+import logging
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 from yacs.config import CfgNode
 
+from detector.api.results import ignored_keys
 from detector.api.run_folder import Model, check_class_names, choose_run, restore_network
 from detector.build import build_precision
 from detector.build_data import build_test_transforms
@@ -20,6 +22,8 @@ from detector.engine.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, check_path
+
+logger = logging.getLogger(__name__)
 
 
 def load(
@@ -56,6 +60,8 @@ def load(
     file, checkpoint, cfg = read_run(path, overrides, model)
     where = find_device(device)
     network = restore_network(cfg, checkpoint, file, model)
+    if ignored := ignored_keys(overrides, isinstance(network, FasterRCNN)):
+        logger.warning("warning: %s", ignored)
     return build_predictor(cfg, network, where, score_threshold=score_threshold)
 
 

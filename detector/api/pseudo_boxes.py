@@ -73,6 +73,13 @@ def check_origin(cfg: CfgNode, weights: Sequence[Path], folder: Path, data: Mapp
         )
 
 
+def learned_from_others(student: Path, weights: Path) -> bool:
+    """Whether the first pseudo boxes of a student's folder were found by other weights than these."""
+    first = student / "round_1" / _ORIGIN
+    path = first if first.is_file() else student / _ORIGIN
+    return path.is_file() and read_json(path).get("weights") not in ("", file_digest(weights))
+
+
 def find_pseudo_boxes(
     cfg: CfgNode,
     train_set: AnnotatedImages,

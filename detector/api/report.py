@@ -1,5 +1,6 @@
 """The HTML report of a run: metrics, error types, pictures, training curves and stream attention."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ from detector.evaluation.report import MEANS, load_detections
 from detector.evaluation.voc import precision_recall
 from detector.structures import Annotation, Detections
 from detector.utils.errors import DataError, UserError
-from detector.utils.files import read_json, reading
+from detector.utils.files import file_digest, read_json, reading
 from detector.utils.outputs import OutputFolder
 
 _KEY = "report"
@@ -93,6 +94,7 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     whole = folder.parent if folder.name == "self_train" else folder  # the run folder, of both detectors
     page = render(
         "page",
+        made_from=made_from(folder),
         title=f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
         doubt=unmeasured(metrics, test_set.name),
         commands=how_to_measure(cfg, whole) if metrics["mAP50"] is None else [],
@@ -112,6 +114,20 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     outputs.write(output.name, page.encode())
     print(f"report    {output}")
     return given if (folder / "model_final.pt").exists() else Path(metrics["weights"])
+
+
+def made_from(folder: Path) -> str:
+    """A hash of the files that the page about the detector in `folder` shows; the page holds it, too."""
+    names = ("config.yaml", "run.json", "metrics.json", "detections.npz", "../metrics.json")
+    paths = [folder / name for name in names] + list_snapshots(folder)
+    digests = [file_digest(path) if path.is_file() else "" for path in paths]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+
+
+def is_current(folder: Path) -> bool:
+    """Whether report.html of a folder shows what is there now."""
+    page = folder / "report.html"
+    return page.is_file() and f'name="made-from" content="{made_from(folder)}"' in page.read_text("utf-8")
 
 
 def check_metrics(metrics: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from yacs.config import CfgNode
 
 from detector.config import changed_keys, load_cfg
-from detector.config_reader import flatten
+from detector.config_reader import Overrides, flatten, read_overrides
 from detector.data.annotated import AnnotatedImages
 from detector.data.voc import VOCDataset
 from detector.engine.self_training import agreement
@@ -32,7 +32,7 @@ _IRRELEVANT = (
 )
 # Keys of the weak detector's tests, which a student ignores.
 _OF_WEAK_TESTS = (
-    *("PROPOSALS", "DATASETS.PROPOSALS", "TEST.SCORE_THRESHOLD", "TEST.NMS", "TEST.MAX_PER_CLASS"),
+    *("PROPOSALS", "DATASETS.PROPOSALS", "TEST.NMS", "TEST.MAX_PER_CLASS"),
     *("INPUT.TEST_SIZES", "INPUT.TEST_FLIP", "INPUT.TEST_SIDE", "INPUT.TEST_MAX_SIZES"),
 )
 # Keys of SELF_TRAIN on which the results of a student depend; the others say how it is trained.
@@ -86,6 +86,19 @@ def _relevant(cfg: CfgNode, student: bool) -> str:
     if "DATASETS.PROPOSALS" in values and Path(cfg.DATASETS.PROPOSALS).is_file():
         values["DATASETS.PROPOSALS"] = archive_digest(cfg.DATASETS.PROPOSALS)
     return json.dumps(values)
+
+
+def ignored_keys(overrides: Overrides, student: bool) -> str:
+    """What to say of keys that were given for a test, or a prediction, and do not change it; "" of none."""
+    given = [key for key, _ in read_overrides(overrides)]
+    kept = tuple(f"SELF_TRAIN.{key}" for key in _OF_A_STUDENT) if student else ()
+    others = ("SELF_TRAIN.", *_OF_WEAK_TESTS) if student else ("SELF_TRAIN.",)
+    ignored = [key for key in given if key.startswith(others) and key not in kept]
+    if not ignored:
+        return ""
+    have = "SELF_TRAIN.SIZES and MAX_SIZE, TEST_PROPOSALS, and an NMS at 0.5" if student else "INPUT and TEST"
+    who = "a student, which has" if student else "the weak detector, whose keys are"
+    return f"{', '.join(ignored)} changes nothing for {who} {have}"
 
 
 def measure(
@@ -162,14 +175,17 @@ def name_images(dataset: AnnotatedImages) -> str:
     return f"{boxed} of {len(dataset)} images of {dataset.name}, those with boxes"
 
 
-def describe_test(cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of metrics.json that identify what was tested."""
+def describe_test(
+    cfg: CfgNode, folder: Path, weights: Path, checkpoint: Mapping[str, Any], key: str
+) -> dict[str, Any]:
+    """The entries of metrics.json that identify what was tested; `key` is of :func:`results_key`."""
     config = folder / "config.yaml"
     changed = changed_keys(load_cfg(config), cfg) if config.is_file() else {}
     return {
         "method": cfg.MODEL.METHOD,
         "weights": str(weights),
         "weights_sha256": file_digest(weights),
+        "results_key": key,
         "changed_keys": {key: value for key, value in changed.items() if key != "OUTPUT_DIR"},
         "iteration": checkpoint["iteration"],
         "train_seconds": checkpoint["train_seconds"],

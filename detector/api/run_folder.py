@@ -103,9 +103,9 @@ def restore_network(
 
 def start_run(cfg: CfgNode, folder: Path) -> torch.device:
     """Set up threads, seeds, the run folder and its log, and return the device to run on."""
+    device = find_device(cfg.DEVICE)
     folder.mkdir(parents=True, exist_ok=True)
     setup_logging(folder / "log.txt")
-    device = find_device(cfg.DEVICE)
     if cfg.THREADS:
         torch.set_num_threads(cfg.THREADS)
     seed_everything(cfg.SEED, cfg.DETERMINISTIC)

@@ -84,7 +84,7 @@ def _self_train(cfg: CfgNode, folder: Path, weights: Sequence[Path]) -> None:
                     if path not in made:
                         train_detector(each.cfg, path, pseudo, device, weights[0], drawn)
             gather(None)  # the main process has written model_final.pt before another reads it
-        _, metrics = test(cfg, folder, folder / "model_final.pt", "student")
+        _, metrics = test(cfg, folder, folder / "model_final.pt", "student", ())
     if is_main():
         for number, figures in enumerate(metrics.get("pseudo_boxes_by_round", []), start=1):
             line = "round {}: {count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}"

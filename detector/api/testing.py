@@ -11,7 +11,7 @@ from torch import nn
 from tqdm import tqdm
 from yacs.config import CfgNode
 
-from detector.api.measured import compare, unmeasured
+from detector.api.measured import compare, stands_for, unmeasured
 from detector.api.results import (
     OWN_TEST,
     annotations,
@@ -20,6 +20,7 @@ from detector.api.results import (
     describe_test,
     doubt_about_labels,
     find_run_folder,
+    ignored_keys,
     measure,
     name_images,
     results_key,
@@ -101,11 +102,17 @@ def run(
         warnings.catch_warnings(),  # the log takes them until the test has ended
         process_group(find_device(cfg.DEVICE), timeout=3600.0),  # another may have more proposals
     ):
-        return test(cfg, folder, Path(weights) if weights else folder / "model_final.pt", model)
+        path = Path(weights) if weights else folder / "model_final.pt"
+        return test(cfg, folder, path, model, overrides)
 
 
-def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, dict[str, Any]]:
+def test(
+    cfg: CfgNode, folder: Path, weights: Path, kind: Model, overrides: Overrides
+) -> tuple[Path, dict[str, Any]]:
     """Measure a checkpoint of the run in `folder`; the main process writes what :func:`evaluate` says.
+
+    Args:
+        overrides: keys that are in `cfg` already, and were given for this test.
 
     Returns:
         the folder with the results, and the metrics.
@@ -126,6 +133,8 @@ def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, 
             model = restore_network(cfg, checkpoint, weights, kind)
             test_set = build_dataset(cfg, cfg.DATASETS.TEST_SPLIT)
         model.to(device)
+        if ignored := ignored_keys(overrides, student):
+            logger.warning("warning: %s", ignored)
         network = "Faster R-CNN" if student else cfg.MODEL.METHOD
         logger.info("testing %s, %s, after %d steps", weights, network, checkpoint["iteration"])
         if outputs.folder != folder:
@@ -149,7 +158,7 @@ def test(cfg: CfgNode, folder: Path, weights: Path, kind: Model) -> tuple[Path, 
         with together():
             if is_main():
                 metrics = measure(results, test_set, train_results, train_set, with_coco)
-                metrics |= describe_test(cfg, folder, weights, checkpoint)
+                metrics |= describe_test(cfg, folder, weights, checkpoint, key)
                 metrics["truth"] = describe_truth(test_set, train_set)
                 metrics |= describe_student(cfg, weights.parent, train_set) if student else {}
                 write_figures(
@@ -190,6 +199,9 @@ def write_figures(
     folder = outputs.folder.parent if outputs.folder.name == "self_train" else outputs.folder
     if comparison := compare(folder):
         print(f"compared  {comparison}")
+    elif metrics["mAP50"] is not None and stands_for(folder)[1]:
+        other = "weak" if outputs.folder.name == "self_train" else "student"
+        print(f"compare   with detector test {folder} --model {other}, on the same boxes")
     print(f"figures   {path}")
     if pictures:
         print(f"pictures  {pictures[-1]}")

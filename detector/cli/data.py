@@ -123,7 +123,9 @@ def label(parser: ArgumentParser) -> Run:
         boxes = counted(sum(len(image.boxes) for image in found), "box", "boxes")
         images = counted(len(found), "image", "images")
         print(f"{boxes} in {images}, {doubtful} of them doubtful: {options.output}")
-        next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
+        to_test = Path(options.labels).stem == "val"  # as detector init names the table
+        to = ("--table", options.labels) if to_test else ("--output", "reviewed.json")
+        next_step("detector", "review-import", "CORRECTED", *to)
 
     return run
 
