@@ -31,6 +31,7 @@ from detector.data.reviewed import (
     training_labels,
     unused_images,
 )
+from detector.data.table_source import changed_source
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.data.worker_loader import WorkerLoader, seeded_loader
@@ -55,6 +56,12 @@ def build_dataset(cfg: CfgNode, split: str) -> AnnotatedImages:
             crowd_labels=data.DIFFICULT_LABELS,
         )
     if data.FORMAT == "image_labels":
+        if split == data.TRAIN_SPLIT and (changed := changed_source(Path(data.ROOT))):
+            again = f"detector init --again --output {data.ROOT}.yaml"
+            line = (
+                f"{data.ROOT} has the labels of before a change of {changed}: write its tables anew, {again}"
+            )
+            warnings.warn(line, stacklevel=1)  # the same place for every caller, so that it is shown once
         return ImageLabels(data.ROOT, split, data.CLASSES)
     return VOCDataset(data.ROOT, split, data.CLASSES, difficult_labels=data.DIFFICULT_LABELS)
 

@@ -25,13 +25,25 @@ def init(parser: ArgumentParser) -> Run:
     tell.
     """
     add = parser.add_argument
-    add("pictures", type=Path, metavar="PICTURES", help="a folder")
+    add("pictures", type=Path, nargs="?", metavar="PICTURES", help="a folder")
+    what = "write the tables of --output anew from their source, whose labels have changed"
+    add("--again", action="store_true", help=what)
     add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
     add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")
 
     def run(options: Namespace) -> None:
         from detector.api import starting
 
+        if options.again:
+            if options.pictures or options.labels:
+                parser.error(
+                    "--again takes the pictures and labels of before: leave out PICTURES and --labels"
+                )
+            starting.run_again(options.output)
+            next_step("detector", "check", options.output)
+            return
+        if options.pictures is None:
+            parser.error("PICTURES is missing: a folder")
         config = starting.run(options.pictures, options.labels, options.output)
         next_step("detector", "propose", config)
 
