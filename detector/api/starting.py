@@ -137,8 +137,8 @@ def run_again(output: Path) -> None:
     record_source(folder, pictures, labels, source)
     if dropped:
         warnings.warn(
-            f"{folder}: the boxes of {counted(len(dropped), 'picture', 'pictures')} contradict the labels now "
-            f"and are left out, though the tables of before (.bak) have them: {shortened(dropped, 3)}",
+            f"{folder}: the boxes of {counted(len(dropped), 'picture', 'pictures')} contradict the labels "
+            f"now and are left out, though the tables of before (.bak) have them: {shortened(dropped, 3)}",
             stacklevel=2,
         )
     gone = len(old.keys() - {each.entry for each in tagged})
