@@ -31,6 +31,7 @@ from detector.data.reviewed import (
     training_labels,
     unused_images,
 )
+from detector.data.table_source import changed_source
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.voc import VOCDataset
 from detector.data.worker_loader import WorkerLoader, seeded_loader
@@ -55,6 +56,12 @@ def build_dataset(cfg: Settings, split: str) -> AnnotatedImages:
             crowd_labels=data.difficult_labels,
         )
     if data.format == "image_labels":
+        if split == data.train_split and (changed := changed_source(Path(data.root))):
+            again = f"detector init --again --output {data.root}.yaml"
+            line = (
+                f"{data.root} has the labels of before a change of {changed}: write its tables anew, {again}"
+            )
+            warnings.warn(line, stacklevel=1)  # the same place for every caller, so that it is shown once
         return ImageLabels(data.root, split, data.classes)
     return VOCDataset(data.root, split, data.classes, difficult_labels=data.difficult_labels)
 

@@ -189,6 +189,7 @@ def build_faster_rcnn(cfg: Settings, *, pretrained: bool = True) -> FasterRCNN:
         pseudo_weight=options.pseudo_weight,
         mean=TORCHVISION.mean if of_torchvision else cfg.input.mean,
         std=TORCHVISION.std if of_torchvision else cfg.input.std,
+        score_threshold=student_threshold(cfg),
         max_detections=cfg.test.max_detections,
     )
     if pretrained and backbone == "timm":
@@ -196,13 +197,18 @@ def build_faster_rcnn(cfg: Settings, *, pretrained: bool = True) -> FasterRCNN:
     return model
 
 
+def student_threshold(cfg: Settings) -> float:
+    """TEST.SCORE_THRESHOLD for the Faster R-CNN of self-training, of which scores below 0.001 are noise."""
+    return max(SCORE_THRESHOLD, cfg.test.score_threshold)
+
+
 def build_student_postprocess(
     cfg: Settings, score_threshold: float | None = None
 ) -> Callable[[Scores], Detections]:
-    """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with thresholds of its own."""
+    """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with an NMS of its own."""
     return partial(
         postprocess,
-        score_threshold=SCORE_THRESHOLD if score_threshold is None else score_threshold,
+        score_threshold=student_threshold(cfg) if score_threshold is None else score_threshold,
         nms_threshold=NMS_IOU,
         max_detections=cfg.test.max_detections,
     )

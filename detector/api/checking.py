@@ -30,6 +30,7 @@ from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.pictures import choose_samples, write_samples
 from detector.evaluation.report import align
 from detector.structures import Annotation, Hints, ReviewedBoxes
+from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, counted, shortened
 
 _SHOWN = 5  # of each kind of problem
@@ -56,6 +57,10 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
     if cfg.datasets.test_split not in datasets:
         datasets[cfg.datasets.test_split] = build_dataset(cfg, cfg.datasets.test_split)
     problems: list[str] = []
+    try:
+        find_device(cfg.device)
+    except UserError as error:
+        problems.append(str(error))
     reviewed, hints = read_boxes_and_hints(cfg, train_set, problems)
     readable: dict[str, dict[str, Pixels]] = {}  # of each data set, the images that can be read, by id
     for split, dataset in datasets.items():

@@ -28,6 +28,7 @@ from detector.data.image_labels import check_rows
 from detector.data.image_table import Row, picture_name, read_table
 from detector.engine.predictor import SCORE_THRESHOLD, Predictor
 from detector.engine.self_training import pseudo_boxes
+from detector.evaluation.pictures import choose_samples
 from detector.structures import Detections, Scores
 from detector.utils.distributed import (
     LONG_WAIT,
@@ -57,6 +58,7 @@ def label(
     output: str | Path | None = None,
     formats: Sequence[str] = (),
     model: Model = "auto",
+    count: int | None = None,
 ) -> list[ReviewImage]:
     """Boxes for images whose tags are known: `detector.label("runs/demo", "photos/train.csv")`.
 
@@ -74,6 +76,8 @@ def label(
             written.
         formats: of :data:`detector.data.formats.FORMATS`, at least one for `output`.
         model: of a run folder, see :func:`detector.load`.
+        count: only so many images, of all classes in turns, of those that have no boxes in the table; None:
+            all images.
 
     Raises:
         UserError, OSError: an argument or a file cannot be used. Every wrong line of the table is named
@@ -97,8 +101,12 @@ def label(
             predictor = load(weights, device, score_threshold=score_threshold, model=model)
             rows, mistakes = read_table(labels)
             sizes = check_rows(rows, root, predictor.class_names, mistakes)
+            if count is not None:
+                chosen = choose_rows(rows, predictor.class_names, count)
+                rows, sizes = [rows[i] for i in chosen], [sizes[i] for i in chosen]
             if output is not None:
                 words = [file_digest(weights), file_digest(labels), str(root), score_threshold]
+                words += [] if count is None else [count]
                 stack.enter_context(folder_lock(output))
                 outputs = OutputFolder(output, hashlib.sha256(json.dumps(words).encode()).hexdigest())
                 names = [picture_name(row.file) for row in rows]
@@ -116,6 +124,17 @@ def label(
                     outputs.write(name, content)
             check_all_read(len(rows) - len(found))
     return found
+
+
+def choose_rows(rows: Sequence[Row], class_names: Sequence[str], count: int) -> list[int]:
+    """The indices, ascending, of up to `count` rows without boxes, which show all classes in turns."""
+    if count < 1:
+        raise UserError(f"the number of images is {count}, expected at least 1")
+    left = [i for i, row in enumerate(rows) if row.boxes is None]
+    if not left:
+        raise UserError(f"all {len(rows)} images of the table have boxes")
+    labels = [torch.tensor([name in rows[i].labels for name in class_names]) for i in left]
+    return sorted(left[place] for place in choose_samples(labels, count))
 
 
 def check_formats(formats: Iterable[str]) -> tuple[str, ...]:

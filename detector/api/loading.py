@@ -1,5 +1,6 @@
 """`detector.load`: from a run folder or a checkpoint to a predictor."""
 
+import logging
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from detector.api.results import ignored_keys
 from detector.api.run_folder import Model, check_class_names, choose_run, restore_network
 from detector.build import build_precision
 from detector.build_data import build_test_transforms
@@ -19,6 +21,8 @@ from detector.engine.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, check_path
+
+logger = logging.getLogger(__name__)
 
 
 def load(
@@ -35,13 +39,14 @@ def load(
     the run says, so that the scores are those of `detector.evaluate`.
 
     Args:
-        path: a run folder, of which the Faster R-CNN of self-training is taken if there is one, else the weak
-            detector, which the log says; or a checkpoint of either.
+        path: a run folder, or a checkpoint. Of a run folder with both a weak detector and the Faster R-CNN of
+            self-training, the student, the latter is taken unless `detector test` measured the weak one to be
+            better on the same ground-truth boxes; the log says which.
         device: "cpu", "cuda", or "auto": cuda where there is one.
         score_threshold: a detection scores more than this, from 0 to 1; None: TEST.SCORE_THRESHOLD of the
             config, with which nearly all proposals that NMS leaves are detections; of self-training, 0.001.
-        overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; docs/config.md.
-        model: "weak" or "student", the Faster R-CNN of self-training; "auto": the student if there is one.
+        overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; see detector/config.py.
+        model: "weak" or "student" of a run folder; "auto": as above.
 
     Raises:
         FileNotFoundError: there is no such file, or training has not finished.
@@ -54,6 +59,8 @@ def load(
     file, checkpoint, cfg = read_run(path, overrides, model)
     where = find_device(device)
     network = restore_network(cfg, checkpoint, file, model)
+    if ignored := ignored_keys(overrides, isinstance(network, FasterRCNN)):
+        logger.warning("warning: %s", ignored)
     return build_predictor(cfg, network, where, score_threshold=score_threshold)
 
 

@@ -8,16 +8,19 @@ from typing import Literal
 import torch
 
 from detector.api.proposing import run as propose
+from detector.api.pseudo_boxes import learned_from_others
+from detector.api.report import is_current
 from detector.api.report import run as report
+from detector.api.results import results_key
 from detector.api.run_folder import check_class_names, check_same_data, training_data
 from detector.api.self_training import run as self_train
 from detector.api.testing import evaluate
 from detector.api.training import train
-from detector.build_data import build_dataset, name_classes
+from detector.build_data import build_dataset, build_proposals, name_classes
 from detector.config import Settings, check_resumable, load_cfg, parse_cfg
 from detector.data.training_data import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
-from detector.utils.distributed import LONG_WAIT, gather, is_main, process_group, together
+from detector.utils.distributed import LONG_WAIT, find_device, gather, is_main, process_group, together
 from detector.utils.files import read_json, reading
 
 logger = logging.getLogger(__name__)
@@ -30,8 +33,9 @@ def run_pipeline(
 ) -> Path:
     """Make proposals, train, test, self-train and write the report; prints one line for each stage.
 
-    What an earlier call has finished is not done again, except a test whose tags or boxes have changed since,
-    and what it began is continued. Under torchrun the processes share each stage but the report.
+    What an earlier call has finished is not done again unless what it read has changed since: tags, boxes,
+    weights or proposals of a test, or the results that a report shows. What it began is continued. Under
+    torchrun the processes share each stage but the report.
 
     Args:
         to: "weak" ends with the test of the weak detector.
@@ -46,16 +50,17 @@ def run_pipeline(
     folder, proposals = Path(cfg.output_dir), Path(cfg.datasets.proposals)
     weak, student = folder / "model_final.pt", folder / "self_train"
     config = str(config_file)
+    find_device(cfg.device)  # an error now rather than after the proposals
     with process_group(_CPU, LONG_WAIT), together():
         check_same_run(cfg, weak)
         if is_main():
-            warn_of_changes(cfg, weak, "SOLVER")
+            warn_of_changes(cfg, weak, "SOLVER", "PROPOSALS", "INPUT", "TEST")
             if to == "detector":
                 warn_of_changes(cfg, student / "model_final.pt", "SELF_TRAIN")
 
     def write_report() -> None:
         if is_main():
-            report(folder, [], None)
+            report(folder, [], None, "student")
 
     stages: list[tuple[str, Path, Callable[[], object]]] = [  # name, what shows that it is done, what does it
         ("propose", proposals, lambda: propose(config_file=config, overrides=overrides)),
@@ -66,12 +71,9 @@ def run_pipeline(
     ]
     if to == "weak":
         stages = stages[:3]
-    done = True
     for number, (name, result, run) in enumerate(stages, start=1):
-        # A page of an earlier call is about the test of that call.
-        renewed = name == "report" and not done
         with process_group(_CPU, LONG_WAIT):  # the main process may still write what another looks for
-            done = gather(not renewed and result.exists() and not _outdated(result))[0]
+            done = gather(result.exists() and not _outdated(cfg, name, result))[0]
         if is_main():
             what = "done:" if done else "writes"
             print(f"stage {number} of {len(stages)}: {name}, {what} {result}", flush=True)
@@ -80,14 +82,30 @@ def run_pipeline(
     return folder
 
 
-def _outdated(result: Path) -> bool:
-    """Whether these metrics were measured with other tags or boxes: `review-import --table` adds some."""
-    if result.name != "metrics.json":
+def _outdated(cfg: Settings, stage: str, result: Path) -> bool:
+    """Whether what a stage read has changed since it left `result`; of training, check_same_run tells.
+
+    Raises:
+        UserError: there are no proposals of some images, which are not made while there is a file of others.
+    """
+    folder = result.parent
+    if stage == "propose":
+        train_set = build_dataset(cfg, cfg.datasets.train_split)
+        build_proposals(cfg, train_set)
+        build_proposals(cfg, build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split))
+    if stage == "report":
+        return not is_current(folder)
+    if stage not in ("test", "self-train"):
         return False
-    cfg = load_cfg(result.parent / "config.yaml")
-    splits = (cfg.datasets.test_split, cfg.datasets.train_split)
-    truth = describe_truth(*(build_dataset(cfg, split) for split in splits))
-    return bool(changed_data(read_json(result).get("truth"), truth))
+    of_weak = folder.parent / "model_final.pt"
+    if stage == "self-train" and of_weak.is_file() and learned_from_others(folder, of_weak):
+        return True  # the stage refuses to go on, and says what to do
+    own = load_cfg(folder / "config.yaml")
+    metrics, key = read_json(result), results_key(own, folder / "model_final.pt", stage == "self-train")
+    splits = (own.datasets.test_split, own.datasets.train_split)
+    truth = describe_truth(*(build_dataset(own, split) for split in splits))
+    # An older version did not write the key.
+    return metrics.get("results_key", key) != key or bool(changed_data(metrics.get("truth"), truth))
 
 
 def check_same_run(cfg: Settings, weights: Path) -> None:
@@ -107,8 +125,8 @@ def check_same_run(cfg: Settings, weights: Path) -> None:
     check_same_data(weights.parent, training_data(cfg, train_set))
 
 
-def warn_of_changes(cfg: Settings, weights: Path, group: str) -> None:
-    """Warn where a detector is finished and keys of its training, those of `group`, have changed since."""
+def warn_of_changes(cfg: Settings, weights: Path, *groups: str) -> None:
+    """Warn where a detector is finished and keys of its training or test, in `groups`, have changed since."""
     if not weights.exists():
         return
     with reading(weights, "checkpoint"):
@@ -116,11 +134,11 @@ def warn_of_changes(cfg: Settings, weights: Path, group: str) -> None:
     changes = [
         f"{key}: {before[key]!r} -> {value!r}"
         for key, value in cfg.values().items()
-        if key.startswith(f"{group}.") and before[key] != value
+        if key.split(".")[0] in groups and before[key] != value
     ]
     if changes:
         logger.warning(
             "warning: %s is finished and stays as it is, but it was made with other keys: %s; for a new one "
-            "name another OUTPUT_DIR",
-            *(weights, "; ".join(changes)),
+            "name another OUTPUT_DIR; detector test %s KEY VALUE tests it with other keys",
+            *(weights, "; ".join(changes), weights.parent),
         )

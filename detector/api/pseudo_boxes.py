@@ -67,6 +67,13 @@ def check_origin(cfg: Settings, weights: Sequence[Path], folder: Path, data: Map
         )
 
 
+def learned_from_others(student: Path, weights: Path) -> bool:
+    """Whether the first pseudo boxes of a student's folder were found by other weights than these."""
+    first = student / "round_1" / _ORIGIN
+    path = first if first.is_file() else student / _ORIGIN
+    return path.is_file() and read_json(path).get("weights") not in ("", file_digest(weights))
+
+
 def find_pseudo_boxes(
     cfg: Settings,
     train_set: AnnotatedImages,

@@ -1,5 +1,6 @@
 """The HTML report of a run: metrics, error types, pictures, training curves and stream attention."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from detector.api.results import annotations
+from detector.api.measured import compare, how_to_measure, unmeasured
+from detector.api.results import annotations, name_images
 from detector.api.run_folder import Model, choose_run
 from detector.build_data import build_dataset
 from detector.config import KEYS, Settings, load_cfg
@@ -39,7 +41,7 @@ from detector.evaluation.report import MEANS, load_detections
 from detector.evaluation.voc import precision_recall
 from detector.structures import Annotation, Detections
 from detector.utils.errors import DataError, UserError
-from detector.utils.files import read_json, reading
+from detector.utils.files import file_digest, read_json, reading
 from detector.utils.outputs import OutputFolder
 
 _KEY = "report"
@@ -84,13 +86,20 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
     kinds, results = results_sections(cfg, metrics, test_set, detections)
     on_what = (
-        f"In percent. AP on the {len(test_set)} images of {test_set.name}, "
-        f"CorLoc on the split {cfg.datasets.train_split}; both use only images with ground-truth boxes."
+        f"In percent. AP on {name_images(test_set)}; CorLoc on {name_images(train_set)}; "
+        f"image AP, of labels without boxes, on the {len(test_set)} images of {test_set.name}."
     )
+    whole = folder.parent if folder.name == "self_train" else folder  # the run folder, of both detectors
     page = render(
         "page",
+        made_from=made_from(folder),
         title=f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
-        summary=summary(metrics, test_set.name, kinds),
+        doubt=unmeasured(metrics, test_set.name),
+        commands=how_to_measure(cfg, whole) if metrics["mAP50"] is None else [],
+        summary=summary(
+            metrics, name_images(test_set) if metrics["mAP50"] is not None else test_set.name, kinds
+        ),
+        comparison=str(compare(whole) or ""),
         cards=cards(metrics),
         sections=[
             classes_section(metrics, on_what),
@@ -103,6 +112,20 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     outputs.write(output.name, page.encode())
     print(f"report    {output}")
     return given if (folder / "model_final.pt").exists() else Path(metrics["weights"])
+
+
+def made_from(folder: Path) -> str:
+    """A hash of the files that the page about the detector in `folder` shows; the page holds it, too."""
+    names = ("config.yaml", "run.json", "metrics.json", "detections.npz", "../metrics.json")
+    paths = [folder / name for name in names] + list_snapshots(folder)
+    digests = [file_digest(path) if path.is_file() else "" for path in paths]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+
+
+def is_current(folder: Path) -> bool:
+    """Whether report.html of a folder shows what is there now."""
+    page = folder / "report.html"
+    return page.is_file() and f'name="made-from" content="{made_from(folder)}"' in page.read_text("utf-8")
 
 
 def check_metrics(metrics: dict[str, Any]) -> None:

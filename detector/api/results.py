@@ -8,6 +8,7 @@ from typing import Any
 
 from detector.config import KEYS, Settings, changed_keys, load_cfg
 from detector.config.keys import Result
+from detector.config.yaml_files import Overrides, read_overrides
 from detector.data.annotated import AnnotatedImages
 from detector.data.voc import VOCDataset
 from detector.engine.self_training import agreement
@@ -68,6 +69,22 @@ def _relevant(cfg: Settings, student: bool) -> str:
     if "DATASETS.PROPOSALS" in values and Path(cfg.datasets.proposals).is_file():
         values["DATASETS.PROPOSALS"] = archive_digest(cfg.datasets.proposals)
     return json.dumps(values)
+
+
+def ignored_keys(overrides: Overrides, student: bool) -> str:
+    """What to say of keys that were given for a test, or a prediction, and do not change it; "" of none."""
+    own: Result = "student_test" if student else "weak_test"
+    other: Result = "weak_test" if student else "student_test"
+    ignored = [
+        key
+        for key, _ in read_overrides(overrides)
+        if own not in KEYS[key].affects and (other in KEYS[key].affects or key.startswith("SELF_TRAIN."))
+    ]
+    if not ignored:
+        return ""
+    have = "SELF_TRAIN.SIZES and MAX_SIZE, TEST_PROPOSALS, and an NMS at 0.5" if student else "INPUT and TEST"
+    who = "a student, which has" if student else "the weak detector, whose keys are"
+    return f"{', '.join(ignored)} changes nothing for {who} {have}"
 
 
 def measure(
@@ -145,15 +162,16 @@ def name_images(dataset: AnnotatedImages) -> str:
 
 
 def describe_test(
-    cfg: Settings, folder: Path, weights: Path, checkpoint: Mapping[str, Any]
+    cfg: Settings, folder: Path, weights: Path, checkpoint: Mapping[str, Any], key: str
 ) -> dict[str, Any]:
-    """The entries of metrics.json that identify what was tested."""
+    """The entries of metrics.json that identify what was tested; `key` is of :func:`results_key`."""
     config = folder / "config.yaml"
     changed = changed_keys(load_cfg(config), cfg) if config.is_file() else {}
     return {
         "method": cfg.model.method,
         "weights": str(weights),
         "weights_sha256": file_digest(weights),
+        "results_key": key,
         "changed_keys": {key: value for key, value in changed.items() if key != "OUTPUT_DIR"},
         "iteration": checkpoint["iteration"],
         "train_seconds": checkpoint["train_seconds"],

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from detector.api.measured import stands_for
 from detector.build import accumulated_batches
 from detector.build_data import build_hints, build_reviewed
 from detector.build_model import build_faster_rcnn, build_model
@@ -45,11 +46,14 @@ Model = Literal["auto", "weak", "student"]
 
 
 def choose_run(path: str | Path, model: Model = "auto") -> Path:
-    """The folder of self-training in a run folder if it has finished, else the run folder.
+    """The folder of self-training in a run folder if the student stands for it, else the run folder.
+
+    Where there are both a weak detector and a student, the log says which is taken, and why.
 
     Args:
         path: a run folder; another path is returned as it is.
-        model: "weak" or "student", the Faster R-CNN of self-training; "auto": the student if there is one.
+        model: "weak" or "student", the Faster R-CNN of self-training; "auto": the student if there is one,
+            unless the weak detector was measured to be better (:func:`stands_for`).
 
     Raises:
         FileNotFoundError: there is no student.
@@ -61,7 +65,11 @@ def choose_run(path: str | Path, model: Model = "auto") -> Path:
     student = path / "self_train"
     if not any((folder / "config.yaml").is_file() for folder in (path, student)):
         return path
-    if model != "weak" and (student / "model_final.pt").is_file():
+    if model == "auto":
+        model, why = stands_for(path)
+        if why:
+            logger.log(logging.WARNING if model == "weak" else logging.INFO, "chosen      %s", why)
+    if model == "student" and (student / "model_final.pt").is_file():
         return student
     if model == "student" and path.name != student.name:
         raise FileNotFoundError(
@@ -95,9 +103,9 @@ def restore_network(
 
 def start_run(cfg: Settings, folder: Path) -> torch.device:
     """Set up threads, seeds, the run folder and its log, and return the device to run on."""
+    device = find_device(cfg.device)
     folder.mkdir(parents=True, exist_ok=True)
     setup_logging(folder / "log.txt")
-    device = find_device(cfg.device)
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
     seed_everything(cfg.seed, cfg.deterministic)

@@ -78,7 +78,7 @@ def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
         if student != folder:
             train_with_teacher(with_teacher, folder, device, train_set, learned, factors)
             gather(None)
-        _, metrics = test(cfg, folder, folder / "model_final.pt", "student")
+        _, metrics = test(cfg, folder, folder / "model_final.pt", "student", ())
     if is_main() and (figures := metrics.get("pseudo_boxes")):
         print("{count} pseudo boxes: precision {precision:.1f}, recall {recall:.1f}".format(**figures))
 

@@ -12,7 +12,11 @@ import torch
 import yaml
 
 from detector.config import load_cfg
+from detector.data.image_labels import find_table
+from detector.data.image_table import Row, read_table
 from detector.data.scene_split import split_pictures
+from detector.data.table_source import read_source, record_source
+from detector.data.table_writer import replace_table
 from detector.data.tagged_pictures import TRAIN, VAL, find_tags
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import atomic_write
@@ -65,6 +69,7 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         command = ["detector", "init", str(pictures), *(["--labels", str(labels)] if labels else [])]
         _write(output, f"# Written by: {shlex.join(command)}\n{text}")
+        record_source(folder, pictures, labels, source)
     except BaseException:
         shutil.rmtree(folder)
         raise
@@ -90,6 +95,68 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     return output
 
 
+def run_again(output: Path) -> None:
+    """Write the tables of a config anew from the source that :func:`run` remembered; the config stays.
+
+    A picture stays in its split, unless the source says which, so that no run is tested on what it learned
+    from. Boxes that a person has put into the tables stay where they agree with the labels. The tables of
+    before are kept as NAME.jsonl.bak.
+
+    Raises:
+        FileNotFoundError, DataError: there are no such tables, or the source cannot be used.
+    """
+    folder = output.with_suffix("")
+    pictures, labels = read_source(folder)
+    tagged, source = find_tags(pictures, labels)
+    before = {split: read_table(find_table(folder, split))[0] for split in (TRAIN, VAL)}
+    old = {row.file: (split, row) for split, rows in before.items() for row in rows}
+    parts = dict(zip((TRAIN, VAL), split_pictures(tagged)[:2], strict=True))
+    if not any(each.split for each in tagged):
+        everything = [(split, each) for split, part in parts.items() for each in part]
+        parts = {TRAIN: [], VAL: []}
+        for split, each in everything:
+            parts[old[each.entry][0] if each.entry in old else split].append(each)
+    classes, tested = ({label for each in parts[split] for label in each.labels} for split in (TRAIN, VAL))
+    if unseen := sorted(tested - classes):
+        raise DataError(
+            f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does"
+        )
+    dropped, changed = [], 0
+    for split, part in parts.items():
+        rows = []
+        for each in part:
+            boxes = each.boxes if split == VAL else None
+            _, known = old.get(each.entry, (split, None))
+            changed += known is None or {*known.labels} != {*each.labels}
+            if boxes is None and known is not None and known.boxes is not None:
+                agree = {*known.labels} == {*each.labels}
+                boxes = known.boxes if agree else None
+                dropped += [] if agree else [each.name]
+            rows.append(Row(0, each.entry, each.labels, boxes, () if boxes is not None else each.unknown))
+        replace_table(find_table(folder, split), rows)
+    record_source(folder, pictures, labels, source)
+    if dropped:
+        warnings.warn(
+            f"{folder}: the boxes of {counted(len(dropped), 'picture', 'pictures')} contradict the labels "
+            f"now and are left out, though the tables of before (.bak) have them: {shortened(dropped, 3)}",
+            stacklevel=2,
+        )
+    gone = len(old.keys() - {each.entry for each in tagged})
+    print(
+        f"labels   {source}: {changed} of {len(tagged)} pictures are new or have other labels, "
+        f"{gone} are gone"
+    )
+    print(f"split    {len(parts[TRAIN])} to train on, {len(parts[VAL])} to test on, as before where known")
+    print(f"written  the tables of {folder}; those of before are kept as .bak, {output} is as it was")
+    if new := sum(each.entry not in old for each in tagged):
+        print(
+            f"missing  proposals of {counted(new, 'picture', 'pictures')}: delete proposals.npz in {folder}"
+        )
+    print(
+        "note     a run that was trained with the labels of before is not continued: name another OUTPUT_DIR"
+    )
+
+
 def _check_free(output: Path, folder: Path, pictures: Path) -> None:
     """Raise where something is in the way, in words by which nobody deletes pictures."""
     if folder.resolve() in (pictures.resolve(), *pictures.resolve().parents):
@@ -99,7 +166,8 @@ def _check_free(output: Path, folder: Path, pictures: Path) -> None:
         )
     if taken := [str(path) for path in (output, folder) if path.exists()]:
         raise FileExistsError(
-            f"already there: {', '.join(taken)}; name another config with --output, or rename what is there"
+            f"already there: {', '.join(taken)}; name another config with --output, or rename what is there; "
+            "detector init --again takes changed labels over into what is there"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 from tqdm import tqdm
 
+from detector.api.measured import compare, stands_for, unmeasured
 from detector.api.results import (
     OWN_TEST,
     annotations,
@@ -18,6 +19,7 @@ from detector.api.results import (
     describe_test,
     doubt_about_labels,
     find_run_folder,
+    ignored_keys,
     measure,
     name_images,
     results_key,
@@ -74,7 +76,8 @@ def evaluate(
         overrides: keys of the config to change, as in {"TEST.PICTURES": 0}; docs/config.md.
         weights: a checkpoint; None: model_final.pt of the run folder.
         model: of a run folder, "weak" or "student", the Faster R-CNN of self-training, whose run folder is
-            self_train in it; "auto": the student if there is one, and if `weights` is None.
+            self_train in it; "auto", if `weights` is None: the one that stands for the run, as in
+            :func:`detector.load`.
 
     Returns:
         what metrics.json holds: AP on the test split, CorLoc on the training split, in percent, and more. All
@@ -98,11 +101,17 @@ def run(
         warnings.catch_warnings(),  # the log takes them until the test has ended
         process_group(find_device(cfg.device), timeout=3600.0),  # another may have more proposals
     ):
-        return test(cfg, folder, Path(weights) if weights else folder / "model_final.pt", model)
+        path = Path(weights) if weights else folder / "model_final.pt"
+        return test(cfg, folder, path, model, overrides)
 
 
-def test(cfg: Settings, folder: Path, weights: Path, kind: Model) -> tuple[Path, dict[str, Any]]:
+def test(
+    cfg: Settings, folder: Path, weights: Path, kind: Model, overrides: Overrides
+) -> tuple[Path, dict[str, Any]]:
     """Measure a checkpoint of the run in `folder`; the main process writes what :func:`evaluate` says.
+
+    Args:
+        overrides: keys that are in `cfg` already, and were given for this test.
 
     Returns:
         the folder with the results, and the metrics.
@@ -123,6 +132,8 @@ def test(cfg: Settings, folder: Path, weights: Path, kind: Model) -> tuple[Path,
             model = restore_network(cfg, checkpoint, weights, kind)
             test_set = build_dataset(cfg, cfg.datasets.test_split)
         model.to(device)
+        if ignored := ignored_keys(overrides, student):
+            logger.warning("warning: %s", ignored)
         network = "Faster R-CNN" if student else cfg.model.method
         logger.info("testing %s, %s, after %d steps", weights, network, checkpoint["iteration"])
         if outputs.folder != folder:
@@ -146,7 +157,7 @@ def test(cfg: Settings, folder: Path, weights: Path, kind: Model) -> tuple[Path,
         with together():
             if is_main():
                 metrics = measure(results, test_set, train_results, train_set, with_coco)
-                metrics |= describe_test(cfg, folder, weights, checkpoint)
+                metrics |= describe_test(cfg, folder, weights, checkpoint, key)
                 metrics["truth"] = describe_truth(test_set, train_set)
                 metrics |= describe_student(cfg, weights.parent, train_set) if student else {}
                 write_figures(
@@ -177,6 +188,8 @@ def write_figures(
     )
     # Last, as `detector train --to detector` takes a run with this file for tested.
     path = outputs.write("metrics.json", encode_json(metrics))
+    if doubt := unmeasured(metrics, test_set.name):
+        logger.warning("warning: %s", doubt)
     if annotations(test_set) or annotations(train_set):
         print(f"AP in percent on {name_images(test_set)}, CorLoc on {name_images(train_set)}")
         print(f"image AP, of labels without boxes, on {test_set.name}\n")
@@ -187,6 +200,12 @@ def write_figures(
     print(f"{metrics_table(metrics)}\n")
     if doubt := doubt_about_labels(metrics, label_counts(test_set), cfg.solver.backbone_lr_factor):
         logger.warning("warning: %s", doubt)
+    folder = outputs.folder.parent if outputs.folder.name == "self_train" else outputs.folder
+    if comparison := compare(folder):
+        print(f"compared  {comparison}")
+    elif metrics["mAP50"] is not None and stands_for(folder)[1]:
+        other = "weak" if outputs.folder.name == "self_train" else "student"
+        print(f"compare   with detector test {folder} --model {other}, on the same boxes")
     print(f"figures   {path}")
     if pictures:
         print(f"pictures  {pictures[-1]}")

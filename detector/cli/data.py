@@ -25,13 +25,25 @@ def init(parser: ArgumentParser) -> Run:
     tell.
     """
     add = parser.add_argument
-    add("pictures", type=Path, metavar="PICTURES", help="a folder")
+    add("pictures", type=Path, nargs="?", metavar="PICTURES", help="a folder")
+    what = "write the tables of --output anew from their source, whose labels have changed"
+    add("--again", action="store_true", help=what)
     add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
     add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")
 
     def run(options: Namespace) -> None:
         from detector.api import starting
 
+        if options.again:
+            if options.pictures or options.labels:
+                parser.error(
+                    "--again takes the pictures and labels of before: leave out PICTURES and --labels"
+                )
+            starting.run_again(options.output)
+            next_step("detector", "check", options.output)
+            return
+        if options.pictures is None:
+            parser.error("PICTURES is missing: a folder")
         config = starting.run(options.pictures, options.labels, options.output)
         next_step("detector", "propose", config)
 
@@ -105,6 +117,8 @@ def label(parser: ArgumentParser) -> Run:
     add(
         "--format", required=True, action="append", choices=FORMATS, dest="formats", metavar="NAME", help=what
     )
+    what = "only N images, of all classes in turns, of those without boxes in the table"
+    add("-n", "--count", type=int, metavar="N", help=what)
     least = f"default: {SCORE_THRESHOLD}"
     add("--score-threshold", type=float, metavar="X", default=SCORE_THRESHOLD, help=least)
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
@@ -121,7 +135,9 @@ def label(parser: ArgumentParser) -> Run:
         boxes = counted(sum(len(image.boxes) for image in found), "box", "boxes")
         images = counted(len(found), "image", "images")
         print(f"{boxes} in {images}, {doubtful} of them doubtful: {options.output}")
-        next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
+        to_test = Path(options.labels).stem == "val"  # as detector init names the table
+        to = ("--table", options.labels) if to_test else ("--output", "reviewed.json")
+        next_step("detector", "review-import", "CORRECTED", *to)
 
     return run
 

@@ -5,12 +5,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from detector.utils.command_line import add_model_option, model_words, next_step
+from detector.utils.distributed import is_main
 
 Run = Callable[[Namespace], None]
 
 OUTPUT_FORMATS = ("pictures", "coco", "voc")
 EXPORT_FORMATS = ("torch_export", "aot_inductor", "onnx")
 SCORE_THRESHOLD = 0.3  # as of detector.load
+
+
+def name_measuring(run: Path) -> None:
+    """Name the commands that measure the boxes of a run folder, if its test had no boxes to measure with."""
+    from detector.api.measured import left_to_measure
+
+    if is_main() and (commands := left_to_measure(run)):
+        print("next: measure the boxes; correct them in the labeling tool between the first two commands")
+        print("".join(f"  {command}\n" for command in commands), end="")
 
 
 def train(parser: ArgumentParser) -> Run:
@@ -34,6 +44,7 @@ def train(parser: ArgumentParser) -> Run:
             from detector.api import pipeline
 
             folder = pipeline.run_pipeline(options.config_file, options.overrides, options.to)
+            name_measuring(folder)
             if options.to == "weak":
                 next_step("detector", "self-train", options.config_file, *options.overrides)
             else:
@@ -63,11 +74,12 @@ def test(parser: ArgumentParser) -> Run:
 
     def run(options: Namespace) -> None:
         from detector.api import testing
-        from detector.api.run_folder import choose_run
+        from detector.api.measured import stands_for
 
         folder, _ = testing.run(options.config_file, options.overrides, options.weights, options.model)
-        weak = choose_run(folder) != folder  # the report is about the student unless told otherwise
-        next_step("detector", "report", folder, *model_words("weak" if weak else "auto"))
+        name_measuring(folder)
+        other = stands_for(folder)[0] == "student"  # the report is about the student unless told otherwise
+        next_step("detector", "report", folder, *model_words("weak" if other else "auto"))
 
     return run
 
@@ -91,6 +103,7 @@ def self_train(parser: ArgumentParser) -> Run:
         from detector.api import self_training
 
         folder = self_training.run(**vars(options))
+        name_measuring(folder)
         next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")
 
     return run
@@ -144,6 +157,7 @@ def report(parser: ArgumentParser) -> Run:
         from detector.api import report
 
         weights = report.run(**vars(options))
+        name_measuring(weights)
         if weights.exists():  # not, if a test of another checkpoint was moved
             words = [weights, *model_words(options.model), "--output", "found", "PICTURES"]
             next_step("detector", "predict", "--weights", *words)

@@ -396,8 +396,8 @@ class TestSettings:
 
     metrics: Literal["auto", "voc", "coco"] = key("auto",
         "voc: AP50 and CorLoc; coco: COCO's AP as well; auto: as DATASETS.FORMAT.", resume=ALWAYS)
-    score_threshold: float = weak_key(1e-5,
-        "Only detections of the weak detector with a higher score are kept; of a student, above 0.001.",
+    score_threshold: float = key(1e-5,
+        "Only detections with a higher score are kept; of a student, at least above 0.001.",
         most=1, resume=ALWAYS)
     nms: float = weak_key(0.3,
         "IoU threshold of the NMS among the weak detector's detections of a class; a student's is 0.5.",

@@ -90,6 +90,7 @@ def faster_rcnn(
     rois: int = 512,
     test_proposals: int = 1000,
     pseudo_weight: float = 1.0,
+    score_threshold: float = SCORE_THRESHOLD,
     max_detections: int = 100,
 ) -> FasterRCNN:
     """A detector of `num_classes` foreground classes; it labels them from 1.
@@ -128,7 +129,7 @@ def faster_rcnn(
         batch_size_per_image=rois,
         positive_fraction=0.25,
         bbox_reg_weights=None,
-        score_thresh=SCORE_THRESHOLD,
+        score_thresh=score_threshold,
         nms_thresh=NMS_IOU,
         detections_per_img=max_detections,
     )

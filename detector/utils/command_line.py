@@ -42,7 +42,10 @@ def config_parser(command: str, description: str | None) -> argparse.ArgumentPar
 
 def add_model_option(parser: argparse.ArgumentParser) -> None:
     """--model, for the commands that take a run folder."""
-    choices, meaning = ("auto", "weak", "student"), "weak or student; default: the student of RUN, if any"
+    choices, meaning = (
+        ("auto", "weak", "student"),
+        "weak or student; default: the one measured to be better, else the student",
+    )
     parser.add_argument("--model", choices=choices, default="auto", metavar="M", help=meaning)
 
 

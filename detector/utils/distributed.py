@@ -57,7 +57,10 @@ def find_device(device: str | torch.device = "auto") -> torch.device:
     if found is None or found.type not in ("cpu", "cuda"):
         raise UserError(f"device is {device!r}, expected 'auto', 'cpu' or 'cuda'")
     if found.type == "cuda" and not available:
-        raise UserError(f"device is {str(device)!r}, but torch finds no CUDA device; use 'auto' or 'cpu'")
+        raise UserError(
+            f"device is {str(device)!r}, but torch finds no CUDA device; use 'auto' or 'cpu' "
+            "(the key DEVICE of a config, --device of a command)"
+        )
     if found.index is not None and found.type == "cuda":
         _check_gpu(found.index)
     if found.type == "cpu" or found.index is not None or world_size() == 1:

@@ -121,7 +121,12 @@ def test_a_test_is_repeated_where_its_boxes_have_changed(words, tmp_path, capsys
     error = capsys.readouterr().err
     assert re.search("the data have changed since the test, .*: boxes: .*; training boxes: ", error)
     made_again = ["done:", "done:", "writes", "writes", "writes"]
-    for expected in (made_again, ["done:"] * 5):
+    retested = [*["done:"] * 4, "writes"]
+    for expected in (made_again, ["done:"] * 5, retested, ["done:"] * 5):
+        if expected is retested:  # by hand: its metrics.json is another, which the page does not show
+            words = ["--model", "student", "TEST.PICTURES", "1"]
+            assert main(["test", str(tmp_path / "run"), *words]) == 0
+            capsys.readouterr()
         assert main(command) == 0
         lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stage")]
         assert [line.split(", ")[1].split()[0] for line in lines] == expected

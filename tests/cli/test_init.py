@@ -1,5 +1,6 @@
 """`detector init`: the config that it writes loads, and names its data set."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,35 @@ def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys
     Path("file").touch()
     assert main(["init", "my pictures", "--output", "file/new.yaml"]) == 2
     assert "file is a file, expected a folder to write to" in capsys.readouterr().err
+
+
+def test_corrected_labels_are_told_and_taken_over(pictures, tmp_path, capsys):
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    table = tmp_path / "labels.csv"
+    table.write_text("".join(f"{name},{name[:3]}\n" for name in names))
+    assert main(["init", "my pictures", "--labels", "labels.csv"]) == 0
+    with open("mine.yaml", "a") as file:
+        file.write("SEED: 7  # mine\n")
+    cfg, config = load_cfg("mine.yaml"), Path("mine.yaml").read_text()
+    split = {each: build_dataset(cfg, each).image_ids for each in ("train", "val")}
+    first = split["train"][0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing to tell yet
+        build_dataset(cfg, "train")
+    table.write_text(table.read_text().replace(f"{first}.png,{first[:3]}", f"{first}.png,cat;dog"))
+    with pytest.warns(
+        UserWarning, match=r"before a change of .*labels\.csv.* detector init --again --output"
+    ):
+        build_dataset(cfg, "train")
+    assert main(["init", "--again"]) == 0
+    assert "1 of 20 pictures are new or have other labels" in capsys.readouterr().out
+    assert Path("mine.yaml").read_text() == config
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset = build_dataset(cfg, "train")
+    assert sorted(dataset.image_ids) == sorted(split["train"])
+    assert dataset.labels(list(dataset.image_ids).index(first)).tolist() == [True, True]
+    assert f'{first}.png", "labels": ["{first[:3]}"]' in Path("mine/train.jsonl.bak").read_text()
 
 
 @pytest.mark.parametrize("folder", ["my pictures", "my pictures/cat"])

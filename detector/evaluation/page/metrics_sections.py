@@ -14,7 +14,12 @@ from detector.evaluation.page.document import Section, render
 from detector.evaluation.report import HEADS, MEANS
 from detector.utils.files import reading
 
-CARDS = {"mAP50": "mAP50", "CorLoc": "CorLoc", "AP": "COCO AP", "image_mAP": "image mAP"}  # metric: heading
+CARDS = {
+    "mAP50": "mAP50",
+    "CorLoc": "CorLoc",
+    "AP": "COCO AP",
+    "image_mAP": "image mAP, of labels",
+}  # metric: heading
 _CURVES = "train/"  # how the names of training curves begin in TensorBoard's events
 _RULES = {
     "true positive": "the highest-scoring detection with IoU >= 0.5 with an object of its class",
@@ -31,6 +36,8 @@ _RULES = {
 def cards(metrics: Mapping) -> dict[str, str]:
     """The mean metrics that were computed, the number of steps and the training time, as text."""
     shown = {name: f"{metrics[key]:.1f}" for key, name in CARDS.items() if metrics.get(key) is not None}
+    if metrics.get("mAP50") is None:  # before a figure of the labels, which is no figure of the boxes
+        shown = {"mAP50": "not measured"} | shown
     return shown | {
         "steps": f"{metrics['iteration']:,}",
         "training time": str(timedelta(seconds=round(metrics["train_seconds"]))),
@@ -45,7 +52,7 @@ def summary(metrics: Mapping, test_name: str, kinds: np.ndarray | None) -> str:
     """
     start = f"{metrics['method'].upper()}, trained for {metrics['iteration']:,} steps,"
     if metrics.get("mAP50") is None:
-        return f"{start} was tested on {test_name}, which has no ground-truth boxes to measure AP with."
+        return f"{start} was tested on the labels of {test_name}, which has no ground-truth boxes."
     sentence = f"{start} reaches {metrics['mAP50']:.1f} mAP50 on {test_name}"
     if metrics.get("CorLoc") is not None:
         sentence += f" and {metrics['CorLoc']:.1f} CorLoc on the training images"
