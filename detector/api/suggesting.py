@@ -181,7 +181,10 @@ def _assess(
         else:
             values.append(entropy(scores, labels[index]))
         name, size = _name(dataset, index), dataset.image_size(index)
-        images.append(review_image(name, size, found, dataset.class_names, doubtful=doubtful))
+        upright = dataset.apply_orientation
+        images.append(
+            review_image(name, size, found, dataset.class_names, doubtful=doubtful, upright=upright)
+        )
     known, new = torch.stack(features).split([len(boxed), len(indices)])
     value = torch.tensor(values, dtype=torch.float64)
     typical = typicality(torch.cat([new, known]))[: len(new)]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from detector.data.formats import coco, cvat, label_studio, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
-from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image
+from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image, turn_images
 from detector.data.pictures import files_below
 from detector.utils.errors import DataError
 from detector.utils.files import reading
@@ -23,6 +23,7 @@ __all__ = [
     "encode_review",
     "review_image",
     "review_import",
+    "turn_images",
 ]
 FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
 
@@ -109,5 +110,7 @@ def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags",
         if path.suffix.lower() == ".json":
             content = json.loads(path.read_bytes())
             tasks = isinstance(content, list)
-            return check_images(label_studio.read(content, images) if tasks else coco.read(path), reviewed)
+            return check_images(
+                label_studio.read(content, images) if tasks else coco.read(path, images), reviewed
+            )
         raise DataError("it is neither .json (COCO, Label Studio) nor .xml (CVAT); VOC and YOLO are folders")
