@@ -125,12 +125,13 @@ def read_instances(path: Path) -> dict[str, Any]:
         if not isinstance(rows, list) or not set(map(type, rows)) <= {dict}:
             raise DataError(f"{path} has no list of {key}, expected an instances file in COCO's format")
         for row in rows:
-            row["id"] = _as_id(row.get("id"))
-            if row["id"] is None:
+            number = _as_id(row.get("id"))
+            if number is None:
                 raise DataError(
                     f"{path}: one of the {key} has no integer id, nor one that is text: "
                     f"{shorten(str(row), 200)}"
                 )
+            row["id"] = number
         _require_unique([row["id"] for row in rows], f"{path}: the id", key)
     for row in content["annotations"]:
         for key in ("image_id", "category_id"):

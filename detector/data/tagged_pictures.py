@@ -1,5 +1,6 @@
 """Pictures with tags, read from folders, tables or annotations."""
 
+import json
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from detector.data.class_folders import SPLITS, TRAIN, VAL, drawn_by_runs, pictures_by_class, visible
-from detector.data.formats import review_import, yolo
+from detector.data.formats import other_tool, review_import, yolo
 from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import LabeledBox, Row, picture_name, read_table
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
@@ -241,9 +242,20 @@ def _find_labels(folder: Path) -> Path | None:
     if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
         return folder
     if len(found) > 1:
+        if all(path.suffix.lower() == ".json" for path in found) and (tool := other_tool(_json(found[0]))):
+            raise DataError(
+                f"{folder} has {len(found)} files of {tool}, which are not read: export them as COCO, VOC or YOLO"
+            )
         listed = shortened([path.name for path in found])
         raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
     return found[0] if found else None
+
+
+def _json(path: Path) -> object:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _voc_splits(labels: Path) -> dict[str, str]:

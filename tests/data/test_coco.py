@@ -245,7 +245,7 @@ def test_boxes_inside_out_or_not_finite(folder, bbox):
     assert "not finite" in message
 
 
-@pytest.mark.parametrize("bbox", [None, [], [1, 2, 3], [1, 2, 3, 4, 5], "box", [1, 2, 3, "x"], {"x": 1}])
+@pytest.mark.parametrize("bbox", [[1, 2, 3], [1, 2, 3, 4, 5], "box", [1, 2, 3, "x"], {"x": 1}])
 def test_boxes_that_are_not_four_numbers(folder, bbox):
     folder.content["annotations"][1]["bbox"] = bbox
     assert f"annotation 3 has the bbox {bbox!r}, expected 4 numbers" in folder.refused()

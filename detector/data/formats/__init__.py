@@ -106,11 +106,32 @@ def _read_folder(
 def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags", "all"]) -> list[ReviewImage]:
     with reading(path, "file of boxes"):
         if path.suffix.lower() == ".xml":
-            return check_images(cvat.read(path), reviewed)
+            return check_images(cvat.read(path, images), reviewed)
         if path.suffix.lower() == ".json":
             content = json.loads(path.read_bytes())
-            tasks = isinstance(content, list)
-            return check_images(
-                label_studio.read(content, images) if tasks else coco.read(path, images), reviewed
-            )
+            if tool := other_tool(content):
+                raise DataError(f"it is a file of {tool}, which is not read: export it as COCO, VOC or YOLO")
+            if isinstance(content, list):
+                return check_images(label_studio.read(content, images, path), reviewed)
+            return check_images(coco.read(path, images), reviewed)
         raise DataError("it is neither .json (COCO, Label Studio) nor .xml (CVAT); VOC and YOLO are folders")
+
+
+def other_tool(content: object) -> str:
+    """The tool that wrote a JSON file of a form that is not read; "": none that is known."""
+    if isinstance(content, dict):
+        if isinstance(content.get("shapes"), list) and "imagePath" in content:
+            return "LabelMe"
+        metadata = content.get("_via_img_metadata", content)
+        first = next(iter(metadata.values()), None) if isinstance(metadata, dict) else None
+        if "_via_img_metadata" in content or (
+            isinstance(first, dict) and {"filename", "regions"} <= first.keys()
+        ):
+            return "VIA, the VGG Image Annotator"
+        return ""
+    first = content[0] if isinstance(content, list) and content else None
+    if not isinstance(first, dict) or "data" in first:
+        return ""
+    if isinstance(first.get("annotations"), list) and ("image" in first or "imagefilename" in first):
+        return "CreateML"
+    return ""
