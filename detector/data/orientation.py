@@ -54,8 +54,8 @@ def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> l
         warnings.warn(
             f"{source}: {counted(len(assumed), 'picture is', 'pictures are')} turned by an EXIF orientation "
             f"that leaves the size as it is, such as {assumed[0]}; its boxes are taken for those of the "
-            "pixels as stored, as COCO and VOC define: if they were drawn on the turned pictures, turn the pixels "
-            "(exiftran -ai, or jhead -autorot) and read the boxes again",
+            "pixels as stored, as COCO and VOC define: if they were drawn on the turned pictures, turn the "
+            "pixels (exiftran -ai, or jhead -autorot) and read the boxes again",
             stacklevel=2,
         )
     return turns

@@ -242,7 +242,7 @@ def _find_labels(folder: Path) -> Path | None:
     if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
         return folder
     if len(found) > 1:
-        if all(path.suffix.lower() == ".json" for path in found) and (tool := other_tool(_json(found[0]))):
+        if tool := other_tool(_json(found[0])):
             raise DataError(
                 f"{folder} has {len(found)} files of {tool}, which are not read: export them as COCO, VOC or YOLO"
             )

@@ -4,6 +4,7 @@ Each format has a module, which describes it; here is which files it consists of
 """
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -12,7 +13,7 @@ from detector.data.formats import coco, cvat, label_studio, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
 from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image, turn_images
 from detector.data.pictures import files_below
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, counted
 from detector.utils.files import reading
 
 __all__ = [
@@ -77,6 +78,14 @@ def review_import(
         raise DataError(
             f"{path}: none of its {len(found)} images has a reviewed box. If a person has gone through all "
             "of them, pass --reviewed all (reviewed='all' in Python)"
+        )
+    left_out = [image.name for image in found for box in image.boxes if not box.reviewed]
+    if path.suffix.lower() == ".xml" and left_out:
+        warnings.warn(
+            f"{path}: {counted(len(left_out), 'box is', 'boxes are')} left out, neither drawn nor corrected in "
+            "CVAT (source manual, semi-auto or consensus) nor marked as reviewed, such as one in "
+            f"{left_out[0]}",
+            stacklevel=2,
         )
     return found
 

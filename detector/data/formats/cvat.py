@@ -4,7 +4,6 @@ https://docs.cvat.ai/docs/dataset_management/formats/format-cvat/ describes it. 
 tag "reviewed" come back from CVAT if the task's labels declare them, as <meta> does here.
 """
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
@@ -67,21 +66,12 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     Args:
         folder: the folder of images, for the suffix of video frames and the folder of a subset of a project.
     """
-    left_out = []
     for image, name in _images(path, "box", folder):
         height, width = (int(_number(image, side, name)) for side in ("height", "width"))
         complete = any(tag.get("label") == _REVIEWED for tag in image.findall("tag"))
         nodes = [node for node in image.findall("box") if node.get("outside") != "1"]
         boxes = tuple(_read_box(node, name) for node in nodes)
-        left_out += [name for box in boxes if not box.reviewed and not complete]
         yield ReviewImage(name, (height, width), boxes, complete)
-    if left_out:
-        boxes = counted(len(left_out), "box was", "boxes were")
-        warnings.warn(
-            f"{path}: {boxes} not drawn or corrected in CVAT (source is not manual, semi-auto or consensus) and "
-            f"not marked as reviewed, so not taken for ground truth, such as in {left_out[0]}",
-            stacklevel=2,
-        )
 
 
 def read_points(path: Path) -> Iterator[tuple[str, list[Point]]]:
@@ -120,13 +110,15 @@ def _check_tasks(images: Iterable[Element]) -> None:
     """Raise where two tasks of a project have images of one name, as frames of two videos."""
     tasks: dict[tuple[str, str], list[str]] = {}
     for image in images:
-        tasks.setdefault((image.get("subset", ""), image.get("name", "")), []).append(image.get("task_id", ""))
+        tasks.setdefault((image.get("subset", ""), image.get("name", "")), []).append(
+            image.get("task_id", "")
+        )
     both = [(name, found) for (_, name), found in tasks.items() if len(set(found)) > 1]
     if both:
         name, found = both[0]
         raise DataError(
-            f"{counted(len(both), 'name is', 'names are')} in several tasks of the project, such as {name!r} in the "
-            f"tasks {', '.join(sorted(set(found)))}: export each task by itself, or give each a subset of its own"
+            f"{counted(len(both), 'name is', 'names are')} in several tasks of the project, such as {name!r} in "
+            f"the tasks {', '.join(sorted(set(found)))}: export each task by itself, or give each a subset of its own"
         )
 
 

@@ -134,7 +134,7 @@ def _image_names(tasks: Sequence[Any]) -> list[str]:
             raise DataError(f"task {number} has no `data`: export the project as JSON, not as JSON-MIN")
         if "completions" in task:
             raise DataError(
-                f"task {task.get('id', number)} has `completions`, as Label Studio before version 1.0 exported: "
+                f"task {task.get('id', number)} has `completions`, as Label Studio before 1.0 exported: "
                 "rename the key to annotations, or import the file into a later version and export it as JSON"
             )
         if {"file", "image", "width", "height"} <= data.keys():  # a task that this module has written
@@ -174,7 +174,7 @@ def _is_image(address: str) -> bool:
 
 
 def _name_of(address: str) -> tuple[str, bool]:
-    """The path in an address, and whether it is one in a storage or on a server, whose folders are of others.
+    """The path in an address, and whether it is below a folder of a storage or a server.
 
     Label Studio serves local files by ?d=, uploads as upload/PROJECT/8 hexadecimal digits, "-" and the name, on
     its own address or by ?filepath=, and files of a storage by their address, base64 in ?fileuri=.
@@ -239,7 +239,8 @@ def _warn_of_annotators(tasks: Sequence[Any], source: object) -> None:
     ):
         if found:
             warnings.warn(
-                f"{source}: {counted(len(found), 'task has', 'tasks have')} {what} (task {shortened(found, 3)})",
+                f"{source}: {counted(len(found), 'task has', 'tasks have')} {what} "
+                f"(task {shortened(found, 3)})",
                 stacklevel=2,
             )
 
@@ -267,8 +268,8 @@ def _regions(task: dict[str, Any], results: Sequence[dict[str, Any]], kind: str)
         labels = value.get(kind, [])
         if len(labels) != 1 or "x" not in value:
             raise DataError(
-                f"task {task.get('id')} has the region {result.get('id')!r} of type {found!r} with the labels "
-                f"{labels}, expected {kind} with one label: correct or delete it in Label Studio"
+                f"task {task.get('id')} has the region {result.get('id')!r} of type {found!r} with the "
+                f"labels {labels}, expected {kind} with one label: correct or delete it in Label Studio"
             )
         regions.append(result | {"value": value})
     return regions
@@ -308,8 +309,8 @@ def _read_region(region: dict[str, Any], size: tuple[int, int], place: str) -> R
     value, (height, width) = region["value"], size
     if value.get("rotation") or region.get("image_rotation"):
         raise DataError(
-            f"{place} has the region {region.get('id')!r}, which is rotated or in a rotated image, expected no "
-            "rotation: turn it back in Label Studio"
+            f"{place} has the region {region.get('id')!r}, which is rotated or in a rotated image, expected "
+            "no rotation: turn it back in Label Studio"
         )
     x1, y1 = value["x"] * width / 100, value["y"] * height / 100
     box = x1, y1, x1 + value["width"] * width / 100, y1 + value["height"] * height / 100

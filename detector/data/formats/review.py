@@ -37,8 +37,8 @@ class ReviewImage:
     size: tuple[int, int]  # (height, width) in pixels
     boxes: tuple[ReviewBox, ...]
     complete: bool = False  # a person has reviewed the whole image
-    # Size and boxes are of the image as a viewer shows it, rotated by its EXIF orientation. False: of the pixels
-    # as stored, as COCO and VOC define, unless the size says otherwise (detector/data/orientation.py).
+    # Size and boxes are of the image as a viewer shows it. False: of the pixels as stored, as COCO and VOC
+    # define, unless the size says otherwise (detector/data/orientation.py).
     upright: bool = True
 
     def __post_init__(self) -> None:
@@ -136,8 +136,8 @@ def check_images(
             checked[name] = image
         elif image.reviewed != "none":
             raise DataError(
-                f"image {name!r} occurs twice with reviewed boxes: keep one of the two, or give two images two "
-                "names"
+                f"image {name!r} occurs twice with reviewed boxes: keep one of the two, or give two images "
+                "two names"
             )
     return list(checked.values())
 
