@@ -82,8 +82,8 @@ def review_import(
     left_out = [image.name for image in found for box in image.boxes if not box.reviewed]
     if path.suffix.lower() == ".xml" and left_out:
         warnings.warn(
-            f"{path}: {counted(len(left_out), 'box is', 'boxes are')} left out, neither drawn nor corrected in "
-            "CVAT (source manual, semi-auto or consensus) nor marked as reviewed, such as one in "
+            f"{path}: {counted(len(left_out), 'box is', 'boxes are')} left out, neither drawn nor corrected "
+            "in CVAT (source manual, semi-auto or consensus) nor marked as reviewed, such as one in "
             f"{left_out[0]}",
             stacklevel=2,
         )

@@ -100,8 +100,8 @@ def _images(path: Path, kind: str, folder: str | Path | None = None) -> Iterator
         for node in image:
             if node.tag not in (kind, "tag"):
                 raise DataError(
-                    f"image {name!r} has a <{node.tag}>, expected <{kind}> only: delete it in CVAT, or export the "
-                    "task as COCO 1.0, where other shapes have boxes"
+                    f"image {name!r} has a <{node.tag}>, expected <{kind}> only: delete it in CVAT, or "
+                    "export the task as COCO 1.0, where other shapes have boxes"
                 )
         yield image, name
 
@@ -117,8 +117,8 @@ def _check_tasks(images: Iterable[Element]) -> None:
     if both:
         name, found = both[0]
         raise DataError(
-            f"{counted(len(both), 'name is', 'names are')} in several tasks of the project, such as {name!r} in "
-            f"the tasks {', '.join(sorted(set(found)))}: export each task by itself, or give each a subset of its own"
+            f"{counted(len(both), 'name is', 'names are')} in several tasks of the project, such as {name!r} "
+            f"in the tasks {', '.join(sorted(set(found)))}: export each task by itself, or give each a subset of its own"
         )
 
 
