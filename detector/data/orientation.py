@@ -69,7 +69,7 @@ def _meant(picture: Boxed, orientation: int) -> bool | None:
     return None if height == width else {(height, width): True, (width, height): False}.get(picture.size)
 
 
-def turn_box(box: Corners, orientation: int, size: Size) -> Corners:
+def turn_box(box: Sequence[float], orientation: int, size: Size) -> Corners:
     """A box of a picture of this size after the picture was turned by an EXIF orientation."""
     x1, y1, x2, y2 = box
     height, width = turn_size(size, orientation)

@@ -118,7 +118,8 @@ def _check_tasks(images: Iterable[Element]) -> None:
         name, found = both[0]
         raise DataError(
             f"{counted(len(both), 'name is', 'names are')} in several tasks of the project, such as {name!r} "
-            f"in the tasks {', '.join(sorted(set(found)))}: export each task by itself, or give each a subset of its own"
+            f"in the tasks {', '.join(sorted(set(found)))}: export each task by itself, or "
+            "rename the images of one"
         )
 
 
@@ -136,8 +137,8 @@ def _read_box(node: Element, image: str) -> ReviewBox:
         raise DataError(f"image {image!r} has a box that is rotated by {node.get('rotation')} degrees")
     x1, y1, x2, y2 = (_number(node, side, image) for side in _SIDES)
     texts = {each.get("name"): (each.text or "").strip() for each in node.findall("attribute")}
-    # A box that was drawn has the attribute's default, false. One that was imported has the source "file", one of
-    # a model "auto"; moved by a person they become "manual" and "semi-auto".
+    # A box that was drawn has the attribute's default, false. An imported one has the source "file", one of a
+    # model "auto"; moved by a person they become "manual" and "semi-auto".
     drawn = node.get("source") in ("manual", "semi-auto", "consensus")
     flags = drawn or texts.get(_REVIEWED) == "true", texts.get("doubtful") == "true"
     score = float(texts["score"]) if texts.get("score") else None

@@ -176,7 +176,7 @@ def _is_image(address: str) -> bool:
 def _name_of(address: str) -> tuple[str, bool]:
     """The path in an address, and whether it is below a folder of a storage or a server.
 
-    Label Studio serves local files by ?d=, uploads as upload/PROJECT/8 hexadecimal digits, "-" and the name, on
+    Label Studio serves local files by ?d=, uploads as upload/PROJECT/PREFIX-NAME, on
     its own address or by ?filepath=, and files of a storage by their address, base64 in ?fileuri=.
     """
     address = address.strip().replace("\\", "/")
