@@ -27,20 +27,10 @@ _T = TypeVar("_T")
 _UPLOADED = re.compile("^(?:.*/)?upload/[0-9]+/[0-9a-f]{8}-")
 _STORAGES = ("s3", "s3s", "gs", "azure-blob", "azure_spi")
 # Types of results that are no regions: what is said of a region or of the image, and what links two regions.
-_NO_REGION = frozenset(
-    [
-        "relation",
-        "choices",
-        "textarea",
-        "rating",
-        "number",
-        "datetime",
-        "taxonomy",
-        "ranker",
-        "pairwise",
-        "chatmessage",
-    ]
-)
+_NO_REGION = {
+    *("relation", "choices", "textarea", "rating", "number", "datetime", "taxonomy", "ranker", "pairwise"),
+    "chatmessage",
+}
 
 
 def label_config(class_names: Sequence[str]) -> bytes:
