@@ -1,5 +1,6 @@
 """Pictures with tags, read from folders, tables or annotations."""
 
+import json
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -9,9 +10,10 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from detector.data.class_folders import SPLITS, TRAIN, VAL, drawn_by_runs, pictures_by_class, visible
-from detector.data.formats import review_import, yolo
+from detector.data.formats import other_tool, review_import, yolo
 from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import LabeledBox, Row, picture_name, read_table
+from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import images_below
 from detector.data.table_writer import encode_row
 from detector.utils.errors import DataError, Mistakes, counted, shortened
@@ -29,6 +31,7 @@ class Tagged(NamedTuple):
     split: str | None = None  # TRAIN or VAL, where the source says so
     boxes: tuple[LabeledBox, ...] | None = None  # of all objects, if they are known
     size: tuple[int, int] | None = None  # (height, width) to which the boxes refer, where the source says so
+    upright: bool = True  # whether they refer to the picture as a viewer shows it
     root: Path = Path("/")  # what the name in the source is relative to
     line: int = 0  # of the table; 0: the source is none
 
@@ -130,6 +133,7 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     class_names = class_names or list_labels(rows, mistakes)
     progress = tqdm(rows, desc="pictures", unit="image", delay=1, disable=None)
     sizes = check_rows(progress, Path(), class_names, mistakes, pictures)
+    once = _make_upright(once, labels)
     others = [i for i, size in enumerate(sizes) if once[i].size not in (None, size)]
     if others:
         first = once[others[0]]
@@ -140,6 +144,18 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
             stacklevel=2,
         )
     return [each._replace(boxes=None) if i in others else each for i, each in enumerate(once)]
+
+
+def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
+    """The pictures with boxes that refer to them as a viewer shows them, as those of tables do."""
+    sized = {i: each.size for i, each in enumerate(tagged) if each.boxes and each.size}
+    pictures = [Boxed(tagged[i].file, size, tagged[i].upright) for i, size in sized.items()]
+    turns = dict(zip(sized, find_turns(labels, pictures, upright=True), strict=True))
+    turned = list(tagged)
+    for i, size in sized.items():
+        boxes = (box._replace(box=turn_box(box.box, turns[i], size)) for box in tagged[i].boxes or ())
+        turned[i] = tagged[i]._replace(boxes=tuple(boxes), size=turn_size(size, turns[i]))
+    return turned
 
 
 def _of_row(row: Row) -> Tagged:
@@ -174,6 +190,7 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
             *(Path(each.name), tuple(sorted({box.label for box in each.boxes}))),
             boxes=tuple(LabeledBox(box.label, box.box, box.difficult) for box in each.boxes),
             size=each.size,
+            upright=each.upright,
         )
         for each in images
     ]
@@ -225,9 +242,21 @@ def _find_labels(folder: Path) -> Path | None:
     if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
         return folder
     if len(found) > 1:
+        if tool := other_tool(_json(found[0])):
+            raise DataError(
+                f"{folder} has {len(found)} files of {tool}, which are not read: "
+                "export them as COCO, VOC or YOLO"
+            )
         listed = shortened([path.name for path in found])
         raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
     return found[0] if found else None
+
+
+def _json(path: Path) -> object:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _voc_splits(labels: Path) -> dict[str, str]:

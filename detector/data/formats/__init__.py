@@ -4,15 +4,16 @@ Each format has a module, which describes it; here is which files it consists of
 """
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from detector.data.formats import coco, cvat, label_studio, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
-from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image
+from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image, turn_images
 from detector.data.pictures import files_below
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, counted
 from detector.utils.files import reading
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "encode_review",
     "review_image",
     "review_import",
+    "turn_images",
 ]
 FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
 
@@ -77,6 +79,14 @@ def review_import(
             f"{path}: none of its {len(found)} images has a reviewed box. If a person has gone through all "
             "of them, pass --reviewed all (reviewed='all' in Python)"
         )
+    left_out = [image.name for image in found for box in image.boxes if not box.reviewed]
+    if path.suffix.lower() == ".xml" and left_out:
+        warnings.warn(
+            f"{path}: {counted(len(left_out), 'box is', 'boxes are')} left out, neither drawn nor corrected "
+            "in CVAT (source manual, semi-auto or consensus) nor marked as reviewed, such as one in "
+            f"{left_out[0]}",
+            stacklevel=2,
+        )
     return found
 
 
@@ -105,9 +115,32 @@ def _read_folder(
 def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags", "all"]) -> list[ReviewImage]:
     with reading(path, "file of boxes"):
         if path.suffix.lower() == ".xml":
-            return check_images(cvat.read(path), reviewed)
+            return check_images(cvat.read(path, images), reviewed)
         if path.suffix.lower() == ".json":
             content = json.loads(path.read_bytes())
-            tasks = isinstance(content, list)
-            return check_images(label_studio.read(content, images) if tasks else coco.read(path), reviewed)
+            if tool := other_tool(content):
+                raise DataError(f"it is a file of {tool}, which is not read: export it as COCO, VOC or YOLO")
+            if isinstance(content, list):
+                return check_images(label_studio.read(content, images, path), reviewed)
+            return check_images(coco.read(path, images), reviewed)
         raise DataError("it is neither .json (COCO, Label Studio) nor .xml (CVAT); VOC and YOLO are folders")
+
+
+def other_tool(content: object) -> str:
+    """The tool that wrote a JSON file of a form that is not read; "": none that is known."""
+    if isinstance(content, dict):
+        if isinstance(content.get("shapes"), list) and "imagePath" in content:
+            return "LabelMe"
+        metadata = content.get("_via_img_metadata", content)
+        first = next(iter(metadata.values()), None) if isinstance(metadata, dict) else None
+        if "_via_img_metadata" in content or (
+            isinstance(first, dict) and {"filename", "regions"} <= first.keys()
+        ):
+            return "VIA, the VGG Image Annotator"
+        return ""
+    first = content[0] if isinstance(content, list) and content else None
+    if not isinstance(first, dict) or "data" in first:
+        return ""
+    if isinstance(first.get("annotations"), list) and ("image" in first or "imagefilename" in first):
+        return "CreateML"
+    return ""

@@ -2,9 +2,13 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal, NamedTuple
 
+from detector.data.images import LONGEST_SIDE
+from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.structures import Detections
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, relative_name
@@ -30,9 +34,12 @@ class ReviewImage:
     """One image with its boxes. If it is `complete`, all its boxes are reviewed, and there are no others."""
 
     name: str  # path of the file relative to the folder of images
-    size: tuple[int, int]  # (height, width) in pixels, rotated by the EXIF orientation
+    size: tuple[int, int]  # (height, width) in pixels
     boxes: tuple[ReviewBox, ...]
     complete: bool = False  # a person has reviewed the whole image
+    # Size and boxes are of the image as a viewer shows it. False: of the pixels as stored, as COCO and VOC
+    # define, unless the size says otherwise (detector/data/orientation.py).
+    upright: bool = True
 
     def __post_init__(self) -> None:
         if self.complete:
@@ -61,6 +68,7 @@ def review_image(
     doubtful: Iterable[int] = (),
     reviewed: int = 0,
     complete: bool = False,
+    upright: bool = True,
 ) -> ReviewImage:
     """Detections as boxes that a person has yet to review.
 
@@ -68,6 +76,7 @@ def review_image(
         doubtful: rows of `detections`.
         reviewed: so many boxes, the first, are reviewed already.
         complete: these are all objects of the image.
+        upright: of :class:`ReviewImage`.
     """
     columns = (each.tolist() for each in (detections.boxes, detections.scores, detections.labels))
     rows, doubts = enumerate(zip(*columns, strict=True)), set(doubtful)
@@ -75,7 +84,26 @@ def review_image(
         ReviewBox(class_names[label], tuple(box), score, row < reviewed, row in doubts)
         for row, (box, score, label) in rows
     ]
-    return ReviewImage(name, size, tuple(boxes), complete)
+    return ReviewImage(name, size, tuple(boxes), complete, upright)
+
+
+def turn_images(
+    source: object, images: Sequence[ReviewImage], paths: Sequence[Path], *, upright: bool
+) -> list[ReviewImage]:
+    """Images with boxes that refer to the pictures in `paths` upright, or to their pixels as stored.
+
+    Args:
+        source: the file of the boxes, for the warning of :func:`find_turns`.
+
+    Raises:
+        FileNotFoundError, DataError: a picture cannot be read.
+    """
+    pictures = [Boxed(path, each.size, each.upright) for path, each in zip(paths, images, strict=True)]
+    turned = []
+    for each, turn in zip(images, find_turns(source, pictures, upright=upright), strict=True):
+        boxes = tuple(box._replace(box=turn_box(box.box, turn, each.size)) for box in each.boxes)
+        turned.append(replace(each, boxes=boxes, size=turn_size(each.size, turn), upright=upright))
+    return turned
 
 
 def check_images(
@@ -96,14 +124,21 @@ def check_images(
     checked: dict[str, ReviewImage] = {}
     for image in images:
         name = relative_name(image.name)
-        if min(image.size) < 1:
-            raise DataError(f"image {name!r} has the (height, width) {image.size}, expected positive numbers")
+        if not 1 <= min(image.size) <= max(image.size) <= LONGEST_SIDE:
+            raise DataError(
+                f"image {name!r} has the (height, width) {shorten(str(image.size), 60)}, expected numbers of "
+                f"pixels from 1 to {LONGEST_SIDE}"
+            )
         boxes = tuple(_check_box(box, image) for box in image.boxes)
-        image = ReviewImage(name, image.size, boxes, image.complete or reviewed == "all")
+        complete = image.complete or reviewed == "all"
+        image = replace(image, name=name, boxes=boxes, complete=complete)
         if name not in checked or checked[name].reviewed == "none":
             checked[name] = image
         elif image.reviewed != "none":
-            raise DataError(f"image {name!r} occurs twice with reviewed boxes: keep one of the two")
+            raise DataError(
+                f"image {name!r} occurs twice with reviewed boxes: keep one of the two, or give two images "
+                "two names"
+            )
     return list(checked.values())
 
 

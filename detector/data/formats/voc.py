@@ -23,7 +23,8 @@ def encode(image: ReviewImage) -> bytes:
         )
         for box in image.boxes
     ]
-    return encode_annotation(image.name, image.size, objects, folder="pictures", verified=image.complete)
+    flags = {"verified": image.complete, "upright": image.upright}
+    return encode_annotation(image.name, image.size, objects, folder="pictures", **flags)
 
 
 def read(path: Path, folder: Path) -> ReviewImage:
@@ -39,7 +40,8 @@ def read(path: Path, folder: Path) -> ReviewImage:
     height, width = (int(read_number(size, side)) for side in ("height", "width"))
     boxes = tuple(_read_box(element) for element in root.findall("object"))
     name = path.relative_to(folder).with_suffix(PurePosixPath(file_name).suffix).as_posix()
-    return ReviewImage(name, (height, width), boxes, root.get("verified") == "yes")
+    upright = read_number(root, "upright", default="0") == 1
+    return ReviewImage(name, (height, width), boxes, root.get("verified") == "yes", upright)
 
 
 def _read_box(element: Element) -> ReviewBox:
