@@ -22,7 +22,6 @@ from detector.config_reader import (
     Overrides,
     convert,
     describe_type,
-    describe_value,
     flatten,
     parse_yaml,
     read_overrides,
@@ -30,7 +29,7 @@ from detector.config_reader import (
     unknown_key,
 )
 from detector.utils.config_files import run_folder
-from detector.utils.errors import ConfigError, shortened
+from detector.utils.errors import ConfigError, describe_value, shortened
 
 logger = logging.getLogger(__name__)
 

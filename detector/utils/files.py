@@ -132,6 +132,9 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
         if error.errno in (None, errno.EINVAL):
             raise DataError(f"{kind} {path} is damaged or of another format: {error}") from error
         raise OSError(f"{kind} {path} cannot be read: {error.strerror or error}") from error
+    except RecursionError as error:
+        found = f"its values are nested too deep, or in themselves ({error})"
+        raise DataError(f"{kind} {path} is damaged or of another format: {found}") from error
     except Exception as error:  # parsers raise many kinds over damaged bytes
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise DataError(f"{kind} {path} is damaged or of another format: {reason}") from error
