@@ -193,9 +193,9 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
             )
         for index, values in saved["state"].items():
             if expected is not None and values.keys() != expected:
-                found = shortened([str(name) for name in values])
+                kept = shortened([str(name) for name in values])
                 raise UserError(
-                    f"it is of another optimizer: it keeps {found} of a parameter, "
+                    f"it is of another optimizer: it keeps {kept} of a parameter, "
                     f"{type(optimizer).__name__} keeps {', '.join(sorted(expected))}"
                 )
             for name, value in values.items():
