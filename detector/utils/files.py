@@ -133,6 +133,8 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
         if error.errno in (None, errno.EINVAL):
             raise DataError(f"{kind} {path} is damaged or of another format: {error}") from error
         raise OSError(f"{kind} {path} cannot be read: {error.strerror or error}") from error
+    except MemoryError:  # the file may be good
+        raise
     except RecursionError as error:
         found = f"its values are nested too deep, or in themselves ({error})"
         raise DataError(f"{kind} {path} is damaged or of another format: {found}") from error
