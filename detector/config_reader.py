@@ -5,7 +5,6 @@ The keys and their meanings are declared in detector/config.py.
 
 import ast
 import re
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import yaml
 
 from detector.utils.config_files import find_config
-from detector.utils.errors import ConfigError
+from detector.utils.errors import ConfigError, describe_value
 from detector.utils.files import check_regular, read_text
 
 BASE_KEY = "_BASE_"
@@ -26,11 +25,6 @@ _MAX_NODES = 50_000  # values and names of a YAML text
 # The first line of a config that a run wrote. The count shows that the file was not cut off.
 HEADER = "# Written by a run, with all {count} keys."
 _HEADER_PATTERN = re.compile(r"# Written by a run, with all (\d+) keys\.")
-
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 200
-_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 30
-describe_value = _REPR.repr  # shortened where it is very long
 
 Overrides = Mapping[str, object] | Sequence[object]  # {KEY: VALUE}, or words as on the command line
 

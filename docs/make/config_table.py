@@ -29,6 +29,7 @@ python tools/train_net.py --config-file configs/toybox_pcl.yaml SOLVER.MAX_ITER 
   value when the run is resumed. Of the keys `SELF_TRAIN` most may not once self-training has begun; its error
   names them.
 
+In the path of a file or folder, `~` is your home folder and `$NAME` an environment variable.
 Sizes are in pixels. This page is generated from `detector/config.py`.
 """
 
