@@ -13,7 +13,8 @@ import yaml
 
 from detector.config import load_cfg
 from detector.data.scene_split import split_pictures
-from detector.data.tagged_pictures import TRAIN, VAL, find_tags
+from detector.data.splits import TRAIN, VAL
+from detector.data.tagged_pictures import find_tags
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import atomic_write
 from detector.utils.outputs import make_folder

@@ -21,6 +21,7 @@ from textwrap import shorten
 import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
+from detector.data.images import in_any_form
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, reading, relative_name
 
@@ -183,12 +184,14 @@ def _find_images(folder: Path, file_names: Sequence[str], path: Path) -> list[st
     missing = [
         name for name in file_names if os.path.basename(name) not in listed.get(os.path.dirname(name), ())
     ]
+    moved = {name: str(in_any_form(folder / name)) for name in missing}
+    missing = [name for name in missing if not os.path.isfile(moved[name])]
     if missing:
         raise FileNotFoundError(
             f"{len(missing)} of the {len(file_names)} images of {path} do not exist, "
             f"the first is {folder / missing[0]}"
         )
-    return [os.path.join(folder, name) for name in file_names]
+    return [moved.get(name) or os.path.join(folder, name) for name in file_names]
 
 
 def _read_objects(annotations: Sequence[dict], rows: dict[int, int], columns: dict[int, int]) -> Objects:

@@ -66,7 +66,7 @@ def read(path: Path) -> Iterator[ReviewImage]:
         height, width = (int(_number(image, side, name)) for side in ("height", "width"))
         complete = any(tag.get("label") == _REVIEWED for tag in image.findall("tag"))
         boxes = tuple(_read_box(node, name) for node in image.findall("box"))
-        yield ReviewImage(name, (height, width), boxes, complete)
+        yield ReviewImage(name, (height, width), boxes, complete, image.get("subset", ""))
 
 
 def read_points(path: Path) -> Iterator[tuple[str, list[Point]]]:
