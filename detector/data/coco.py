@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, hint_nearest
-from detector.data.images import LONGEST_SIDE, read_image_size
+from detector.data.images import LONGEST_SIDE, in_any_form, read_image_size
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, reading, relative_name
 
@@ -249,12 +249,14 @@ def _find_images(folder: Path, file_names: Sequence[str], path: Path) -> list[st
     missing = [
         name for name in file_names if os.path.basename(name) not in listed.get(os.path.dirname(name), ())
     ]
+    moved = {name: str(in_any_form(folder / name)) for name in missing}
+    missing = [name for name in missing if not os.path.isfile(moved[name])]
     if missing:
         raise FileNotFoundError(
             f"{len(missing)} of the {len(file_names)} images of {path} do not exist, "
             f"the first is {folder / missing[0]}"
         )
-    return [os.path.join(folder, name) for name in file_names]
+    return [moved.get(name) or os.path.join(folder, name) for name in file_names]
 
 
 def _read_objects(

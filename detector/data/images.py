@@ -1,5 +1,6 @@
 """Reading images of any mode as uint8 RGB, and their sizes from headers alone."""
 
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,12 +188,21 @@ def find_image(folder: str | Path, image_id: str) -> Path:
         FileNotFoundError: there is none.
     """
     for suffix in VOC_SUFFIXES:
-        path = Path(folder, f"{image_id}{suffix}")
+        path = in_any_form(Path(folder, f"{image_id}{suffix}"))
         if path.is_file():
             return path
     raise FileNotFoundError(
         f"image {Path(folder, image_id)} does not exist, as any of {', '.join(VOC_SUFFIXES)}"
     )
+
+
+def in_any_form(path: Path) -> Path:
+    """A path, or the file that it means in another Unicode form: "é" is one character or two, as on macOS."""
+    if str(path).isascii() or path.exists():
+        return path
+    folder = in_any_form(path.parent)
+    forms = (folder / unicodedata.normalize(form, path.name) for form in ("NFC", "NFD"))
+    return next((each for each in forms if each.exists()), path)
 
 
 @contextmanager

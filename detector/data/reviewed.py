@@ -1,6 +1,7 @@
 """Boxes that a person has reviewed in training images, and what they say about the labels."""
 
 import shlex
+import unicodedata
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -66,8 +67,10 @@ def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, Revie
 
 
 def find_id(name: str, image_ids: Container[str]) -> str:
-    """The id of an image: its name if that is an id, else its name without the suffix."""
-    return name if name in image_ids else Path(name).with_suffix("").as_posix()
+    """The id of an image: its name if that is an id, else that without the suffix; in any Unicode form."""
+    stem = Path(name).with_suffix("").as_posix()
+    forms = [unicodedata.normalize(form, each) for each in (name, stem) for form in ("NFC", "NFD")]
+    return next((each for each in (name, stem, *forms) if each in image_ids), stem)
 
 
 def _reviewed_boxes(image: ReviewImage, class_names: Sequence[str], path: Path) -> ReviewedBoxes:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from detector.data.annotated import unknown_class
-from detector.data.class_folders import TRAIN
 from detector.data.formats import ReviewImage, turn_images
 from detector.data.image_labels import check_rows, row_id
 from detector.data.image_table import LabeledBox, Row, read_table
 from detector.data.reviewed import find_id
+from detector.data.splits import TRAIN
 from detector.utils.errors import DataError, counted
 from detector.utils.files import atomic_write
 

@@ -1,5 +1,6 @@
 """Atomic writing and checked reading of files, with errors that name the file."""
 
+import codecs
 import errno
 import hashlib
 import json
@@ -180,16 +181,21 @@ def append_line(path: Path, line: bytes, kind: str) -> None:
 
 
 def read_text(path: str | Path, kind: str = "file", limit: int = _TEXT_LIMIT) -> str:
-    """The text of a UTF-8 file of at most `limit` bytes, without a byte order mark; errors name it."""
+    """The text of a file of at most `limit` bytes, without a byte order mark; errors name it.
+
+    It is UTF-8, or UTF-16 with such a mark, as Excel and PowerShell write it.
+    """
     with reading(path, kind):
         if (size := os.stat(path).st_size) > limit:
             raise DataError(f"{kind} {path} has {size} bytes, expected at most {limit}")
         try:
-            return Path(path).read_text(encoding="utf-8-sig")
+            with open(path, "rb") as file:
+                marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            return Path(path).read_text(encoding="utf-16" if marked else "utf-8-sig")
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise DataError(
-                f"{kind} {path} is not UTF-8 text (line {line}, byte {error.start} is "
+                f"{kind} {path} is not {error.encoding.upper()} text (line {line}, byte {error.start} is "
                 f"{error.object[error.start]:#04x}): save it as UTF-8"
             ) from None
 

@@ -71,7 +71,7 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
         complete = any(tag.get("label") == _REVIEWED for tag in image.findall("tag"))
         nodes = [node for node in image.findall("box") if node.get("outside") != "1"]
         boxes = tuple(_read_box(node, name) for node in nodes)
-        yield ReviewImage(name, (height, width), boxes, complete)
+        yield ReviewImage(name, (height, width), boxes, complete, split=image.get("subset", ""))
 
 
 def read_points(path: Path) -> Iterator[tuple[str, list[Point]]]:

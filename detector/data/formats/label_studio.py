@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from detector.data.formats.review import Point, ReviewBox, ReviewImage
-from detector.data.images import read_image_size
+from detector.data.images import in_any_form, read_image_size
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.utils.errors import DataError, counted, shortened
 
@@ -303,7 +303,7 @@ def _size(
         return int(data["height"]), int(data["width"])
     if folder is None:
         raise DataError(f"image {name!r} has no boxes and no size: name the folder of images (--images)")
-    return read_image_size(Path(folder, name), apply_orientation=True)
+    return read_image_size(in_any_form(Path(folder, name)), apply_orientation=True)
 
 
 def _read_region(region: dict[str, Any], size: tuple[int, int], place: str) -> ReviewBox:
