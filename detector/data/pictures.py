@@ -95,7 +95,7 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
     found, searched, linked = [], set[object](), [folder]
     while linked:  # after the first, links, when all folders that are there themselves are known
         start = linked.pop(0)
-        if _identity(start) in searched:
+        if not start.is_dir() or _identity(start) in searched:
             continue
         for place, folders, names in os.walk(start):
             here = Path(place)
