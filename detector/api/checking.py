@@ -160,7 +160,7 @@ def findings(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Se
 
 def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> str:
     """A message where images of the test split are nearly in the training split, too; else ""."""
-    pairs = near_duplicates([each.hash for each in train.values()], [each.hash for each in test.values()])
+    pairs = near_duplicates(*([each.sketch for each in split.values()] for split in (train, test)))
     if not pairs:
         return ""
     train_ids, test_ids = list(train), list(test)

@@ -110,7 +110,8 @@ def write_all(
             if "coco" in formats:
                 reviews.append(review_image(name, size, found, classes))
             if "voc" in formats:
-                content = encode_annotation(name, size, detected_objects(found, size), folder="pictures")
+                objects = detected_objects(found, size)
+                content = encode_annotation(name, size, objects, folder="pictures", upright=True)
                 outputs.write(output_name(name, "voc"), content)
     if "coco" in formats:
         outputs.write(output_name("", "coco"), encode_coco(reviews, classes))

@@ -15,9 +15,10 @@ from detector.config import load_cfg
 from detector.data.image_labels import find_table
 from detector.data.image_table import Row, read_table
 from detector.data.scene_split import split_pictures
+from detector.data.splits import TRAIN, VAL
 from detector.data.table_source import read_source, record_source
 from detector.data.table_writer import replace_table
-from detector.data.tagged_pictures import TRAIN, VAL, find_tags
+from detector.data.tagged_pictures import find_tags
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import atomic_write
 from detector.utils.outputs import make_folder

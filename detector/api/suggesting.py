@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -185,7 +186,8 @@ def _assess(
         else:
             values.append(entropy(scores, labels[index]))
         name, size = _name(dataset, index), dataset.image_size(index)
-        images.append(review_image(name, size, found, dataset.class_names, doubtful=doubtful))
+        image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
+        images.append(replace(image, upright=dataset.apply_orientation))
     known, new = torch.stack(features).split([len(boxed), len(indices)])
     value = torch.tensor(values, dtype=torch.float64)
     typical = typicality(torch.cat([new, known]))[: len(new)]

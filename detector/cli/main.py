@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from detector.cli import data, runs
 from detector.utils.command_line import command_parser, config_parser, parse_config, run_command
+from detector.utils.files import user_path
 from detector.utils.interrupts import quiet_interrupt
 
 
@@ -49,11 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     make_parser = config_parser if command.takes_config else command_parser
     parser = make_parser(f"detector {name}", command.help)
     run = command.define(parser)
+    words = [_at_home(word) for word in words]
     if command.takes_config:
         options = parse_config(parser, words, required=name != "propose")
     else:
         options = parser.parse_intermixed_args(words)
     return run_command(lambda: _import_and_run(run, options))
+
+
+def _at_home(word: str) -> str:
+    """The word with the home folder for a "~" that the shell left, as it does in --output=~/found."""
+    option, equals, path = word.partition("=~/")
+    if equals and option.startswith("--"):
+        return f"{option}={user_path('~/' + path)}"
+    return user_path(word) if word.startswith("~/") else word
 
 
 def _import_and_run(run: runs.Run, options: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """The config: its keys (settings.py), how files are read (reader.py), checks across keys (rules.py)."""
 
-from detector.config.keys import Key, describe_value
+from detector.config.keys import Key
 from detector.config.reader import (
     changed_keys,
     check_resumable,
@@ -21,7 +21,6 @@ __all__ = [
     "Settings",
     "changed_keys",
     "check_resumable",
-    "describe_value",
     "dump_cfg",
     "load_cfg",
     "parse_cfg",

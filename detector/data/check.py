@@ -21,7 +21,12 @@ _MOST_SHOWN = 10  # pairs of classes
 _LONGEST = 10.0  # aspect ratio: more is suspicious
 _WHOLE = 0.98  # share of the image: a larger box localizes nothing
 _FEW, _OFTEN, _UNBALANCED = 20, 0.9, 10  # images of a class; share of the images; times as many images
-_NEAR = 10  # bits of 128 by which the hashes of nearly the same images differ at most
+# Correlation of the gradients of nearly the same images. Of 131,328 pairs of photographs, 12 have more, of
+# 924,120 pairs of tiles of circuit boards 158, of 79,800 pairs of gray textures none; and all photographs
+# with their own copies that were scaled, brightened or saved as JPEG.
+_NEAR = 0.8
+_LEAST_CONTRAST = 0.05  # gray levels from one cell to the next: with less, an image is of one color
+_BLOCK = 1024  # images that are compared at once
 _SAME = 0.95  # IoU: two boxes of a class with more are probably the same object
 
 
@@ -30,7 +35,7 @@ class Pixels(NamedTuple):
 
     error: str | None  # the reason if it cannot be read
     digest: bytes  # equal for images with the same pixels
-    hash: tuple[int, ...] = ()  # of perceptual_hash
+    sketch: np.ndarray = np.zeros(0)  # of sketch_gradients; empty where there is an error
 
 
 def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
@@ -43,7 +48,7 @@ def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
             return Pixels(str(error), b"")
         content = repr(tuple(image.shape)).encode() + image.numpy().tobytes()
         digest = hashlib.sha1(content, usedforsecurity=False).digest()
-        return Pixels(None, digest, perceptual_hash(image))
+        return Pixels(None, digest, sketch_gradients(image))
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         yield from pool.map(read, range(len(source.image_ids)))
@@ -66,31 +71,33 @@ def repeated_images(
     return [" = ".join(images) for images in same.values() if len(images) > 1]
 
 
-def perceptual_hash(image: Tensor) -> tuple[int, int]:
-    """Two words of 64 bits that scaling, recompression and small changes of an image hardly change.
+def sketch_gradients(image: Tensor) -> np.ndarray:
+    """(450,) float16 of length 1 that scaling, recompression and small changes of an image hardly change.
 
-    The bits say where a copy of 9 x 9 pixels gets brighter to the right and downwards.
+    Where a copy of 16 x 16 pixels gets brighter to the right and downwards, less the mean of each, which is
+    the light that shots of one camera share. 0 for an image of one color.
 
     Args:
         image: (3, H, W) uint8.
     """
-    gray = adaptive_avg_pool2d(image.float().mean(dim=0)[None], (9, 9))[0]  # (9, 9)
-    brighter = gray[:8, 1:] > gray[:8, :-1], gray[1:, :8] > gray[:-1, :8]  # (8, 8) each
-    right, down = (int.from_bytes(np.packbits(bits.numpy()).tobytes(), "big") for bits in brighter)
-    return right, down
+    gray = adaptive_avg_pool2d(image.float().mean(dim=0)[None], (16, 16))[0].double().numpy()  # (16, 16)
+    steps = np.stack([np.diff(gray, axis=1)[:-1], np.diff(gray, axis=0)[:, :-1]])  # (2, 15, 15)
+    steps = (steps - steps.mean(axis=(1, 2), keepdims=True)).reshape(-1)
+    length = np.linalg.norm(steps)
+    flat = length < _LEAST_CONTRAST * np.sqrt(len(steps))
+    return (np.zeros_like(steps) if flat else steps / length).astype(np.float16)
 
 
-def near_duplicates(
-    first: Sequence[tuple[int, ...]], second: Sequence[tuple[int, ...]]
-) -> list[tuple[int, int]]:
-    """Pairs (index of `first`, index of `second`) of images that are nearly the same, by their hashes."""
-    if not first:
+def near_duplicates(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+    """Pairs (index of `first`, index of `second`) of images that are nearly the same, by their sketches."""
+    if not len(first):
         return []
-    others = np.array(first, dtype=np.uint64)  # (N, 2)
-    pairs = []
-    for index, words in enumerate(second):
-        apart = np.bitwise_count(others ^ np.array(words, dtype=np.uint64)).sum(axis=1)  # (N,)
-        pairs += [(int(i), index) for i in np.flatnonzero(apart <= _NEAR)]
+    others = np.stack(first).astype(np.float32)  # (N, 450)
+    pairs: list[tuple[int, int]] = []
+    for start in range(0, len(second), _BLOCK):
+        block = np.stack(second[start : start + _BLOCK]).astype(np.float32)
+        near = np.argwhere(block @ others.T >= _NEAR)
+        pairs += [(other, start + index) for index, other in near.tolist()]
     return pairs
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, unknown_class
 from detector.data.image_table import Row, picture_name, read_table
-from detector.data.images import read_image_size
+from detector.data.images import in_any_form, read_image_size
 from detector.data.pictures import nearest_picture
 from detector.utils.errors import DataError, Mistakes
 
@@ -45,6 +45,11 @@ class ImageLabels(AnnotatedImages):
         root = Path(root)
         path = find_table(root, split)
         rows, mistakes = read_table(path)
+        if stated := [row for row in rows if row.split]:
+            raise DataError(
+                f"{path} has a column of splits ({stated[0].split} on line {stated[0].line}), and is itself "
+                "the table of one split: detector init, with --labels and this table, writes one for each"
+            )
         class_names = tuple(class_names) or list_labels(rows, mistakes)
         columns = {name: column for column, name in enumerate(class_names)}
         sizes = check_rows(rows, root, class_names, mistakes)
@@ -58,7 +63,7 @@ class ImageLabels(AnnotatedImages):
             path,
             class_names,
             [row_id(row) for row in rows],
-            [str(root / row.file) for row in rows],
+            [str(in_any_form(root / row.file)) for row in rows],
             np.array(sizes, dtype=np.int64).reshape(-1, 2),
             Objects(
                 images=np.array([index for index, _ in boxes], dtype=np.int64),
@@ -149,7 +154,7 @@ def check_rows(
                     "with all its labels in one line, as in a.jpg,cat;dog; suffixes are not part of the id: "
                     "rename one of two different images"
                 )
-            sizes.append(read_image_size(root / row.file, apply_orientation=True))
+            sizes.append(read_image_size(in_any_form(root / row.file), apply_orientation=True))
         except FileNotFoundError as error:
             few = len(mistakes.found) < _MOST_HINTS
             near = nearest_picture(root / row.file, pictures) if few else None

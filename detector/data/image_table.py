@@ -12,7 +12,9 @@ With the header `file,labels,unknown`, a third column has classes that the image
     pictures/a.jpg,cat,dog;bird
 
 With another header of three columns or more, such as image,cat,dog, a row has 0 or 1 for each class.
+A column `split` (or set, subset, partition, usage) has the split of the image, such as train or Validation.
 If the first line has no comma, a tab, `|` or `;` separates the columns: so spreadsheets of some countries do.
+A line `sep=;` before all others names the separator, as Excel reads it. UTF-16 needs its byte-order mark.
 
 JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, must be complete if present:
 
@@ -23,15 +25,19 @@ JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, mu
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detector.data.splits import split_of
 from detector.utils.errors import DataError, Mistakes, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
-_KEYS, _BOX_KEYS = ("file", "labels", "unknown", "boxes"), {"label", "box", "difficult"}
+_KEYS, _BOX_KEYS = ("file", "labels", "unknown", "boxes", "split"), {"label", "box", "difficult"}
+_SPLIT_COLUMNS = ("split", "set", "subset", "partition", "usage", "data set", "dataset", "data_set", "phase")
+_SEPARATOR = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)
 _OTHER_SEPARATORS = ("\t", "|", ";")  # of columns; in this order, as labels may have the last
 _SHOWN = {"0": False, "1": True, "0.0": False, "1.0": True}  # whether an image shows the class of a column
 
@@ -50,6 +56,7 @@ class Row(NamedTuple):
     labels: tuple[str, ...]
     boxes: tuple[LabeledBox, ...] | None  # None: not annotated
     unknown: tuple[str, ...] = ()  # classes that the image may show or not
+    split: str | None = None  # TRAIN or VAL, where the table says so
 
 
 def read_table(path: Path) -> tuple[list[Row], Mistakes]:
@@ -83,38 +90,61 @@ def picture_name(file: str) -> str:
 
 
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
-    start = text.partition("\n")[0]
+    start, _, others = text.partition("\n")
+    line, columns, split_column = 1, 2, -1
+    if named := _SEPARATOR.match(start):
+        text, start, line = others, others.partition("\n")[0], 2
     separator = next((each for each in _OTHER_SEPARATORS if each in start and "," not in start), ",")
+    separator = named[1] if named else separator
     file = io.StringIO(text, newline="")
     reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
-    line, is_first, columns = 1, True, 2
+    skipped, is_first, is_header = line - 1, True, True
     classes: list[str] = []  # of a table with a column for each
     try:
         for cells in reader:
             cells = [cell.strip() for cell in cells]
+            if is_header:
+                split_column = _find_split_column(cells)
+            stated = cells.pop(split_column) if 0 <= split_column < len(cells) else ""
             while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
                 cells.pop()
-            if line == 1 and [cell.lower() for cell in cells] in _HEADERS:
+            if is_header and [cell.lower() for cell in cells] in _HEADERS:
                 columns = len(cells)
-            elif line == 1 and len(cells) > 2 and "." not in cells[0]:
+            elif is_header and len(cells) > 2 and "." not in cells[0]:
                 classes = cells[1:]
             elif any(cells):
                 if separator == ";" and columns == 2 < len(cells) and not classes:
                     cells = [cells[0], ";".join(cells[1:])]  # labels are separated by it, too
                 if is_first and classes and not {*cells[1:]} <= _SHOWN.keys():
                     raise DataError(
-                        f"{mistakes.path}, line 1: the columns after the first are {shortened(classes)}, "
-                        "expected file,labels or file,labels,unknown, or a class for each column with 0 or 1 "
-                        "below (a name that holds a comma needs quotes)"
+                        f"{mistakes.path}, line {skipped + 1}: the columns after the first are "
+                        f"{shortened(classes)}, expected file,labels or file,labels,unknown, or a class for "
+                        "each column with 0 or 1 below (a name that holds a comma needs quotes)"
                     )
                 is_first = False
                 try:
-                    yield _class_columns(line, cells, classes) if classes else _csv_row(line, cells, columns)
+                    row = _class_columns(line, cells, classes) if classes else _csv_row(line, cells, columns)
+                    yield row._replace(split=_split(stated))
                 except DataError as error:
                     mistakes.add(line, error)
-            line = reader.line_num + 1
+            is_header = False
+            line = reader.line_num + 1 + skipped
     except csv.Error as error:
         mistakes.add(line, f"not CSV: {error}")
+
+
+def _find_split_column(header: Sequence[str]) -> int:
+    """The column of splits of a header; -1: there is none, or two, or no header."""
+    found = [column for column, cell in enumerate(header) if cell.lower() in _SPLIT_COLUMNS]
+    return found[0] if len(header) > 2 and len(found) == 1 and "." not in header[0] else -1
+
+
+def _split(text: object) -> str | None:
+    if text in (None, ""):
+        return None
+    if not isinstance(text, str) or (split := split_of(text)) is None:
+        raise DataError(f"the split is {text!r}, expected train, val or test, or nothing")
+    return split
 
 
 def _csv_row(line: int, cells: list[str], columns: int) -> Row:
@@ -193,7 +223,8 @@ def _json_row(line: int, content: dict[str, Any]) -> Row:
         name = min(set(names) ^ shown)
         where = "a box but not among the labels" if name in shown else "a label without a box"
         raise DataError(f"{name!r} is {where}; boxes are either all there, or left out")
-    return _row(line, _file(content.get("file")), names, unknown, boxes)
+    row = _row(line, _file(content.get("file")), names, unknown, boxes)
+    return row._replace(split=_split(content.get("split")))
 
 
 def _json_box(content: object) -> LabeledBox:

@@ -1,12 +1,13 @@
 """Reading images of any mode as uint8 RGB, and their sizes from headers alone."""
 
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from detector.utils.errors import DataError
@@ -19,7 +20,17 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVI
 
 ImageSource = str | Path | Image.Image | np.ndarray | Tensor
 
-_TURNED = (5, 6, 7, 8)  # the EXIF orientations that swap height and width
+# How Pillow makes an image upright, by its EXIF orientation. From 5 on, height and width are swapped.
+_TO_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+LONGEST_SIDE = 1_000_000  # pixels of an image: more in a file of annotations is a mistake
 
 # If no value of a 16-bit image is larger, it has 12 bits. Converted, its brightest pixel would be 15 of 255.
 _NEARLY_BLACK = 4095
@@ -59,8 +70,8 @@ def from_pillow(image: Image.Image, *, apply_orientation: bool = False) -> Tenso
     raw_mode = str(getattr(image, "tile", ""))
     if 0 in image.size:
         raise DataError("the image is empty")
-    if apply_orientation:
-        image = ImageOps.exif_transpose(image)
+    if apply_orientation and (turn := _TO_UPRIGHT.get(_orientation(image))) is not None:
+        image = image.transpose(turn)  # ImageOps.exif_transpose writes all tags anew, and fails if one is odd
     if image.mode == "F":
         pixels = np.stack([_from_floats(np.asarray(image))] * 3, axis=2)
     elif image.mode.startswith("I"):  # grayscale with more than 8 bits, which Pillow would clip at 255
@@ -147,21 +158,27 @@ def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tup
     """
     with _opened(path) as image:
         width, height = image.size
-        # Pillow rotates TIFF files itself: their size is that of the rotated image.
-        tagged = apply_orientation and image.format != "TIFF"
-        if tagged and image.getexif().get(ExifTags.Base.Orientation) in _TURNED:
-            return width, height
-        return height, width
+        return (width, height) if apply_orientation and _orientation(image) >= 5 else (height, width)
 
 
-def is_turned(path: str | Path) -> bool:
-    """Whether the EXIF orientation rotates or flips the image.
+def read_orientation(path: str | Path) -> int:
+    """The EXIF orientation, 1 to 8, by which a viewer turns the image; 1 if it does not.
 
     Raises:
         FileNotFoundError, DataError: as :func:`read_image`, where the header shows it.
     """
     with _opened(path) as image:
-        return image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)
+        return _orientation(image)
+
+
+def _orientation(image: Image.Image) -> int:
+    if image.format == "TIFF":
+        return 1  # Pillow turns TIFF files itself
+    try:
+        found = image.getexif().get(ExifTags.Base.Orientation)
+        return int(found) if found in _TO_UPRIGHT else 1
+    except Exception:  # of many kinds, if tags are damaged; the pixels need none of them
+        return 1
 
 
 def find_image(folder: str | Path, image_id: str) -> Path:
@@ -171,12 +188,21 @@ def find_image(folder: str | Path, image_id: str) -> Path:
         FileNotFoundError: there is none.
     """
     for suffix in VOC_SUFFIXES:
-        path = Path(folder, f"{image_id}{suffix}")
+        path = in_any_form(Path(folder, f"{image_id}{suffix}"))
         if path.is_file():
             return path
     raise FileNotFoundError(
         f"image {Path(folder, image_id)} does not exist, as any of {', '.join(VOC_SUFFIXES)}"
     )
+
+
+def in_any_form(path: Path) -> Path:
+    """A path, or the file that it means in another Unicode form: "é" is one character or two, as on macOS."""
+    if str(path).isascii() or path.exists():
+        return path
+    folder = in_any_form(path.parent)
+    forms = (folder / unicodedata.normalize(form, path.name) for form in ("NFC", "NFD"))
+    return next((each for each in forms if each.exists()), path)
 
 
 @contextmanager

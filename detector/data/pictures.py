@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from detector.utils.errors import DataError, not_there
+from detector.utils.errors import DataError, counted, not_there, shortened
 from detector.utils.files import check_regular
 
 IMAGE_SUFFIXES = (
@@ -63,8 +63,9 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
 
 
 def images_below(folder: Path, outside: Path | None) -> list[Path]:
-    """The images of :func:`files_below`; one warning counts videos and pictures in other formats.
+    """The images of :func:`files_below`, each real file once.
 
+    One warning counts links to others of them, another one videos and pictures in other formats.
     Those beside an image of the same name are not counted: it was made from them, or at the same moment.
     """
     files = files_below(folder, (*IMAGE_SUFFIXES, *_OTHER_SUFFIXES, *VIDEO_SUFFIXES), outside=outside)
@@ -77,36 +78,67 @@ def images_below(folder: Path, outside: Path | None) -> list[Path]:
             f"{folder}: files in formats that are not read: {counts}; convert pictures to .jpg or .png",
             stacklevel=3,
         )
-    return images
+    return _each_once(images)
 
 
 def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None = None) -> list[Path]:
     """The files of a folder with one of the suffixes in any case, sorted.
 
-    Linked folders are searched, too; hidden ones, such as .thumbnails, and those that a NAS adds, such as
-    @eaDir, are not. Files that macOS adds to other disks and to archives, "._" and the name of a file, are
-    left out.
+    Linked folders are searched, too, each real folder once, by its own name where it is below `folder`.
+    Hidden ones, such as .thumbnails, and those that a NAS adds, such as @eaDir, are not. Files that macOS
+    adds to other disks and to archives, "._" and the name of a file, are left out.
 
     Args:
         outside: as of :func:`find_pictures`.
     """
     left_out = None if outside is None else outside.resolve()
-    found = []
-    for place, folders, names in os.walk(folder, followlinks=True):
-        here = Path(place).resolve()
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NO_PICTURES]
-        for link in [name for name in folders if Path(place, name).is_symlink()]:
-            if Path(place, link).resolve() in (here, *here.parents):  # which would have no end
-                folders.remove(link)
-        found += [
-            file
-            for file in (Path(place, name) for name in names)
-            if file.suffix.lower() in suffixes
-            and not file.name.startswith("._")
-            and file.is_file()
-            and not (left_out and left_out in file.resolve().parents)
-        ]
+    found, searched, linked = [], set[object](), [folder]
+    while linked:  # after the first, links, when all folders that are there themselves are known
+        start = linked.pop(0)
+        if not start.is_dir() or _identity(start) in searched:
+            continue
+        for place, folders, names in os.walk(start):
+            here = Path(place)
+            searched.add(_identity(here))
+            around = here.resolve()
+            paths = [here / each for each in sorted(folders) if each[0] != "." and each not in _NO_PICTURES]
+            links = [path for path in paths if path.is_symlink()]
+            # A link to a folder around it would have no end, or search the whole disk.
+            linked += [path for path in links if path.resolve() not in (around, *around.parents)]
+            folders[:] = [
+                path.name for path in paths if path not in links and _identity(path) not in searched
+            ]
+            found += [
+                file
+                for file in (here / name for name in names)
+                if file.suffix.lower() in suffixes
+                and not file.name.startswith("._")
+                and file.is_file()
+                and not (left_out and left_out in file.resolve().parents)
+            ]
     return sorted(found)
+
+
+def _each_once(files: Sequence[Path]) -> list[Path]:
+    """The files without links to others of them, of which one warning tells."""
+    first: dict[object, Path] = {}
+    for file in sorted(files, key=Path.is_symlink):  # stable: what is no link comes first
+        first.setdefault(_identity(file), file)
+    kept = set(first.values())
+    left_out = [f"{file} (is {first[_identity(file)]})" for file in files if file not in kept]
+    if left_out:
+        warnings.warn(
+            f"{counted(len(left_out), 'picture is a link', 'pictures are links')} to another one that is "
+            f"read, too, and left out: {shortened(left_out, 3)}",
+            stacklevel=4,
+        )
+    return [file for file in files if file in kept]
+
+
+def _identity(path: Path) -> object:
+    """What is the same for all names of a file or folder."""
+    status = path.stat()
+    return (status.st_dev, status.st_ino) if status.st_ino else path.resolve()
 
 
 def nearest_picture(path: Path, below: Path | None = None) -> Path | None:

@@ -9,7 +9,7 @@ from PIL import Image
 from detector.data.annotated import AnnotatedImages
 from detector.data.formats import encode_coco, review_image
 from detector.data.formats.coco import read as read_coco
-from detector.data.images import VOC_SUFFIXES, is_turned
+from detector.data.images import VOC_SUFFIXES, read_orientation
 from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 from detector.structures import Detections
 from detector.utils.files import encode_image, inside, write_new
@@ -50,7 +50,9 @@ def write_pseudo_set(
         image_ids = [_file_name(found.image_id) for found in detections]
         for index, found in zip(range(len(dataset)), detections, strict=True):
             path, size = dataset.image_path(index), dataset.image_size(index)
-            copied = path.suffix not in VOC_SUFFIXES or (dataset.apply_orientation and is_turned(path))
+            copied = path.suffix not in VOC_SUFFIXES or (
+                dataset.apply_orientation and read_orientation(path) > 1
+            )
             name = f"{image_ids[index]}{'.png' if copied else path.suffix}"
             target = inside(folder / "JPEGImages", name)
             target.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder
@@ -60,7 +62,12 @@ def write_pseudo_set(
             else:
                 target.symlink_to(path.resolve())
             count, complete = reviewed[index] if reviewed else (0, False)
-            review = review_image(name, size, found, dataset.class_names, reviewed=count, complete=complete)
+            review = review_image(
+                *(name, size, found, dataset.class_names),
+                reviewed=count,
+                complete=complete,
+                upright=dataset.apply_orientation,
+            )
             objects = [VOCObject(box.label, box.box, reviewed=box.reviewed) for box in review.boxes]
             write_annotation(folder, name, size, objects, folder=Path(root).name, verified=complete)
             reviews.append(review)

@@ -1,6 +1,8 @@
 """Boxes that a person has reviewed in training images, and what they say about the labels."""
 
 import shlex
+import unicodedata
+import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -9,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
-from detector.data.formats import ReviewImage, review_import
+from detector.data.annotated import CROWDED, OF_CVAT, AnnotatedImages, hint_nearest, unknown_class
+from detector.data.formats import ReviewImage, review_import, turn_images
 from detector.structures import Hints, ReviewedBoxes
 from detector.utils.errors import DataError, counted
 
@@ -18,7 +20,8 @@ from detector.utils.errors import DataError, counted
 def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, ReviewedBoxes], list[str]]:
     """The reviewed boxes in a file or folder of :func:`review_import`, by the ids of the images of a split.
 
-    Difficult objects are left out, and an image with one is not complete.
+    Difficult objects are left out, and an image with one is not complete. One with nothing else is left out,
+    too, so that it is trained from its tags; a warning counts these.
 
     Returns:
         the boxes, and the names of the reviewed images that are not in the split.
@@ -28,30 +31,46 @@ def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, Revie
         DataError: no image is in the split, an image has another size there, or a class is unknown.
     """
     indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
-    found, others = {}, []
+    here: dict[str, ReviewImage] = {}
+    others = []
     images = review_import(path)
     for image in images:
         image_id = find_id(image.name, indices)
-        if image.reviewed == "none":
-            continue
-        if image_id not in indices:
+        if image.reviewed != "none" and image_id in indices:
+            here[image_id] = image
+        elif image.reviewed != "none":
             others.append(image.name)
-            continue
+    if not here:
+        names = f"{images[0].name!r} there, {dataset.image_ids[0]!r} here"
+        raise DataError(f"{path}: none of its {len(images)} images is in {dataset.name} (such as {names})")
+    paths = [dataset.image_path(indices[image_id]) for image_id in here]
+    turned = turn_images(path, list(here.values()), paths, upright=dataset.apply_orientation)
+    found, unlearned = {}, []
+    for image_id, image in zip(here, turned, strict=True):
         size = dataset.image_size(indices[image_id])
         if image.size != size:
             raise DataError(
                 f"{path}: image {image.name!r} has the (height, width) {image.size}, expected {size}"
             )
-        found[image_id] = _reviewed_boxes(image, dataset.class_names, path)
-    if not found:
-        names = f"{images[0].name!r} there, {dataset.image_ids[0]!r} here"
-        raise DataError(f"{path}: none of its {len(images)} images is in {dataset.name} (such as {names})")
+        boxes = _reviewed_boxes(image, dataset.class_names, path)
+        if image.true_boxes and not len(boxes.boxes):
+            unlearned.append(image.name)
+        else:
+            found[image_id] = boxes
+    if unlearned:
+        warnings.warn(
+            f"{path}: {counted(len(unlearned), 'image has', 'images have')} only {CROWDED}, which training "
+            f"does not learn: trained from their tags, such as {unlearned[0]}; {OF_CVAT}",
+            stacklevel=2,
+        )
     return found, others
 
 
 def find_id(name: str, image_ids: Container[str]) -> str:
-    """The id of an image: its name if that is an id, else its name without the suffix."""
-    return name if name in image_ids else Path(name).with_suffix("").as_posix()
+    """The id of an image: its name if that is an id, else that without the suffix; in any Unicode form."""
+    stem = Path(name).with_suffix("").as_posix()
+    forms = [unicodedata.normalize(form, each) for each in (name, stem) for form in ("NFC", "NFD")]
+    return next((each for each in (name, stem, *forms) if each in image_ids), stem)
 
 
 def _reviewed_boxes(image: ReviewImage, class_names: Sequence[str], path: Path) -> ReviewedBoxes:
@@ -68,7 +87,8 @@ def _reviewed_boxes(image: ReviewImage, class_names: Sequence[str], path: Path) 
 def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) -> dict[str, ReviewedBoxes]:
     """The ground-truth boxes of some images as if a person had reviewed them, for experiments.
 
-    Difficult objects and crowds are left out, and an image with one is not complete.
+    Difficult objects and crowds are left out, and an image with one is not complete. An image with crowds
+    alone is left out, too.
 
     Raises:
         DataError: the split has no such image, or the image has no ground-truth boxes.
@@ -84,6 +104,8 @@ def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) 
                 f"image {image_id!r} of {dataset.name} has no ground-truth boxes, for which a list of images "
                 "stands: box these images in a labeling tool, and name what detector review-import writes"
             )
+        if len(annotation.crowd) and annotation.crowd.all():
+            continue  # else nothing would be learned from it, not even its tags
         clear = ~(annotation.difficult | annotation.crowd)  # (G,)
         complete = bool(clear.all())
         found[image_id] = ReviewedBoxes(annotation.boxes[clear], annotation.labels[clear], complete)

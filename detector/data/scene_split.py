@@ -1,13 +1,14 @@
 """The split of tagged pictures into those to train and to test on, by scene."""
 
 import hashlib
-import re
+import unicodedata
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from detector.data.tagged_pictures import TRAIN, VAL, Tagged
+from detector.data.splits import TRAIN, VAL
+from detector.data.tagged_pictures import Tagged
 from detector.utils.errors import counted, shortened
 
 _VAL_SHARE = 0.2
@@ -20,16 +21,24 @@ def split_pictures(tagged: Sequence[Tagged]) -> tuple[list[Tagged], list[Tagged]
     Shots of one scene belong in one split, or the results are too good. Names such as street_001.jpg and
     street_002.jpg tell scenes, unless that leaves a class too few scenes to divide.
     """
-    known = [each.split for each in tagged]
-    if TRAIN in known and VAL in known:
-        parts = [[each for each in tagged if each.split == split] for split in (TRAIN, VAL)]
-        if others := [each.name for each in tagged if each.split is None]:
-            warnings.warn(
-                f"{counted(len(others), 'picture is', 'pictures are')} left out, as in none of the splits "
-                f"that are there: {shortened(others, 3)}",
-                stacklevel=2,
-            )
+    parts = [[each for each in tagged if each.split == split] for split in (TRAIN, VAL)]
+    others = [each.name for each in tagged if each.split is None]
+    if others and len(others) < len(tagged):
+        warnings.warn(
+            f"{counted(len(others), 'picture is', 'pictures are')} left out, as in none of the splits "
+            f"that are there: {shortened(others, 3)}",
+            stacklevel=2,
+        )
+    if all(parts):
         return parts[0], parts[1], "the splits that are there"
+    if any(parts):
+        there, missing = ("train", "test") if parts[0] else ("test", "train")
+        tagged = parts[0] or parts[1]
+        warnings.warn(
+            f"there are pictures to {there} on, and none to {missing} on: the {len(tagged)} that are there "
+            "are divided",
+            stacklevel=2,
+        )
     scenes = _group(tagged, _scene)
     reason = "scene, as the file names tell"
     per_class = Counter(label for scene in scenes.values() for label in _labels(scene))
@@ -45,7 +54,7 @@ def _group(tagged: Iterable[Tagged], key: Callable[[str], str]) -> dict[str, lis
     """The pictures by a key of their names, which, unlike their paths, are the same on every machine."""
     groups: dict[str, list[Tagged]] = defaultdict(list)
     for each in tagged:
-        groups[key(each.name)].append(each)
+        groups[key(unicodedata.normalize("NFC", each.name))].append(each)
     return groups
 
 
@@ -72,5 +81,8 @@ def _labels(scene: Iterable[Tagged]) -> set[str]:
 
 
 def _scene(name: str) -> str:
-    """The name without the number at its end."""
-    return re.sub(r"[^a-zA-Z/]*$", "", str(PurePosixPath(name).with_suffix("")))
+    """The name without the number at its end: without what follows the last letter of any script."""
+    scene = str(PurePosixPath(name).with_suffix(""))
+    while scene and scene[-1] != "/" and unicodedata.category(scene[-1])[0] not in "LM":  # letters and marks
+        scene = scene[:-1]
+    return scene

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from detector.data.annotated import unknown_class
-from detector.data.class_folders import TRAIN
-from detector.data.formats import ReviewImage
+from detector.data.formats import ReviewImage, turn_images
 from detector.data.image_labels import check_rows, row_id
 from detector.data.image_table import LabeledBox, Row, read_table
 from detector.data.reviewed import find_id
+from detector.data.splits import TRAIN
 from detector.utils.errors import DataError, counted
 from detector.utils.files import atomic_write
 
@@ -63,8 +63,10 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
         there = ", ".join(repr(image.name) for image in images[:1])
         names = f"{there or 'nothing'} there, {rows[0].file!r} here"
         raise DataError(f"{source}: none of its images is in {table} (such as {names})")
+    paths = [table.parent / rows[place].file for place in whole]
+    turned = turn_images(source, list(whole.values()), paths, upright=True)
     contradicted = []
-    for place, image in whole.items():
+    for place, image in zip(whole, turned, strict=True):
         row = rows[place]
         _check_image(image, sizes[place], known, table, source)
         labels = {box.label for box in image.boxes}

@@ -1,21 +1,25 @@
 """Pictures with tags, read from folders, tables or annotations."""
 
+import json
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
-from detector.data.class_folders import SPLITS, TRAIN, VAL, drawn_by_runs, pictures_by_class, visible
-from detector.data.formats import review_import, yolo
+from detector.data.class_folders import drawn_by_runs, pictures_by_class, visible
+from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.image_labels import check_rows, list_labels
 from detector.data.image_table import LabeledBox, Row, picture_name, read_table
+from detector.data.images import in_any_form
+from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import images_below
+from detector.data.splits import TRAIN, VAL, files_of_splits, split_of
+from detector.data.stated_splits import stated_splits, unfollowed
 from detector.data.table_writer import encode_row
 from detector.utils.errors import DataError, Mistakes, counted, shortened
-from detector.utils.files import read_text
 
 _TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")
 
@@ -29,6 +33,7 @@ class Tagged(NamedTuple):
     split: str | None = None  # TRAIN or VAL, where the source says so
     boxes: tuple[LabeledBox, ...] | None = None  # of all objects, if they are known
     size: tuple[int, int] | None = None  # (height, width) to which the boxes refer, where the source says so
+    upright: bool = True  # whether they refer to the picture as a viewer shows it
     root: Path = Path("/")  # what the name in the source is relative to
     line: int = 0  # of the table; 0: the source is none
 
@@ -71,24 +76,50 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     if not pictures.is_dir():
         raise FileNotFoundError(f"{pictures} is no folder of pictures")
     labels_of_splits = [] if labels else _labels_of_splits(pictures)
-    if {split for split, *_ in labels_of_splits} != {TRAIN, VAL}:
-        if (labels := labels or _find_labels(pictures)) is None:
-            return _read_tags(pictures, None), "folders, one per class"
-        found = _read_tags(pictures, labels)
-        _warn_of_others(pictures, found, str(labels))
-        return found, str(labels)
-    found = []
+    both = {split for split, *_ in labels_of_splits} == {TRAIN, VAL}
+    if not both and (labels := labels or _find_labels(pictures)):
+        labels_of_splits = []
+    found: list[Tagged] = []
     classes: Sequence[str] = ()
     root = pictures.resolve()
     for split, folder, source in labels_of_splits:
         for each in _read_tags(folder, source, classes):
-            below = folder != pictures and each.file.is_relative_to(root)
+            own = (
+                folder != pictures or source.suffix.lower() not in _TABLES
+            )  # else the table names the folder
+            below = own and each.file.is_relative_to(root)
             found.append(each._replace(split=split, root=root if below else each.root))
-        if folder == pictures:  # a table: its lines with other classes are told
+        if source.suffix.lower() in _TABLES:  # its lines with other classes are told
             classes = sorted({label for each in found for label in each.labels})
-    sources = " and ".join(str(source) for *_, source in labels_of_splits)
-    _warn_of_others(pictures, found, sources)
+    sources = " and ".join(str(source) for *_, source in labels_of_splits) or str(labels)
+    if not labels_of_splits:
+        if labels is None:
+            yolo.check_has_names(pictures)
+            sources = "folders, one per class"
+        found = _read_tags(pictures, labels)
+    if labels or labels_of_splits:
+        _warn_of_others(pictures, found, sources)
+    found = _test_alone(found)
+    if VAL not in {each.split for each in found} and (others := unfollowed(visible(pictures))):
+        warnings.warn(
+            f"{pictures}: {shortened(others, 3)} may state which pictures are to test on, which is not "
+            "followed, as nothing there is in the labels: see docs/data_sets.md, Splits",
+            stacklevel=2,
+        )
     return found, sources
+
+
+def _test_alone(tagged: list[Tagged]) -> list[Tagged]:
+    """The pictures without those to train on that are to test on, too; one warning counts these."""
+    tested = {each.file.resolve() for each in tagged if each.split == VAL}
+    both = [each for each in tagged if each.split == TRAIN and each.file.resolve() in tested]
+    if both:
+        warnings.warn(
+            f"{counted(len(both), 'picture is', 'pictures are')} both to train and to test on, taken to "
+            f"test on: {shortened([each.name for each in both], 3)}",
+            stacklevel=3,
+        )
+    return [each for each in tagged if each not in both] if both else tagged
 
 
 def _warn_of_others(pictures: Path, tagged: Sequence[Tagged], source: str) -> None:
@@ -106,12 +137,27 @@ def _warn_of_others(pictures: Path, tagged: Sequence[Tagged], source: str) -> No
 
 def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
     """The split, the folder of pictures and the labels of each split that has its own, training first."""
-    named = [(split, pictures / f"{split}{suffix}") for split in (TRAIN, VAL) for suffix in _TABLES]
-    tables = [(split, pictures, path) for split, path in named if path.is_file()]
-    if len({split for split, *_ in tables}) == 2 or _find_labels(pictures):
-        return tables
-    folders = [(split, pictures / name) for name, split in SPLITS.items() if (pictures / name).is_dir()]
-    return [(split, folder, found) for split, folder in folders if (found := _find_labels(folder))]
+    for place, suffixes in (
+        (pictures, _TABLES),
+        *((each, _ANNOTATIONS) for each in _places_of_files(pictures)),
+    ):
+        files = [path for path in visible(place) if path.suffix.lower() in suffixes]
+        if len(files) > 1 and (named := files_of_splits(files)):
+            return [(split, pictures, path) for split in (TRAIN, VAL) for path in named[split]]
+    if _find_labels(pictures):
+        return []
+    folders = [
+        (split, path) for path in visible(pictures) if path.is_dir() and (split := split_of(path.name))
+    ]
+    order = sorted(folders, key=lambda each: each[0] != TRAIN)
+    return [(split, folder, found) for split, folder in order if (found := _find_labels(folder))]
+
+
+def _places_of_files(folder: Path) -> list[Path]:
+    """Where tools write the files of annotations of a folder of pictures."""
+    return [
+        place for name in ("", "annotations", "Annotations", "labels") if (place := folder / name).is_dir()
+    ]
 
 
 def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] = ()) -> list[Tagged]:
@@ -130,6 +176,7 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     class_names = class_names or list_labels(rows, mistakes)
     progress = tqdm(rows, desc="pictures", unit="image", delay=1, disable=None)
     sizes = check_rows(progress, Path(), class_names, mistakes, pictures)
+    once = _make_upright(once, labels)
     others = [i for i, size in enumerate(sizes) if once[i].size not in (None, size)]
     if others:
         first = once[others[0]]
@@ -142,9 +189,23 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     return [each._replace(boxes=None) if i in others else each for i, each in enumerate(once)]
 
 
+def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
+    """The pictures with boxes that refer to them as a viewer shows them, as those of tables do."""
+    sized = {i: each.size for i, each in enumerate(tagged) if each.boxes and each.size}
+    pictures = [Boxed(tagged[i].file, size, tagged[i].upright) for i, size in sized.items()]
+    turns = dict(zip(sized, find_turns(labels, pictures, upright=True), strict=True))
+    turned = list(tagged)
+    for i, size in sized.items():
+        boxes = (box._replace(box=turn_box(box.box, turns[i], size)) for box in tagged[i].boxes or ())
+        turned[i] = tagged[i]._replace(boxes=tuple(boxes), size=turn_size(size, turns[i]))
+    return turned
+
+
 def _of_row(row: Row) -> Tagged:
     root = Path(row.file).as_posix().removesuffix(picture_name(row.file))  # what precedes the name
-    return Tagged(Path(row.file), row.labels, row.unknown, boxes=row.boxes, root=Path(root), line=row.line)
+    return Tagged(
+        Path(row.file), row.labels, row.unknown, row.split, row.boxes, root=Path(root), line=row.line
+    )
 
 
 def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
@@ -153,14 +214,15 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
             f"{labels} has none of the known suffixes: expected a table (.csv, .jsonl), a file of COCO or "
             "Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
         )
-    folder = pictures / "images" if (pictures / "images").is_dir() else pictures
+    # FiftyOne names it data.
+    folder = next((place for name in ("images", "data") if (place := pictures / name).is_dir()), pictures)
     images = review_import(labels, images=folder, reviewed="all")
     if not any(image.boxes for image in images):
         raise DataError(
             f"{labels} has no box in its {len(images)} images; classes without boxes are read from a table, "
             "with lines such as a.jpg,cat;dog"
         )
-    own = (labels / "data.yaml").is_file() and folder.resolve().is_relative_to(labels.resolve())
+    own = labels.is_dir() and yolo.find_names(labels) and folder.resolve().is_relative_to(labels.resolve())
     without = yolo.without_labels(folder, images) if own else []
     if without:
         warnings.warn(
@@ -171,22 +233,28 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
         )
     return [Tagged(Path(name), (), boxes=()) for name in without] + [
         Tagged(
-            *(Path(each.name), tuple(sorted({box.label for box in each.boxes}))),
-            boxes=tuple(LabeledBox(box.label, box.box, box.difficult) for box in each.boxes),
+            *(Path(each.name), tuple(sorted({*each.unboxed, *(box.label for box in each.boxes)}))),
+            split=split_of(each.split),
+            boxes=None if each.unboxed else tuple(LabeledBox(*box[:2], box.difficult) for box in each.boxes),
             size=each.size,
+            upright=each.upright,
         )
         for each in images
     ]
 
 
 def _located(tagged: Iterable[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
-    """The pictures with their places and splits; if all are in folders that are splits, these decide."""
-    places = [pictures, pictures / "JPEGImages", pictures / "images", labels.parent]
+    """The pictures with their places, and with the splits that the labels or files beside them state."""
+    places = [pictures, pictures / "JPEGImages", pictures / "images", pictures / "data", labels.parent]
+    for place in (pictures, pictures / "images"):  # train2017 beside annotations/instances_train2017.json
+        if place.is_dir():
+            places += [path for path in visible(place) if path.is_dir() and split_of(path.name)]
     placed = [_placed(each, places) for each in tagged]
-    splits = [SPLITS.get(each.name.split("/")[0].lower()) for each in placed]
-    if not all(splits):
-        of_voc = _voc_splits(labels)
-        splits = [of_voc.get(PurePosixPath(each.name).with_suffix("").as_posix()) for each in placed]
+    if any(each.split for each in placed):
+        return placed
+    folder = labels if labels.is_dir() else pictures
+    folder = folder.parent if folder.name.lower() == "annotations" else folder
+    splits = stated_splits(folder, [each.name for each in placed], [each.file for each in placed])
     return [each._replace(split=split) for each, split in zip(placed, splits, strict=True)]
 
 
@@ -196,10 +264,10 @@ def _placed(each: Tagged, places: Sequence[Path]) -> Tagged:
         return each
     name = each.file.as_posix().replace("\\", "/")
     place = next(
-        (place for place in places if (place / each.file).is_file()),
+        (place for place in places if in_any_form(place / each.file).is_file()),
         next((place for place in places if (place / name).parent.is_dir()), places[0]),
     ).resolve()
-    return each._replace(file=place / each.file, root=place)
+    return each._replace(file=in_any_form(place / each.file), root=place)
 
 
 def _drop_repeated(tagged: Sequence[Tagged], mistakes: Mistakes) -> list[Tagged]:
@@ -219,23 +287,27 @@ def _drop_repeated(tagged: Sequence[Tagged], mistakes: Mistakes) -> list[Tagged]
 
 def _find_labels(folder: Path) -> Path | None:
     """The labels in a folder of pictures; None: there are none. Several XML files are VOC's."""
-    if (folder / "data.yaml").is_file() or (folder / "Annotations").is_dir():
+    if yolo.find_names(folder) or voc.annotations_folder(folder):
         return folder
     found = [path for path in visible(folder) if path.suffix.lower() in (*_TABLES, *_ANNOTATIONS)]
+    if not found:
+        places = _places_of_files(folder)[1:]
+        found = [path for place in places for path in visible(place) if path.suffix.lower() in _ANNOTATIONS]
     if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
         return folder
     if len(found) > 1:
+        if tool := other_tool(_json(found[0])):
+            raise DataError(
+                f"{folder} has {len(found)} files of {tool}, which are not read: "
+                "export them as COCO, VOC or YOLO"
+            )
         listed = shortened([path.name for path in found])
         raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
     return found[0] if found else None
 
 
-def _voc_splits(labels: Path) -> dict[str, str]:
-    """The split of each image id that a VOC folder lists in ImageSets/Main."""
-    lists = sorted((labels / "ImageSets" / "Main").glob("*.txt"))
-    found: dict[str, str] = {}
-    for path in sorted(lists, key=lambda path: path.stem != "trainval"):  # the others are more exact
-        if path.stem in SPLITS:
-            lines = read_text(path, "split file").split("\n")
-            found |= {line.strip(): SPLITS[path.stem] for line in lines}
-    return found
+def _json(path: Path) -> object:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None

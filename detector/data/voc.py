@@ -18,12 +18,15 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from detector.data.annotated import AnnotatedImages, Objects, unknown_class
-from detector.data.images import find_image, read_image_size
+from detector.data.images import find_image, in_any_form, read_image_size
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, reading, relative_name
 from detector.utils.xml import parse_xml
 
 Row = tuple[float, float, float, float, str, bool]  # xmin, ymin, xmax, ymax as in the file; class; difficult
+
+# What tools write as flags; "Unspecified" is VOC's word for one that nobody has set.
+_WORDS = {"": False, "unspecified": False, "false": False, "no": False, "true": True, "yes": True}
 
 # Subtracted from the file's inclusive 1-based (xmin, ymin, xmax, ymax), gives half-open boxes.
 TO_HALF_OPEN = np.array([1.0, 1.0, 0.0, 0.0])
@@ -60,7 +63,7 @@ class VOCDataset(AnnotatedImages):
         files = find_split(root, split)
         image_ids, paths = list(files), [str(path) for path in files.values()]
         sizes = np.array([read_image_size(path) for path in paths], dtype=np.int64)  # (N, 2)
-        xml_paths = [root / "Annotations" / f"{image_id}.xml" for image_id in image_ids]
+        xml_paths = [in_any_form(root / "Annotations" / f"{image_id}.xml") for image_id in image_ids]
         rows = [_read_objects(path) for path in xml_paths]
         class_names = tuple(class_names) or tuple(sorted({name for file in rows for *_, name, _ in file}))
         if not class_names:
@@ -132,7 +135,7 @@ def _read_objects(path: Path) -> list[Row]:
             (
                 *read_corners(element),
                 read_class(element),
-                read_number(element, "difficult", default="0") != 0,
+                read_flag(element, "difficult"),
             )
             for element in parse_xml(path, "annotation").findall("object")
         ]
@@ -162,3 +165,15 @@ def read_number(element: Element, tag: str, default: str | None = None) -> float
         return float(text or "")  # some boxes of VOC 2011 and later are fractional
     except ValueError:
         raise DataError(f"<{tag}> of <{element.tag}> is {text!r}, expected a number") from None
+
+
+def read_flag(element: Element, tag: str) -> bool:
+    """Whether a child element holds a number other than 0, or a word that says so."""
+    text = (element.findtext(tag) or "").strip().lower()
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        return float(text) != 0
+    except ValueError:
+        known = ", ".join(filter(None, _WORDS))
+        raise DataError(f"<{tag}> of <{element.tag}> is {text!r}, expected 0, 1 or one of {known}") from None

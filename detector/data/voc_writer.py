@@ -83,6 +83,7 @@ def encode_annotation(
     *,
     folder: str,
     verified: bool = False,
+    upright: bool = False,
 ) -> bytes:
     """The XML of an RGB image, with inclusive, 1-based boxes.
 
@@ -91,6 +92,7 @@ def encode_annotation(
         size: (height, width) in pixels.
         folder: name of the data set.
         verified: a person has reviewed the image, which LabelImg records in this way.
+        upright: size and boxes are of the image as a viewer shows it, not of the pixels as stored.
     """
     annotation = ElementTree.Element("annotation", {"verified": "yes"} if verified else {})
     _add(annotation, "folder", folder)
@@ -98,6 +100,8 @@ def encode_annotation(
     size_node = _add(annotation, "size")
     for name, value in zip(("height", "width", "depth"), (*size, 3), strict=True):
         _add(size_node, name, value)
+    if upright:
+        _add(annotation, "upright", 1)
     for thing in objects:
         node = _add(annotation, "object")
         _add(node, "name", thing.name)

@@ -5,6 +5,7 @@ It keeps no state of random generators: batches are a function of (seed, positio
 the network one of (seed, iteration, batch).
 """
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch.torch_version import TorchVersion
 
 from detector import __version__
 from detector.utils.distributed import world_size
-from detector.utils.errors import DataError, UserError, shortened
+from detector.utils.errors import DataError, UserError, describe_value, shortened
 from detector.utils.files import atomic_write, reading
 from detector.utils.torch_file import non_finite, read_torch_file
 
@@ -33,6 +34,7 @@ _TYPES: dict[str, type[Any]] = {
 }
 _LEAST = {"iteration": 0, "train_seconds": 0, "batches_per_step": 1, "world_size": 1}
 _LONGEST = 1e10  # seconds of training
+_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,3}[\w.+-]{0,40}")
 
 # The tensors that torch's optimizers keep of a parameter; their state dicts do not say.
 _OPTIMIZER_STATE = {"SGD": {"momentum_buffer"}, "AdamW": {"step", "exp_avg", "exp_avg_sq"}}
@@ -142,12 +144,12 @@ def _wrong_type(state: Mapping[str, Any]) -> str | None:
         if not isinstance(value, kind):
             return f"{name} is a {type(value).__name__}, expected a {kind.__name__}"
         if name in _LEAST and not _LEAST[name] <= value <= _LONGEST:
-            return f"{name} is {value}, expected at least {_LEAST[name]}"
+            return f"{name} is {describe_value(value)}, expected {_LEAST[name]} to {_LONGEST:g}"
+    if not _VERSION.fullmatch(state["version"]):
+        return f"version is {describe_value(state['version'])}, expected one such as {__version__}"
     for name, tensor in state["model"].items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
-            return f"model.{name} is a {type(tensor).__name__}, expected a dense tensor"
-        if tensor.is_meta:
-            return f"model.{name} has no values"
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            return f"model.{str(name)[:200]} is a {type(tensor).__name__}, expected a tensor"
     return None
 
 
@@ -191,8 +193,9 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
             )
         for index, values in saved["state"].items():
             if expected is not None and values.keys() != expected:
+                kept = shortened([str(name) for name in values])
                 raise UserError(
-                    f"it is of another optimizer: it keeps {', '.join(map(str, values))} of a parameter, "
+                    f"it is of another optimizer: it keeps {kept} of a parameter, "
                     f"{type(optimizer).__name__} keeps {', '.join(sorted(expected))}"
                 )
             for name, value in values.items():

@@ -1,6 +1,5 @@
 """A trained detector as a function: images in, detections out."""
 
-import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from detector.engine.inference import predict, score_batch
 from detector.engine.precision import Precision, tf32_allowed
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
-from detector.utils.errors import UserError
+from detector.utils.errors import UserError, describe_value
 
 SCORE_THRESHOLD = 0.3  # the default of detector.load and detector predict
 
@@ -167,7 +166,7 @@ def _boxes(proposals: Tensor | np.ndarray) -> Tensor:
     try:
         boxes = torch.as_tensor(proposals).detach().cpu().float()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"proposals are {reprlib.repr(proposals)}, expected numbers (R, 4)") from error
+        raise UserError(f"proposals are {describe_value(proposals)}, expected numbers (R, 4)") from error
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise UserError(f"proposals have the shape {tuple(boxes.shape)}, expected (R, 4)")
     bad = ~boxes.isfinite().all(dim=1) | (boxes[:, 2:] < boxes[:, :2]).any(dim=1)

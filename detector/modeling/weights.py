@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from detector.utils.errors import DataError, UserError
+from detector.utils.errors import DataError, UserError, describe_value
 from detector.utils.files import atomic_write, reading
 from detector.utils.torch_file import non_finite, read_torch_file
 
@@ -101,7 +101,9 @@ def _read_preprocessing(values: Any) -> Preprocessing:
     except (KeyError, TypeError, ValueError):
         mean, std = (), ()
     if len(mean) != 3 or len(std) != 3 or not all(map(math.isfinite, mean + std)) or min(std) <= 0:
-        raise DataError(f"its preprocessing is {values!r}, expected a mean and a std of 3 numbers")
+        raise DataError(
+            f"its preprocessing is {describe_value(values)}, expected a mean and a std of 3 numbers"
+        )
     return Preprocessing(mean, std)
 
 

@@ -1,9 +1,11 @@
 """What the commands share: arguments, exit statuses, and the number of cores to use."""
 
 import argparse
+import io
 import logging
 import os
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 
 import torch
@@ -83,6 +85,9 @@ def run_command(command: Callable[[], object]) -> int:
     and the traceback goes to the log file, if there is one. 130: Ctrl-C. 1: another process of the same
     torchrun has stopped, or there is a bug, whose traceback is printed and logged.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a class may have a name that the terminal cannot encode
+            stream.reconfigure(errors="backslashreplace")
     setup_logging()  # for errors before the command opens its log file
     try:
         command()
@@ -119,6 +124,12 @@ def _correctable(error: Exception) -> UserError | None:
         return UserError(
             f"{needed}{' is free' if others else ''}. Start again with a lower SOLVER.IMAGES_PER_BATCH, for "
             "a student SELF_TRAIN.IMAGES_PER_BATCH; docs/troubleshooting.md, out of memory, has more"
+        )
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return UserError(
+            f"there is too little memory ({str(error).strip() or 'MemoryError'}). Start again with lower "
+            "SOLVER.IMAGES_PER_BATCH, DATASETS.WORKERS or INPUT.MAX_SIZE, for a student "
+            "SELF_TRAIN.IMAGES_PER_BATCH; docs/troubleshooting.md, out of memory, has more"
         )
     return worker_failure(error)
 

@@ -13,9 +13,19 @@ from pathlib import Path
 
 TIMED_OUT = "DataLoader timed out"  # how torch's message begins
 
+_LONGEST_LINE, _MOST_LINES = 1200, 40  # of a message, so that a person can read it
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 3  # of lists in one another, which could grow to gigabytes
+_REPR.maxstring = _REPR.maxother = 200
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 30
+
 
 class UserError(ValueError):
     """The message names what was found, what was expected, and the file, key or argument to change."""
+
+    def __str__(self) -> str:
+        return readable(super().__str__())
 
 
 class ConfigError(UserError):
@@ -30,6 +40,38 @@ class MissingPackage(UserError, ImportError):
     """An optional package is not installed; the message says how to install it."""
 
 
+def readable(message: str) -> str:
+    """A message without the middle of very long lines, and without lines after the first 40.
+
+    What it quotes from a file may be of any length; what was found is told at the start of a line, and what
+    to do at its end.
+    """
+    lines = message.split("\n")
+    if len(message) <= _LONGEST_LINE and len(lines) <= _MOST_LINES:
+        return message
+    lines = [_without_middle(line) for line in lines[: _MOST_LINES + 1]]
+    if len(lines) > _MOST_LINES:
+        lines[-1] = "..."
+    return "\n".join(lines)
+
+
+def _without_middle(line: str) -> str:
+    left_out = len(line) - _LONGEST_LINE
+    if left_out <= 0:
+        return line
+    start, end = line[: _LONGEST_LINE // 2], line[-_LONGEST_LINE // 2 :]
+    return f"{start} ... ({left_out} characters are left out) ... {end}"
+
+
+def describe_value(value: object) -> str:
+    """A value as Python writes it, shortened where it is very long."""
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return f"a {type(value).__name__} of too many digits"
+    return text if len(text) <= 2 * _REPR.maxstring else f"{text[: 2 * _REPR.maxstring]} ..."
+
+
 def check_path(name: str, value: object, expected: str) -> None:
     """Raise a UserError that names the argument where its value is neither text nor a path.
 
@@ -37,7 +79,7 @@ def check_path(name: str, value: object, expected: str) -> None:
         expected: what the path is of, such as "a run folder".
     """
     if not isinstance(value, (str, os.PathLike)):
-        raise UserError(f"{name} is {reprlib.repr(value)}, expected the path of {expected}")
+        raise UserError(f"{name} is {describe_value(value)}, expected the path of {expected}")
 
 
 def not_there(path: object) -> str:

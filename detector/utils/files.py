@@ -1,5 +1,6 @@
 """Atomic writing and checked reading of files, with errors that name the file."""
 
+import codecs
 import errno
 import hashlib
 import json
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _DRIVE = re.compile("[A-Za-z]:")  # of Windows
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and halves of others
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _TEXT_LIMIT = 2**31  # bytes; COCO's largest annotation file has 0.5 GB
 
 
@@ -132,6 +134,11 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
         if error.errno in (None, errno.EINVAL):
             raise DataError(f"{kind} {path} is damaged or of another format: {error}") from error
         raise OSError(f"{kind} {path} cannot be read: {error.strerror or error}") from error
+    except MemoryError:  # the file may be good
+        raise
+    except RecursionError as error:
+        found = f"its values are nested too deep, or in themselves ({error})"
+        raise DataError(f"{kind} {path} is damaged or of another format: {found}") from error
     except Exception as error:  # parsers raise many kinds over damaged bytes
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise DataError(f"{kind} {path} is damaged or of another format: {reason}") from error
@@ -174,16 +181,21 @@ def append_line(path: Path, line: bytes, kind: str) -> None:
 
 
 def read_text(path: str | Path, kind: str = "file", limit: int = _TEXT_LIMIT) -> str:
-    """The text of a UTF-8 file of at most `limit` bytes, without a byte order mark; errors name it."""
+    """The text of a file of at most `limit` bytes, without a byte order mark; errors name it.
+
+    It is UTF-8, or UTF-16 with such a mark, as Excel and PowerShell write it.
+    """
     with reading(path, kind):
         if (size := os.stat(path).st_size) > limit:
             raise DataError(f"{kind} {path} has {size} bytes, expected at most {limit}")
         try:
-            return Path(path).read_text(encoding="utf-8-sig")
+            with open(path, "rb") as file:
+                marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            return Path(path).read_text(encoding="utf-16" if marked else "utf-8-sig")
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise DataError(
-                f"{kind} {path} is not UTF-8 text (line {line}, byte {error.start} is "
+                f"{kind} {path} is not {error.encoding.upper()} text (line {line}, byte {error.start} is "
                 f"{error.object[error.start]:#04x}): save it as UTF-8"
             ) from None
 
@@ -196,6 +208,25 @@ def read_json(path: str | Path, kind: str = "file") -> dict[str, Any]:
         if not isinstance(content, dict):
             raise DataError(f"it holds a JSON {type(content).__name__}, expected an object")
     return content
+
+
+def user_path(path: str, *, variables: bool = False) -> str:
+    """A path whose "~" or "~NAME" at its start is replaced by the home folder of the user.
+
+    Args:
+        variables: $NAME and ${NAME} are replaced, too, by the environment variable.
+
+    Raises:
+        UserError: there is no such user or variable, nor a file of that name.
+    """
+    found = os.path.expanduser(path)
+    found = os.path.expandvars(found) if variables else found
+    if found.startswith("~") and not os.path.exists(found):
+        user = found.partition("/")[0]
+        raise UserError(f"there is no user of the home folder {user}: a name that begins with ~ is ./{user}")
+    if variables and (name := _VARIABLE.search(found)) and not os.path.exists(found):
+        raise UserError(f"there is no environment variable {name[1]}: set it, or write the path itself")
+    return found
 
 
 def relative_name(name: str) -> str:

@@ -2,6 +2,8 @@
 
 import math
 import os
+import pickle
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -11,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from detector.utils.errors import DataError
 from detector.utils.files import reading
+
+# A file of weights holds less. Parts that several lists share count for each, as who reads them sees them.
+_DEEPEST = 32  # lists and mappings in one another
+_MOST_PARTS = 200_000
+_LONGEST_NAME = 300  # characters
+_MOST_VIEWS = 8  # times the size of the file, all tensors together: weights may be there under several names
 
 
 def read_torch_file(path: str | Path, kind: str) -> Any:
@@ -25,14 +34,25 @@ def read_torch_file(path: str | Path, kind: str) -> Any:
 
     Raises:
         FileNotFoundError, OSError: the file does not exist, or the system cannot read it.
-        DataError: it is damaged, of another format, or holds objects other than tensors and plain values.
+        DataError: it is damaged, of another format, or holds objects other than dense tensors and plain
+            values; lists are nested deeper than 32, or there are more than 200,000 values.
     """
     with reading(path, kind):
         with open(path, "rb") as file:
             is_zip = file.read(2) == b"PK"  # a zip archive that is cut off has lost its directory
         if is_zip:
             _verify(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError) as error:
+            if "weights_only" not in str(error):
+                raise
+            raise pickle.UnpicklingError(_not_plain(str(error))) from None
+        try:
+            _check_parts(content, os.path.getsize(path))
+        except DataError as error:
+            raise DataError(f"{kind} {path} is damaged: {error}") from None
+    return content
 
 
 def non_finite(content: Any) -> str | None:
@@ -40,6 +60,9 @@ def non_finite(content: Any) -> str | None:
 
     Args:
         content: mappings, sequences and dataclasses of tensors, numbers and anything else, which is ignored.
+
+    Raises:
+        DataError: as of :func:`read_torch_file`, it is nested too deep or has too many parts.
     """
     for place, value in _leaves(content):
         if isinstance(value, Tensor) and not value.isfinite().all():
@@ -49,18 +72,67 @@ def non_finite(content: Any) -> str | None:
     return None
 
 
-def _leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if is_dataclass(content) and not isinstance(content, type):
-        content = {field.name: getattr(content, field.name) for field in fields(content)}
-    if isinstance(content, Mapping):
-        items = list(content.items())
-    elif isinstance(content, (list, tuple)):
-        items = list(enumerate(content))
-    else:
-        yield name, content
-        return
-    for key, value in items:
-        yield from _leaves(value, f"{name}.{key}" if name else str(key))
+def _leaves(content: Any) -> Iterator[tuple[str, Any]]:
+    waiting, parts = [("", content, 0)], 1
+    while waiting:  # a loop, as Python limits how deep functions call one another
+        name, value, depth = waiting.pop()
+        if is_dataclass(value) and not isinstance(value, type):
+            value = {field.name: getattr(value, field.name) for field in fields(value)}
+        if not isinstance(value, (Mapping, list, tuple)):
+            yield name, value
+            continue
+        parts += len(value)
+        if parts > _MOST_PARTS or depth == _DEEPEST:
+            raise DataError(
+                f"it holds more than {_MOST_PARTS} values, or lists more than {_DEEPEST} deep in one another "
+                f"(at {name}), which no weights need: save the tensors by name, and nothing else"
+            )
+        items = list(value.items()) if isinstance(value, Mapping) else list(enumerate(value))
+        waiting += [(_place(name, key), each, depth + 1) for key, each in reversed(items)]
+
+
+def _place(name: str, key: Any) -> str:
+    word = str(key) if isinstance(key, (str, int)) else f"({type(key).__name__})"
+    return f"{name}.{word}"[:_LONGEST_NAME] if name else word[:_LONGEST_NAME]
+
+
+def _check_parts(content: Any, file_size: int) -> None:
+    """Raise DataError where a tensor is of a kind that weights are not, or shows more than the file has."""
+    size = 0
+    for name, value in _leaves(content):
+        if not isinstance(value, Tensor):
+            continue
+        if kind := _odd_kind(value):
+            raise DataError(f"{name} {kind}, expected a dense tensor with values")
+        size += value.nbytes
+        if value.nbytes > value.untyped_storage().nbytes():
+            raise DataError(f"{name} shows the same values several times: save a copy of it (contiguous())")
+        if size > _MOST_VIEWS * file_size:
+            raise DataError(f"its tensors show {size} bytes or more, but the file has {file_size}")
+
+
+def _odd_kind(tensor: Tensor) -> str | None:
+    if tensor.is_meta:
+        return "has no values"
+    if tensor.is_quantized:
+        return "is a quantized tensor"
+    if tensor.layout != torch.strided or tensor.is_nested:
+        return "is a sparse or nested tensor"
+    try:
+        tensor.new_empty(0).isfinite()
+    except NotImplementedError:
+        return f"is a tensor of {tensor.dtype}"
+    return None
+
+
+def _not_plain(message: str) -> str:
+    """What to tell instead of torch's message, which advises to run whatever code the file names."""
+    found = re.search(r"GLOBAL ([\w.]{1,100})", message)
+    what = f"refers to {found[1]}" if found else "is no plain file of torch.save"
+    return (
+        f"it {what}; expected tensors and plain values alone. Nothing in it has run: where it is your own, "
+        "save the weights with torch.save(model.state_dict(), FILE)"
+    )
 
 
 def _verify(path: str | Path) -> None:

@@ -32,6 +32,7 @@ python tools/train_net.py --config-file configs/toybox_pcl.yaml SOLVER.MAX_ITER 
 * A run writes all keys to `config.yaml` in its run folder. *May change* marks the keys that may have another
   value when the run is resumed, *weak detector* those that may as long as self-training has not begun.
 
+In the path of a file or folder, `~` is your home folder and `$NAME` an environment variable.
 Sizes are in pixels. This page is generated from `detector/config/settings.py`.
 """
 

@@ -345,3 +345,21 @@ def test_a_run_is_where_its_folder_is(tmp_path, monkeypatch, name):
     Path("runs").mkdir()
     Path("runs/first").symlink_to(tmp_path / "moved")
     assert load_cfg(folder).output_dir == "runs/first"  # the same folder
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("~/x", "/home/me/x"), ("$SETS/x", "/sets/x"), ("${SETS}", "/sets"), ("a~/b", "a~/b"), ("./~", "./~")],
+)
+def test_the_home_folder_and_variables_in_paths(monkeypatch, value, expected):
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("SETS", "/sets")
+    paths = [key for key in KEYS.values() if key.path]
+    assert len(paths) == 9
+    assert [key.read(value) for key in paths] == [expected] * 9
+
+
+@pytest.mark.parametrize(("value", "message"), [("~nobody-here/x", "no user"), ("$NOT_SET/x", "NOT_SET")])
+def test_a_home_folder_or_variable_that_does_not_exist_is_named(value, message):
+    with pytest.raises(ConfigError, match=rf"OUTPUT_DIR is .*{message}"):
+        KEYS["OUTPUT_DIR"].read(value)

@@ -9,8 +9,8 @@ from detector.data.check import (
     near_duplicates,
     odd_boxes,
     one_edit_apart,
-    perceptual_hash,
     read_all,
+    sketch_gradients,
     tag_findings,
 )
 from detector.structures import Annotation
@@ -142,11 +142,26 @@ def smooth_image(seed, size=(80, 120)):
 
 
 def test_copies_are_found_in_other_sizes_and_brightness():
-    first = [perceptual_hash(smooth_image(seed)) for seed in range(50)]
+    first = [sketch_gradients(smooth_image(seed)) for seed in range(50)]
     copies = [smooth_image(7, (60, 90)), (smooth_image(20).float() * 0.8 + 20).byte(), smooth_image(99)]
-    second = [perceptual_hash(image) for image in copies]
+    second = [sketch_gradients(image) for image in copies]
     assert near_duplicates(first, second) == [(7, 0), (20, 1)]
     assert near_duplicates([], second) == near_duplicates(first, []) == []
+
+
+def test_textures_of_little_contrast_are_not_nearly_the_same():
+    """They share the light of the camera, and else have nothing but grain."""
+    grain = np.random.default_rng(0)
+    rows, columns = np.mgrid[:120, :160]
+    light = 140 + 20 * columns / 160 - 15 * rows / 120
+    noise = [light + grain.normal(0, deviation, light.shape) for deviation in [6] * 40 + [12] * 40]
+    images = [torch.from_numpy(each.clip(0, 255).astype(np.uint8)).expand(3, -1, -1) for each in noise]
+    sketches = [sketch_gradients(image) for image in images]
+    assert near_duplicates(sketches, sketches) == [(i, i) for i in range(80)]
+    brighter = [sketch_gradients((image.float() * 1.1 + 5).byte()) for image in images]
+    assert near_duplicates(sketches, brighter) == [(i, i) for i in range(80)]
+    flat = [sketch_gradients(torch.full((3, 30, 40), value, dtype=torch.uint8)) for value in (0, 90)]
+    assert near_duplicates(flat, flat) == []
 
 
 def labels_of(*columns):

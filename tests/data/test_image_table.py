@@ -230,7 +230,7 @@ def test_ten_mistakes_are_told_at_once(table):
     assert text.endswith("... and 2 more")
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16-le"])
 def test_another_encoding(table, encoding):
     path = table("a.jpg,cat\nü.jpg,cat\n".encode(encoding))
     with pytest.raises(ValueError, match=r"train\.csv is not UTF-8 text \(line [12]"):
@@ -278,3 +278,23 @@ def test_the_labels_of_a_table(table):
         mistakes.check()
     with pytest.raises(ValueError, match=r"train\.csv has no label"):
         list_labels(*read_table(table("a.jpg,\n")))
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("sep=;\r\nfile;labels\r\na.jpg;cat\r\n", "utf-8-sig"),
+        ("SEP=,\nfile,labels\na.jpg,cat\n", "utf-8"),
+        ('"sep=;"\na.jpg;cat\n', "utf-8"),
+        ("sep=\t\na.jpg\tcat\n", "utf-16"),
+        ("file\tlabels\r\na.jpg\tcat\r\n", "utf-16"),
+    ],
+)
+def test_what_excel_writes(table, text, encoding):
+    rows, mistakes = read_table(table(text.encode(encoding)))
+    assert [(row.file, row.labels) for row in rows] == [("a.jpg", ("cat",))]
+    assert not mistakes.found
+    assert (
+        rows[0].line
+        == text.splitlines().index(next(line for line in text.splitlines() if "a.jpg" in line)) + 1
+    )

@@ -43,6 +43,31 @@ def test_linked_folders_are_searched_once(tmp_path):
     assert list(find_pictures([tmp_path / "in"])) == ["cats/a.jpg", "deep/b.jpg"]
 
 
+def test_folders_that_link_to_one_another_have_an_end(tmp_path):
+    names = [f"f{number}" for number in range(14)]
+    touch(*(tmp_path / "in" / name / "a.jpg" for name in names), tmp_path / "out" / "deep" / "b.jpg")
+    for name in names:
+        for other in names:
+            (tmp_path / "in" / name / f"to_{other}").symlink_to(tmp_path / "in" / other)
+    (tmp_path / "in" / "one").symlink_to(tmp_path / "out" / "deep")
+    (tmp_path / "in" / "two").symlink_to(tmp_path / "out")  # has deep, which is searched by then
+    (tmp_path / "out" / "back").symlink_to(tmp_path / "in")
+    found = find_pictures([tmp_path / "in"])
+    assert list(found) == sorted([*(f"{name}/a.jpg" for name in names), "one/b.jpg"])
+
+
+def test_a_file_with_several_names_is_read_once(tmp_path):
+    touch(tmp_path / "in" / "m.jpg", tmp_path / "in" / "z.jpg", tmp_path / "out" / "b.jpg")
+    (tmp_path / "in" / "a.jpg").symlink_to("z.jpg")  # what is no link has the name
+    (tmp_path / "in" / "n.jpg").hardlink_to(tmp_path / "in" / "m.jpg")
+    for name in ("x", "y"):
+        (tmp_path / "in" / f"{name}.jpg").symlink_to(tmp_path / "out" / "b.jpg")
+    with pytest.warns(
+        UserWarning, match=r"^3 pictures are links to another .*: \S*a\.jpg \(is \S*z\.jpg\), "
+    ):
+        assert list(find_pictures([tmp_path / "in"])) == ["m.jpg", "x.jpg", "z.jpg"]
+
+
 def test_what_cannot_be_named_apart_or_is_not_there(tmp_path):
     touch(tmp_path / "a" / "x.jpg", tmp_path / "b" / "x.png")
     with pytest.raises(ValueError, match=r"x\.jpg and .*x\.png"):

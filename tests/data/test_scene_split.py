@@ -1,5 +1,6 @@
 """The split by scene."""
 
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,21 @@ def test_a_class_with_one_picture_is_trained_on():
     train, val, _ = split_pictures(tagged(*((f"{i}.jpg", "cat") for i in range(10)), ("z.jpg", "dog")))
     assert any("dog" in each.labels for each in train)
     assert len(val) == 2
+
+
+@pytest.mark.parametrize("scenes", ["café école forêt", "кот лес мост", "東京 京都 大阪", "की का कू"])
+def test_names_of_scenes_in_any_script(scenes):
+    shots = [
+        (f"{scene}{chr(0x430 + s)}_{i:03}.jpg", "cat")
+        for scene in scenes.split()
+        for s in range(3)
+        for i in range(4)
+    ]
+    train, val, by = split_pictures(tagged(*shots))
+    assert by == "scene, as the file names tell"
+    assert not {each.file.name[:-8] for each in train} & {each.file.name[:-8] for each in val}
+    other = [(unicodedata.normalize("NFD", name), label) for name, label in shots]
+    again = split_pictures(tagged(*other))[1]
+    assert {unicodedata.normalize("NFC", each.name) for each in again} == {
+        unicodedata.normalize("NFC", each.name) for each in val
+    }

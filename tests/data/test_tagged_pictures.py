@@ -106,7 +106,7 @@ def test_a_table_may_name_pictures_in_folders_of_splits(tmp_path):
     table.write_text("train/a.jpg,cat\nval/b.jpg,cat\n")
     assert [each.split for each in find_tags(tmp_path, None)[0]] == ["train", "val"]
     table.write_text("train/a.jpg,cat\nval/b.jpg,cat\nc.jpg,cat\n")
-    assert {each.split for each in find_tags(tmp_path, None)[0]} == {None}
+    assert [each.split for each in find_tags(tmp_path, None)[0]] == ["train", "val", None]
 
 
 def test_the_splits_of_a_voc_folder(tmp_path):

@@ -237,8 +237,8 @@ def test_a_side_that_is_no_number(folder):
 
 def test_a_difficult_flag_that_is_no_number(folder):
     path = one_image(folder, [("cat", (1, 1, 5, 5), True)])
-    path.write_text(path.read_text().replace("<difficult>1<", "<difficult>yes<"))
-    assert "a.xml: <difficult> of <object> is 'yes', expected a number" in refused(folder)
+    path.write_text(path.read_text().replace("<difficult>1<", "<difficult>maybe<"))
+    assert "a.xml: <difficult> of <object> is 'maybe', expected 0, 1 or one of" in refused(folder)
 
 
 @pytest.mark.parametrize("box", [(9, 1, 5, 5), (1, 9, 5, 5), ("nan", 1, 5, 5)])

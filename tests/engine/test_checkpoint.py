@@ -125,6 +125,8 @@ def test_what_is_not_finite_is_neither_written_nor_loaded(tmp_path, part, value)
         ({"train_seconds": 1e300}, r"train_seconds is 1e\+300"),
         ({"config": 3}, "config is a int"),
         ({"version": []}, "version is a list"),
+        ({"version": "9" * 5000}, r"version is '999.*', expected one such as"),
+        ({"version": "new"}, "version is 'new', expected one such as"),
         ({"optimizer": 3}, "optimizer is a int"),
     ],
 )

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -89,3 +91,28 @@ def test_cores_that_the_process_may_not_use_do_not_count(monkeypatch):
     assert usable_cores() == 2
     monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
     assert usable_cores() == 7
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_too_little_memory_is_no_bug(caplog, error):
+    def command():
+        raise error
+
+    assert run_command(command) == 2
+    assert "there is too little memory" in caplog.text
+    assert "SOLVER.IMAGES_PER_BATCH" in caplog.text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_what_the_terminal_cannot_encode_is_printed_escaped(encoding):
+    code = r"from detector.utils.command_line import *; run_command(lambda: print('\u732b \udcff'))"
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert b"\\udcff" in done.stdout
+    assert b"Traceback" not in done.stderr

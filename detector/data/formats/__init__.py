@@ -4,15 +4,15 @@ Each format has a module, which describes it; here is which files it consists of
 """
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from detector.data.formats import coco, cvat, label_studio, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
-from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image
-from detector.data.pictures import files_below
-from detector.utils.errors import DataError
+from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image, turn_images
+from detector.utils.errors import DataError, counted
 from detector.utils.files import reading
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "encode_review",
     "review_image",
     "review_import",
+    "turn_images",
 ]
 FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
 
@@ -61,8 +62,10 @@ def review_import(
 
     Args:
         path: what :func:`encode_review` wrote or the tool exported: a JSON file of COCO or Label Studio, an
-            XML file of CVAT, the folder of VOC's Annotations or the one above, or YOLO's with data.yaml.
-        images: the folder of images, for the sizes that YOLO's files and tasks of others lack.
+            XML file of CVAT, the folder of VOC's Annotations or the one above, or YOLO's, with data.yaml or
+            another file of the class names (:func:`detector.data.formats.yolo.find_names`).
+        images: the folder of images, for the sizes that YOLO's files and tasks of others lack, and for the
+            names that VOC's do.
         reviewed: "flags": only what the file says was reviewed; "all": all boxes of all images were.
 
     Raises:
@@ -77,37 +80,67 @@ def review_import(
             f"{path}: none of its {len(found)} images has a reviewed box. If a person has gone through all "
             "of them, pass --reviewed all (reviewed='all' in Python)"
         )
+    left_out = [image.name for image in found for box in image.boxes if not box.reviewed]
+    if path.suffix.lower() == ".xml" and left_out:
+        warnings.warn(
+            f"{path}: {counted(len(left_out), 'box is', 'boxes are')} left out, neither drawn nor corrected "
+            "in CVAT (source manual, semi-auto or consensus) nor marked as reviewed, such as one in "
+            f"{left_out[0]}",
+            stacklevel=2,
+        )
     return found
 
 
 def _read_folder(
     path: Path, images: str | Path | None, reviewed: Literal["flags", "all"]
 ) -> list[ReviewImage]:
-    if (path / "data.yaml").is_file():
-        if (annotations := path / "Annotations").is_dir():
+    annotations = voc.annotations_folder(path)
+    if names := yolo.find_names(path):
+        if annotations:
             raise DataError(
                 f"{path} has files of YOLO and of VOC, of which one may be out of date: name {annotations}, "
                 "or move it away to read those of YOLO"
             )
-        with reading(path / "data.yaml", "YOLO data set"):
-            return check_images(yolo.read(path, images), reviewed)
-    folder = path / "Annotations" if (path / "Annotations").is_dir() else path
-    files = files_below(folder, (".xml",))
-    if not files:
+        with reading(names, "YOLO data set"):
+            return check_images(yolo.read(path, images), reviewed, path)
+    if not (found := voc.read(annotations or path, images)):
+        yolo.check_has_names(path)
         raise DataError(f"{path} has neither data.yaml (YOLO) nor XML files (VOC)")
-    found = []
-    for file in files:
-        with reading(file, "annotation"):
-            found += check_images([voc.read(file, folder)], reviewed)
-    return found
+    try:
+        return check_images(found, reviewed, path)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags", "all"]) -> list[ReviewImage]:
     with reading(path, "file of boxes"):
         if path.suffix.lower() == ".xml":
-            return check_images(cvat.read(path), reviewed)
+            return check_images(cvat.read(path, images), reviewed, path)
         if path.suffix.lower() == ".json":
             content = json.loads(path.read_bytes())
+            if tool := other_tool(content):
+                raise DataError(f"it is a file of {tool}, which is not read: export it as COCO, VOC or YOLO")
             tasks = isinstance(content, list)
-            return check_images(label_studio.read(content, images) if tasks else coco.read(path), reviewed)
+            found = label_studio.read(content, images, path) if tasks else coco.read(path, images)
+            return check_images(found, reviewed, path)
         raise DataError("it is neither .json (COCO, Label Studio) nor .xml (CVAT); VOC and YOLO are folders")
+
+
+def other_tool(content: object) -> str:
+    """The tool that wrote a JSON file of a form that is not read; "": none that is known."""
+    if isinstance(content, dict):
+        if isinstance(content.get("shapes"), list) and "imagePath" in content:
+            return "LabelMe"
+        metadata = content.get("_via_img_metadata", content)
+        first = next(iter(metadata.values()), None) if isinstance(metadata, dict) else None
+        if "_via_img_metadata" in content or (
+            isinstance(first, dict) and {"filename", "regions"} <= first.keys()
+        ):
+            return "VIA, the VGG Image Annotator"
+        return ""
+    first = content[0] if isinstance(content, list) and content else None
+    if not isinstance(first, dict) or "data" in first:
+        return ""
+    if isinstance(first.get("annotations"), list) and ("image" in first or "imagefilename" in first):
+        return "CreateML"
+    return ""

@@ -3,9 +3,14 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from detector.data import coco
 from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.utils.errors import DataError
+
+# In `info`: boxes are of the images as a viewer shows them, not of the pixels as stored, as COCO defines.
+_UPRIGHT = "upright"
 
 
 def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
@@ -14,7 +19,10 @@ def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
     All ids start at 1; categories are in the order of the classes.
     """
     categories = {name: number for number, name in enumerate(class_names, start=1)}
-    content: dict[str, list[dict]] = {
+    images = list(images)
+    upright = {"orientation": _UPRIGHT} if all(image.upright for image in images) else {}
+    content: dict[str, Any] = {
+        "info": {"description": "boxes of detector", **upright},
         "images": [],
         "categories": [{"id": number, "name": name} for name, number in categories.items()],
         "annotations": [],
@@ -40,25 +48,34 @@ def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
     return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
 
 
-def read(path: Path) -> Iterator[ReviewImage]:
-    """The images of a COCO file. iscrowd regions are difficult."""
+def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
+    """The images of a COCO file. iscrowd regions are difficult.
+
+    Args:
+        folder: the folder of images, for the sizes that some programs leave out.
+    """
     content = coco.read_instances(path)
     images, annotations = content["images"], content["annotations"]
     rows = {image["id"]: index for index, image in enumerate(images)}
-    categories = coco.read_categories(content["categories"])
+    categories = coco.read_categories(content["categories"], annotations)
     owners = coco.look_up(annotations, "image_id", rows, "image")
-    coco.look_up(annotations, "category_id", {number: 0 for number in categories}, "category")
-    corners = coco.read_numbers(annotations, "bbox", "annotation", (4,))
-    corners[:, 2:] += corners[:, :2]  # from x, y, width, height
+    coco.look_up(annotations, "category_id", dict.fromkeys(categories, 0), "category")
+    corners = coco.read_boxes(annotations)
     scores = coco.read_numbers(annotations, "score", "annotation")  # nan where there is none
+    crowd = coco.read_numbers(annotations, "iscrowd", "annotation") == 1
     boxes: list[list[ReviewBox]] = [[] for _ in images]
-    for row, owner, (x1, y1, x2, y2), score in zip(
-        annotations, owners.tolist(), corners.tolist(), scores.tolist(), strict=True
+    for row, owner, (x1, y1, x2, y2), score, difficult in zip(
+        annotations, owners.tolist(), corners.tolist(), scores.tolist(), crowd.tolist(), strict=True
     ):
         label, known = categories[row["category_id"]], score if row.get("score") is not None else None
-        flags = row.get("reviewed") is True, row.get("doubtful") is True, row.get("iscrowd") == 1
+        flags = row.get("reviewed") is True, row.get("doubtful") is True, difficult
         boxes[owner].append(ReviewBox(label, (x1, y1, x2, y2), known, *flags))
-    sizes = coco.read_sizes(images).tolist() if images else []
     names = coco.read_file_names(images)
+    if folder is None and any(image.get("height") is image.get("width") is None for image in images):
+        raise DataError("images have neither width nor height: name the folder of images (--images)")
+    sizes = coco.read_sizes(images, [Path(folder or "", name) for name in names]).tolist() if images else []
+    info = content.get("info")
+    upright = isinstance(info, dict) and info.get("orientation") == _UPRIGHT
     for image, name, (height, width), found in zip(images, names, sizes, boxes, strict=True):
-        yield ReviewImage(name, (height, width), tuple(found), image.get("reviewed") is True)
+        complete = image.get("reviewed") is True
+        yield ReviewImage(name, (height, width), tuple(found), complete, upright)

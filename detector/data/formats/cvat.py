@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from detector.data.formats.review import Point, ReviewBox, ReviewImage
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, counted
 from detector.utils.xml import parse_xml
 
 _REVIEWED = "reviewed"  # tag of an image, and attribute of a box
@@ -60,13 +60,18 @@ def _add_box(image: Element, box: ReviewBox) -> None:
         SubElement(node, "attribute", name=name).text = text
 
 
-def read(path: Path) -> Iterator[ReviewImage]:
-    """The images of a file. A box that was drawn in CVAT counts as reviewed."""
-    for image, name in _images(path, "box"):
+def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
+    """The images of a file. A box that was drawn or corrected in CVAT counts as reviewed.
+
+    Args:
+        folder: the folder of images, for the suffix of video frames and the folder of a subset of a project.
+    """
+    for image, name in _images(path, "box", folder):
         height, width = (int(_number(image, side, name)) for side in ("height", "width"))
         complete = any(tag.get("label") == _REVIEWED for tag in image.findall("tag"))
-        boxes = tuple(_read_box(node, name) for node in image.findall("box"))
-        yield ReviewImage(name, (height, width), boxes, complete)
+        nodes = [node for node in image.findall("box") if node.get("outside") != "1"]
+        boxes = tuple(_read_box(node, name) for node in nodes)
+        yield ReviewImage(name, (height, width), boxes, complete, split=image.get("subset", ""))
 
 
 def read_points(path: Path) -> Iterator[tuple[str, list[Point]]]:
@@ -83,17 +88,48 @@ def read_points(path: Path) -> Iterator[tuple[str, list[Point]]]:
         yield name, points
 
 
-def _images(path: Path, kind: str) -> Iterator[tuple[Element, str]]:
+def _images(path: Path, kind: str, folder: str | Path | None = None) -> Iterator[tuple[Element, str]]:
     """Each image and its name; of shapes it has none but those of this kind."""
     root = parse_xml(path, "annotations")
     if root.find("track") is not None:
-        raise DataError("it holds tracks of a video, expected CVAT for images 1.1")
-    for image in root.findall("image"):
-        name = image.get("name", "")
+        raise DataError("it holds tracks of a video: export it as CVAT for images 1.1, which has all frames")
+    images = root.findall("image")
+    _check_tasks(images)
+    for image in images:
+        name = _locate(image.get("name", "").replace("\\", "/"), image.get("subset", ""), folder)
         for node in image:
             if node.tag not in (kind, "tag"):
-                raise DataError(f"image {name!r} has a <{node.tag}>, expected <{kind}> only")
+                raise DataError(
+                    f"image {name!r} has a <{node.tag}>, expected <{kind}> only: delete it in CVAT, or "
+                    "export the task as COCO 1.0, where other shapes have boxes"
+                )
         yield image, name
+
+
+def _check_tasks(images: Iterable[Element]) -> None:
+    """Raise where two tasks of a project have images of one name, as frames of two videos."""
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for image in images:
+        tasks.setdefault((image.get("subset", ""), image.get("name", "")), []).append(
+            image.get("task_id", "")
+        )
+    both = [(name, found) for (_, name), found in tasks.items() if len(set(found)) > 1]
+    if both:
+        name, found = both[0]
+        raise DataError(
+            f"{counted(len(both), 'name is', 'names are')} in several tasks of the project, such as {name!r} "
+            f"in the tasks {', '.join(sorted(set(found)))}: export each task by itself, or "
+            "rename the images of one"
+        )
+
+
+def _locate(name: str, subset: str, folder: str | Path | None) -> str:
+    """The name of the file in a folder: CVAT exports frames as NAME.PNG, images of a project in SUBSET."""
+    if folder is None or Path(folder, name).is_file():
+        return name
+    suffixes = ("", ".PNG", ".png", ".jpg", ".jpeg")
+    named = [f"{place}{name}{suffix}" for place in ("", f"{subset}/") for suffix in suffixes]
+    return next((each for each in named if Path(folder, each).is_file()), name)
 
 
 def _read_box(node: Element, image: str) -> ReviewBox:
@@ -101,7 +137,9 @@ def _read_box(node: Element, image: str) -> ReviewBox:
         raise DataError(f"image {image!r} has a box that is rotated by {node.get('rotation')} degrees")
     x1, y1, x2, y2 = (_number(node, side, image) for side in _SIDES)
     texts = {each.get("name"): (each.text or "").strip() for each in node.findall("attribute")}
-    drawn = node.get("source") == "manual"  # the tool gives such a box the attribute's default, false
+    # A box that was drawn has the attribute's default, false. An imported one has the source "file", one of a
+    # model "auto"; moved by a person they become "manual" and "semi-auto".
+    drawn = node.get("source") in ("manual", "semi-auto", "consensus")
     flags = drawn or texts.get(_REVIEWED) == "true", texts.get("doubtful") == "true"
     score = float(texts["score"]) if texts.get("score") else None
     return ReviewBox(node.get("label", ""), (x1, y1, x2, y2), score, *flags)

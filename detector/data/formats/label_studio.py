@@ -4,23 +4,33 @@ https://labelstud.io/guide/predictions describes it, https://labelstud.io/tags/k
 in percentages of the image; flags of a box are the text that the tool shows with the region.
 """
 
+import base64
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from detector.data.formats.review import Point, ReviewBox, ReviewImage
-from detector.data.images import read_image_size
-from detector.utils.errors import DataError
+from detector.data.images import in_any_form, read_image_size
+from detector.data.pictures import IMAGE_SUFFIXES
+from detector.utils.errors import DataError, counted, shortened
 
 # The tool serves files below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT under this address.
 _LOCAL_FILES = "/data/local-files/?d="
 _T = TypeVar("_T")
-_UPLOADED = re.compile("^[0-9a-f]{8}-")  # the tool's prefix of the name of an uploaded file
+# The folder of an uploaded file, and the tool's prefix of its name.
+_UPLOADED = re.compile("^(?:.*/)?upload/[0-9]+/[0-9a-f]{8}-")
+_STORAGES = ("s3", "s3s", "gs", "azure-blob", "azure_spi")
+# Types of results that are no regions: what is said of a region or of the image, and what links two regions.
+_NO_REGION = {
+    *("relation", "choices", "textarea", "rating", "number", "datetime", "taxonomy", "ranker", "pairwise"),
+    "chatmessage",
+}
 
 
 def label_config(class_names: Sequence[str]) -> bytes:
@@ -80,13 +90,15 @@ def _region(number: int, box: ReviewBox, size: tuple[int, int]) -> dict[str, Any
     return region
 
 
-def read(tasks: Sequence[Any], folder: str | Path | None) -> Iterator[ReviewImage]:
+def read(tasks: Sequence[Any], folder: str | Path | None, source: object = "") -> Iterator[ReviewImage]:
     """The images of an export in the format JSON. One that a person has submitted is complete.
 
     Args:
         folder: the folder of images, for the sizes that tasks of others lack.
+        source: the file, for a warning that counts the tasks of which not all annotations are taken.
     """
-    return _each_task(tasks, partial(_read_boxes, folder=folder))
+    yield from _each_task(tasks, partial(_read_boxes, folder=folder))
+    _warn_of_annotators(tasks, source)
 
 
 def read_points(tasks: Sequence[Any]) -> Iterator[tuple[str, list[Point]]]:
@@ -98,44 +110,175 @@ def _each_task(tasks: Sequence[Any], read_task: Callable[[dict[str, Any], str], 
     """What `read_task` reads of a task and the name of its image."""
     if not isinstance(tasks, list):
         raise DataError("it is no list of tasks, as Label Studio exports in the format JSON")
-    for number, task in enumerate(tasks):
-        data = task.get("data") if isinstance(task, dict) else None
-        if not isinstance(data, dict):
-            raise DataError(f"task {number} has no `data`: export the project as JSON, not as JSON-MIN")
+    names = _image_names(tasks)
+    kinds = {str(each.get("type")) for task in tasks for each in _chosen(task) if isinstance(each, dict)}
+    if kinds - {"relation"} and kinds <= _NO_REGION:
+        raise DataError(
+            f"no task has a box: they have regions of type {', '.join(map(repr, sorted(kinds)))}, expected "
+            "rectanglelabels with one label; put tags of images into a table, as in a.jpg,cat;dog"
+        )
+    for number, (task, name) in enumerate(zip(tasks, names, strict=True)):
         try:
-            yield read_task(task, _image_name(data))
+            yield read_task(task, name)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise DataError(
                 f"task {task.get('id', number)} lacks {error} or has it of another type"
             ) from None
 
 
-def _image_name(data: dict[str, Any]) -> str:
-    if "file" in data:
-        return data["file"]
-    parts = urlsplit(data["image"])
-    local = parse_qs(parts.query).get("d")
-    return local[0] if local else _UPLOADED.sub("", parts.path.rpartition("/")[2])
+def _image_names(tasks: Sequence[Any]) -> list[str]:
+    """The name of the image of each task: its path below the folder that all images have in common."""
+    found: list[tuple[str, bool]] = []
+    for number, task in enumerate(tasks):
+        data = task.get("data") if isinstance(task, dict) else None
+        if not isinstance(data, dict):
+            raise DataError(f"task {number} has no `data`: export the project as JSON, not as JSON-MIN")
+        if "completions" in task:
+            raise DataError(
+                f"task {task.get('id', number)} has `completions`, as Label Studio before 1.0 exported: "
+                "rename the key to annotations, or import the file into a later version and export it as JSON"
+            )
+        if {"file", "image", "width", "height"} <= data.keys():  # a task that this module has written
+            found.append((data["file"], False))
+        else:
+            found.append(_name_of(_address(data, task.get("id", number))))
+    stored = [PurePosixPath(name).parent.parts for name, in_storage in found if in_storage]
+    shared = 0
+    while stored and len({parts[: shared + 1] for parts in stored}) == 1 and len(stored[0]) > shared:
+        shared += 1
+    return [
+        PurePosixPath(*PurePosixPath(name).parts[shared:]).as_posix() if in_storage else name
+        for name, in_storage in found
+    ]
+
+
+def _address(data: dict[str, Any], task: object) -> str:
+    """The address of the image: under "image", else under the only key that has one."""
+    if isinstance(data.get("image"), str):
+        return data["image"]
+    texts = {key: value for key, value in data.items() if isinstance(value, str)}
+    keys = [key for key, value in texts.items() if "fileuri=" in value or _is_image(value)]
+    if len(keys) != 1:
+        found = (
+            f"the keys {', '.join(keys)} have addresses"
+            if keys
+            else f"none of the keys {', '.join(data)} has one"
+        )
+        raise DataError(
+            f"task {task}: expected the address of one image in `data`, but {found}; name it image"
+        )
+    return texts[keys[0]]
+
+
+def _is_image(address: str) -> bool:
+    return _name_of(address)[0].lower().endswith(IMAGE_SUFFIXES)
+
+
+def _name_of(address: str) -> tuple[str, bool]:
+    """The path in an address, and whether it is below a folder of a storage or a server.
+
+    Label Studio serves local files by ?d=, uploads as upload/PROJECT/PREFIX-NAME, on
+    its own address or by ?filepath=, and files of a storage by their address, base64 in ?fileuri=.
+    """
+    address = address.strip().replace("\\", "/")
+    storage, _, key = address.partition("://")
+    if key and storage.lower() in _STORAGES:  # the key follows the bucket, and is not encoded
+        return key.partition("/")[2], True
+    parts = urlsplit(address)
+    query = parse_qs(parts.query)
+    if "fileuri" in query:
+        encoded = query["fileuri"][-1].replace(" ", "+")
+        try:
+            plain = base64.b64decode(
+                encoded + "=" * (-len(encoded) % 4), altchars="-_" if set(encoded) & set("-_") else None
+            )
+            return _name_of(plain.decode())
+        except ValueError:
+            raise DataError(f"the address {address!r} has no base64 in fileuri") from None
+    if "d" in query:
+        return query["d"][-1].lstrip("/").replace("\\", "/"), False
+    path = query["filepath"][-1] if "filepath" in query else unquote(parts.path)
+    if uploaded := _UPLOADED.search(path):
+        return path[uploaded.end() :], False
+    return path.lstrip("/"), bool(parts.netloc)
 
 
 def _submitted(task: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each for each in task.get("annotations", []) if not each.get("was_cancelled")]
+    """The annotations that a person has submitted, and of these the ground truth if one is marked as such."""
+    given = [
+        each
+        for each in task.get("annotations") or []
+        if isinstance(each, dict) and not each.get("was_cancelled") and not each.get("skipped")
+    ]
+    return [each for each in given if each.get("ground_truth")] or given
 
 
-def _regions(annotations: Sequence[dict[str, Any]], name: str, kind: str) -> list[dict[str, Any]]:
-    """The regions of the newest annotation or prediction, each of which has one label of this kind."""
-    newest = sorted(annotations, key=lambda each: each.get("updated_at") or "")[-1:]
-    regions = newest[0]["result"] if newest else []
-    for region in regions:
-        if len(labels := region["value"].get(kind, [])) != 1:
-            found = f"a region of type {region.get('type')!r} with the labels {labels}"
-            raise DataError(f"image {name!r} has {found}, expected {kind} with one label")
+def _newest(annotations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of the annotation or prediction that was changed last."""
+    newest = sorted(annotations, key=lambda each: each.get("updated_at") or each.get("created_at") or "")[-1:]
+    return (newest[0].get("result") or []) if newest else []
+
+
+def _chosen(task: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results of the annotation that counts, else of the newest prediction."""
+    # The tool lists the ids of predictions in some exports.
+    predicted = [each for each in task.get("predictions") or [] if isinstance(each, dict)]
+    return _newest(_submitted(task) or predicted)
+
+
+def _warn_of_annotators(tasks: Sequence[Any], source: object) -> None:
+    differ, drafts = [], []
+    for number, task in enumerate(tasks):
+        given = _submitted(task)
+        if len({json.dumps(_shapes(each.get("result") or []), sort_keys=True) for each in given}) > 1:
+            differ.append(str(task.get("id", number)))
+        if not given and any(isinstance(each, dict) for each in task.get("drafts") or []):
+            drafts.append(str(task.get("id", number)))
+    for found, what in (
+        (differ, "several annotations that differ, of which the newest counts: mark one as ground truth"),
+        (drafts, "a draft that nobody has submitted, left out: submit it"),
+    ):
+        if found:
+            warnings.warn(
+                f"{source}: {counted(len(found), 'task has', 'tasks have')} {what} "
+                f"(task {shortened(found, 3)})",
+                stacklevel=2,
+            )
+
+
+def _shapes(results: Sequence[dict[str, Any]]) -> list[Any]:
+    return [each.get("value") for each in results if each.get("type") not in _NO_REGION]
+
+
+def _regions(task: dict[str, Any], results: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The regions among results, with one label each under `kind`.
+
+    A shape without labels, of <Rectangle> or <KeyPoint>, has those of the result of <Labels> with its id.
+    """
+    shape = kind.removesuffix("labels")
+    named = {each.get("id"): each["value"].get("labels") for each in results if each.get("type") == "labels"}
+    shapes = {each.get("id") for each in results if each.get("type") == shape}
+    regions = []
+    for result in results:
+        found = result.get("type")
+        if found in _NO_REGION or (found == "labels" and result.get("id") in shapes):
+            continue
+        value = dict(result["value"])
+        if found in (shape, "labels") and kind not in value:
+            value[kind] = value.get("labels") or named.get(result.get("id")) or []
+        labels = value.get(kind, [])
+        if len(labels) != 1 or "x" not in value:
+            raise DataError(
+                f"task {task.get('id')} has the region {result.get('id')!r} of type {found!r} with the "
+                f"labels {labels}, expected {kind} with one label: correct or delete it in Label Studio"
+            )
+        regions.append(result | {"value": value})
     return regions
 
 
 def _read_points(task: dict[str, Any], name: str) -> tuple[str, list[Point]]:
     points: list[Point] = []
-    for region in _regions(_submitted(task), name, "keypointlabels"):
+    for region in _regions(task, _newest(_submitted(task)), "keypointlabels"):
         value, sides = region["value"], (region["original_width"], region["original_height"])
         xy = [value[axis] * side / 100 for axis, side in zip("xy", sides, strict=True)]
         points.append({"label": value["keypointlabels"][0], "point": xy})
@@ -143,35 +286,36 @@ def _read_points(task: dict[str, Any], name: str) -> tuple[str, list[Point]]:
 
 
 def _read_boxes(task: dict[str, Any], name: str, folder: str | Path | None) -> ReviewImage:
-    submitted = _submitted(task)
-    # The tool lists the ids of predictions in some exports.
-    predicted = [each for each in task.get("predictions", []) if isinstance(each, dict)]
-    regions = _regions(submitted or predicted, name, "rectanglelabels")
+    regions = _regions(task, _chosen(task), "rectanglelabels")
     size = _size(task["data"], regions, name, folder)
-    boxes = tuple(_read_region(region, size, name) for region in regions)
-    return ReviewImage(name, size, boxes, complete=bool(submitted))
+    boxes = tuple(_read_region(region, size, f"task {task.get('id')} ({name})") for region in regions)
+    return ReviewImage(name, size, boxes, complete=bool(_submitted(task)))
 
 
 def _size(
     data: dict[str, Any], regions: Sequence[dict[str, Any]], name: str, folder: str | Path | None
 ) -> tuple[int, int]:
     """(height, width), which a task without boxes does not say unless it is ours."""
-    if regions:
-        return int(regions[0]["original_height"]), int(regions[0]["original_width"])
+    for region in regions:
+        if region.get("original_height") and region.get("original_width"):
+            return int(region["original_height"]), int(region["original_width"])
     if "height" in data and "width" in data:
         return int(data["height"]), int(data["width"])
     if folder is None:
         raise DataError(f"image {name!r} has no boxes and no size: name the folder of images (--images)")
-    return read_image_size(Path(folder, name), apply_orientation=True)
+    return read_image_size(in_any_form(Path(folder, name)), apply_orientation=True)
 
 
-def _read_region(region: dict[str, Any], size: tuple[int, int], name: str) -> ReviewBox:
+def _read_region(region: dict[str, Any], size: tuple[int, int], place: str) -> ReviewBox:
     value, (height, width) = region["value"], size
     if value.get("rotation") or region.get("image_rotation"):
-        raise DataError(f"image {name!r} has a rotated box or is rotated itself, expected no rotation")
+        raise DataError(
+            f"{place} has the region {region.get('id')!r}, which is rotated or in a rotated image, expected "
+            "no rotation: turn it back in Label Studio"
+        )
     x1, y1 = value["x"] * width / 100, value["y"] * height / 100
     box = x1, y1, x1 + value["width"] * width / 100, y1 + value["height"] * height / 100
-    texts = region.get("meta", {}).get("text", [])
+    texts = (region.get("meta") or {}).get("text") or []
     return ReviewBox(
         value["rectanglelabels"][0], box, region.get("score"), "reviewed" in texts, "doubtful" in texts
     )

@@ -1,12 +1,16 @@
 """VOC's XML files, with <score>, <reviewed> and <doubtful> of an object and LabelImg's `verified`."""
 
+import unicodedata
 from pathlib import Path, PurePosixPath
 from xml.etree.ElementTree import Element
 
 from detector.data.formats.review import ReviewBox, ReviewImage
-from detector.data.voc import TO_HALF_OPEN, read_class, read_corners, read_number
+from detector.data.images import read_image_size
+from detector.data.pictures import IMAGE_SUFFIXES, files_below
+from detector.data.voc import TO_HALF_OPEN, read_class, read_corners, read_flag, read_number
 from detector.data.voc_writer import VOCObject, encode_annotation
 from detector.utils.errors import DataError
+from detector.utils.files import reading
 from detector.utils.xml import parse_xml
 
 
@@ -23,28 +27,69 @@ def encode(image: ReviewImage) -> bytes:
         )
         for box in image.boxes
     ]
-    return encode_annotation(image.name, image.size, objects, folder="pictures", verified=image.complete)
+    flags = {"verified": image.complete, "upright": image.upright}
+    return encode_annotation(image.name, image.size, objects, folder="pictures", **flags)
 
 
-def read(path: Path, folder: Path) -> ReviewImage:
-    """The image of an annotation below `folder`: the one of its name, with the suffix that <filename> says.
+def annotations_folder(path: Path) -> Path | None:
+    """The folder Annotations of a folder in VOC's layout; None: it has none with XML files."""
+    places = (path / name for name in ("Annotations", "annotations"))
+    return next((place for place in places if place.is_dir() and files_below(place, (".xml",))), None)
 
-    The rest of <filename> is wrong where images were renamed, and may be the name of another image then.
+
+def read(folder: Path, images: str | Path | None) -> list[ReviewImage]:
+    """The image of each annotation below `folder`: the one of its name.
+
+    The picture tells its suffix, and its size if the file does not, as <filename> and <size> may be wrong or
+    missing. Without a picture, the suffix is that of <filename>; the rest of it is wrong where images were
+    renamed, and may be the name of another image then.
+
+    Args:
+        images: the folder of images; None: JPEGImages or images beside `folder`, or `folder` itself.
     """
-    root = parse_xml(path, "annotation")
-    file_name = (root.findtext("filename") or "").rstrip()
-    size = root.find("size")
-    if not file_name or size is None:
-        raise DataError(f"it has no {'<size>' if file_name else '<filename>'}")
-    height, width = (int(read_number(size, side)) for side in ("height", "width"))
+    near = [folder.parent / "JPEGImages", folder.parent / "images", folder]
+    pictures: dict[str, list[tuple[Path, str]]] = {}  # by the name without suffix, the place and the name
+    for place in ([Path(images)] if images else []) + near:
+        for file in files_below(place, IMAGE_SUFFIXES):
+            name = file.relative_to(place)
+            pictures.setdefault(_stem(name), []).append((place, name.as_posix()))
+    found = []
+    for file in files_below(folder, (".xml",)):
+        with reading(file, "annotation"):
+            name = file.relative_to(folder)
+            found.append(_read_image(file, name, pictures.get(_stem(name), [])))
+    return found
+
+
+def _stem(name: Path) -> str:
+    """A name without its suffix, in one Unicode form."""
+    return unicodedata.normalize("NFC", name.with_suffix("").as_posix())
+
+
+def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> ReviewImage:
+    """The image of a file, which is one of the `pictures` of its name."""
+    root = parse_xml(file, "annotation")
+    suffix = PurePosixPath((root.findtext("filename") or "").strip()).suffix
     boxes = tuple(_read_box(element) for element in root.findall("object"))
-    name = path.relative_to(folder).with_suffix(PurePosixPath(file_name).suffix).as_posix()
-    return ReviewImage(name, (height, width), boxes, root.get("verified") == "yes")
+    size = [int(read_number(root, f"size/{side}", default="0")) for side in ("height", "width")]
+    if pictures:
+        place, picture = min(pictures, key=lambda each: not each[1].endswith(suffix))
+        if min(size) < 1:
+            size = list(read_image_size(place / picture))  # boxes of VOC are of the pixels as stored
+    elif not suffix or min(size) < 1:
+        raise DataError(
+            f"it has no {'<size>' if suffix else '<filename>'} with values, and there is no picture of "
+            "its name in the folder of images (detector review-import --images names it)"
+        )
+    else:
+        picture = name.with_suffix(suffix).as_posix()
+    upright = read_number(root, "upright", default="0") == 1
+    return ReviewImage(picture, (size[0], size[1]), boxes, root.get("verified") == "yes", upright)
 
 
 def _read_box(element: Element) -> ReviewBox:
     corners = zip(read_corners(element), TO_HALF_OPEN.tolist(), strict=True)
     x1, y1, x2, y2 = (corner - shift for corner, shift in corners)
     score = read_number(element, "score") if element.find("score") is not None else None
-    flags = (read_number(element, flag, default="0") != 0 for flag in ("reviewed", "doubtful", "difficult"))
+    flags = (read_flag(element, flag) for flag in ("reviewed", "doubtful", "difficult"))
     return ReviewBox(read_class(element), (x1, y1, x2, y2), score, *flags)

@@ -1,25 +1,38 @@
 """YOLO's folder: data.yaml with the class names, and labels/NAME.txt with a line for each box.
 
     CLASS X Y WIDTH HEIGHT [SCORE]    center and size as shares of the image
+    CLASS X1 Y1 X2 Y2 X3 Y3 ...       the outline of an object, or the corners of a rotated box
 
 The files hold neither suffixes nor sizes of images, which are read from the images. reviewed.txt, one of
 YOLO's lists of images, names those that a person has reviewed; single boxes have no flags.
 
-Roboflow has train/labels/NAME.txt with train/images instead, and so for each split.
+Roboflow has train/labels/NAME.txt with train/images instead, and so for each split; Darknet and LabelImg
+have NAME.txt beside the images, with the class names in obj.names or classes.txt: docs/data_sets.md.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import unicodedata
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import yaml
 
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.images import read_image_size
 from detector.data.pictures import IMAGE_SUFFIXES, files_below, find_pictures
-from detector.utils.errors import DataError, shortened
-from detector.utils.files import read_text
+from detector.utils.errors import DataError, counted, shortened
+from detector.utils.files import read_json, read_text
 
 _IMAGES = "images/"  # a list names images below the folder of data.yaml
+_FARTHEST = 2.0  # in sizes of the image: coordinates that are larger are in pixels
+# Files of class names, of which the first counts: of Ultralytics, Roboflow and FiftyOne; of Darknet; of
+# LabelImg and Label Studio, which also writes notes.json.
+_DATA = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "*.yaml", "*.yml")
+_LISTS = ("obj.names", "*.names", "data/*.names", "classes.txt", "labels/classes.txt", "*/classes.txt")
+_NOTES = "notes.json"
+_TRIED = 20  # files of boxes, of which all may be empty
 
 
 def encode(images: Sequence[ReviewImage], class_names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -42,23 +55,87 @@ def _line(number: int, box: ReviewBox, size: tuple[int, int]) -> str:
     return " ".join([str(number), *(f"{value:.10g}" for value in values)]) + "\n"
 
 
+def find_names(folder: Path) -> Path | None:
+    """The file of class names of a folder of YOLO; None: it is none, or has no such file.
+
+    A file of another name than data.yaml, or a list of names, counts only beside files of boxes.
+    """
+    if (folder / _DATA[0]).is_file():
+        return folder / _DATA[0]
+    found = [
+        path for pattern in _DATA for path in sorted(folder.glob(pattern)) if "names" in _read_yaml(path)
+    ]
+    found += [
+        path for pattern in (*_LISTS, _NOTES) for path in sorted(folder.glob(pattern)) if path.is_file()
+    ]
+    return found[0] if found and _has_boxes(folder) else None
+
+
+def _has_boxes(folder: Path) -> bool:
+    """Whether one of the first files has a line of a box: texts beside images may be captions."""
+    for file in [*_label_files(folder)][:_TRIED]:
+        words = read_text(file, "YOLO labels").split("\n")[0].split()
+        with suppress(ValueError):
+            if len([float(word) for word in words]) >= 5:
+                return True
+    return False
+
+
+def check_has_names(folder: Path) -> None:
+    """Raise where a folder has files of boxes, but none with the names of the classes."""
+    if not _has_boxes(folder):
+        return
+    first = next(iter(_label_files(folder)))
+    raise DataError(
+        f"{folder} has YOLO's files of boxes, such as {first}, and no names of their classes: write "
+        "data.yaml into it, with a line such as names: [cat, dog], in the order of their numbers from 0"
+    )
+
+
 def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
-    """The images that have a file in labels, and those without one that were reviewed: they show no object.
+    """The images that have a file of boxes, and those without one that were reviewed: they show no object.
+
+    Files of boxes without an image are counted in a warning.
 
     Args:
         images: their folder; None: `images` beside data.yaml, or the folder of data.yaml itself if the
-            labels are in those of splits.
+            labels are in those of splits or beside the images.
+
+    Raises:
+        DataError: a line is wrong; names the first ten. Or there are no names, or no file of boxes.
+        FileNotFoundError: there is no folder of images, or it has none of the images.
     """
-    names = _read_names(folder)
-    stems = _label_files(folder)
+    names, keypoints = read_names(folder)
+    if not (stems := _label_files(folder)):
+        raise DataError(f"{folder} has no file NAME.txt in labels, nor in SPLIT/labels, such as train/labels")
     own = folder / "images" if (folder / "labels").is_dir() else folder
     root = Path(images) if images is not None else own
     if not root.is_dir():
         raise FileNotFoundError(
             f"there is no folder of images {root}: name it, detector review-import {folder} --images FOLDER"
         )
-    pictures = {PurePosixPath(name).with_suffix("").as_posix(): name for name in find_pictures([root])}
-    listed = folder / "reviewed.txt"
+    pictures = {_key(PurePosixPath(name).with_suffix("").as_posix()): name for name in find_pictures([root])}
+    complete = _reviewed(folder / "reviewed.txt", root, pictures)
+    placed = {file: pictures[_key(stem)] for file, stem in stems.items() if _key(stem) in pictures}
+    _check_orphans(folder, root, [file for file in stems if file not in placed], bool(placed))
+    mistakes: list[str] = []
+    for file, name in placed.items():
+        size = read_image_size(root / name, apply_orientation=True)
+        boxes = tuple(_read_boxes(file, names, keypoints, size, mistakes))
+        yield ReviewImage(name, size, boxes, name in complete)
+    if mistakes:
+        raise DataError(shortened(mistakes, between="\n"))
+    for name in sorted(complete - {*placed.values()}):
+        yield ReviewImage(name, read_image_size(root / name, apply_orientation=True), (), complete=True)
+
+
+def _key(stem: str) -> str:
+    """The name of an image without its suffix, in one Unicode form."""
+    return unicodedata.normalize("NFC", stem)
+
+
+def _reviewed(listed: Path, root: Path, pictures: Mapping[str, str]) -> set[str]:
+    """The images of a list."""
     lines = read_text(listed, "list of images").split("\n") if listed.is_file() else ()
     complete = {line.strip().removeprefix("./").removeprefix(_IMAGES) for line in lines} - {""}
     if unknown := sorted(complete - set(pictures.values())):
@@ -67,16 +144,24 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
             f"{listed} names what is no image in {root}: {shortened(unknown, 3)}; expected paths such "
             f"as {example}"
         )
-    for file, stem in stems.items():
-        if stem not in pictures:
-            raise FileNotFoundError(
-                f"{file} has no image {stem} in {root} (detector review-import --images names the folder)"
-            )
-        size = read_image_size(root / pictures[stem], apply_orientation=True)
-        boxes = tuple(_read_boxes(file, names, size))
-        yield ReviewImage(pictures[stem], size, boxes, pictures[stem] in complete)
-    for name in sorted(complete - {pictures[stem] for stem in stems.values()}):
-        yield ReviewImage(name, read_image_size(root / name, apply_orientation=True), (), complete=True)
+    return complete
+
+
+def _check_orphans(folder: Path, root: Path, orphans: Sequence[Path], others: bool) -> None:
+    """Warn of files of boxes without an image; raise where there are no `others`."""
+    if not orphans:
+        return
+    if not others:
+        raise FileNotFoundError(
+            f"none of the {counted(len(orphans), 'file', 'files')} of boxes in {folder} has an image in "
+            f"{root}, such as {orphans[0]} (detector review-import --images names the folder)"
+        )
+    shown = shortened([file.relative_to(folder).as_posix() for file in orphans], 3)
+    warnings.warn(
+        f"{folder}: {counted(len(orphans), 'file of boxes has', 'files of boxes have')} no image in {root}, "
+        f"left out: {shown}",
+        stacklevel=4,
+    )
 
 
 def without_labels(root: Path, images: Sequence[ReviewImage]) -> list[str]:
@@ -91,41 +176,152 @@ def without_labels(root: Path, images: Sequence[ReviewImage]) -> list[str]:
 
 
 def _label_files(folder: Path) -> dict[Path, str]:
-    """The files of boxes, and the name of the image of each without its suffix."""
+    """The files of boxes, and the name of the image of each without its suffix.
+
+    They are in labels, else in folders of that name further below, with the images in a folder images beside
+    it, or beside images of the same name.
+    """
+    top = folder / "labels"
+    files = files_below(top if top.is_dir() else folder, (".txt",))
+    stems = {_key(file.with_suffix("").as_posix()) for file in files_below(folder, IMAGE_SUFFIXES)}
     found = {}
-    if (labels := folder / "labels").is_dir():
-        for file in files_below(labels, (".txt",)):
-            found[file] = file.relative_to(labels).with_suffix("").as_posix()
-    else:
-        for labels in sorted(folder.glob("*/labels")):
-            for file in files_below(labels, (".txt",)):
-                name = file.relative_to(labels).with_suffix("").as_posix()
-                found[file] = f"{labels.parent.name}/images/{name}"
-    if not found:
-        raise DataError(f"{folder} has no file NAME.txt in labels, nor in SPLIT/labels, such as train/labels")
+    for file in files:
+        name = file.relative_to(folder).with_suffix("")
+        parts = list(name.parts)
+        if "labels" in parts[:-1]:
+            parts[len(parts) - 1 - parts[::-1].index("labels")] = "images"
+        elif _key((folder / name).as_posix()) not in stems:
+            continue  # such as a text about the data set
+        stem = PurePosixPath(*parts).as_posix()
+        if file.name == "classes.txt" and _key((folder / stem).as_posix()) not in stems:
+            continue  # LabelImg's list of names
+        found[file] = stem.removeprefix(_IMAGES) if top.is_dir() else stem
     return found
 
 
-def _read_names(folder: Path) -> dict[int, str]:
-    content = yaml.safe_load(read_text(folder / "data.yaml", "YOLO data set"))
-    names = content.get("names") if isinstance(content, dict) else None
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file whose values are all as they are written: names may be yes, no, 1 or 02146."""
+    try:
+        content = yaml.load(read_text(path, "YOLO data set"), yaml.BaseLoader)
+    except (yaml.YAMLError, DataError):
+        if path.name == _DATA[0]:
+            raise
+        return {}  # a file of something else
+    return content if isinstance(content, dict) else {}
+
+
+def read_names(folder: Path) -> tuple[dict[int, str], int]:
+    """The class of each number, and how many numbers of keypoints follow a box.
+
+    Raises:
+        DataError: there are no names, or one has no number or is empty.
+    """
+    path = find_names(folder)
+    if path is None:
+        check_has_names(folder)
+        raise DataError(f"{folder} has no data.yaml with the names of the classes")
+    if path.suffix not in (".yaml", ".yml"):
+        return _read_list_of_names(path), 0
+    content = _read_yaml(path)
+    names, shape = content.get("names"), content.get("kpt_shape")
     names = dict(enumerate(names)) if isinstance(names, list) else names
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise DataError(f"{folder / 'data.yaml'} has no list or mapping of class names under `names`")
-    return names
+    if not isinstance(names, dict) or not names:
+        raise DataError(f"{path} has no list or mapping of class names under `names`")
+    wrong = [f"{key}: {name}" for key, name in names.items() if not isinstance(name, str) or not name.strip()]
+    wrong += [f"{key}: {name}" for key, name in names.items() if not str(key).strip().isdecimal()]
+    if wrong:
+        raise DataError(
+            f"{path}: under `names` is {wrong[0]}, expected a number from 0 and a name, such as 0: cat; put "
+            "a name of special characters into quotes"
+        )
+    numbers = [int(each) for each in shape] if isinstance(shape, list) else [0]
+    return {int(key): name for key, name in names.items()}, numbers[0] * numbers[-1]
 
 
-def _read_boxes(file: Path, names: dict[int, str], size: tuple[int, int]) -> Iterable[ReviewBox]:
+def read_splits(folder: Path) -> list[tuple[str, str]]:
+    """Key and value of each entry of data.yaml or obj.data that names pictures: a folder or a list.
+
+    The values are relative to `folder`, or absolute.
+    """
+    path = find_names(folder)
+    if path is None:
+        return []
+    if path.suffix in (".yaml", ".yml"):
+        content = _read_yaml(path)
+        base = PurePosixPath(str(content.get("path") or "").replace("\\", "/"))
+        base = PurePosixPath() if not (folder / base).is_dir() else base  # of another machine
+    else:
+        lists = [*folder.glob("*.data"), *folder.glob("data/*.data")]
+        lines = read_text(lists[0], "YOLO data set").split("\n") if lists else ()
+        content = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
+        base = PurePosixPath()
+    found = []
+    for key in ("train", "val", "valid", "validation", "test"):
+        entries = content.get(key)
+        entries = entries if isinstance(entries, list) else [entries]
+        found += [
+            (key, str(base / each.strip())) for each in entries if isinstance(each, str) and each.strip()
+        ]
+    return found
+
+
+def _read_list_of_names(path: Path) -> dict[int, str]:
+    if path.name == _NOTES:
+        rows = read_json(path, "YOLO data set").get("categories", [])
+        return {int(row["id"]): str(row["name"]) for row in rows}
+    lines = [line.strip() for line in read_text(path, "list of class names").split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines or "" in lines:
+        raise DataError(f"{path} has an empty line, expected one class name per line")
+    return dict(enumerate(lines))
+
+
+def _read_boxes(
+    file: Path, names: Mapping[int, str], keypoints: int, size: tuple[int, int], mistakes: list[str]
+) -> Iterable[ReviewBox]:
     height, width = size
     for number, line in enumerate(read_text(file, "YOLO labels").splitlines(), start=1):
         if not (words := line.split()):
             continue
         try:
-            label, (x, y, w, h, *score) = names[int(words[0])], map(float, words[1:])
-            if len(score) > 1:
-                raise ValueError
-        except (ValueError, KeyError):
-            expected = f"a class from 0 to {len(names) - 1}, x, y, width, height and, if known, a score"
-            raise DataError(f"{file}, line {number} is {line!r}, expected {expected}") from None
-        box = (x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height
-        yield ReviewBox(label, box, score[0] if score else None)
+            values = [float(word) for word in words]
+            label, (x1, y1, x2, y2), score = names[_whole(values[0])], *_read_shares(values[1:], keypoints)
+        except (ValueError, KeyError, OverflowError):
+            mistakes.append(
+                f"{file}, line {number} is {_cut(line)!r}, expected a class from 0 to {max(names)}, x, y, "
+                "width, height as shares of the image and, if known, a score, or an outline x1, y1, x2, ..."
+            )
+            continue
+        yield ReviewBox(label, (x1 * width, y1 * height, x2 * width, y2 * height), score)
+
+
+def _whole(value: float) -> int:
+    """A class, which some tools write as 0.0."""
+    if value != int(value):
+        raise ValueError
+    return int(value)
+
+
+def _read_shares(
+    values: list[float], keypoints: int
+) -> tuple[tuple[float, float, float, float], float | None]:
+    """The corners of a box in shares of the image, and its score."""
+    score = None
+    if keypoints and len(values) == 4 + keypoints:
+        values = values[:4]
+    if len(values) == 5:
+        *values, score = values
+    if not all(abs(value) <= _FARTHEST for value in values):  # nan is not, either
+        raise ValueError
+    if len(values) == 4:
+        x, y, w, h = values
+        return (x - w / 2, y - h / 2, x + w / 2, y + h / 2), score
+    if len(values) < 6 or len(values) % 2:
+        raise ValueError
+    xs, ys = values[::2], values[1::2]
+    return (min(xs), min(ys), max(xs), max(ys)), None
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= 80 else f"{line[:80]}..."

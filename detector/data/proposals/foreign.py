@@ -16,7 +16,7 @@ from detector.data.pictures import files_below
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.matlab import load_mat
 from detector.data.proposals.restricted_pickle import load_pickle
-from detector.utils.errors import DataError, Mistakes
+from detector.utils.errors import DataError, Mistakes, describe_value, shortened
 from detector.utils.files import reading
 from detector.utils.npz import open_npz
 
@@ -131,7 +131,7 @@ def _text(cell: Any) -> str:
     while isinstance(cell, np.ndarray) and cell.dtype.kind == "O" and cell.size == 1:
         cell = cell.ravel()[0]
     if not isinstance(cell, str):
-        raise DataError(f"it has the image name {cell!r}, expected text")
+        raise DataError(f"it has the image name {describe_value(cell)}, expected text")
     return cell
 
 
@@ -163,7 +163,8 @@ def _from_box_mode(boxes: np.ndarray, mode: Any) -> np.ndarray:
     if mode == _XYWH:
         return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
     raise DataError(
-        f"bbox_mode is {mode}, expected {_XYXY} (x1, y1, x2, y2) or {_XYWH} (x, y, w, h) in pixels"
+        f"bbox_mode is {describe_value(mode)}, expected {_XYXY} (x1, y1, x2, y2) or {_XYWH} (x, y, w, h) in "
+        "pixels"
     )
 
 
@@ -171,8 +172,8 @@ def _field(content: dict, *names: str) -> Any:
     for name in names:
         if name in content:
             return content[name]
-    known = ", ".join(str(name) for name in content if not str(name).startswith("__"))
-    raise DataError(f"it has no {' or '.join(names)}; it has {known or 'nothing'}")
+    known = [str(name) for name in content if not str(name).startswith("__")]
+    raise DataError(f"it has no {' or '.join(names)}; it has {shortened(known) or 'nothing'}")
 
 
 def _image_id(image_id: Any) -> str:
@@ -185,8 +186,13 @@ def _image_id(image_id: Any) -> str:
 
 def _numbers(values: Any, kind: type) -> np.ndarray:
     """An array of the numbers in an array, a list, or a list of lists."""
+    rows = values if isinstance(values, (list, tuple)) else ()
+    # What many lists share, numpy would write out for each of them.
+    deeper = any(
+        isinstance(each, (list, tuple)) for row in rows if isinstance(row, (list, tuple)) for each in row
+    )
     with suppress(ValueError, OverflowError), np.errstate(over="ignore"):  # lists of different lengths
-        array = np.asarray(values)
+        array = np.asarray(None if deeper else values)
         if array.dtype.kind in "biuf":
             return array.astype(kind)
     raise DataError("it has boxes or scores that are not numbers")

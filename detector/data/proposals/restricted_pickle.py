@@ -24,7 +24,12 @@ def load_pickle(path: str | Path) -> Any:
         DataError: it is damaged, is not a pickle, or holds anything else, of which nothing has run.
     """
     with reading(path, "pickle of arrays and plain containers"), open(path, "rb") as file:
-        return _convert(_Unpickler(file, encoding="latin1").load(), {})
+        try:
+            return _convert(_Unpickler(file, encoding="latin1").load(), {})
+        except MemoryError:
+            raise pickle.UnpicklingError(
+                "it needs more memory than there is, or lengths in it are wrong"
+            ) from None
 
 
 class _DType:

@@ -235,8 +235,7 @@ def test_boxes_drawn_in_cvat_are_reviewed(tmp_path: Path) -> None:
     [
         ("a.xml", CVAT.replace("<box ", "<polygon ").replace("</box>", "</polygon>"), "has a <polygon>"),
         ("a.xml", CVAT.replace('xbr="30.00"', 'xbr="abc"'), "xbr 'abc', expected a number"),
-        ("a.xml", CVAT.replace('xbr="30.00"', 'xbr="1.00"'), "has no area"),
-        ("a.xml", CVAT.replace('xbr="30.00"', 'xbr="90.00"'), "extends outside"),
+        ("a.xml", CVAT.replace('xbr="30.00"', 'xbr="nan"'), "is not finite"),
         ("a.xml", CVAT.replace('xbr="30.00"', 'xbr="30.00" rotation="5"'), "rotated by 5 degrees"),
         ("a.xml", CVAT.replace("a/b.jpg", "../b.jpg"), "not a name inside its folder"),
         ("a.xml", CVAT.replace("<annotations>", '<!DOCTYPE a SYSTEM "/etc/passwd"><annotations>'), "DOCTYPE"),
@@ -276,11 +275,17 @@ def test_tasks_with_tags_alone(tmp_path: Path) -> None:
     choice = {"type": "choices", "value": {"choices": ["cat"]}}
     tasks = [{"data": {"image": "a.png"}, "annotations": [{"result": [choice]}]}]
     (tmp_path / "a.json").write_text(json.dumps(tasks))
-    with pytest.raises(DataError, match=r"'choices' .* expected rectanglelabels with one label"):
+    with pytest.raises(DataError, match=r"'choices', expected rectanglelabels with one label"):
         review_import(tmp_path / "a.json")
 
 
-@pytest.mark.parametrize("line", ["7 .5 .5 .1 .1", "0 .5 .5 .1", "0 .5 .5 .1 .1 .5 .5", "cat .5 .5 .1 .1"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("7 .5 .5 .1 .1", "0 .5 .5 .1", "0 .5 .5 .1 .1 .5 .5 .5", "cat .5 .5 .1 .1", "0.5 .5 .5 .1 .1"),
+        *("-1 .5 .5 .1 .1", "0 nan .5 .1 .1", "0 320 200 40 40"),
+    ],
+)
 def test_lines_that_are_not_yolo(tmp_path: Path, line: str) -> None:
     write(tmp_path, "yolo", IMAGES[:1])
     write_pictures(tmp_path, IMAGES[:1])
@@ -349,3 +354,23 @@ def test_of_two_tasks_of_an_image_the_reviewed_one_counts(tmp_path: Path) -> Non
 def test_unknown_format() -> None:
     with pytest.raises(DataError, match="expected one of coco, voc"):
         list(encode_review("pascal", IMAGES, CLASSES))
+
+
+@pytest.mark.parametrize("size", ["", "<size><width>0</width><height>0</height></size>", "<size/>"])
+@pytest.mark.parametrize("name", ["", "<filename>a</filename>", "<filename>other.jpg</filename>"])
+def test_the_picture_tells_what_an_annotation_of_voc_does_not(tmp_path: Path, size: str, name: str) -> None:
+    box = "<bndbox><xmin>3</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    flags = ("", "<difficult/>", "<difficult>Unspecified</difficult>", "<difficult>False</difficult>")
+    objects = "".join(f"<object><name>cat</name>{flag}{box}</object>" for flag in flags)
+    objects += f"<object><name>cat</name><difficult>TRUE</difficult>{box}</object>"
+    (tmp_path / "Annotations").mkdir()
+    (tmp_path / "JPEGImages").mkdir()
+    (tmp_path / "Annotations/a.xml").write_text(f"<annotation>{name}{size}{objects}</annotation>")
+    with pytest.raises(
+        DataError, match=r"a\.xml: it has no <(size|filename)> .* there is no picture of its name"
+    ):
+        review_import(tmp_path, reviewed="all")
+    Image.new("RGB", (80, 60)).save(tmp_path / "JPEGImages/a.png")
+    (image,) = review_import(tmp_path, reviewed="all")
+    assert (image.name, image.size) == ("a.png", (60, 80))
+    assert [box.difficult for box in image.boxes] == [False] * 4 + [True]

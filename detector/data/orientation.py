@@ -1,0 +1,87 @@
+"""Boxes of pictures that their EXIF orientation turns: of the pixels as stored, or as a viewer shows them.
+
+Labeling tools, tables and `detector predict` mean the picture upright, as a viewer shows it; COCO and VOC by
+definition the pixels as stored. Where height and width are swapped, the size in a file tells which was meant.
+"""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from detector.data.images import read_image_size, read_orientation
+from detector.utils.errors import counted
+
+Corners = tuple[float, float, float, float]  # x1, y1, x2, y2
+Size = tuple[int, int]  # height, width
+
+_INVERSE = {6: 8, 8: 6}  # each other orientation undoes itself
+
+
+class Boxed(NamedTuple):
+    """A picture, and what an annotation says of its boxes."""
+
+    path: Path
+    size: Size  # of the picture to which they refer
+    upright: bool  # whether they refer to the picture as a viewer shows it, where the size does not tell
+
+
+def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> list[int]:
+    """For each picture, the EXIF orientation by which to turn its boxes; 1: they stay as they are.
+
+    Boxes refer to what the size of their picture says, else to what that of the other turned pictures of the
+    file says, else to what its format defines. One warning counts those for which the definition decided.
+
+    Args:
+        source: the file of the boxes, for the warning.
+        upright: whether boxes are wanted for the pictures as a viewer shows them, or as stored.
+
+    Raises:
+        FileNotFoundError, DataError: a picture cannot be read.
+    """
+    orientations = [read_orientation(each.path) for each in pictures]
+    meant = [_meant(each, orientation) for each, orientation in zip(pictures, orientations, strict=True)]
+    told = {each for each in meant if each is not None}
+    turns, assumed = [], []
+    for each, orientation, of_upright in zip(pictures, orientations, meant, strict=True):
+        if of_upright is None:
+            of_upright = min(told) if len(told) == 1 else each.upright
+            if orientation > 1 and len(told) != 1 and not of_upright:
+                assumed.append(each.path.name)
+        forth = orientation if upright else _INVERSE.get(orientation, orientation)
+        turns.append(1 if of_upright == upright else forth)
+    if assumed:
+        warnings.warn(
+            f"{source}: {counted(len(assumed), 'picture is', 'pictures are')} turned by an EXIF orientation "
+            f"that leaves the size as it is, such as {assumed[0]}; its boxes are taken for those of the "
+            "pixels as stored, as COCO and VOC define: if they were drawn on the turned pictures, turn the "
+            "pixels (exiftran -ai, or jhead -autorot) and read the boxes again",
+            stacklevel=2,
+        )
+    return turns
+
+
+def _meant(picture: Boxed, orientation: int) -> bool | None:
+    """Whether the size of a picture is that of the upright one; None: it does not tell."""
+    if orientation < 5:
+        return None
+    height, width = read_image_size(picture.path, apply_orientation=True)
+    return None if height == width else {(height, width): True, (width, height): False}.get(picture.size)
+
+
+def turn_box(box: Sequence[float], orientation: int, size: Size) -> Corners:
+    """A box of a picture of this size after the picture was turned by an EXIF orientation."""
+    x1, y1, x2, y2 = box
+    height, width = turn_size(size, orientation)
+    if orientation >= 5:  # rows become columns
+        x1, y1, x2, y2 = y1, x1, y2, x2
+    if orientation in (2, 3, 6, 7):
+        x1, x2 = width - x2, width - x1
+    if orientation in (3, 4, 7, 8):
+        y1, y2 = height - y2, height - y1
+    return x1, y1, x2, y2
+
+
+def turn_size(size: Size, orientation: int) -> Size:
+    height, width = size
+    return (width, height) if orientation >= 5 else size

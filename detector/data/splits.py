@@ -1,0 +1,119 @@
+"""The split that a folder, a list, a table or a column states by its name, in the words of many tools."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+
+from detector.data.pictures import IMAGE_SUFFIXES
+
+TRAIN, VAL = "train", "val"
+_TRAIN = {"train", "training", "trainval", "trainvalid", "tr"}
+_VAL = {
+    *("val", "valid", "validation", "validate", "test", "testing", "dev", "eval", "evaluation", "holdout"),
+    *("minival", "valminusminival"),
+}
+# What stands beside the word and says nothing: train_images, training_set, seg_train, ILSVRC2012_img_val.
+_FILLER = {
+    *("set", "sets", "data", "dataset", "image", "images", "img", "imgs", "picture", "pictures", "photos"),
+    *("jpegimages", "split", "splits", "part", "partition", "folder", "public", "private", "final", "k"),
+    *("seg", "coco", "ilsvrc", "voc", "obj", "labels", "annotations"),
+}
+_WORD = re.compile(r"[^\W\d_]+")
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")  # PublicTest
+_NUMBER = re.compile(r"\s+-?\d+$")  # -1, 0 or 1 in VOC's lists of a class, a class in those of others
+
+
+def split_and_rest(name: str) -> tuple[str | None, str]:
+    """TRAIN, VAL or None, and the other words: ("train", "instances") of instances_train2017.
+
+    A name with words of both, such as train_val, is that of the pictures to train on if "train" is first.
+    """
+    words = [_whole(word) for word in _WORD.findall(_CAPITAL.sub(" ", name))]
+    found = [TRAIN if word in _TRAIN else VAL for word in words if word in _TRAIN | _VAL]
+    rest = " ".join(word for word in words if word not in _TRAIN | _VAL)
+    return (found[0] if found else None), rest
+
+
+def split_of(name: str) -> str | None:
+    """TRAIN or VAL if that is all that the name of a folder or the value of a column says."""
+    split, rest = split_and_rest(name)
+    return split if {*rest.split()} <= _FILLER else None
+
+
+def split_of_folders(name: str) -> str | None:
+    """The split of the first folder in the name of a picture that states one."""
+    return next(filter(None, map(split_of, PurePosixPath(name.replace("\\", "/")).parts[:-1])), None)
+
+
+def files_of_splits(files: Iterable[Path]) -> dict[str, list[Path]]:
+    """The files of each split, if their names differ in little else: instances_train.json and ..._val.json.
+
+    Of several such groups, COCO's instances count, then the one with the fewest other words.
+    """
+    stated = [(*split_and_rest(file.stem)[::-1], file) for file in files]
+    best: dict[str, list[Path]] = {}
+    for _, group in groupby(sorted(stated, key=_order), key=lambda each: each[0]):
+        members = [(split, file) for _, split, file in group]
+        if {TRAIN, VAL} <= {split for split, _ in members}:
+            best = {split: [file for each, file in members if each == split] for split in (TRAIN, VAL)}
+            break
+    return best
+
+
+def _order(stated: tuple[str, str | None, Path]) -> tuple[bool, int, str, Path]:
+    rest, _, file = stated
+    return "instances" not in rest.split(), len(rest.split()), rest, file
+
+
+def _whole(word: str) -> str:
+    """A word in small letters, without what some append: trainset."""
+    word = word.lower()
+    short = word.removesuffix("set").removesuffix("data")
+    return short if short in _TRAIN | _VAL else word
+
+
+def match_lines(lines: Iterable[str], known: Mapping[str, str]) -> tuple[set[str], list[str]]:
+    """The pictures that the lines of a list name, and the lines that name none.
+
+    A line is a name with or without suffix and folders, in quotes or not, and a number may follow.
+
+    Args:
+        known: of :func:`by_stem`.
+    """
+    found, others = set(), []
+    for line in filter(None, (line.strip() for line in lines)):
+        texts = (line, _NUMBER.sub("", line))
+        keys = [key for text in texts for key in _keys(text.strip("\"'"))]
+        if name := next((known[key] for key in keys if key in known), None):
+            found.add(name)
+        else:
+            others.append(line)
+    return found, others
+
+
+def _keys(text: str) -> list[str]:
+    """The keys by which :func:`by_stem` may know a path, whole first, then with fewer and fewer folders."""
+    path = PurePosixPath(unicodedata.normalize("NFC", text.replace("\\", "/")))
+    stems = [path.as_posix(), *([_stem(path)] if path.suffix.lower() in (*IMAGE_SUFFIXES, ".xml") else [])]
+    parts = [PurePosixPath(stem).parts for stem in stems]
+    return ["/".join(each[start:]) for start in range(len(path.parts)) for each in parts]
+
+
+def _stem(path: PurePosixPath) -> str:
+    return path.as_posix().removesuffix(path.suffix)
+
+
+def by_stem(names: Iterable[str]) -> dict[str, str]:
+    """Names of pictures by themselves without suffix in one Unicode form, whole and, where only one has it,
+    without folders."""
+    whole: dict[str, str] = {}
+    last: dict[str, str] = {}
+    several = set()
+    for name in names:
+        path = PurePosixPath(unicodedata.normalize("NFC", name))
+        whole[_stem(path)] = name
+        if last.setdefault(path.stem, name) != name:
+            several.add(path.stem)
+    return {key: name for key, name in last.items() if key not in several} | whole

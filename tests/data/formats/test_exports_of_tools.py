@@ -1,0 +1,132 @@
+"""What labeling tools write beside the plain cases."""
+
+import base64
+import json
+
+import pytest
+
+from detector.data.formats import review_import
+from detector.utils.errors import DataError
+
+VALUE = {"x": 10.0, "y": 20.0, "width": 20.0, "height": 40.0, "rotation": 0}
+SIZE = {"original_width": 80, "original_height": 60, "image_rotation": 0}
+
+
+def region(label="cat", **changed):
+    value = VALUE | {"rectanglelabels": [label]}
+    return {"id": "r1", "type": "rectanglelabels", "value": value, **SIZE} | changed
+
+
+def task(*annotations, **data):
+    return {"id": 1, "data": data, "annotations": list(annotations)}
+
+
+def read(folder, *tasks):
+    (folder / "export.json").write_text(json.dumps(tasks))
+    return review_import(folder / "export.json")
+
+
+RESOLVED = base64.urlsafe_b64encode(b"s3://bucket/a b.jpg").decode()
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("s3://bucket/photos/20240115-000.jpg", "20240115-000.jpg"),
+        ("gs://bucket/0123abcd-a.jpg", "0123abcd-a.jpg"),
+        ("azure-blob://container/50%25.jpg", "50%25.jpg"),
+        ("https://host/p/0123abcd-a%20b.jpg?X-Amz-Signature=1", "0123abcd-a b.jpg"),
+        ("/data/upload/3/0123abcd-Capture_d%C3%A9cran.jpg", "Capture_décran.jpg"),
+        ("https://host/ls/data/upload/3/0123abcd-a.jpg", "a.jpg"),
+        ("upload/3/0123abcd-a.jpg", "a.jpg"),
+        ("/storage-data/uploaded/?filepath=upload/1/0123abcd-a.jpg", "a.jpg"),
+        ("/data/local-files/?d=sub/0123abcd-a%20b.jpg", "sub/0123abcd-a b.jpg"),
+        ("/data/local-files/?d=sub%5Ca.jpg", "sub/a.jpg"),
+        (f"/tasks/7/resolve/?fileuri={RESOLVED}", "a b.jpg"),
+        (f"https://host/tasks/7/presign/?fileuri={RESOLVED.rstrip('=')}", "a b.jpg"),
+    ],
+)
+@pytest.mark.parametrize("key", ["image", "img"])
+def test_addresses_of_label_studio(tmp_path, key, address, name):
+    (image,) = read(tmp_path, task({"result": [region()]}, **{key: address}))
+    assert image.name == name
+
+
+def test_folders_of_a_bucket_tell_two_pictures_of_one_name(tmp_path):
+    names = [f"s3://bucket/all/{folder}/000.jpg" for folder in ("cats", "dogs")]
+    found = read(tmp_path, *(task({"result": [region()]}, image=name) for name in names))
+    assert [image.name for image in found] == ["cats/000.jpg", "dogs/000.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("results", "labels"),
+    [
+        ([region(), {"type": "relation", "from_id": "r1", "to_id": "r2"}], ["cat"]),
+        ([region(), {"id": "c", "type": "choices", "value": {"choices": ["blurry"]}}], ["cat"]),
+        ([region(type="rectangle", value=VALUE), region(type="labels", value={"labels": ["dog"]})], ["dog"]),
+        ([region(type="labels", value=VALUE | {"labels": ["dog"]})], ["dog"]),
+    ],
+)
+def test_results_beside_boxes(tmp_path, results, labels):
+    (image,) = read(tmp_path, task({"result": results}, image="a.jpg"))
+    assert [box.label for box in image.boxes] == labels
+
+
+@pytest.mark.parametrize("kind", ["brushlabels", "polygonlabels", "ellipselabels"])
+def test_regions_of_other_shapes_are_named(tmp_path, kind):
+    with pytest.raises(DataError, match=f"task 1 has the region 'r1' of type '{kind}'"):
+        read(tmp_path, task({"result": [region(type=kind, value={kind: ["cat"]})]}, image="a.jpg"))
+
+
+def test_of_several_annotators_the_ground_truth_counts_or_a_warning_tells(tmp_path):
+    first, newer = {"result": [region()]}, {"result": [region("dog")], "updated_at": "2024"}
+    (image,) = read(tmp_path, task(first | {"ground_truth": True}, newer, image="a.jpg"))
+    assert image.boxes[0].label == "cat"
+    with pytest.warns(UserWarning, match="1 task has several annotations that differ"):
+        (image,) = read(tmp_path, task(first, newer, image="a.jpg"))
+    assert image.boxes[0].label == "dog"
+
+
+@pytest.mark.parametrize(
+    ("content", "tool"),
+    [
+        ({"shapes": [], "imagePath": "a.png"}, "LabelMe"),
+        ({"a.png321": {"filename": "a.png", "regions": []}}, "VIA"),
+        ([{"image": "a.png", "annotations": []}], "CreateML"),
+        ([{"data": {"image": "a.png"}, "completions": []}], "completions"),
+    ],
+)
+def test_files_of_other_tools_are_named(tmp_path, content, tool):
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=tool):
+        review_import(tmp_path / "a.json")
+
+
+CVAT = '<annotations><image id="0" name="{}" width="80" height="60" task_id="0">{}</image></annotations>'
+BOX = '<box label="cat" source="{}" xtl="1" ytl="2" xbr="30" ybr="40"/>'
+
+
+@pytest.mark.parametrize(("source", "reviewed"), [("manual", 1), ("semi-auto", 1), ("auto", 0), ("file", 0)])
+def test_which_boxes_of_cvat_a_person_made(tmp_path, source, reviewed):
+    boxes = BOX.format("manual") + BOX.format(source)
+    (tmp_path / "a.xml").write_text(CVAT.format("sub\\frame_000000", boxes))
+    if reviewed:
+        (image,) = review_import(tmp_path / "a.xml")
+    else:
+        with pytest.warns(UserWarning, match="1 box is left out"):
+            (image,) = review_import(tmp_path / "a.xml")
+    assert (image.name, len(image.true_boxes)) == ("sub/frame_000000", 1 + reviewed)
+
+
+def test_frames_of_two_tasks_of_cvat_are_told(tmp_path):
+    (first, second) = (CVAT.format("frame_000000", "").replace('"0">', f'"{i}">') for i in (1, 2))
+    text = first.replace("</annotations>", "") + second.replace("<annotations>", "")
+    (tmp_path / "a.xml").write_text(text)
+    with pytest.raises(DataError, match=r"'frame_000000' in the tasks 1, 2: export each"):
+        review_import(tmp_path / "a.xml")
+
+
+def test_sizes_that_no_reader_takes_back(tmp_path):
+    (tmp_path / "a.xml").write_text(CVAT.format("a.jpg", BOX).replace('"80"', f'"{2**63}"'))
+    with pytest.raises(DataError, match="expected numbers of pixels from 1 to"):
+        review_import(tmp_path / "a.xml", reviewed="all")

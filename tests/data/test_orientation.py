@@ -1,0 +1,71 @@
+"""Boxes of pictures that a viewer turns, and files with odd EXIF tags."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image, ImageOps
+
+from detector.data.formats import review_import
+from detector.data.formats.review import turn_images
+from detector.data.images import read_image, read_image_size
+from detector.data.orientation import turn_box
+from detector.data.tagged_pictures import find_tags
+
+BOX = (2, 3, 7, 5)  # of a picture 12 wide and 9 high
+
+
+def write_picture(path, orientation, size=(9, 12), **tags):
+    pixels = np.zeros((*size, 3), np.uint8)
+    pixels[BOX[1] : BOX[3], BOX[0] : BOX[2]] = 255
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    Image.fromarray(pixels).save(path, exif=exif)
+
+
+def white(pixels):
+    rows, columns = np.nonzero(np.asarray(pixels)[..., 0])
+    return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("size", [(9, 12), (12, 12)])
+def test_boxes_of_the_stored_pixels_are_turned_as_pillow_turns_the_picture(tmp_path, orientation, size):
+    path = tmp_path / "a.png"
+    write_picture(path, orientation, size)
+    expected = white(ImageOps.exif_transpose(Image.open(path)))
+    assert turn_box(BOX, orientation, size) == expected
+    x1, y1, x2, y2 = BOX
+    content = {
+        "images": [{"id": 1, "file_name": "a.png", "height": size[0], "width": size[1]}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [x1, y1, x2 - x1, y2 - y1]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(content))
+    images = review_import(tmp_path / "coco.json", reviewed="all")
+    (upright,) = turn_images("coco.json", images, [path], upright=True)
+    assert upright.boxes[0].box == expected
+    (stored,) = turn_images("coco.json", [upright], [path], upright=False)
+    assert (stored.boxes[0].box, stored.size) == (BOX, size)
+    (tagged,), _ = find_tags(tmp_path, tmp_path / "coco.json")
+    assert tagged.boxes[0].box == expected
+
+
+def test_a_size_tells_that_boxes_are_upright(tmp_path):
+    write_picture(tmp_path / "a.png", 6)
+    image = {"id": 1, "file_name": "a.png", "height": 12, "width": 9}
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}
+    content = {"images": [image], "annotations": [box], "categories": [{"id": 1, "name": "cat"}]}
+    (tmp_path / "coco.json").write_text(json.dumps(content))
+    (tagged,), _ = find_tags(tmp_path, tmp_path / "coco.json")
+    assert (tagged.size, tagged.boxes[0].box) == ((12, 9), (1, 2, 4, 6))
+
+
+def test_an_odd_tag_does_not_damage_a_picture(tmp_path):
+    path = tmp_path / "a.jpg"
+    entries = struct.pack("<HHIHH", 0x112, 3, 1, 6, 0) + struct.pack("<HHII", 0x11A, 5, 1, 38)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + entries + bytes(4) + bytes(8)  # XResolution 0/0
+    Image.new("RGB", (12, 9)).save(path, exif=exif)
+    assert read_image_size(path, apply_orientation=True) == (12, 9)
+    assert read_image(path, apply_orientation=True).shape == (3, 12, 9)
