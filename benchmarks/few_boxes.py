@@ -11,8 +11,7 @@ The first argument is a data set of DATA. Its ground-truth boxes stand for those
 * "points": a point in the center of each object of all images, and no boxes. "counts": how many objects of
   each class they show.
 * "suggested_RULE_P": as "tags_P", but the images are those that `detector suggest --by RULE` chooses with the
-  detector "tags" of the same seed, which must have been trained before; "disagreement" also needs
-  "student_tags".
+  detector "tags" of the same seed, which must have been trained before.
 * "student_...": the Faster R-CNN that learns from the detector of that name and from the reviewed boxes.
   "..._no_teacher": without the teacher's steps. "..._views": nor mosaics. "..._plain": nor copy-paste,
   strong views and scale jitter. "..._w25": plain, and it counts pseudo boxes a quarter. "..._quarter" and
@@ -48,7 +47,7 @@ DATA = {
 PERCENT = (1, 5, 10, 25, 50, 100)
 
 
-RULES = "information-density", "typical", "entropy", "box-in-box", "disagreement"
+RULES = "information-density", "typical", "entropy"
 SUGGESTED = 1, 5, 10, 25, 50
 PLAIN = ("SELF_TRAIN.COPY_PASTE", "0", "SELF_TRAIN.STRONG_VIEWS", "False")
 PLAIN = (*PLAIN, "SELF_TRAIN.MOSAIC", "0", "SELF_TRAIN.SCALE_JITTER", "(1, 1)")
@@ -113,8 +112,6 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
 
     def suggest(run: Path, rule: str) -> None:
         seed = run.name.removeprefix("tags_")
-        if rule == "disagreement":
-            run = both_detectors(run, run.parent / f"student_tags_{seed}", folder / f"detectors_{seed}")
         output, most = folder / f"{rule}_{seed}", round(max(SUGGESTED) * len(dataset) / 100)
         if not (output / "images.txt").exists():
             command = ["suggest", DATA[data_set], "-n", str(most), "--by", rule, "--output", str(output)]
@@ -127,16 +124,6 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda pair: suggest(pair[0].parent, pair[1]), product(trained, rules)))
-
-
-def both_detectors(weak: Path, student: Path, folder: Path) -> Path:
-    """A run folder that holds the weak detector of one run and the student of another."""
-    folder.mkdir(exist_ok=True)
-    for target in (weak / "config.yaml", weak / "model_final.pt", student / "self_train"):
-        link = folder / target.name
-        if not link.is_symlink():
-            link.symlink_to(target)
-    return folder
 
 
 def write_hints(dataset: AnnotatedImages, folder: Path) -> None:

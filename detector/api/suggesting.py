@@ -20,15 +20,8 @@ from detector.data.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, review_image
 from detector.data.loader import collate
 from detector.data.reviewed import find_id, training_labels
-from detector.engine.inference import predict, score_images
-from detector.engine.suggestions import (
-    box_in_box,
-    choose,
-    disagreement,
-    entropy,
-    information_density,
-    typicality,
-)
+from detector.engine.inference import predict
+from detector.engine.suggestions import choose, entropy, information_density, typicality
 from detector.modeling.faster_rcnn import FasterRCNN
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.structures import Detections, Scores, Views
@@ -37,7 +30,7 @@ from detector.utils.files import file_digest
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
-RULES = ("information-density", "typical", "entropy", "box-in-box", "disagreement", "random")
+RULES = ("information-density", "typical", "entropy", "random")
 _SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
 
 
@@ -57,8 +50,7 @@ def suggest(
     Args:
         config_file: config whose OUTPUT_DIR holds a trained detector, or the folder of its run.
         count: number of images.
-        by: one of `RULES`; "disagreement" is that of the weak detector and
-            the Faster R-CNN of self-training.
+        by: one of `RULES`.
         output: folder for the files, and for images.txt, the ids of the images.
         formats: some of :data:`detector.data.formats.FORMATS`; None: label-studio.
 
@@ -163,28 +155,11 @@ def _assess(
         pass  # their features are enough
     loader = described(build_test_loader(cfg, dataset, indices))
     scored = predict(weak, loader, device=device, precision=precision)
-    second: Iterable[Scores | None] = [None] * len(indices)
-    if by == "disagreement":
-        student = _network(cfg, "student").to(device).eval()
-        assert isinstance(student, FasterRCNN)
-        second = score_images(
-            student,
-            dataset,
-            indices,
-            device=device,
-            precision=precision,
-            images_per_batch=cfg.self_train.images_per_batch,
-        )
     values, images = [], []
-    progress = tqdm(zip(indices, scored, second, strict=True), total=len(indices), unit="image", disable=None)
-    for index, scores, student_scores in progress:
+    progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
+    for index, scores in progress:
         found, doubtful = boxes_of(index, scores)
-        if student_scores is not None:
-            values.append(disagreement(found, boxes_of(index, student_scores)[0]))
-        elif by == "box-in-box":
-            values.append(float(box_in_box(found)))
-        else:
-            values.append(entropy(scores, labels[index]))
+        values.append(entropy(scores, labels[index]))
         name, size = _name(dataset, index), dataset.image_size(index)
         image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
         images.append(replace(image, upright=dataset.apply_orientation))

@@ -10,7 +10,7 @@ from detector.utils.errors import counted
 
 MODES = ("quality", "fast", "opencv_quality", "opencv_fast", "corners", "grid")
 FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
-RULES = ("information-density", "typical", "entropy", "box-in-box", "disagreement", "random")
+RULES = ("information-density", "typical", "entropy", "random")
 
 
 def init(parser: ArgumentParser) -> Run:

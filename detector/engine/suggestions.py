@@ -4,21 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from detector.engine.self_training import inside_larger
-from detector.structures import Detections, Scores, box_iou
-
-
-def box_in_box(found: Detections, *, cover: float = 0.8) -> int:
-    """How many pairs of detections of a class there are of which one lies in the other.
-
-    A part of an object beside the whole, or one object beside a group of them, is the typical mistake of a
-    weakly supervised detector (Vo et al., Active Learning Strategies for Weakly-Supervised Object Detection,
-    ECCV 2022, arXiv 2207.12112).
-
-    Args:
-        cover: the least share of the smaller box that lies in the larger one.
-    """
-    return int(inside_larger(found, cover).sum())
+from detector.structures import Scores
 
 
 def entropy(scores: Scores, labels: Tensor) -> float:
@@ -27,15 +13,6 @@ def entropy(scores: Scores, labels: Tensor) -> float:
         return 0.0
     p = scores.scores.amax(dim=0)[labels].clamp(1e-6, 1 - 1e-6)
     return float(-(p * p.log() + (1 - p) * (1 - p).log()).sum())
-
-
-def disagreement(found: Detections, others: Detections) -> float:
-    """1 - the IoU of the best boxes that two detectors found of a class, mean over the classes of either."""
-    misses = []
-    for label in torch.cat([found.labels, others.labels]).unique():
-        pair = [each.boxes[each.labels == label][:1] for each in (found, others)]  # best first
-        misses.append(1 - float(box_iou(*pair).sum()))
-    return sum(misses) / len(misses) if misses else 0.0
 
 
 def typicality(features: Tensor, *, neighbors: int = 20) -> Tensor:

@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def suggested(run: Path, output: Path, by: str = "box-in-box", count: int = 3, words=(), formats=("coco",)):
+def suggested(run: Path, output: Path, by: str = "entropy", count: int = 3, words=(), formats=("coco",)):
     return suggest(str(run), words, count=count, by=by, output=output, formats=formats)
 
 
@@ -77,9 +77,7 @@ def favor(monkeypatch: pytest.MonkeyPatch, function: str, values: dict[int, floa
 @pytest.mark.parametrize(
     ("by", "function"),
     [
-        ("box-in-box", "box_in_box"),
         ("entropy", "entropy"),
-        ("disagreement", "disagreement"),
         ("typical", "typicality"),
     ],
 )
@@ -198,7 +196,7 @@ def test_without_a_detector_the_folder_is_named(run: Path, tmp_path: Path) -> No
     ("options", "message"),
     [
         ({"count": 0}, "at least 1"),
-        ({"by": "best"}, "box-in-box"),
+        ({"by": "best"}, "information-density"),
         ({"formats": ["coco", "csv"]}, "the format is 'csv'"),
     ],
 )

@@ -5,35 +5,10 @@ import math
 import pytest
 import torch
 
-from detector.engine.suggestions import (
-    box_in_box,
-    choose,
-    disagreement,
-    entropy,
-    information_density,
-    typicality,
-)
-from detector.structures import Detections, Scores
+from detector.engine.suggestions import choose, entropy, information_density, typicality
+from detector.structures import Scores
 
-# A whole, two parts of which one lies inside to 80 %, and another object.
 BOXES = torch.tensor([[0.0, 0, 20, 20], [0, 0, 10, 10], [12, 0, 22, 10], [50, 50, 60, 60]])
-
-
-def detections(boxes, labels):
-    return Detections("a", boxes, torch.linspace(0.9, 0.1, len(boxes)), torch.tensor(labels))
-
-
-@pytest.mark.parametrize(
-    ("labels", "expected"), [([0, 0, 0, 0], 2), ([0, 1, 0, 0], 1), ([0, 1, 1, 0], 0), ([1, 1, 0, 1], 1)]
-)
-def test_pairs_of_a_class(labels, expected) -> None:
-    assert box_in_box(detections(BOXES, labels)) == expected
-
-
-def test_a_larger_share_inside() -> None:
-    assert box_in_box(detections(BOXES, [0] * 4), cover=0.81) == 1
-    assert box_in_box(detections(BOXES[:0], [])) == 0
-    assert box_in_box(detections(BOXES[[0, 0]], [0, 0])) == 0  # neither is the smaller
 
 
 def test_entropy_of_the_tagged_classes() -> None:
@@ -43,14 +18,6 @@ def test_entropy_of_the_tagged_classes() -> None:
     assert entropy(scores, torch.zeros(3, dtype=torch.bool)) == 0
     nothing = Scores("a", torch.zeros(0, 3, 4), torch.zeros(0, 3))
     assert entropy(nothing, torch.ones(3, dtype=torch.bool)) == 0
-
-
-def test_disagreement_about_the_best_boxes() -> None:
-    weak = detections(BOXES[[0, 1, 3]], [0, 0, 1])
-    assert disagreement(weak, weak) == 0
-    assert disagreement(weak, detections(BOXES[[1, 3]], [0, 1])) == pytest.approx(0.75 / 2)
-    assert disagreement(weak, detections(BOXES[[0]], [0])) == pytest.approx(0.5)  # nothing of class 1
-    assert disagreement(detections(BOXES[:0], []), detections(BOXES[:0], [])) == 0
 
 
 def test_an_image_among_others_like_it_is_typical() -> None:
