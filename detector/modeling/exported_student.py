@@ -133,6 +133,20 @@ def resized_size(size: Tensor, shortest: int, longest: int) -> Tensor:
     return (size * torch.minimum(*ratios)[..., None]).floor().clamp(min=1)
 
 
+def hard_sizes(shortest: int, longest: int, count: int = 4) -> list[tuple[int, int]]:
+    """Sizes to check an export with: other arithmetic resizes images of these sizes to another size.
+
+    `count` (height, width) each at which float32 does, or the scale as a product with a reciprocal, and sizes
+    of which hardly a pixel is left.
+    """
+    drawn = torch.randint(1, longest + 1, (5000, 2), generator=torch.Generator().manual_seed(0)).double()
+    right = resized_size(drawn, shortest, longest)
+    scale = torch.minimum(shortest * (1 / drawn.amin(1)), longest * (1 / drawn.amax(1)))
+    others = resized_size(drawn.float(), shortest, longest), (drawn * scale[:, None]).floor().clamp(min=1)
+    found = torch.cat([drawn[(other != right).any(dim=1)][:count] for other in others]).long()
+    return [(1, 1), (2, 2 * longest), (longest, 1), *((height, width) for height, width in found.tolist())]
+
+
 def grid(features: Tensor, largest: Tensor, least_stride: int, shapes: Tensor) -> Tensor:
     """Anchors (N, 4) of all cells of a feature map, in pixels; `shapes` (A, 4) are those of the first."""
     shifts = []

@@ -13,8 +13,8 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform, res
 def resized_size(size: Sequence[int], shortest: int, longest: int) -> tuple[int, int]:
     """(height, width) to which an image of `size` is resized, at least a pixel each.
 
-    As in torchvision, the scale is a float64 and the sides are rounded down, so that rounding in another order
-    gives another size: `exported_student.resized_size` is the same with tensors.
+    As in torchvision, the scale is a float64 and the sides are rounded down, so that other arithmetic gives
+    other sizes: `exported_student.resized_size` is the same with tensors.
 
     Args:
         shortest: the length of the shorter side,
