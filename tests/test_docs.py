@@ -4,8 +4,8 @@ The blocks of a page run in order, in a folder with the tools, the configs and t
 with the arguments of SHORTER appended. A block that cannot run in a test says why in an HTML comment; its
 commands are still checked against the parsers of the tools, the configs and their keys.
 
-Where DETECTOR_DEMO names a checkout in which `make demo` has run, as in CI, pages that read `runs/demo` get that
-run. Otherwise a smaller one is trained for each of them.
+Where DETECTOR_DEMO names a checkout in which `make demo` has run, as in CI, pages that read `runs/demo` get
+that run. Otherwise a smaller one is trained for each of them.
 """
 
 import logging
