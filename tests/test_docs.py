@@ -3,9 +3,13 @@
 The blocks of a page run in order, in a folder with the tools, the configs and tiny data. They run as written,
 with the arguments of SHORTER appended. A block that cannot run in a test says why in an HTML comment; its
 commands are still checked against the parsers of the tools, the configs and their keys.
+
+Where DETECTOR_DEMO names a checkout in which `make demo` has run, as in CI, pages that read `runs/demo` get
+that run. Otherwise a smaller one is trained for each of them.
 """
 
 import logging
+import os
 import re
 import shlex
 import shutil
@@ -29,7 +33,7 @@ from doc_blocks import (
     shell_expansions,
 )
 
-from detector.config import KEYS
+from detector.config import KEYS, load_cfg
 from detector.data.toybox import draw_toybox
 
 BLOCKS = [b for page in PAGES if page.name != FOLLOWED_ELSEWHERE for b in read_blocks(page)]
@@ -60,6 +64,7 @@ DEMO = [
     f"detector {command} configs/toybox_pcl.yaml OUTPUT_DIR runs/demo"
     for command in ("train", "test", "self-train")
 ]
+TRAINED_DEMO = os.environ.get("DETECTOR_DEMO")
 # Makes selective search faster, by whether the command has a config.
 SMALLER_SEARCH = {True: "PROPOSALS.LONGEST_SIDE 48", False: "--longest-side 48"}
 
@@ -117,7 +122,7 @@ def run_command(words: list[str], where: Block | str) -> None:
 def with_expected_files(blocks: list[Block]) -> list[Block]:
     """The blocks of a page, after blocks that make the files which the page reads and does not make."""
     text = "\n".join(block.text for block in blocks)
-    demo = DEMO if "runs/demo" in text else []
+    demo = DEMO if "runs/demo" in text and not TRAINED_DEMO else []
     made = "detector propose configs/toybox" in text
     commands = [PROPOSALS, *demo] if demo or ("configs/toybox" in text and not made) else []
     images = [PICTURES] if re.search("datasets/mine|configs/own_", text) and PICTURES not in blocks else []
@@ -127,6 +132,10 @@ def with_expected_files(blocks: list[Block]) -> list[Block]:
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
 def test_every_block_runs(page: Path, checkout: Path) -> None:
     running = [b for b in BLOCKS if b.page == page and b.language in RUN and not b.mark]
+    if TRAINED_DEMO and any("runs/demo" in block.text for block in running):
+        for folder in ("datasets/toybox", "runs/demo"):
+            shutil.rmtree(checkout / folder, ignore_errors=True)
+            shutil.copytree(Path(TRAINED_DEMO, folder), checkout / folder)
     for block in with_expected_files(running):
         if block.language == "python":
             exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
@@ -158,6 +167,15 @@ def test_every_block_has_a_known_language() -> None:
         assert block.language in RUN | READ, f"{block}: ```{block.language}, expected one of {RUN | READ}"
         if block.language in READ:  # commands belong into bash blocks
             assert not re.search(r"^\$? ?(python|make|pip) ", block.text, re.M), f"{block} holds commands"
+
+
+@pytest.mark.skipif(not TRAINED_DEMO, reason="DETECTOR_DEMO names no checkout in which make demo has run")
+def test_the_demo_that_pages_read_is_that_of_make_demo() -> None:
+    """So that no page is followed with smaller images than those that a reader has."""
+    cfg = load_cfg(Path(TRAINED_DEMO or "", "runs/demo/self_train/config.yaml"))
+    whole = load_cfg(ROOT / "configs/toybox_pcl.yaml")
+    assert whole.SELF_TRAIN.SIZES == cfg.SELF_TRAIN.SIZES
+    assert whole.INPUT.TEST_SIZES == cfg.INPUT.TEST_SIZES
 
 
 def test_the_check_finds_mistakes() -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from detector.structures import clip_boxes, decode_boxes
+from detector.structures import decode_boxes
 from detector.utils.errors import UserError
 
 INPUTS, OUTPUTS = ("images", "rois", "counts", "sizes"), ("scores", "boxes")
@@ -37,13 +37,14 @@ class ScoresAndBoxes(nn.Module):
         Returns:
             Tensor[sum R, C]: scores of the foreground classes.
             Tensor[sum R, C, 4]: a box for each class, xyxy in pixels of `images`: the proposal, or the
-            clipped regressed box if the model has a regression branch.
+            regressed box, clipped to its image without padding, if the model has a regression branch.
         """
         outputs = self.model(images, rois, counts, sizes)
         scores = outputs.scores()
         boxes = rois[:, None, 1:]  # (sum R, 1, 4)
         if outputs.deltas is not None:
-            boxes = clip_boxes(decode_boxes(boxes, outputs.deltas), *images.shape[2:])
+            limits = sizes[rois[:, 0].long()].flip(1).repeat(1, 2)[:, None]  # (sum R, 1, 4)
+            boxes = torch.minimum(decode_boxes(boxes, outputs.deltas).clamp(min=0), limits)
         return scores, boxes.expand(-1, scores.shape[1], 4)
 
 

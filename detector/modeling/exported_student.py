@@ -51,8 +51,7 @@ class StudentNetwork(nn.Module):
             Tensor[D]: int64, labels from 0.
         """
         size = torch.stack([torch.scalar_tensor(side, dtype=torch.float64) for side in image.shape[1:]])
-        scale = torch.minimum(self.shortest / size.min(), self.longest / size.max())
-        resized = (size * scale).floor().clamp(min=1)  # (height, width)
+        resized = resized_size(size, self.shortest, self.longest)  # (height, width)
         size, resized = size.float(), resized.float()
         maps = list(self.backbone(self.resize(image, size, resized)).values())
         boxes, scores = self.classify(maps, self.propose(maps, resized))  # (R, C, 4), (R, C)
@@ -122,6 +121,30 @@ class EverySecondCell(LastLevelMaxPool):
 
     def forward(self, x: list[Tensor], y: list[Tensor], names: list[str]) -> tuple[list[Tensor], list[str]]:
         return [*x, x[-1][:, :, ::2, ::2]], [*names, "pool"]
+
+
+def resized_size(size: Tensor, shortest: int, longest: int) -> Tensor:
+    """`random_sizes.resized_size` of sizes (..., 2), float64, with the same rounding.
+
+    A tensor divides by a tensor: torch computes a number divided by a tensor as the number times the tensor's
+    reciprocal, which is rounded twice.
+    """
+    ratios = size.new_tensor(shortest) / size.amin(-1), size.new_tensor(longest) / size.amax(-1)
+    return (size * torch.minimum(*ratios)[..., None]).floor().clamp(min=1)
+
+
+def hard_sizes(shortest: int, longest: int, count: int = 4) -> list[tuple[int, int]]:
+    """Sizes to check an export with: other arithmetic resizes images of these sizes to another size.
+
+    `count` (height, width) each at which float32 does, or the scale as a product with a reciprocal, and sizes
+    of which hardly a pixel is left.
+    """
+    drawn = torch.randint(1, longest + 1, (5000, 2), generator=torch.Generator().manual_seed(0)).double()
+    right = resized_size(drawn, shortest, longest)
+    scale = torch.minimum(shortest * (1 / drawn.amin(1)), longest * (1 / drawn.amax(1)))
+    others = resized_size(drawn.float(), shortest, longest), (drawn * scale[:, None]).floor().clamp(min=1)
+    found = torch.cat([drawn[(other != right).any(dim=1)][:count] for other in others]).long()
+    return [(1, 1), (2, 2 * longest), (longest, 1), *((height, width) for height, width in found.tolist())]
 
 
 def grid(features: Tensor, largest: Tensor, least_stride: int, shapes: Tensor) -> Tensor:

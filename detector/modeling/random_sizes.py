@@ -1,5 +1,6 @@
-"""Random sizes of the training images of torchvision's detectors."""
+"""The sizes to which torchvision's detectors resize images, and random ones for training."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -7,6 +8,21 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.transform import GeneralizedRCNNTransform, resize_boxes
+
+
+def resized_size(size: Sequence[int], shortest: int, longest: int) -> tuple[int, int]:
+    """(height, width) to which an image of `size` is resized, at least a pixel each.
+
+    As in torchvision, the scale is a float64 and the sides are rounded down, so that other arithmetic gives
+    other sizes: `exported_student.resized_size` is the same with tensors.
+
+    Args:
+        shortest: the length of the shorter side,
+        longest: the greatest length of the longer one, which comes first.
+    """
+    scale = min(shortest / min(size), longest / max(size))
+    height, width = (max(1, math.floor(side * scale)) for side in size)
+    return height, width
 
 
 class RandomSizes(GeneralizedRCNNTransform):
@@ -49,14 +65,8 @@ class RandomSizes(GeneralizedRCNNTransform):
     ) -> tuple[Tensor, dict[str, Tensor] | None]:
         """As torchvision's, but a pixel at least is left of the shorter side of a very thin image."""
         size = image.shape[-2:]
-        least = max(size) // self.max_size + 1
-        if min(size) < least:
-            thicker = max(size[0], least), max(size[1], least)
-            image = F.interpolate(image[None], thicker, mode="bilinear")[0]
-            if target is not None:
-                target["boxes"] = resize_boxes(target["boxes"], list(size), list(thicker))
-        return super().resize(image, target)
-
-    def torch_choice(self, k: Sequence[int]) -> int:
-        """The size of the batch; torchvision asks for each image, in training alone."""
-        return self._size
+        resized = resized_size(size, self._size if self.training else self.min_size[-1], self.max_size)
+        image = F.interpolate(image[None], resized, mode="bilinear")[0]
+        if target is not None:
+            target["boxes"] = resize_boxes(target["boxes"], list(size), list(resized))
+        return image, target

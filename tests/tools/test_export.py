@@ -150,7 +150,7 @@ def test_the_command_keeps_what_agrees(command, tmp_path, capsys, monkeypatch):
     export = command("export")
     words = [str(run), "--format", "torch_export", "--images", str(pictures)]
     assert export(words) == 0
-    assert "of the model on 2 images" in capsys.readouterr().out
+    assert "of the model on 2 images and 5 made from them" in capsys.readouterr().out
     path = run / "export" / "torch_export.pt2"
     about = json.loads(path.with_suffix(".json").read_text())
     assert about["check"]["difference"] <= 1e-5
