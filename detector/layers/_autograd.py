@@ -157,7 +157,8 @@ def _is_wanted(node: Any) -> bool:
     ops. In the same pass no further leaf is asked about: a gradient that nobody wanted is dropped by torch.
     """
     global _pass_with_leaves
-    if not isinstance(node, torch._C._functions.AccumulateGrad):
+    is_leaf = isinstance(node, torch._C._functions.AccumulateGrad)
+    if not is_leaf:
         return torch._C._will_engine_execute_node(node)
     number = torch._C._current_graph_task_id()
     if number == _pass_with_leaves:
