@@ -35,9 +35,10 @@ def roi_pool(
     Results are bitwise reproducible. On a GPU the call does not synchronize with the host and can be captured
     in a CUDA graph.
 
-    On a GPU the gradient of a channel of an image is summed in fixed point: each of up to N terms is rounded to
-    a multiple of 2^-60 N times the largest (a float32 has 2^-24 of its own value). So terms far smaller than
-    the largest of their channel lose digits, also in float64, and those below 2^-61 N times it vanish.
+    On a GPU the gradient of a channel of an image is summed in fixed point: each of its T terms, up to
+    R PH PW, is rounded to a multiple of at most 2^-60 T times the largest (a float32 has 2^-24 of its own
+    value). So terms far smaller than the largest of their channel lose digits, also in float64, and those
+    below 2^-61 T times it may vanish.
 
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. The result and the
