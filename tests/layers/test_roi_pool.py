@@ -43,7 +43,7 @@ def test_by_hand(device: torch.device) -> None:
     ("dtype", "ratio"), [(torch.float32, 2.0**30), (torch.float64, 2.0**30), (torch.float32, 1e20)]
 )
 def test_gradient_beside_larger_ones(dtype: torch.dtype, ratio: float, device: torch.device) -> None:
-    """On a GPU the sums of a channel are multiples of one unit, 2^-60 times the number of terms, of the largest."""
+    """On a GPU the sums of a channel are multiples of one unit, see the documentation of roi_pool."""
     input = torch.randn(1, 1, 8, 8, dtype=dtype, device=device, requires_grad=True)
     boxes = torch.tensor([[0, 0, 0, 1, 1], [0, 5, 5, 6, 6]], dtype=dtype, device=device)
     pooled = roi_pool(input, boxes, 1)
