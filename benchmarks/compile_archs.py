@@ -24,7 +24,7 @@ from torch.utils import cpp_extension
 from detector.layers import _extension
 
 RESULT = Path(__file__).parent / "results/compile_archs.json"
-ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "11.0", "12.0")
 
 
 @dataclass(frozen=True)

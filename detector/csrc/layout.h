@@ -56,9 +56,21 @@ inline Tensor laid_out_as(const Tensor& model, const Tensor& tensor) {
   return copy;
 }
 
-// The tensor itself if dense, else a dense copy; empty_like keeps the order of the dimensions.
+// The tensor itself if dense, else a dense copy. torch knows in which order the dimensions lie then, and is
+// asked for it with tensors that have no memory.
 inline Tensor dense(const Tensor& tensor) {
-  return is_dense(tensor) ? tensor : laid_out_as(torch::stable::empty_like(tensor), tensor);
+  if (is_dense(tensor)) {
+    return tensor;
+  }
+  AtenTensorHandle shape_only = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+      tensor.dim(), tensor.sizes().data(), tensor.strides().data(),
+      torch::stable::detail::to<int32_t>(torch::stable::detail::from(tensor.scalar_type())),
+      aoti_torch_device_type_meta(), 0, &shape_only));
+  const Tensor model = torch::stable::empty_like(Tensor(shape_only));
+  Tensor copy = allocate_strided(tensor, model.sizes(), model.strides());
+  torch::stable::copy_(copy, tensor);
+  return copy;
 }
 
 // ---- images (N, C, H, W): channels_last stays so; everything else is taken as contiguous ----

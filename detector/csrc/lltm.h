@@ -147,7 +147,7 @@ struct Results {
 // ---- views for torch ----
 
 inline Tensor matrix(const Tensor& of, int64_t offset, int64_t rows, int64_t columns) {
-  return part<2>(of, offset, {rows, columns}, {columns, 1});
+  return part(of, offset, {rows, columns}, {columns, 1});
 }
 
 // Rows of a contiguous tensor, all of whose dimensions but the last count rows.
@@ -160,7 +160,7 @@ inline Tensor rows_of(const Tensor& tensor, int64_t first, int64_t rows) {
 }
 
 inline Tensor transposed(const Tensor& tensor) {
-  return part<2>(tensor, 0, {tensor.size(1), tensor.size(0)}, {tensor.stride(1), tensor.stride(0)});
+  return part(tensor, 0, {tensor.size(1), tensor.size(0)}, {tensor.stride(1), tensor.stride(0)});
 }
 
 // ---- both passes ----
@@ -201,7 +201,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> forward(const Tensor& any_inp
   if (input.dim() == 2) {
     return {hs, cs, allocate(input, {0}), gates, xh};
   }
-  const Tensor last_c = torch::stable::clone(torch::stable::select(cs, 0, sizes.steps - 1));  // no alias
+  Tensor last_c = allocate(cs, {cs.size(1), cs.size(2)});  // no alias
+  torch::stable::copy_(last_c, torch::stable::select(cs, 0, sizes.steps - 1));
   return {hs, last_c, cs, gates, xh};
 }
 
@@ -224,7 +225,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
   const int64_t zeros_at = padded(all * 3 * state), xh_at = zeros_at + padded(sizes.width());
   const Tensor scratch = allocate(cs, {xh_at + all * sizes.width()});
   const Tensor grad_gates = matrix(scratch, 0, all, 3 * state);
-  const Tensor zeros = part<1>(scratch, zeros_at, {sizes.width()}, {1});
+  const Tensor zeros = part(scratch, zeros_at, {sizes.width()}, {1});
   const Tensor grad_xh = matrix(scratch, xh_at, all, sizes.width());
   const bool adds_bias = needs_bias && 0 < all && all <= Device::most_rows_to_add;
   const Tensor grad_input = result(needs_input, shape_like(cs, sizes.inputs));

@@ -1,4 +1,4 @@
-// What an op raises where memory runs out.
+// The way around an allocation that failed.
 #include "memory.h"
 
 // Of libtorch: at::Tensor at::_ops::contiguous::call(const at::Tensor&, c10::MemoryFormat). The result is
@@ -15,7 +15,7 @@ namespace detector {
 // The stable ABI reports a failure without the type of the exception, but frameworks catch
 // torch.OutOfMemoryError. So the allocation is tried again by torch's own operator, whose exceptions pass
 // through: it copies one element, repeated as often as the tensor has elements.
-void fail_to_allocate(const Tensor& like, int64_t elements, int32_t dtype) {
+Tensor allocate_again(const Tensor& like, int64_t elements, int32_t dtype) {
   const int64_t one = 1, repeated = 0;
   int32_t device = 0;
   AtenTensorHandle element = nullptr, view = nullptr;
@@ -25,7 +25,9 @@ void fail_to_allocate(const Tensor& like, int64_t elements, int32_t dtype) {
     const Tensor owner(element);
     if (aoti_torch__reinterpret_tensor(element, 1, &elements, &repeated, 0, &view) == AOTI_TORCH_SUCCESS) {
       const Tensor view_owner(view);
-      torch_contiguous(view, 0);  // an AtenTensorHandle is an at::Tensor*
+      // An AtenTensorHandle is an at::Tensor* made by new, which the Tensor deletes.
+      auto* copy = new ReturnedTensor(torch_contiguous(view, 0));
+      return Tensor(reinterpret_cast<AtenTensorHandle>(copy));
     }
   }
   fail("detector: a tensor of ", elements, " elements could not be allocated");

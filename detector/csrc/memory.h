@@ -23,8 +23,17 @@ inline std::optional<torch::stable::accelerator::DeviceGuard> device_guard(const
   return std::make_optional<torch::stable::accelerator::DeviceGuard>(tensor.get_device_index());
 }
 
-// Raises what torch raises where `elements` of a dtype do not fit into the memory of the device of `like`.
-[[noreturn]] void fail_to_allocate(const Tensor& like, int64_t elements, int32_t dtype);
+// A new tensor (elements,) where `like` is, after an allocation failed; raises what torch raises where the
+// memory of the device does not hold it.
+Tensor allocate_again(const Tensor& like, int64_t elements, int32_t dtype);
+
+// A part of the memory of a tensor, `offset` elements behind its first.
+inline Tensor part(const Tensor& of, int64_t offset, Lengths sizes, Lengths strides) {
+  AtenTensorHandle tensor = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(of.get(), int64_t(sizes.size()), sizes.data(),
+                                                        strides.data(), offset, &tensor));
+  return Tensor(tensor);
+}
 
 // The elements from the first to the last of a strided tensor.
 inline int64_t extent(Lengths shape, Lengths strides) {
@@ -48,7 +57,7 @@ inline Tensor allocate_strided(const Tensor& like, Lengths shape, Lengths stride
   AtenTensorHandle tensor = nullptr;
   if (aoti_torch_empty_strided(int64_t(shape.size()), shape.data(), strides.data(), dtype, device,
                                like.get_device_index(), &tensor) != AOTI_TORCH_SUCCESS) {
-    fail_to_allocate(like, extent(shape, strides), dtype);
+    return part(allocate_again(like, extent(shape, strides), dtype), 0, shape, strides);
   }
   return Tensor(tensor);
 }
@@ -82,22 +91,22 @@ inline Tensor allocate_images(const Tensor& like, const std::array<int64_t, 4>& 
                           std::array<int64_t, 4>{checked_product(height, row), 1, row, channels});
 }
 
-// A part of the memory of a tensor, `offset` elements behind its first.
-template <size_t kRank>
-Tensor part(const Tensor& of, int64_t offset, const std::array<int64_t, kRank>& sizes,
-            const std::array<int64_t, kRank>& strides) {
-  AtenTensorHandle tensor = nullptr;
-  TORCH_ERROR_CODE_CHECK(
-      aoti_torch__reinterpret_tensor(of.get(), kRank, sizes.data(), strides.data(), offset, &tensor));
-  return Tensor(tensor);
-}
-
 // The tensor itself if contiguous, else a copy that is.
 inline Tensor as_contiguous(const Tensor& tensor) {
   if (tensor.is_contiguous()) {
     return tensor;
   }
   Tensor copy = allocate(tensor, tensor.sizes());
+  torch::stable::copy_(copy, tensor);
+  return copy;
+}
+
+// The tensor itself if of that dtype, else a contiguous copy that is.
+inline Tensor as_type(const Tensor& tensor, ScalarType type) {
+  if (tensor.scalar_type() == type) {
+    return tensor;
+  }
+  Tensor copy = allocate(tensor, tensor.sizes(), type);
   torch::stable::copy_(copy, tensor);
   return copy;
 }

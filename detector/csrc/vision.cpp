@@ -10,6 +10,13 @@
 #include <Python.h>
 #include <torch/csrc/stable/library.h>
 
+// A C++ program without Python loads the ops with dlopen(): what only PyInit calls may be missing there.
+#pragma weak PyImport_ImportModule
+#pragma weak PyModule_Create2
+#pragma weak PyObject_GetAttrString
+#pragma weak PyObject_SetAttrString
+#pragma weak _Py_Dealloc
+
 STABLE_TORCH_LIBRARY(detector, m) {
 #define DEFINE_OP(name, schema) m.def(#name schema);
   DETECTOR_OPS(DEFINE_OP)

@@ -6,7 +6,7 @@ the host than the kernel takes on the GPU. :func:`differentiable` bypasses both 
 functions of torch._C that it uses are those that torch's own wrapper calls.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -23,6 +23,7 @@ def differentiable(
     setup_context: Callable[..., None] | None = None,
     vmap_rule: Rule = call_for_each,
     autocast: torch.dtype | None = None,
+    views_of_leaves: bool = False,
 ) -> Op:
     """Register a gradient formula for an op, and return a function that calls the op.
 
@@ -36,6 +37,8 @@ def differentiable(
         setup_context: as in torch.library.register_autograd.
         vmap_rule: how the op runs on the examples of torch.func.vmap.
         autocast: dtype that autocast casts floating-point tensors to, except float64; None: it casts none.
+        views_of_leaves: for an op whose gradients take long, each by itself. If its first argument is a leaf,
+            then a backward pass never computes a gradient that is not asked for, and asks without errors.
     """
     overload = op.default  # type: ignore[attr-defined]
     torch.library.register_autograd(overload, backward, setup_context=setup_context)
@@ -78,7 +81,7 @@ def differentiable(
         if torch._C._is_any_autocast_enabled():
             return overload(*arguments)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
-            return eager.apply(*arguments)
+            return eager.apply(*(_without_leaves(arguments) if views_of_leaves else arguments))
         return forward(*arguments)
 
     return call  # type: ignore[return-value]
@@ -116,6 +119,21 @@ class _PassContext:
         return getattr(self.ctx, name)
 
 
+def _without_leaves(arguments: tuple) -> Sequence:
+    """The arguments, with views in the place of leaves if the first one and others require a gradient.
+
+    A view has a node that torch can be asked about at no cost; see :func:`_is_wanted`. In a training step the
+    first argument, the data, is no leaf. Views would take longer there than they save.
+    """
+    first = arguments[0]
+    if not (first.requires_grad and first.is_leaf):
+        return arguments
+    is_leaf = [isinstance(a, torch.Tensor) and a.requires_grad and a.is_leaf for a in arguments]
+    if sum(is_leaf) == 1:
+        return arguments
+    return [a.view_as(a) if leaf else a for a, leaf in zip(arguments, is_leaf, strict=True)]
+
+
 def _wanted_gradients(ctx) -> tuple[bool, ...]:
     """Which inputs of a Function get a gradient in this backward pass.
 
@@ -125,14 +143,30 @@ def _wanted_gradients(ctx) -> tuple[bool, ...]:
     nodes = [node for node, _ in ctx.next_functions if node is not None]
     if len(nodes) == 1 or torch.compiler.is_compiling():
         return ctx.needs_input_grad
-    wanted = iter([_will_be_executed(node) for node in nodes])
+    wanted = iter([_is_wanted(node) for node in nodes])
     return tuple(needs and next(wanted) for needs in ctx.needs_input_grad)
 
 
-def _will_be_executed(node: Any) -> bool:
+_pass_with_leaves = -1  # number of the last backward pass in which torch.autograd.grad asked for a leaf
+
+
+def _is_wanted(node: Any) -> bool:
+    """Whether the backward pass goes on to a node.
+
+    Of a leaf that torch.autograd.grad has asked for torch tells so by an error, which takes longer than many
+    ops. In the same pass no further leaf is asked about: a gradient that nobody wanted is dropped by torch.
+    """
+    global _pass_with_leaves
+    is_leaf = isinstance(node, torch._C._functions.AccumulateGrad)
+    if not is_leaf:
+        return torch._C._will_engine_execute_node(node)
+    number = torch._C._current_graph_task_id()
+    if number == _pass_with_leaves:
+        return True
     try:
         return torch._C._will_engine_execute_node(node)
-    except RuntimeError:  # a leaf that torch.autograd.grad has asked for
+    except RuntimeError:
+        _pass_with_leaves = number
         return True
 
 

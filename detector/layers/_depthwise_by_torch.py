@@ -43,7 +43,16 @@ def torch_is_faster(
         and (kernel[i] - 1) * dilation[i] < input.shape[2 + i] + 2 * padding[i]
         for i in range(2)
     )
-    return valid and (torch.compiler.is_compiling() or input.numel() < _MOST_ELEMENTS)
+    return valid and _is_below(input.numel(), _MOST_ELEMENTS)
+
+
+def _is_below(elements: int | torch.SymInt, limit: int) -> bool:
+    """False where a program that torch.export makes would hold for smaller sizes only."""
+    if torch.compiler.is_exporting():
+        from torch.fx.experimental.symbolic_shapes import statically_known_true  # takes long to import
+
+        return statically_known_true(elements < limit)
+    return bool(elements < limit)
 
 
 def conv2d_by_groups(

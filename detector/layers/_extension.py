@@ -51,9 +51,8 @@ def recipe() -> Recipe:
         # Compressed by zstd: a third of the size. The driver decompresses a kernel when it is first loaded.
         compress = ["--compress-mode=size"] if version >= (12, 8) else []
         if not torch.cuda.is_available():
-            # Every GPU since Turing, and PTX for later ones. If a GPU is present, torch builds for that one.
-            known = "7.5;8.0;8.6;9.0;10.0;12.0+PTX" if version >= (12, 8) else "7.5;8.0;8.6;9.0+PTX"
-            os.environ.setdefault("TORCH_CUDA_ARCH_LIST", known)
+            # If a GPU is present, torch builds for that one.
+            os.environ.setdefault("TORCH_CUDA_ARCH_LIST", _architectures(version))
             note += f" for {os.environ['TORCH_CUDA_ARCH_LIST']}"
     flags = ["-O3", "-std=c++20", STABLE_ABI]
     # Error messages name the source file: without the folders of the machine that built the extension.
@@ -63,6 +62,14 @@ def recipe() -> Recipe:
     cxx_flags = [*flags, *paths, "-g0", "-fno-math-errno"]
     nvcc_flags = [*flags, "-DUSE_CUDA", *compress, *(f"-Xcompiler={path}" for path in paths)]
     return Recipe([str(s) for s in sources], str(CSRC), cxx_flags, nvcc_flags, cuda_home, note)
+
+
+def _architectures(nvcc: tuple[int, ...]) -> str:
+    """Every GPU since Turing that this nvcc knows, and PTX, which drivers compile for the others."""
+    if nvcc >= (13, 0):
+        return "7.5;8.0;8.6;9.0;10.0;11.0;12.0+PTX"
+    # 11.0 has another number in 12.8 and 12.9, which torch does not accept: it takes the PTX of 10.0.
+    return "7.5;8.0;8.6;9.0;10.0+PTX;12.0" if nvcc >= (12, 8) else "7.5;8.0;8.6;9.0+PTX"
 
 
 def _find_cuda() -> tuple[str | None, str]:

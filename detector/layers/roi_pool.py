@@ -35,6 +35,11 @@ def roi_pool(
     Results are bitwise reproducible. On a GPU the call does not synchronize with the host and can be captured
     in a CUDA graph.
 
+    On a GPU the gradient of a channel of an image is summed in fixed point: each of its T terms, up to
+    R PH PW, is rounded to a multiple of at most 2^-60 T times the largest (a float32 has 2^-24 of its own
+    value). So terms far smaller than the largest of their channel lose digits, also in float64, and those
+    below 2^-61 T times it may vanish.
+
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. The result and the
             gradient are contiguous, for a channels_last input too.
@@ -105,9 +110,9 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     channel = torch.arange(argmax.shape[1], device=argmax.device)[:, None, None]
     cells = grad.flatten(2).mT  # (N, H W, C)
     # Bins without a maximum, for example of invalid boxes, which a GPU accepts, have argmax -1.
-    found = argmax >= 0
+    found = (argmax >= 0) & (argmax < cells.shape[1])
     image = torch.where(found, boxes[:, 0, None, None, None].long(), 0)
-    values = cells[image, argmax.clamp(min=0).long(), channel]
+    values = cells[image, torch.where(found, argmax, 0).long(), channel]
     return values.where(found, 0), *(None,) * 6
 
 

@@ -121,7 +121,12 @@ def _fake_backward(grad, points, feats, needs_feats):
 
 
 _forward = differentiable(
-    _C.trilinear_interpolate_forward, _backward, _setup_context, fold, autocast=torch.float32
+    _C.trilinear_interpolate_forward,
+    _backward,
+    _setup_context,
+    fold,
+    autocast=torch.float32,
+    views_of_leaves=True,
 )
 _gradients = differentiable(
     _C.trilinear_interpolate_backward, _double_backward, _setup_backward_context, fold

@@ -52,6 +52,37 @@ def test_only_the_gradients_that_are_asked_for_are_computed(leaf: bool) -> None:
         assert all(torch.equal(t.grad, e) for t, e in zip(inputs, expected, strict=True))
 
 
+def test_leaves_cost_no_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the data is a leaf; where it is none, one for all ops of a pass."""
+    ask, errors = torch._C._will_engine_execute_node, []
+
+    def ask_and_count(node) -> bool:
+        try:
+            return ask(node)
+        except RuntimeError as error:
+            errors.append(error)
+            raise
+
+    monkeypatch.setattr(torch._C, "_will_engine_execute_node", ask_and_count)
+    x, weight = torch.rand(2, 3, 9, 9, requires_grad=True), torch.rand(3, 1, 3, 3, requires_grad=True)
+    bias = torch.rand(3, requires_grad=True)
+    once = depthwise_conv2d(x, weight, bias)
+    twice = depthwise_conv2d(once, weight, bias)
+    feats, points = torch.rand(4, 8, 3, requires_grad=True), torch.rand(4, 3, requires_grad=True)
+    for output, inputs, most in [
+        (once, [x, weight, bias], 0),
+        (once, [weight], 0),
+        (trilinear_interpolate(feats, points), [feats, points], 0),
+        (twice, [x], 0),
+        (twice, [x, weight, bias], 1),
+    ]:
+        torch.autograd.grad(output.sum(), inputs, retain_graph=True)
+        assert len(errors) <= most
+        errors.clear()
+    twice.sum().backward()
+    assert not errors
+
+
 def test_threads_may_ask_for_different_gradients_of_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one thread computes the gradient of the weight alone, another one asks for both."""
     inputs = torch.rand(2, 3, 5, 5, requires_grad=True), torch.rand(3, 1, 3, 3, requires_grad=True)

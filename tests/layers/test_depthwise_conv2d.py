@@ -252,6 +252,27 @@ def test_who_shall_compute(cases, by_torch: bool) -> None:
         assert chosen == by_torch, (case, dtype, channels_last)
 
 
+def test_torch_computes_what_32_bits_index() -> None:
+    """Also under torch.compile, and in exported programs, which hold for all sizes."""
+    weight = torch.empty(64, 1, 9, 9, device="meta")
+    sizes = ((1, 1), (4, 4), (1, 1))
+    largest = {"below": (2**10 - 1, 64, 128, 128), "too many": (2**10, 64, 128, 128)}
+    inputs = {name: torch.empty(shape, device="meta") for name, shape in largest.items()}
+
+    class Chosen(torch.nn.Module):
+        def forward(self, input: Tensor) -> Tensor:
+            return input[0] if torch_is_faster(input, weight, *sizes) else input
+
+    compiled = torch.compile(torch_is_faster, fullgraph=True, dynamic=True, backend="eager")
+    for choose in (torch_is_faster, compiled):
+        assert [choose(input, weight, *sizes) for input in inputs.values()] == [True, False]
+    for most, by_torch in ((100, True), (None, False)):
+        batch = ({0: torch.export.Dim("batch", max=most)},)
+        program = torch.export.export(Chosen(), (inputs["below"][:50],), dynamic_shapes=batch)
+        (output,) = program.module()(inputs["below"][:60]).shape[:-3] or (None,)
+        assert (output is None) == by_torch
+
+
 @FORMATS
 @pytest.mark.parametrize("case", [case for case, dtype, *_ in HANDED_OVER if dtype == torch.float32], ids=str)
 def test_torchs_convolution_computes_the_same(case: Case, channels_last: bool) -> None:

@@ -3,6 +3,7 @@
 tests/test_writing_an_op.py compiles an extension both ways: at import and by setup.py.
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -33,6 +34,101 @@ def test_module_and_library_share_the_op(op: str) -> None:
     has_source = (cuda / f"{name}.cu").exists() or (cuda / name / f"{name}.cu").exists()
     built_with_cuda = any(has_kernel(other, "CUDA") for other in OPS)
     assert has_kernel(op, "CUDA") == (built_with_cuda and has_source)
+
+
+def test_stubs_are_of_the_ops() -> None:
+    stubs = ast.parse((ROOT / "detector/_C.pyi").read_text())
+    found = {f.name: [a.arg for a in f.args.args] for f in stubs.body if isinstance(f, ast.FunctionDef)}
+    schemas = {op: getattr(_C, op).default._schema for op in OPS}
+    assert found == {op: [a.name for a in schema.arguments] for op, schema in schemas.items()}
+
+
+LIBRARIES = Path(torch.__file__).parent / "lib"
+
+
+def compile_cpp(source: str, output: Path, *options: str) -> Path:
+    """With torch's headers and libraries."""
+    headers = LIBRARIES.parent / "include"
+    paths = [f"-I{headers}", f"-L{LIBRARIES}", f"-Wl,-rpath,{LIBRARIES}", "-Wl,--no-as-needed"]
+    command = ["g++", "-std=c++20", "-xc++", "-", "-o", output, *options, *paths, "-ltorch_cpu", "-lc10"]
+    subprocess.run(command, input=source, text=True, check=True)
+    return output
+
+
+@pytest.mark.slow
+def test_loads_without_python(tmp_path: Path) -> None:
+    """As from C++, where nothing has the symbols of Python, each of which is looked up at once."""
+    source = """
+        #include <dlfcn.h>
+        #include <cstdio>
+        int main(int, char** paths) {
+          for (++paths; *paths != nullptr; ++paths) {
+            if (dlopen(*paths, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+              std::puts(dlerror());
+              return 1;
+            }
+          }
+        }"""
+    program = compile_cpp(source, tmp_path / "program", "-Wl,--allow-shlib-undefined")
+    torchs = [*LIBRARIES.glob("libc10_cuda.so"), *LIBRARIES.glob("libtorch_cuda.so")]
+    found = subprocess.run([program, *torchs, _C.__file__], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.slow
+def test_an_allocation_that_fails_once(tmp_path: Path) -> None:
+    """The memory of the second attempt is used, and nothing is lost; if that fails, the error is torch's."""
+    source = """
+        #include <c10/core/CPUAllocator.h>
+        #include <c10/util/Exception.h>
+        static int failures = 0;
+        struct Failing : c10::Allocator {
+          c10::Allocator* others = c10::GetCPUAllocator();
+          c10::DataPtr allocate(size_t bytes) override {
+            if (bytes >= 1 << 20 && failures > 0) {
+              --failures;
+              TORCH_CHECK_WITH(OutOfMemoryError, false, "no memory");
+            }
+            return others->allocate(bytes);
+          }
+          c10::DeleterFnPtr raw_deleter() const override { return others->raw_deleter(); }
+          void copy_data(void* to, const void* from, size_t bytes) const override {
+            others->copy_data(to, from, bytes);
+          }
+        };
+        extern "C" void fail(int times) {
+          static Failing allocator;
+          c10::SetCPUAllocator(&allocator, 255);
+          failures = times;
+        }"""
+    library = compile_cpp(source, tmp_path / "failing.so", "-shared", "-fPIC", "-O0")
+    script = f"""
+import ctypes
+from pathlib import Path
+import torch
+from detector.layers import quick_gelu
+fail = ctypes.CDLL({str(library)!r}).fail
+x = torch.randn(3, 2**20)
+expected = quick_gelu(x)
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+for input in (x, x.T, x.expand(3, 3, 2**20), x[:, ::2]):
+    fail(0)
+    expected, before = quick_gelu(input), resident()
+    for _ in range(30):
+        fail(1)
+        assert torch.equal(quick_gelu(input), expected)
+        fail(2)
+        try:
+            quick_gelu(input)
+        except torch.OutOfMemoryError:
+            continue
+        raise AssertionError("no error")
+    assert resident() - before < 100e6, resident() - before
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert found.returncode == 0, found.stderr
 
 
 def test_missing_build_reports_how_to_build(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +206,10 @@ def test_options_that_an_older_nvcc_lacks(
     assert ("--compress-mode=size" in _extension.recipe().nvcc_flags) == compresses
     assert os.environ["TORCH_CUDA_ARCH_LIST"].startswith("7.5;8.0;8.6;9.0")
     assert ("12.0" in os.environ["TORCH_CUDA_ARCH_LIST"]) == compresses
+    # 11.0 has code of its own, or PTX of an earlier one
+    assert {"12.6": "9.0+PTX", "12.8": "10.0+PTX;", "13.0": "11.0;"}[toolkit] in os.environ[
+        "TORCH_CUDA_ARCH_LIST"
+    ]
 
 
 def test_no_toolkit_is_needed_without_a_gpu(machine) -> None:

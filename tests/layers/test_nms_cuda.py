@@ -39,6 +39,14 @@ def test_cuda_nan_without_validation(size: int, monkeypatch: pytest.MonkeyPatch)
     assert nms_mask(boxes, scores, 0.5)[0].nonzero()[:, 0].tolist() == [4, 7]
 
 
+@pytest.mark.parametrize("size", [100, 9000])
+def test_cuda_result_has_no_memory_of_other_boxes(size: int) -> None:
+    """torch.save writes all of a storage."""
+    boxes, scores = (tensor.cuda() for tensor in make_set(size))
+    for kept in (nms_at_half(boxes, scores), batched_nms(boxes, scores, torch.arange(size).cuda() % 3, 0.5)):
+        assert kept.untyped_storage().nbytes() == 8 * len(kept) < 8 * size
+
+
 @pytest.mark.parametrize("make", [unchanged, tied_scores, duplicates, on_a_grid, shuffled_chain, chain])
 @pytest.mark.parametrize("size", [4096, 4097, 30_000])
 def test_cuda_equals_cpu(size: int, make: Callable) -> None:

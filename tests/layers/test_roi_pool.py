@@ -39,6 +39,22 @@ def test_by_hand(device: torch.device) -> None:
     assert grad.sum() == 12
 
 
+@pytest.mark.parametrize(
+    ("dtype", "ratio"), [(torch.float32, 2.0**30), (torch.float64, 2.0**30), (torch.float32, 1e20)]
+)
+def test_gradient_beside_larger_ones(dtype: torch.dtype, ratio: float, device: torch.device) -> None:
+    """On a GPU the sums of a channel are multiples of one unit, see the documentation of roi_pool."""
+    input = torch.randn(1, 1, 8, 8, dtype=dtype, device=device, requires_grad=True)
+    boxes = torch.tensor([[0, 0, 0, 1, 1], [0, 5, 5, 6, 6]], dtype=dtype, device=device)
+    pooled = roi_pool(input, boxes, 1)
+    upstream = torch.tensor([ratio, 1.25], dtype=dtype, device=device).reshape(2, 1, 1, 1)
+    (grad,) = torch.autograd.grad(pooled, input, upstream)
+    largest, small = grad[:, :, :4].max(), grad[:, :, 4:].max()
+    assert largest == upstream.max()
+    unit = 0 if device.type == "cpu" else 2.0**-60 * len(boxes) * float(upstream.max())
+    assert abs(float(small) - 1.25) <= unit
+
+
 def test_rounding_half_away_from_zero(device: torch.device) -> None:
     input = torch.arange(25.0, device=device).reshape(1, 1, 5, 5)
     for corner, expected in [(0.5, 6), (1.5, 12), (2.5, 18), (-0.4, 0), (0.49999997, 0)]:

@@ -122,6 +122,30 @@ def test_bad_arguments(device: torch.device) -> None:
         soft_nms(boxes, scores, [0, 0, 1, 1])
 
 
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        ([1, 4], r"starts\[0\] is 1, expected 0"),
+        ([-1, 4], r"starts\[0\] is -1, expected 0"),
+        ([0, 3], r"starts\[1\] is 3, expected 4, the number of boxes"),
+        ([0, 2**62], rf"starts\[1\] is {2**62}, expected 4"),
+        ([0, 9, 4], r"starts\[1\] is 9, expected from 0, the number before it, to 4"),
+        ([0, 3, 2, 4], r"starts\[2\] is 2, expected from 3, the number before it, to 4"),
+        ([0, -(2**40), 4], r"starts\[1\] is .*, expected from 0"),
+        ([0], r"starts has shape \(1,\), expected \(G \+ 1,\) for G groups of 4 boxes"),
+        ([], r"starts has shape \(0,\)"),
+    ],
+)
+def test_bad_starts(starts: list, message: str, device: torch.device, monkeypatch) -> None:
+    boxes, scores = make_set(4, device=device)
+    arguments = boxes, scores, torch.tensor(starts, dtype=torch.int64, device=device), False, 0.3, 0.01
+    if device.type == "cuda" and len(starts) > 1:  # nothing is read out of bounds; no box has a group
+        assert OP(*arguments).tolist() == [0] * 4
+        monkeypatch.setenv("DETECTOR_VALIDATE", "1")
+    with pytest.raises(RuntimeError, match=f"^soft_nms: {message}"):
+        OP(*arguments)
+
+
 def test_bad_scores(device: torch.device) -> None:
     boxes, scores = make_set(30, device=device)
     if device.type == "cpu":

@@ -163,8 +163,8 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
   check_argument(op, "argmax", argmax, grad.sizes(), ScalarType::Int, "grad", grad);
   const Tensor rows = as_contiguous(boxes), where = as_contiguous(argmax), dense = as_contiguous(grad);
   const int64_t channels = sizes.channels;
-  const std::vector<int64_t> shape{images, channels, height, width};
-  const Tensor sums = torch::stable::new_zeros(grad, shape, accumulate_type(grad.scalar_type()));
+  Tensor sums = allocate(grad, {images, channels, height, width}, accumulate_type(grad.scalar_type()));
+  torch::stable::zero_(sums);
   dispatch_floating(op, "grad", grad.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulate<T>;
@@ -176,7 +176,7 @@ Tensor backward(const Tensor& grad, const Tensor& argmax, const Tensor& boxes, i
       add_channels(value, cell, box, sizes, first, last, output);
     });
   });
-  return torch::stable::to(sums, grad.scalar_type());
+  return as_type(sums, grad.scalar_type());
 }
 
 }  // namespace

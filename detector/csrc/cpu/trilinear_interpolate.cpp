@@ -108,9 +108,7 @@ DETECTOR_MULTIVERSION void backward_points(const Matrix<T>& grad, const Features
 
 Tensor forward(const Tensor& feats, const Tensor& any_points) {
   check_arguments("trilinear_interpolate", feats, any_points);
-  const auto computed = accumulate_type(feats.scalar_type());
-  const Tensor points =
-      any_points.scalar_type() == computed ? any_points : torch::stable::to(any_points, computed);
+  const Tensor points = as_type(any_points, accumulate_type(feats.scalar_type()));
   const int64_t num_points = feats.size(0), num_channels = feats.size(2);
   const Tensor output = allocate(feats, {num_points, num_channels});
   dispatch_floating("trilinear_interpolate", "feats", feats.scalar_type(), [&](auto zero) {

@@ -11,13 +11,25 @@ namespace detector::soft_nms {
 namespace {
 
 constexpr int kThreads = kWarp * kWarp;
+constexpr int64_t kMostBlocks = 4096;  // each of which reads all starts
 
 // left: (N,), the scores of the boxes that are left, NaN for those that are taken. A thread reads and writes
-// only every kThreads-th box of the group.
+// only every kThreads-th box of the group. Where starts are out of order no box has a group, and all scores are
+// 0.
 template <typename A>
 __global__ void __launch_bounds__(kThreads)
-    settle_kernel(Matrix<A> boxes, Vector<A> scores, const int64_t* starts, int64_t groups, Decay<A> decay,
-                  A min_score, A* left, A* output) {
+    settle_kernel(Matrix<A> boxes, Vector<A> scores, int64_t size, const int64_t* starts, int64_t groups,
+                  Decay<A> decay, A min_score, A* left, A* output) {
+  bool valid = true;
+  for (int64_t i = threadIdx.x; i <= groups; i += kThreads) {
+    valid = valid && in_order(starts, groups, size, i);
+  }
+  if (!__syncthreads_and(valid)) {
+    for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < size; i += gridDim.x * kThreads) {
+      output[i] = 0;
+    }
+    return;
+  }
   constexpr A none = -std::numeric_limits<A>::infinity();
   constexpr int64_t no_index = std::numeric_limits<int64_t>::max();
   for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -71,9 +83,9 @@ Tensor soft_nms(const Tensor& boxes, const Tensor& scores, const Tensor& any_sta
   dispatch_float_or_double("soft_nms", "boxes", boxes.scalar_type(), [&](auto zero) {
     using A = decltype(zero);
     if (groups > 0) {
-      launch_kernel(settle_kernel<A>, blocks_for(groups, 1), kThreads, 0, current_stream(boxes),
-                    matrix_view<A>(boxes), vector_view<A>(scores), starts.const_data_ptr<int64_t>(), groups,
-                    Decay<A>{gaussian, A(parameter)}, A(min_score), left.mutable_data_ptr<A>(),
+      launch_kernel(settle_kernel<A>, std::min(groups, kMostBlocks), kThreads, 0, current_stream(boxes),
+                    matrix_view<A>(boxes), vector_view<A>(scores), boxes.size(0),
+                    starts.const_data_ptr<int64_t>(), groups, Decay<A>{gaussian, A(parameter)}, A(min_score), left.mutable_data_ptr<A>(),
                     output.mutable_data_ptr<A>());
     }
   });

@@ -157,7 +157,7 @@ std::tuple<Tensor, Tensor> nms_mask(const Tensor& boxes, const Tensor& scores,
 // there, without a copy and before the stream is through.
 class CountOnHost {
  public:
-  CountOnHost() {
+  explicit CountOnHost(cudaStream_t stream) : stream_(stream) {
     const int64_t one = 1;
     AtenTensorHandle tensor = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided_pinned(1, &one, &one, aoti_torch_dtype_int64(),
@@ -165,17 +165,24 @@ class CountOnHost {
     tensor_ = Tensor(tensor);
     *data<uint64_t>(tensor_) = kNone;
   }
+  // The kernel may still be queued after an error; others would get the memory before it has written there.
+  ~CountOnHost() {
+    if (*data<uint64_t>(tensor_) == kNone) {
+      cudaStreamSynchronize(stream_);
+    }
+  }
+  CountOnHost(const CountOnHost&) = delete;
   unsigned long long* on_device() const {
     void* pointer = nullptr;
     STD_CUDA_CHECK(cudaHostGetDevicePointer(&pointer, data<uint64_t>(tensor_), 0));
     return static_cast<unsigned long long*>(pointer);
   }
   // Queries the stream periodically, to avoid a deadlock after an error.
-  int64_t wait(cudaStream_t stream) const {
+  int64_t wait() const {
     const std::atomic_ref<uint64_t> count(*data<uint64_t>(tensor_));
     for (int64_t turn = 1; count == kNone; ++turn) {
       if (turn % 100'000 == 0) {
-        const cudaError_t state = cudaStreamQuery(stream);
+        const cudaError_t state = cudaStreamQuery(stream_);
         if (state != cudaErrorNotReady) {
           STD_CUDA_CHECK(state);
           break;
@@ -187,6 +194,7 @@ class CountOnHost {
 
  private:
   static constexpr uint64_t kNone = ~uint64_t(0);
+  cudaStream_t stream_;
   Tensor tensor_;
 };
 
@@ -199,10 +207,18 @@ Tensor nms(const Tensor& boxes, const Tensor& scores, const std::optional<Tensor
   if (in.size() == 0) {
     return list;
   }
-  const CountOnHost count;
   const cudaStream_t stream = current_stream(boxes);
+  const CountOnHost count(stream);
   launch("nms", in, {nullptr, data<int64_t>(list), count.on_device()}, stream);
-  return part<1>(list, 0, {count.wait(stream)}, {1});
+  const int64_t kept = count.wait();
+  if (kept == in.size()) {
+    return list;
+  }
+  // No view: it would keep the memory of all N, and torch.save would write that.
+  const Tensor result = allocate(boxes, {kept}, ScalarType::Long);
+  STD_CUDA_CHECK(cudaMemcpyAsync(data<int64_t>(result), data<int64_t>(list), kept * sizeof(int64_t),
+                                 cudaMemcpyDeviceToDevice, stream));
+  return result;
 }
 
 }  // namespace
