@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from detector.structures import Detections
-from detector.utils.files import inside, write_new
+from detector.utils.files import inside, remove_temporary, temporary_beside, write_new
 from detector.utils.folder_lock import file_lock
 
 
@@ -30,21 +30,22 @@ class VOCObject:
 def new_voc_folder(root: str | Path) -> Iterator[Path]:
     """A new folder with JPEGImages, Annotations and ImageSets/Main, renamed to `root` after the block.
 
-    The block writes into ROOT.partial, which is removed if the block fails, and replaced if a killed process
-    left one.
+    The block writes into a hidden folder beside it, which is removed if the block fails, or by the next try
+    if the process was killed.
 
     Raises:
         FileExistsError: `root` exists.
         UserError: another process is writing the same folder.
     """
     root = Path(root)
-    partial = root.with_name(f"{root.name}.partial")
+    partial = temporary_beside(root)
     root.parent.mkdir(parents=True, exist_ok=True)
     with file_lock(root):
         if root.exists():
             raise FileExistsError(f"{root} exists: delete it, or name another folder")
         try:
-            shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+            remove_temporary(root)
+            partial.mkdir()
             for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
                 (partial / folder).mkdir(parents=True)
             yield partial

@@ -17,7 +17,7 @@ from detector.engine.checkpoint import (
 )
 from detector.utils.distributed import world_size
 from detector.utils.errors import DataError, UserError
-from detector.utils.files import reading
+from detector.utils.files import all_temporary, reading
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def remove_old_checkpoints(folder: Path, iteration: int, keep: int) -> None:
     What is later was skipped as damaged. The unfinished file of a write that was killed is removed, too.
     """
     written = [path for path in list_checkpoints(folder) if int(path.stem) <= iteration]
-    for path in [*written[:-keep], *(folder / "checkpoints").glob(".*.pt.tmp")]:
+    for path in [*written[:-keep], *all_temporary(folder / "checkpoints")]:
         path.unlink()
 
 

@@ -23,6 +23,7 @@ from detector.structures import Batch
 from detector.utils.distributed import is_lost_process, is_main, no_sync, rank, replicate, world_size
 from detector.utils.errors import UserError
 from detector.utils.interrupts import uninterrupted
+from detector.utils.outputs import SameFolder
 from detector.utils.reproducibility import seed_batch
 from detector.utils.torch_file import non_finite
 
@@ -83,11 +84,12 @@ def train(
     Raises:
         NonFiniteLoss: a loss, a score or the gradient is NaN or infinite, in any process; names the step and
             the images. No checkpoint contains it.
-        UserError: the weights are not finite.
+        UserError: the weights are not finite; or the folder was moved, deleted or replaced.
         OSError: a checkpoint or the events could not be written; earlier checkpoints are intact.
     """
+    place = SameFolder(folder) if is_main() else None
     step = _Step(model, criterion, optimizer, options, precision, start)
-    saver = _Saver(model, optimizer, options, precision, folder, config, start, train_seconds)
+    saver = _Saver(model, optimizer, options, precision, folder, config, start, train_seconds, place)
     batches = iter(batches)
     first: Mapping[str, float] = {}  # the mean losses of the first log line
     last = first
@@ -103,6 +105,10 @@ def train(
                 # CPU it is free.
                 images = step(iteration, batches, check=precision.device.type == "cpu" or log_now or save_now)
                 progress.add(images * world_size())
+                if place and (
+                    log_now or save_now or (snapshots and snapshots.due(iteration, options.max_iter))
+                ):
+                    place.check()
                 if log_now:
                     last = step.losses.means()
                     first = first or last
@@ -136,6 +142,7 @@ class _Saver:
     config: str
     saved: int  # the step of the newest checkpoint
     earlier_seconds: float
+    place: SameFolder | None  # of the main process
     began: float = field(default_factory=time.perf_counter)
 
     def save_checkpoint(self, iteration: int) -> None:
@@ -152,7 +159,8 @@ class _Saver:
 
     def _save(self, path: Path, model: nn.Module, iteration: int, optimizer: Optimizer | None) -> float:
         seconds = self.earlier_seconds + time.perf_counter() - self.began
-        if is_main():
+        if self.place:
+            self.place.check()
             save_checkpoint(
                 path,
                 model,

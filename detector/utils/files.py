@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import re
+import secrets
+import shutil
 import stat
 import zipfile
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _DRIVE = re.compile("[A-Za-z]:")  # of Windows
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and halves of others
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_TEMPORARY = re.compile(r"\.detector-[0-9a-f]{12}-[0-9a-f]{16}\.tmp")
 _TEXT_LIMIT = 2**31  # bytes; COCO's largest annotation file has 0.5 GB
 
 
@@ -31,16 +34,15 @@ def atomic_write(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
 
     The folder entry is synchronized too, so the file survives a loss of power. A file that was at `path`
     keeps its permissions. On any failure, including Ctrl-C, an earlier file at `path` is unchanged and no
-    temporary file remains. The temporary file `.NAME.tmp` is always created anew: a symbolic link of that
-    name is removed, not followed.
+    temporary file remains; what a killed process left is removed by the next that writes the same file.
 
     Raises:
         OSError: the file could not be written, for example because the disk is full; names the path.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = temporary_beside(path)
     try:
-        temporary.unlink(missing_ok=True)  # left by a process that was killed
+        remove_temporary(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         descriptor = os.open(temporary, flags, _permissions(path))
@@ -59,6 +61,30 @@ def atomic_write(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
             if isinstance(cause, OSError):
                 raise OSError(f"cannot write {path}: {cause.strerror or cause}") from error
         raise
+
+
+def temporary_beside(path: Path) -> Path:
+    """A name for what is to replace `path`, which no file of a user has, and which is never too long."""
+    return path.with_name(f".detector-{_name_digest(path)}-{secrets.token_hex(8)}.tmp")
+
+
+def remove_temporary(path: Path) -> None:
+    """Remove what killed processes left under a name of :func:`temporary_beside` for the same `path`."""
+    for left in all_temporary(path.parent):
+        if left.name.startswith(f".detector-{_name_digest(path)}-"):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
+def all_temporary(folder: Path) -> list[Path]:
+    """Whatever in a folder has a name of :func:`temporary_beside`."""
+    return [path for path in folder.glob(".detector-*.tmp") if _TEMPORARY.fullmatch(path.name)]
+
+
+def _name_digest(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]
 
 
 def encode_image(image: "Image", form: str, **options: Any) -> bytes:

@@ -1,7 +1,9 @@
 """Locks that let one process at a time write to a folder or a file."""
 
 import os
+import re
 import socket
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +31,7 @@ def folder_lock(folder: str | Path) -> Iterator[None]:
 
     Raises:
         UserError: another process holds the lock; names the process, its machine and its command. Or there
-            is a file in place of the folder.
+            is a file in place of the folder, or one of the lock that is not of this kind.
     """
     folder = Path(folder)
     made = make_folder(folder)
@@ -74,20 +76,33 @@ def _lock(lock: Path, in_use: str, kind: str) -> Iterator[None]:
             ) from None
         except OSError:
             pass  # this file system has no locks
+        if not _is_ours(descriptor):
+            raise UserError(
+                f"{lock} is no lock of detector, and would be overwritten: rename it, or name another {kind}"
+            )
         if not _is_same(lock, descriptor):
             raise UserError(f"{in_use} another process, which has just ended: run the command again")
         os.ftruncate(descriptor, 0)
         command = " ".join(sys.argv)
         holder = f"process {os.getpid()} on {socket.gethostname()} ({command})\n"
         with suppress(OSError):  # the disk is full: the first write of a result says so, and names its file
-            os.pwrite(descriptor, holder.encode(), 0)
+            os.pwrite(descriptor, os.fsencode(holder), 0)
         try:
             yield
         finally:
             with suppress(OSError):
-                lock.unlink()  # before the lock is released, see _is_same
+                if _is_same(lock, descriptor):  # else the folder was moved, and this is a lock of another
+                    lock.unlink()  # before the lock is released
     finally:
         os.close(descriptor)
+
+
+def _is_ours(descriptor: int) -> bool:
+    """Whether the open file is a lock of an earlier process, or empty, as it is at first."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return False
+    found = os.pread(descriptor, 1000, 0)
+    return not found or re.match(rb"process \d+ on ", found) is not None
 
 
 def _is_same(path: Path, descriptor: int) -> bool:

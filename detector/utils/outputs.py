@@ -30,6 +30,33 @@ def make_folder(folder: Path) -> list[Path]:
     return missing
 
 
+class SameFolder:
+    """Notices when a folder is moved, deleted or replaced by another while a command writes to it.
+
+    Raises:
+        UserError: as :func:`make_folder`, which makes it if it is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        make_folder(folder)
+        self.folder, self._status = folder, os.stat(folder)
+
+    def check(self) -> None:
+        """Raise a UserError where the path does not lead to the same folder any more."""
+        try:
+            now = os.stat(self.folder)
+        except OSError:
+            found = "was moved or deleted"
+        else:
+            if os.path.samestat(now, self._status):
+                return
+            found = "was moved or deleted, and another folder is in its place"
+        raise UserError(
+            f"the folder {self.folder} {found} while it was written to: nothing more is written. To go on, "
+            "move it back, or name its new place (OUTPUT_DIR), and give the same command with --resume"
+        )
+
+
 class OutputFolder:
     """A folder to write to, in which only files that the same command made are replaced or deleted.
 
@@ -60,7 +87,7 @@ class OutputFolder:
     def made(self, name: str) -> bool:
         """Whether the file exists and was written with this key."""
         path, digests = self.path(name), self._digests.get(name)
-        if not digests or not stat.S_ISREG(_mode(path)):
+        if not digests or self._linked(name) or not stat.S_ISREG(_mode(path)):
             return False
         return file_digest(path) in digests
 
@@ -68,15 +95,25 @@ class OutputFolder:
         """Check, before a long computation, that files of these names may be written.
 
         Raises:
-            UserError: one of them exists and was not written by this command.
+            UserError: one of them exists and was not written by this command, or is below a linked folder.
         """
         for name in names:
             path = self.path(name)
+            if link := self._linked(name):
+                raise UserError(
+                    f"{link} is a symbolic link, so {path} would be written outside of {self.folder}: remove "
+                    "the link, or name another folder to write to"
+                )
             if _mode(path) and not self.made(name):
                 raise UserError(
                     f"{path} exists and is not what this command wrote there (another command made it, or it "
                     "was changed since): move or delete it, or name another folder to write to"
                 )
+
+    def _linked(self, name: str) -> Path | None:
+        """The folder around a file, below this one, that is a link to elsewhere."""
+        around = [path for path in self.path(name).parents if self.folder in path.parents]
+        return next((path for path in reversed(around) if path.is_symlink()), None)
 
     def write(self, name: str, content: bytes) -> Path:
         """Write a file atomically and return its path; missing folders are created.

@@ -233,12 +233,19 @@ HOSTILE = {
     "FIFO as checkpoint": (TEST, ERROR, ("model_final.pt",), fifo("run/model_final.pt"), RUN),
     "FIFO as weights": (WEIGHTS, ERROR, ("classifier.pth",), fifo("classifier.pth"), ()),
     "a device as picture": ((*SHOW, "/dev/zero"), ERROR, ("/dev/zero",), lambda f: None, FOUND),
-    "link left as .metrics.json.tmp": (
+    "file of the user as .metrics.json.tmp": (
         TEST,
         EQUAL,
         (),
-        link("run/.metrics.json.tmp", "classifier.pth"),
-        (*RUN, "!classifier.pth"),
+        write("run/.metrics.json.tmp", "precious"),
+        (*RUN, "!run/.metrics.json.tmp"),
+    ),
+    "file of the user as .lock": (
+        BRIEF,
+        ERROR,
+        (".lock", "rename it"),
+        write("new/.lock", "precious"),
+        (*NEW, "!new/.lock"),
     ),
     "link as log.txt": (
         BRIEF,

@@ -1,10 +1,12 @@
 """Detections as VOC's XML, which the reader takes."""
 
+import pytest
 import torch
 
 from detector.data.voc import VOCDataset
-from detector.data.voc_writer import detected_objects, encode_annotation
+from detector.data.voc_writer import detected_objects, encode_annotation, new_voc_folder
 from detector.structures import Detections
+from detector.utils.files import temporary_beside
 
 
 def test_boxes_of_whole_pixels_stay_in_the_image(folder) -> None:
@@ -20,3 +22,16 @@ def test_boxes_of_whole_pixels_stay_in_the_image(folder) -> None:
     read = VOCDataset(folder.root, "train", ("cat",)).annotation(0)
     expected = [[59, 10, 60, 20], [3, 39, 9, 40], [0, 5, 1, 8], [7, 0, 9, 1], [5, 5, 6, 6]]
     assert read.boxes.tolist() == expected
+
+
+def test_a_folder_of_the_user_beside_it_is_kept(tmp_path):
+    mine, left = tmp_path / "toy.partial" / "picture.jpg", temporary_beside(tmp_path / "toy")
+    mine.parent.mkdir()
+    mine.touch()
+    left.mkdir()  # of a process that was killed
+    with pytest.raises(KeyError), new_voc_folder(tmp_path / "toy"):
+        raise KeyError
+    with new_voc_folder(tmp_path / "toy"):
+        pass
+    assert mine.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy", "toy.partial"]

@@ -14,6 +14,7 @@ from detector.engine.resuming import (
     restore,
 )
 from detector.utils.errors import DataError
+from detector.utils.files import temporary_beside
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_only_damaged_checkpoints_are_no_reason_to_start_over(run_folder):
 
 def test_old_checkpoints_go_and_what_was_left_aside_stays(run_folder):
     folder, *_ = run_folder
-    (folder / "checkpoints" / ".000002.pt.tmp").touch()  # of a write that was killed
+    temporary_beside(folder / "checkpoints" / "000002.pt").touch()  # of a write that was killed
     remove_old_checkpoints(folder, 2, keep=1)
     assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["000002.pt", "000003.pt"]
 

@@ -315,3 +315,35 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path):
     before = weights(net)
     assert run(tmp_path, net, optimizer, start=8, train_seconds=3.0) == pytest.approx(3.0, abs=0.5)
     assert weights(net).equal(before)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("step", [2, 3, 5, 7])  # before a log line, and where a checkpoint follows
+def test_a_run_folder_that_is_moved_ends_the_run(tmp_path, replaced, step):
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+
+    def move_then_go_on():
+        yield from itertools.islice(batches(), step - 1)
+        folder.rename(moved)
+        if replaced:
+            folder.mkdir()
+        yield from batches(start=step - 1)
+
+    net, optimizer = make()
+    with pytest.raises(UserError, match=r"run was moved or deleted.* while .*OUTPUT_DIR.*--resume"):
+        run(folder, net, optimizer, move_then_go_on())
+    assert not folder.exists() if not replaced else not list(folder.iterdir())
+    assert [path.name for path in list_checkpoints(moved)] == ["000003.pt", "000006.pt"][: (step - 1) // 3]
+
+
+def test_a_stop_in_a_run_folder_that_was_deleted_makes_none(tmp_path, caplog):
+    def delete_then_stop():
+        yield from itertools.islice(batches(), 4)
+        shutil.rmtree(tmp_path / "run")
+        raise KeyboardInterrupt
+
+    net, optimizer = make()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", net, optimizer, delete_then_stop())
+    assert "no checkpoint of step 4: the folder" in caplog.text
+    assert not list(tmp_path.iterdir())

@@ -21,6 +21,7 @@ from detector.utils.files import (
     read_text,
     reading,
     relative_name,
+    temporary_beside,
     write_new,
 )
 
@@ -85,13 +86,36 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path):
         pass
 
 
-def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path):
-    victim, path = tmp_path / "victim", tmp_path / "a.txt"
-    victim.write_text("precious")
-    (tmp_path / ".a.txt.tmp").symlink_to(victim)
+def test_no_file_of_the_user_is_the_temporary_one(tmp_path):
+    path = tmp_path / "a.txt"
+    others = [tmp_path / name for name in (".a.txt.tmp", "a.txt.tmp", ".detector-mine.tmp", ".a.txt.lock")]
+    for other in others:
+        other.write_text("precious")
     with atomic_write(path, "w") as file:
         file.write("new")
-    assert (victim.read_text(), path.read_text()) == ("precious", "new")
+    assert [other.read_text() for other in others] == ["precious"] * len(others)
+    assert (path.read_text(), len(list(tmp_path.iterdir()))) == ("new", 1 + len(others))
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
+    path, other = tmp_path / "a.txt", temporary_beside(tmp_path / "b.txt")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    temporary_beside(path).touch()
+    temporary_beside(path).symlink_to(victim)
+    (temporary_beside(path) / "folder").mkdir(parents=True)
+    other.touch()  # another process may be writing it
+    with atomic_write(path, "w") as file:
+        file.write("new")
+    assert sorted(tmp_path.iterdir()) == sorted([path, other, victim])
+    assert victim.read_text() == "precious"
+
+
+def test_a_name_of_255_bytes_is_written(tmp_path):
+    path = tmp_path / ("a" * 251 + ".txt")
+    with atomic_write(path, "w") as file:
+        file.write("new")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_file_that_is_written_again_keeps_its_permissions(tmp_path):

@@ -122,3 +122,26 @@ def test_a_file_is_locked_apart_from_its_folder_and_nothing_is_left_behind(tmp_p
     assert list(tmp_path.iterdir()) == []
     with file_lock(path):
         pass
+
+
+@pytest.mark.parametrize("content", [b"packages of my project\n", b"process of mine\n", b"\xff" * 2000])
+def test_a_lock_file_of_another_program_is_refused_and_kept(tmp_path, content):
+    (tmp_path / ".lock").write_bytes(content)
+    with pytest.raises(UserError, match=rf"{tmp_path}/\.lock is no lock"), folder_lock(tmp_path):
+        pass
+    assert (tmp_path / ".lock").read_bytes() == content
+
+
+def test_the_lock_of_a_folder_that_replaced_this_one_is_kept(tmp_path):
+    folder = tmp_path / "run"
+    with folder_lock(folder):
+        folder.rename(tmp_path / "moved")
+        folder.mkdir()
+        (folder / ".lock").write_text("process 1 on another\n")
+    assert (folder / ".lock").exists()
+
+
+def test_a_command_whose_names_are_not_utf8_holds_a_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["detector", os.fsdecode(b"caf\xe9")])
+    with folder_lock(tmp_path):
+        assert b"caf\xe9" in (tmp_path / ".lock").read_bytes()

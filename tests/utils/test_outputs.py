@@ -123,3 +123,18 @@ def test_a_file_in_place_of_the_folder_is_named_before_any_work(tmp_path):
     (tmp_path / "found").touch()
     with pytest.raises(UserError, match="found is a file, expected a folder to write to"):
         OutputFolder(tmp_path / "found", "key")
+
+
+def test_a_linked_folder_inside_is_not_written_through(tmp_path):
+    mine, folder = tmp_path / "mine", tmp_path / "found"
+    OutputFolder(folder, "key").write("pictures/a.png", b"ours")
+    (folder / "pictures").rename(mine)
+    (folder / "pictures").symlink_to(mine)
+    again = OutputFolder(folder, "key")
+    for action in (again.check, lambda names: again.write(names[0], b"new")):
+        with pytest.raises(UserError, match=r"found/pictures is a symbolic link"):
+            action(["pictures/a.png"])
+    again.remove_earlier("pictures")
+    assert (mine / "a.png").read_bytes() == b"ours"
+    (tmp_path / "link").symlink_to(folder)  # which the user names
+    OutputFolder(tmp_path / "link", "key").write("b.txt", b"one")
