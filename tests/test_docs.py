@@ -174,8 +174,8 @@ def test_the_demo_that_pages_read_is_that_of_make_demo() -> None:
     """So that no page is followed with smaller images than those that a reader has."""
     cfg = load_cfg(Path(TRAINED_DEMO or "", "runs/demo/self_train/config.yaml"))
     whole = load_cfg(ROOT / "configs/toybox_pcl.yaml")
-    assert whole.SELF_TRAIN.SIZES == cfg.SELF_TRAIN.SIZES
-    assert whole.INPUT.TEST_SIZES == cfg.INPUT.TEST_SIZES
+    assert whole.self_train.sizes == cfg.self_train.sizes
+    assert whole.input.test_sizes == cfg.input.test_sizes
 
 
 def test_the_check_finds_mistakes() -> None:

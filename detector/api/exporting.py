@@ -64,8 +64,10 @@ def run(weights: Path, form: str, images: Path | None = None, count: int = 20, m
     with TemporaryDirectory() as folder:
         unchecked = Path(folder, name)
         began, cpu_began = time.perf_counter(), sum(os.times()[:4])
-        make = _weak if isinstance(predictor, WeakPredictor) else _student
-        network = make(predictor, cfg, paths)
+        if isinstance(predictor, WeakPredictor):
+            network = _weak(predictor, cfg, paths)
+        else:
+            network = _student(predictor, cfg, paths)
         names = {key: network.about[key] for key in ("inputs", "outputs")}
         save_program(network.program, form, unchecked, **names)
         seconds = time.perf_counter() - began
@@ -104,9 +106,10 @@ class _Exported(NamedTuple):
     made: int  # images of the check besides the pictures
 
 
-def _weak(predictor: WeakPredictor, cfg: CfgNode, paths: Sequence[Path]) -> _Exported:
+def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
     made = made_images(paths, [(LEAST_SIDE, LEAST_SIDE), (LEAST_SIDE + 1, 200), (97, 50)])
-    views = [predictor.views(image) for image in (*paths, *made)]
+    images: list[Path | Tensor] = [*paths, *made]
+    views = [predictor.views(image) for image in images]
     passes = [each.samples[0] for each in views if len(each.proposals)]
     batches = [[sample] for sample in passes] + [passes[:2]]  # images of two sizes, one of them padded
     inputs = [collate(batch).to(predictor.device).inputs for batch in batches if batch]
@@ -132,7 +135,8 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
 
     def difference(exported: Network) -> float:
         found = []
-        for source in (*paths, *made):
+        sources: list[Path | Tensor] = [*paths, *made]
+        for source in sources:
             image = open_image(source)
             boxes, scores, labels = exported(image)
             ours, theirs = predictor(image), Detections("", boxes, scores, labels)
