@@ -26,8 +26,8 @@ struct Decay {
   }
 };
 
-// Whether starts[i] can follow the numbers before it: `starts` (G + 1,) are 0, where each further group starts
-// and, last, `size`, the number of boxes.
+// Whether starts[i] can follow the numbers before it: `starts` (G + 1,) are 0, where each further group
+// starts and, last, `size`, the number of boxes.
 C10_HOST_DEVICE inline bool in_order(const int64_t* starts, int64_t groups, int64_t size, int64_t i) {
   const int64_t least = i == 0 ? 0 : i == groups ? size : starts[i - 1], most = i == 0 ? 0 : size;
   return least <= starts[i] && starts[i] <= most;

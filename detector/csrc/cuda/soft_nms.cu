@@ -14,8 +14,8 @@ constexpr int kThreads = kWarp * kWarp;
 constexpr int64_t kMostBlocks = 4096;  // each of which reads all starts
 
 // left: (N,), the scores of the boxes that are left, NaN for those that are taken. A thread reads and writes
-// only every kThreads-th box of the group. Where starts are out of order no box has a group, and all scores are
-// 0.
+// only every kThreads-th box of the group. Where starts are out of order no box has a group, and all scores
+// are 0.
 template <typename A>
 __global__ void __launch_bounds__(kThreads)
     settle_kernel(Matrix<A> boxes, Vector<A> scores, int64_t size, const int64_t* starts, int64_t groups,
@@ -85,8 +85,8 @@ Tensor soft_nms(const Tensor& boxes, const Tensor& scores, const Tensor& any_sta
     if (groups > 0) {
       launch_kernel(settle_kernel<A>, std::min(groups, kMostBlocks), kThreads, 0, current_stream(boxes),
                     matrix_view<A>(boxes), vector_view<A>(scores), boxes.size(0),
-                    starts.const_data_ptr<int64_t>(), groups, Decay<A>{gaussian, A(parameter)}, A(min_score), left.mutable_data_ptr<A>(),
-                    output.mutable_data_ptr<A>());
+                    starts.const_data_ptr<int64_t>(), groups, Decay<A>{gaussian, A(parameter)}, A(min_score),
+                    left.mutable_data_ptr<A>(), output.mutable_data_ptr<A>());
     }
   });
   return output;
