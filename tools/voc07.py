@@ -17,7 +17,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from detector.config import Settings
 from detector.utils.interrupts import quiet_interrupt
 
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
@@ -26,7 +25,7 @@ with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     from detector.api import checking, testing, training
     from detector.api.results import annotations
     from detector.build_data import build_dataset, build_proposals
-    from detector.config import VOC_CLASSES, load_cfg
+    from detector.config import VOC_CLASSES, Settings, load_cfg
     from detector.data.annotated import AnnotatedImages
     from detector.engine.resuming import list_checkpoints
     from detector.evaluation.coverage import recall
