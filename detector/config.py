@@ -568,7 +568,11 @@ def check_resumable(text: str, cfg: CfgNode, fixed: Sequence[str] = ()) -> list[
     gone, new = _differences(pairs)
     _change(began, ((key, value) for key, value in pairs.items() if key in KEYS), f"{source}: ")
     now = dict(flatten(cfg))
-    lines = {key: f"{key}: {old!r} -> {now[key]!r}" for key, old in began.items() if old != now[key]}
+    lines = {
+        key: f"{key}: {describe_value(old)} -> {describe_value(now[key])}"
+        for key, old in began.items()
+        if old != now[key]
+    }
     if refused := [line for key, line in lines.items() if key in fixed or not KEYS[key].may_change]:
         raise ConfigError(
             f"this run began with another config: {'; '.join(refused)}. Resume with config.yaml of its run "
@@ -577,7 +581,7 @@ def check_resumable(text: str, cfg: CfgNode, fixed: Sequence[str] = ()) -> list[
     ignored = [
         f"{key}: {describe_value(pairs[key])} -> ignored, there is no such key any more" for key in gone
     ]
-    added = [f"{key}: did not exist -> {now[key]!r}" for key in new if key not in lines]
+    added = [f"{key}: did not exist -> {describe_value(now[key])}" for key in new if key not in lines]
     return [*lines.values(), *ignored, *added]
 
 

@@ -22,6 +22,7 @@ from detector.config import check_resumable, load_cfg, parse_cfg
 from detector.data.training_data import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
 from detector.utils.distributed import LONG_WAIT, find_device, gather, is_main, process_group, together
+from detector.utils.errors import describe_value
 from detector.utils.files import read_json, reading
 
 logger = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ def warn_of_changes(cfg: CfgNode, weights: Path, *groups: str) -> None:
     with reading(weights, "checkpoint"):
         before = parse_cfg(load_checkpoint(weights)["config"], "its config")
     changes = [
-        f"{group}.{key}: {old!r} -> {cfg[group][key]!r}"
+        f"{group}.{key}: {describe_value(old)} -> {describe_value(cfg[group][key])}"
         for group in groups
         for key, old in before[group].items()
         if old != cfg[group][key]
