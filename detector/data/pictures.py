@@ -102,8 +102,8 @@ def check_names(names: Sequence[str], place: Path) -> None:
         shown = ascii(str(place))[1:-1]
         raise DataError(
             f"{shown}: the names of {number} are not UTF-8 or have control characters: "
-            f"{shortened(wrong, 3)}; rename them (convmv -f latin1 -t utf8 -r --notest FOLDER does so for names "
-            "of other encodings)"
+            f"{shortened(wrong, 3)}; rename them (convmv -f latin1 -t utf8 -r --notest FOLDER does so for "
+            "names of other encodings)"
         )
 
 
