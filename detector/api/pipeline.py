@@ -21,6 +21,7 @@ from detector.config import Settings, check_resumable, load_cfg, parse_cfg
 from detector.data.training_data import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
 from detector.utils.distributed import LONG_WAIT, find_device, gather, is_main, process_group, together
+from detector.utils.errors import describe_value
 from detector.utils.files import read_json, reading
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ def warn_of_changes(cfg: Settings, weights: Path, *groups: str) -> None:
     with reading(weights, "checkpoint"):
         before = parse_cfg(load_checkpoint(weights)["config"], "its config").values()
     changes = [
-        f"{key}: {before[key]!r} -> {value!r}"
+        f"{key}: {describe_value(before[key])} -> {describe_value(value)}"
         for key, value in cfg.values().items()
         if key.split(".")[0] in groups and before[key] != value
     ]

@@ -24,7 +24,7 @@ from detector.evaluation.pictures import draw_detections
 from detector.structures import Scores
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import local_world_size
-from detector.utils.errors import UserError, counted
+from detector.utils.errors import UserError, counted, is_out_of_memory
 from detector.utils.files import check_regular, encode_image, file_digest
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
@@ -236,7 +236,9 @@ def score_sources(predictor: Predictor, sources: Iterable[Source]) -> Iterator[t
         try:
             image, proposals = searched.result()
             scored = image, predictor.scores(image, proposals, source.name)
-        except UNREADABLE as error:
+        except (*UNREADABLE, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise
             log_unreadable(source.path, error)
             scored = None
         yield scored

@@ -20,7 +20,7 @@ from detector.data.table_source import read_source, record_source
 from detector.data.table_writer import replace_table
 from detector.data.tagged_pictures import find_tags
 from detector.utils.errors import DataError, counted, shortened
-from detector.utils.files import atomic_write
+from detector.utils.files import atomic_write, check_printable
 from detector.utils.outputs import make_folder
 
 _RECIPE = "own_mist_lite0"
@@ -50,6 +50,8 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
     folder = output.with_suffix("")
     if output.suffix != ".yaml":
         raise DataError(f"the config to write is {output}, expected a name that ends in .yaml")
+    for path in (pictures, labels, output):
+        check_printable(str(path.resolve()) if path else "")  # which the tables and the config have to hold
     _check_free(output, folder, pictures)
     tagged, source = find_tags(pictures, labels)
     train, val, split_by = split_pictures(tagged)
@@ -67,10 +69,10 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
         for split, rows in ((TRAIN, train), (VAL, val)):
             lines = (each.row(with_boxes=split == VAL) for each in rows)
             _write(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines))
+        record_source(folder, pictures, labels, source)
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         command = ["detector", "init", str(pictures), *(["--labels", str(labels)] if labels else [])]
         _write(output, f"# Written by: {shlex.join(command)}\n{text}")
-        record_source(folder, pictures, labels, source)
     except BaseException:
         shutil.rmtree(folder)
         raise

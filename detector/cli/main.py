@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from detector.cli import data, runs
 from detector.utils.command_line import command_parser, config_parser, parse_config, run_command
-from detector.utils.files import user_path
+from detector.utils.files import check_utf8, user_path
 from detector.utils.interrupts import quiet_interrupt
 
 
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse_config(parser, words, required=name != "propose")
     else:
         options = parser.parse_intermixed_args(words)
-    return run_command(lambda: _import_and_run(run, options))
+    return run_command(lambda: _import_and_run(run, options, words))
 
 
 def _at_home(word: str) -> str:
@@ -66,7 +66,9 @@ def _at_home(word: str) -> str:
     return user_path(word) if word.startswith("~/") else word
 
 
-def _import_and_run(run: runs.Run, options: argparse.Namespace) -> None:
+def _import_and_run(run: runs.Run, options: argparse.Namespace, words: Sequence[str]) -> None:
+    for word in words:  # before any work: reports, JSON files and configs cannot hold such a name
+        check_utf8(word)
     with quiet_interrupt():  # Ctrl-C during these imports, which take seconds; --help does without them
         import detector.api  # noqa: F401
     run(options)

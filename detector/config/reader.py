@@ -101,7 +101,11 @@ def check_resumable(text: str, cfg: Settings, training: Training) -> list[str]:
     gone, new = _differences(pairs)
     _change(began, ((key, value) for key, value in pairs.items() if key in KEYS), f"{source}: ")
     now = cfg.values()
-    lines = {key: f"{key}: {old!r} -> {now[key]!r}" for key, old in began.items() if old != now[key]}
+    lines = {
+        key: f"{key}: {describe_value(old)} -> {describe_value(now[key])}"
+        for key, old in began.items()
+        if old != now[key]
+    }
     if refused := [line for key, line in lines.items() if training not in KEYS[key].resume]:
         raise ConfigError(
             f"this run began with another config: {'; '.join(refused)}. Resume with config.yaml of its run "
@@ -110,7 +114,7 @@ def check_resumable(text: str, cfg: Settings, training: Training) -> list[str]:
     ignored = [
         f"{key}: {describe_value(pairs[key])} -> ignored, there is no such key any more" for key in gone
     ]
-    added = [f"{key}: did not exist -> {now[key]!r}" for key in new if key not in lines]
+    added = [f"{key}: did not exist -> {describe_value(now[key])}" for key in new if key not in lines]
     return [*lines.values(), *ignored, *added]
 
 

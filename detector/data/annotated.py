@@ -12,13 +12,14 @@ from torch import Tensor
 
 from detector.data.images import read_image
 from detector.structures import Annotation
-from detector.utils.errors import DataError, shortened
+from detector.utils.errors import DataError, describe_value, shortened
 
 CROWDED = "difficult objects or iscrowd regions"
 OF_CVAT = "CVAT exports brush masks as iscrowd 1: draw rectangles or polygons instead, or set iscrowd to 0"
 
 # Pixels. Some published boxes of VOC and COCO extend up to one pixel outside of their image; no warning.
 _OUTSIDE_TOLERANCE = 1.0
+_FEW_CLASSES = 20  # which a message lists
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,13 @@ def unclear_classes(labels: np.ndarray, unclear: np.ndarray, class_names: Sequen
 
 def unknown_class(name: str, class_names: Iterable[str]) -> str:
     """What is wrong with the name of a class that is none of `class_names`."""
-    return f"unknown class {name!r}{hint_nearest(name, class_names)}; known are {', '.join(class_names)}"
+    known = list(class_names)
+    text = f"unknown class {describe_value(name)}{hint_nearest(name, known)}; known are "
+    if len(known) <= _FEW_CLASSES:
+        return text + ", ".join(known)
+    folded = {each.casefold(): each for each in known}
+    near = get_close_matches(name.casefold(), folded, n=3, cutoff=0) if len(name) < 200 else []
+    return f"{text}{len(known)} classes, such as {', '.join([folded[each] for each in near] or known[:3])}"
 
 
 def hint_nearest(name: str, known: Iterable[str]) -> str:

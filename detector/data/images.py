@@ -10,7 +10,7 @@ import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
-from detector.utils.errors import DataError
+from detector.utils.errors import DataError, is_out_of_memory
 from detector.utils.files import reading
 
 VOC_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
@@ -218,4 +218,6 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
             known = ", ".join(_FORMATS)
             raise DataError(f"image {path} cannot be read: it is in none of the formats {known}") from None
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            if is_out_of_memory(error):
+                raise  # the picture may be good
             raise DataError(f"image {path} cannot be read: {error}") from error

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from detector.utils.errors import DataError, counted, not_there, shortened
-from detector.utils.files import check_regular
+from detector.utils.files import check_printable, check_regular
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2"),
@@ -43,6 +43,8 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
         if not path.exists():
             raise FileNotFoundError(not_there(path))
         below = images_below(path, outside) if path.is_dir() else [path]
+        if not path.is_dir():
+            check_names([path.name], path.parent)
         if not below:
             place = path.resolve()
             if outside is not None and outside.resolve() in (place, *place.parents):
@@ -78,7 +80,31 @@ def images_below(folder: Path, outside: Path | None) -> list[Path]:
             f"{folder}: files in formats that are not read: {counts}; convert pictures to .jpg or .png",
             stacklevel=3,
         )
-    return _each_once(images)
+    images = _each_once(images)
+    check_names([file.relative_to(folder).as_posix() for file in images], folder)
+    return images
+
+
+def check_names(names: Sequence[str], place: Path) -> None:
+    """Raise a DataError that counts and shows the names that no table, list or JSON file can hold.
+
+    Args:
+        place: where they are, for the message.
+    """
+    wrong = []
+    for name in names:
+        try:
+            check_printable(name)
+        except DataError:
+            wrong.append(ascii(name))
+    if wrong:
+        number = counted(len(wrong), "picture", "pictures")
+        shown = ascii(str(place))[1:-1]
+        raise DataError(
+            f"{shown}: the names of {number} are not UTF-8 or have control characters: "
+            f"{shortened(wrong, 3)}; rename them (convmv -f latin1 -t utf8 -r --notest FOLDER does so for "
+            "names of other encodings)"
+        )
 
 
 def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None = None) -> list[Path]:

@@ -7,11 +7,12 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
 from detector.utils.distributed import is_lost_process, is_main, leave_to_another
-from detector.utils.errors import UserError, missing_package, worker_failure
+from detector.utils.errors import UserError, is_out_of_memory, missing_package, readable, worker_failure
 from detector.utils.logging import setup_logging
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,10 @@ def parse_config(
 def next_step(*words: object) -> None:
     """Name the command that usually comes next."""
     if is_main():
-        print(f"next: {shlex.join(map(str, words))}")
+        texts = [
+            f"./{word}" if isinstance(word, Path) and str(word)[0] == "-" else str(word) for word in words
+        ]
+        print(f"next: {shlex.join(texts)}")
 
 
 def run_command(command: Callable[[], object]) -> int:
@@ -94,7 +98,7 @@ def run_command(command: Callable[[], object]) -> int:
     except (UserError, OSError) as error:
         logger.debug("traceback of the error:", exc_info=True)
         if not leave_to_another():
-            logger.error("error: %s", str(error).strip() or type(error).__name__)
+            logger.error("error: %s", readable(str(error).strip()) or type(error).__name__)
         return 2
     except KeyboardInterrupt:
         if is_main():
@@ -125,7 +129,7 @@ def _correctable(error: Exception) -> UserError | None:
             f"{needed}{' is free' if others else ''}. Start again with a lower SOLVER.IMAGES_PER_BATCH, for "
             "a student SELF_TRAIN.IMAGES_PER_BATCH; docs/troubleshooting.md, out of memory, has more"
         )
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+    if is_out_of_memory(error):
         return UserError(
             f"there is too little memory ({str(error).strip() or 'MemoryError'}). Start again with lower "
             "SOLVER.IMAGES_PER_BATCH, DATASETS.WORKERS or INPUT.MAX_SIZE, for a student "

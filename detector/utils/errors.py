@@ -13,6 +13,8 @@ from pathlib import Path
 
 TIMED_OUT = "DataLoader timed out"  # how torch's message begins
 
+_NO_MEMORY = ("can't allocate memory", "out of memory error", "Insufficient memory")
+
 _LONGEST_LINE, _MOST_LINES = 1200, 40  # of a message, so that a person can read it
 
 _REPR = reprlib.Repr()
@@ -113,6 +115,11 @@ class Mistakes:
         places = ((f", line {line}" if line else "", what) for line, what in sorted(self.found))
         lines = [f"{self.path}{place}: {what}" for place, what in places]
         raise DataError(shortened(lines, between="\n"))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error, which torch, Pillow and OpenCV raise under several names, is a lack of CPU memory."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
 
 
 def counted(number: int, one: str, several: str) -> str:

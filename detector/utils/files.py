@@ -16,13 +16,14 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
-from detector.utils.errors import DataError, UserError, not_there
+from detector.utils.errors import DataError, UserError, is_out_of_memory, not_there
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 _DRIVE = re.compile("[A-Za-z]:")  # of Windows
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and halves of others
+_OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as Python reads those of a name that is not UTF-8
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _TEMPORARY = re.compile(r"\.detector-[0-9a-f]{12}-[0-9a-f]{16}\.tmp")
 _TEXT_LIMIT = 2**31  # bytes; COCO's largest annotation file has 0.5 GB
@@ -135,7 +136,7 @@ def archive_digest(path: str | Path) -> str:
 
 @contextmanager
 def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
-    """Convert every exception of a reader into one that names the file.
+    """Convert every exception of a reader into one that names the file; a MemoryError stays one.
 
     Args:
         path: the file that the block reads.
@@ -156,6 +157,8 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
     except FileNotFoundError as error:  # another file, as this one is there
         raise FileNotFoundError(f"{kind} {path}: {error}") from error
     except OSError as error:
+        if is_out_of_memory(error):  # Pillow's
+            raise MemoryError(f"{kind} {path}: {error}") from error
         # A parser's own error has no number; EINVAL is a seek before the start of the file.
         if error.errno in (None, errno.EINVAL):
             raise DataError(f"{kind} {path} is damaged or of another format: {error}") from error
@@ -166,6 +169,8 @@ def reading(path: str | Path, kind: str = "file") -> Iterator[None]:
         found = f"its values are nested too deep, or in themselves ({error})"
         raise DataError(f"{kind} {path} is damaged or of another format: {found}") from error
     except Exception as error:  # parsers raise many kinds over damaged bytes
+        if is_out_of_memory(error):
+            raise MemoryError(f"{kind} {path}: {error}") from error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise DataError(f"{kind} {path} is damaged or of another format: {reason}") from error
 
@@ -274,8 +279,15 @@ def relative_name(name: str) -> str:
 
 def check_printable(text: str) -> None:
     """Raise DataError where a name has a control character, such as a line break, or half a character."""
+    check_utf8(text)
     if found := _CONTROL.search(text):
         raise DataError(f"{text!r} has the character {found[0]!r}, which is not allowed in a name")
+
+
+def check_utf8(text: str) -> None:
+    """Raise DataError where a name is not UTF-8."""
+    if _OTHER_BYTES.search(text):
+        raise DataError(f"the name {text!r} is not UTF-8: rename it, in a folder of many with convmv")
 
 
 def inside(folder: str | Path, name: str) -> Path:

@@ -7,6 +7,7 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 
 from detector.utils.distributed import is_main, rank
+from detector.utils.errors import readable
 from detector.utils.files import check_appendable
 
 
@@ -57,5 +58,5 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
         logger.addHandler(MemoryHandler(1000, flushLevel=sys.maxsize))  # a file may follow
     elif file is not None:
         logger.addHandler(file)
-    warnings.showwarning = lambda message, *_, **__: logger.warning("warning: %s", message)
+    warnings.showwarning = lambda message, *_, **__: logger.warning("warning: %s", readable(str(message)))
     return logger

@@ -116,3 +116,15 @@ def test_a_wheel_has_the_recipes_inside(tmp_path, monkeypatch):
     (tmp_path / "_configs" / "quick.yaml").write_text("SEED: 3\n")
     monkeypatch.setattr(config_files, "_PACKAGE", tmp_path)
     assert load_cfg("quick").seed == 3
+
+
+def test_a_path_that_no_report_can_hold_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path(os.fsdecode(b"caf\xe9")).mkdir()
+    for words in (
+        ["predict", "--weights=run", "--output=found", os.fsdecode(b"caf\xe9")],
+        ["init", os.fsdecode(b"caf\xe9")],
+    ):
+        assert main(words) == 2
+        assert "the name 'caf\\udce9' is not UTF-8: rename it" in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 1

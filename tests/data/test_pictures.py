@@ -1,5 +1,6 @@
 """data/pictures.py: files, folders and videos by name."""
 
+import os
 from pathlib import Path
 
 import cv2
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from detector.data.pictures import count_frames, find_pictures, nearest_picture, video_frames
+from detector.utils.errors import DataError
 
 
 def touch(*paths: Path) -> None:
@@ -118,3 +120,24 @@ def test_blanks_around_a_name_are_a_hint(tmp_path):
     assert nearest_picture(tmp_path / "a.jpg") == tmp_path / " a.jpg"
     assert nearest_picture(tmp_path / "b.jpg ") == tmp_path / "b.jpg"
     assert nearest_picture(tmp_path / "c.jpg") is None
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.png", b"two\nlines.png", b"a\tb.png", b"below\xff/a.png"])
+def test_names_that_no_table_can_hold_are_refused_at_once(tmp_path, name):
+    path = tmp_path / os.fsdecode(name)
+    path.parent.mkdir(exist_ok=True)
+    for each in (path, tmp_path / "good.png"):
+        each.touch()
+    for paths in ([tmp_path], [path]):
+        if path.parent == tmp_path or paths == [tmp_path]:
+            with pytest.raises(DataError, match=r"the names of 1 picture are not UTF-8 or .*rename") as error:
+                find_pictures(paths)
+            assert str(error.value).isascii()
+            assert ascii(os.fsdecode(name)) in str(error.value)
+
+
+def test_odd_names_that_files_can_hold_are_taken(tmp_path):
+    names = ["-a.png", "x" * 251 + ".png", "a b.png", "é.png"]
+    for name in names:
+        (tmp_path / name).touch()
+    assert sorted(find_pictures([tmp_path])) == sorted(names)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
+from detector.data.annotated import unknown_class
 from detector.data.voc import VOCDataset
 from detector.data.voc_writer import write_annotation, write_split
 from detector.utils.errors import DataError
@@ -337,6 +338,13 @@ def test_an_unknown_class_names_the_known_and_the_nearest(folder):
 def test_an_unknown_class_like_no_other(folder):
     one_image(folder, [("xyzzy", (1, 1, 5, 5))])
     assert "unknown class 'xyzzy'; known are" in refused(folder)
+
+
+def test_of_many_classes_the_nearest_are_named():
+    message = unknown_class("class 7x", [f"class {number}" for number in range(1000)])
+    assert message.startswith("unknown class 'class 7x' (did you mean class 7")
+    assert "known are 1000 classes, such as class 7" in message
+    assert len(message) < 150
 
 
 # ---- Writing

@@ -4,11 +4,12 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from detector.utils.command_line import config_parser, parse_config, run_command, usable_cores
+from detector.utils.command_line import config_parser, next_step, parse_config, run_command, usable_cores
 from detector.utils.errors import ConfigError, DataError
 
 
@@ -116,3 +117,8 @@ def test_what_the_terminal_cannot_encode_is_printed_escaped(encoding):
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
     assert b"\\udcff" in done.stdout
     assert b"Traceback" not in done.stderr
+
+
+def test_a_folder_whose_name_looks_like_an_option_is_named_so_that_it_is_none(capsys):
+    next_step("detector", "report", Path("-run"), "--model", "weak")
+    assert capsys.readouterr().out == "next: detector report ./-run --model weak\n"

@@ -215,3 +215,17 @@ def test_a_short_write_of_a_picture_is_noticed(tmp_path):
         pytest.skip("needs /dev/full")
     with pytest.raises(OSError, match=r"cannot write /dev/full: No space left"):
         write_new("/dev/full", encode_image(Image.new("RGB", (9, 9)), "jpeg"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        OSError("out of memory error when reading image file"),
+    ],
+)
+def test_too_little_memory_is_no_damage_of_a_file(tmp_path, error):
+    (tmp_path / "a").touch()
+    with pytest.raises(MemoryError), reading(tmp_path / "a", "image"):
+        raise error
