@@ -156,7 +156,7 @@ def warn(cfg: CfgNode, dataset: AnnotatedImages, model: torch.nn.Module) -> None
     lines = schedule_warnings(cfg)
     if is_main() and cfg.DATASETS.TEST_SPLIT != cfg.DATASETS.TRAIN_SPLIT:
         test_set = find_test_set(cfg, dataset)
-        lines += shared_images(dataset, test_set) if test_set else []
+        lines += [*shared_images(dataset, test_set), *test_set.unclear] if test_set else []
     if not cfg.MODEL.WEIGHTS and not all(parameter.requires_grad for parameter in model.parameters()):
         frozen = cfg.MODEL.BACKBONE.FROZEN_STAGES
         lines.append(

@@ -130,3 +130,9 @@ def test_sizes_that_no_reader_takes_back(tmp_path):
     (tmp_path / "a.xml").write_text(CVAT.format("a.jpg", BOX).replace('"80"', f'"{2**63}"'))
     with pytest.raises(DataError, match="expected numbers of pixels from 1 to"):
         review_import(tmp_path / "a.xml", reviewed="all")
+
+
+def test_xml_of_absurd_depth_is_refused_quickly(tmp_path):
+    (tmp_path / "a.xml").write_text(CVAT.format("a.jpg", "<box>" * 300_000 + "</box>" * 300_000))
+    with pytest.raises(DataError, match=r"a\.xml: it has elements within elements, more than 100 deep"):
+        review_import(tmp_path / "a.xml")
