@@ -62,6 +62,45 @@ def test_a_size_tells_that_boxes_are_upright(tmp_path):
     assert (tagged.size, tagged.boxes[0].box) == ((12, 9), (1, 2, 4, 6))
 
 
+BLANK = [{"name": "", "id": 0, "url": ""}]
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+@pytest.mark.parametrize(
+    ("more", "size"),
+    [
+        ({"info": {"contributor": "Label Studio"}}, (9, 12)),  # of the pixels as stored, whatever the boxes
+        ({"info": {"contributor": "", "description": ""}, "licenses": BLANK}, None),
+    ],
+)
+def test_boxes_drawn_in_label_studio_and_cvat_are_upright(tmp_path, orientation, more, size, recwarn):
+    write_picture(tmp_path / "a.png", orientation)
+    height, width = size or read_image_size(tmp_path / "a.png", apply_orientation=True)
+    content = {
+        "images": [{"id": 0, "file_name": "a.png", "height": height, "width": width}],
+        "annotations": [{"id": 0, "image_id": 0, "category_id": 0, "bbox": [1, 2, 3, 4]}],
+        "categories": [{"id": 0, "name": "cat"}],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(content | more))
+    (tagged,), _ = find_tags(tmp_path, tmp_path / "coco.json")
+    assert (tagged.boxes[0].box, not recwarn.list) == ((1, 2, 4, 6), True)
+
+
+@pytest.mark.parametrize(
+    "writer", ["<owner><name>Label Studio</name></owner>", "<source><image>Unknown</image></source>"]
+)
+def test_voc_of_label_studio_and_cvat_is_upright(tmp_path, writer):
+    write_picture(tmp_path / "a.png", 3)
+    (tmp_path / "Annotations").mkdir()
+    corners = "<xmin>2</xmin><ymin>3</ymin><xmax>4</xmax><ymax>6</ymax>"
+    (tmp_path / "Annotations" / "a.xml").write_text(
+        f"<annotation><filename>a.png</filename>{writer}<size><width>12</width><height>9</height></size>"
+        f"<object><name>cat</name><bndbox>{corners}</bndbox></object></annotation>"
+    )
+    (tagged,), _ = find_tags(tmp_path, tmp_path)
+    assert tagged.boxes[0].box == (1, 2, 4, 6)
+
+
 def test_an_odd_tag_does_not_damage_a_picture(tmp_path):
     path = tmp_path / "a.jpg"
     entries = struct.pack("<HHIHH", 0x112, 3, 1, 6, 0) + struct.pack("<HHII", 0x11A, 5, 1, 38)

@@ -40,8 +40,16 @@ def read(path: Path, folder: Path) -> ReviewImage:
     height, width = (int(read_number(size, side)) for side in ("height", "width"))
     boxes = tuple(_read_box(element) for element in root.findall("object"))
     name = path.relative_to(folder).with_suffix(PurePosixPath(file_name).suffix).as_posix()
-    upright = read_number(root, "upright", default="0") == 1
-    return ReviewImage(name, (height, width), boxes, root.get("verified") == "yes", upright)
+    return ReviewImage(name, (height, width), boxes, root.get("verified") == "yes", _is_upright(root))
+
+
+def _is_upright(root: Element) -> bool:
+    """Whether boxes are of the image as a viewer shows it, on which people draw in Label Studio and CVAT.
+
+    CVAT writes VOC by Datumaro, which knows no <image> of the <source>.
+    """
+    by_tool = root.findtext("owner/name") == "Label Studio" or root.findtext("source/image") == "Unknown"
+    return by_tool or read_number(root, "upright", default="0") == 1
 
 
 def _read_box(element: Element) -> ReviewBox:

@@ -118,11 +118,47 @@ def test_which_boxes_of_cvat_a_person_made(tmp_path, source, reviewed):
     assert (image.name, len(image.true_boxes)) == ("sub/frame_000000", 1 + reviewed)
 
 
-def test_frames_of_two_tasks_of_cvat_are_told(tmp_path):
-    (first, second) = (CVAT.format("frame_000000", "").replace('"0">', f'"{i}">') for i in (1, 2))
-    text = first.replace("</annotations>", "") + second.replace("<annotations>", "")
-    (tmp_path / "a.xml").write_text(text)
-    with pytest.raises(DataError, match=r"'frame_000000' in the tasks 1, 2: export each"):
+@pytest.mark.parametrize(
+    ("file", "subset", "name"),
+    [
+        ("frame_000000.PNG", "", "frame_000000.PNG"),
+        ("frame_000000.jpg", "", "frame_000000.jpg"),
+        ("Train/frame_000000.PNG", "Train", "Train/frame_000000.PNG"),
+        ("frame_000000.png", "Train", "frame_000000.png"),
+        ("other.png", "Train", "frame_000000"),
+    ],
+)
+def test_the_file_of_a_frame_of_cvat(tmp_path, file, subset, name):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+    text = CVAT.format("frame_000000", BOX.format("manual"))
+    (tmp_path / "a.xml").write_text(text.replace("task_id", f'subset="{subset}" task_id'))
+    (image,) = review_import(tmp_path / "a.xml", images=tmp_path)
+    assert image.name == name
+
+
+def of_two_tasks(*subsets):
+    image = '<image id="0" name="a.jpg" subset="{}" width="80" height="60" task_id="{}">{}</image>'
+    images = (image.format(subset, i, BOX.format("manual")) for i, subset in enumerate(subsets, start=1))
+    return f"<annotations>{''.join(images)}</annotations>"
+
+
+def test_subsets_of_cvat_are_folders(tmp_path):
+    for subset in ("Train", "Test"):
+        (tmp_path / subset).mkdir()
+        (tmp_path / subset / "a.jpg").touch()
+    (tmp_path / "a.xml").write_text(of_two_tasks("Train", "Test"))
+    images = review_import(tmp_path / "a.xml", images=tmp_path)
+    assert [image.name for image in images] == ["Train/a.jpg", "Test/a.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("subsets", "told"),
+    [(("", ""), "1, 2:"), (("Train", "Test"), r"1 \(subset Train\), 2 \(subset Test\):")],
+)
+def test_one_name_in_two_tasks_of_cvat_is_told(tmp_path, subsets, told):
+    (tmp_path / "a.xml").write_text(of_two_tasks(*subsets))
+    with pytest.raises(DataError, match=rf"1 name is in several tasks .* 'a\.jpg' in the tasks {told}"):
         review_import(tmp_path / "a.xml")
 
 
