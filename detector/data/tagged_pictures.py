@@ -248,10 +248,7 @@ def _find_labels(folder: Path) -> Path | None:
         return folder
     if len(found) > 1:
         if tool := other_tool(_json(found[0])):
-            raise DataError(
-                f"{folder} has {len(found)} files of {tool}, which are not read: "
-                "export them as COCO, VOC or YOLO"
-            )
+            raise DataError(f"{folder} has {len(found)} files of {tool}")
         listed = shortened([path.name for path in found])
         raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
     return found[0] if found else None

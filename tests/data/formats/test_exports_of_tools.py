@@ -90,10 +90,10 @@ def test_of_several_annotators_the_ground_truth_counts_or_a_warning_tells(tmp_pa
 @pytest.mark.parametrize(
     ("content", "tool"),
     [
-        ({"shapes": [], "imagePath": "a.png"}, "LabelMe"),
-        ({"a.png321": {"filename": "a.png", "regions": []}}, "VIA"),
-        ([{"image": "a.png", "annotations": []}], "CreateML"),
-        ([{"data": {"image": "a.png"}, "completions": []}], "completions"),
+        ({"shapes": [], "imagePath": "a.png"}, r"LabelMe, .*labelme2coco FOLDER"),
+        ({"a.png321": {"filename": "a.png", "regions": []}}, r"VIA, .*Annotations \(COCO format\)"),
+        ([{"image": "a.png", "annotations": []}], "CreateML, .* choose PascalVOC"),
+        ([{"data": {"image": "a.png"}, "completions": []}], "rename the key to annotations"),
     ],
 )
 def test_files_of_other_tools_are_named(tmp_path, content, tool):
