@@ -147,9 +147,14 @@ def other_tool(content: object) -> str:
     first = content[0] if isinstance(content, list) and content else None
     if not isinstance(first, dict) or "data" in first:
         return ""
+    if {"image_id", "category_id"} <= first.keys():
+        return (
+            "results of COCO, whose images and classes have no names: put them as `annotations` beside the "
+            "`images` and `categories` of the annotation file, each with an id"
+        )
     if isinstance(first.get("annotations"), list) and ("image" in first or "imagefilename" in first):
         return (
-            "CreateML, which is not read: choose PascalVOC in LabelImg, or export COCO from the tool that wrote "
-            "it, such as Roboflow or RectLabel"
+            "CreateML, which is not read: choose PascalVOC in LabelImg, or export COCO from the tool that "
+            "wrote it, such as Roboflow or RectLabel"
         )
     return ""

@@ -93,6 +93,7 @@ def test_of_several_annotators_the_ground_truth_counts_or_a_warning_tells(tmp_pa
         ({"shapes": [], "imagePath": "a.png"}, r"LabelMe, .*labelme2coco FOLDER"),
         ({"a.png321": {"filename": "a.png", "regions": []}}, r"VIA, .*Annotations \(COCO format\)"),
         ([{"image": "a.png", "annotations": []}], "CreateML, .* choose PascalVOC"),
+        ([{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}], "results of COCO"),
         ([{"data": {"image": "a.png"}, "completions": []}], "rename the key to annotations"),
     ],
 )
