@@ -131,8 +131,8 @@ def other_tool(content: object) -> str:
     if isinstance(content, dict):
         if isinstance(content.get("shapes"), list) and "imagePath" in content:
             return (
-                "LabelMe, which is not read: make one COCO file of its folder (pip install labelme2coco, then "
-                "labelme2coco FOLDER)"
+                "LabelMe, which is not read: make one COCO file of its folder (pip install labelme2coco, "
+                "then labelme2coco FOLDER)"
             )
         metadata = content.get("_via_img_metadata", content)
         first = next(iter(metadata.values()), None) if isinstance(metadata, dict) else None

@@ -87,6 +87,63 @@ def test_of_several_annotators_the_ground_truth_counts_or_a_warning_tells(tmp_pa
     assert image.boxes[0].label == "dog"
 
 
+GIVEN = {"result": [region()]}
+REJECTED, ACCEPTED = ({"reviews": [{"accepted": accepted}]} for accepted in (False, True))
+LATER = [{"accepted": False, "created_at": "2024"}, {"accepted": True, "created_at": "2025"}]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "more", "label", "warning"),
+    [
+        ([], {}, None, "no annotation, left out: submit an empty one where"),
+        ([], {"predictions": [7]}, None, "no annotation, left out"),
+        ([], {"predictions": [GIVEN]}, "cat", "the boxes are predictions of a model"),
+        ([], {"drafts": [GIVEN]}, None, "a draft that nobody has submitted, left out"),
+        ([GIVEN], {"drafts": [{"result": [region("dog")]}]}, "cat", ""),
+        ([GIVEN | {"was_cancelled": True}], {}, None, "been skipped, left out"),
+        ([GIVEN | {"was_cancelled": True}], {"predictions": [GIVEN]}, None, "been skipped, left out"),
+        ([GIVEN | {"was_cancelled": True}, {"result": [region("dog")]}], {}, "dog", ""),
+        ([GIVEN | REJECTED], {}, None, "only annotations that a reviewer rejected, left out"),
+        ([GIVEN | REJECTED, {"result": [region("dog")]}], {}, "dog", ""),
+        ([GIVEN | ACCEPTED, {"result": [region("dog")], "updated_at": "2030"}], {}, "cat", ""),
+        ([GIVEN | {"reviews": LATER}], {}, "cat", ""),
+        ([{"result": []}], {}, "", ""),
+    ],
+)
+def test_what_a_person_of_label_studio_has_submitted(tmp_path, recwarn, annotations, more, label, warning):
+    (tmp_path / "export.json").write_text(
+        json.dumps([task(*annotations, image="a.jpg", width=80, height=60) | more])
+    )
+    images = review_import(tmp_path / "export.json", reviewed="all")
+    assert ["".join(box.label for box in image.boxes) for image in images] == (
+        [] if label is None else [label]
+    )
+    assert [warning in str(each.message) for each in recwarn.list] == ([True] if warning else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"image": "a.jpg", "id": 1, "label": []}, "export the project as JSON, not as JSON-MIN"),
+        (
+            task({"result": []}, video="/data/upload/1/0123abcd-a.mp4"),
+            "task 1 has the video .*save its frames",
+        ),
+        (task(GIVEN, images=["a.jpg", "b.jpg"]), "task 1: `images` has 2 images: make a task of each"),
+        (
+            task(
+                {"result": [region(value=VALUE | {"rotation": 30, "rectanglelabels": ["cat"]})]},
+                image="a.jpg",
+            ),
+            r"task 1 \(a.jpg\) has the region 'r1', which is rotated .*turn it back in Label Studio",
+        ),
+    ],
+)
+def test_tasks_that_are_not_read_say_what_to_do(tmp_path, content, told):
+    with pytest.raises(DataError, match=told):
+        read(tmp_path, content)
+
+
 @pytest.mark.parametrize(
     ("content", "tool"),
     [
