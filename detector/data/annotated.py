@@ -98,9 +98,8 @@ class AnnotatedImages:
         self._objects = whole[(sides > 0).all(axis=1)]
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
         unclear = unclear_classes(objects.labels, objects.difficult | objects.crowd, self.class_names)
-        self.unclear = (
-            [warn_of_unclear(name, unclear)] if unclear else []
-        )  # for training, which reads no boxes
+        # Kept for training, which is silent about the test split otherwise.
+        self.unclear = [warn_of_unclear(name, unclear)] if unclear else []
         for line in self.unclear:
             warnings.warn(line, stacklevel=3)
         maybe = self._labels if self._unknown is None else self._labels | self._unknown
