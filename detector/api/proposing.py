@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -12,7 +13,7 @@ from tqdm import tqdm
 
 from detector.build_data import build_dataset, name_classes
 from detector.config import Settings, load_cfg
-from detector.data.formats import review_import
+from detector.data.formats import ReviewImage, review_import, turn_images
 from detector.data.images import read_image
 from detector.data.pictures import find_pictures
 from detector.data.proposals.search import Mode, make_finder, propose
@@ -126,7 +127,7 @@ def _find_files(
 
 def _tune(files: Mapping[str, Path], boxes: Path, max_count: int, apply_orientation: bool) -> None:
     """Print what each search covers, and the keys of the one to use."""
-    known = read_known_boxes(boxes, list(files), limit=50)
+    known = read_known_boxes(boxes, files, limit=50, apply_orientation=apply_orientation)
     trials = try_searches(files, known, max_count=max_count, apply_orientation=apply_orientation)
     print(
         f"{sum(map(len, known.values()))} boxes in {len(known)} images; at most {max_count} proposals count"
@@ -149,25 +150,32 @@ class Trial(NamedTuple):
     milliseconds: float  # for an image, on average
 
 
-def read_known_boxes(path: Path, image_ids: Sequence[str], limit: int) -> dict[str, Tensor]:
+def read_known_boxes(
+    path: Path, files: Mapping[str, Path], limit: int, *, apply_orientation: bool
+) -> dict[str, Tensor]:
     """The boxes (M, 4) of up to `limit` images, evenly chosen among those that have some, by image id.
 
     Args:
         path: any file or folder of :func:`review_import`; all its boxes but difficult ones count as true.
+        files: file of each image id.
+        apply_orientation: whether boxes are wanted of the images as a viewer shows them, or as stored.
 
     Raises:
-        DataError: no image of `image_ids` has a box there.
+        DataError: no image of `files` has a box there.
     """
-    wanted, known = set(image_ids), {}
+    known: dict[str, ReviewImage] = {}
     for image in review_import(path, reviewed="all"):
-        image_id = find_id(image.name, wanted)
-        boxes = [box.box for box in image.boxes if not box.difficult]
-        if image_id in wanted and boxes:
-            known[image_id] = torch.tensor(boxes, dtype=torch.float32)
+        image_id = find_id(image.name, files)
+        boxes = tuple(box for box in image.boxes if not box.difficult)
+        if image_id in files and boxes:
+            known[image_id] = replace(image, boxes=boxes)
     if not known:
-        raise DataError(f"{path} has no box of any of the {len(wanted)} images, such as {image_ids[0]!r}")
+        raise DataError(f"{path} has no box of any of the {len(files)} images, such as {next(iter(files))!r}")
     chosen = sorted(known)[:: -(-len(known) // limit)]
-    return {image_id: known[image_id] for image_id in chosen}
+    paths = [files[image_id] for image_id in chosen]
+    turned = turn_images(path, [known[i] for i in chosen], paths, upright=apply_orientation)
+    boxes_of = {i: [box.box for box in each.boxes] for i, each in zip(chosen, turned, strict=True)}
+    return {i: torch.tensor(boxes, dtype=torch.float32) for i, boxes in boxes_of.items()}
 
 
 def try_searches(

@@ -155,7 +155,7 @@ def warn(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module) -> Non
     lines = schedule_warnings(cfg)
     if is_main() and cfg.datasets.test_split != cfg.datasets.train_split:
         test_set = find_test_set(cfg, dataset)
-        lines += shared_images(dataset, test_set) if test_set else []
+        lines += [*shared_images(dataset, test_set), *test_set.unclear] if test_set else []
     if not cfg.model.weights and not all(parameter.requires_grad for parameter in model.parameters()):
         frozen = cfg.model.backbone.frozen_stages
         lines.append(

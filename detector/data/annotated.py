@@ -98,12 +98,11 @@ class AnnotatedImages:
         whole = replace(objects, boxes=boxes.astype(np.float32), areas=areas)
         self._objects = whole[(sides > 0).all(axis=1)]
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
-        if unclear := unclear_classes(objects.labels, objects.difficult | objects.crowd, self.class_names):
-            warnings.warn(
-                f"{name}: all objects of {shortened(unclear)} are {CROWDED}: nothing is measured or learned "
-                f"from their boxes; {OF_CVAT}",
-                stacklevel=3,
-            )
+        unclear = unclear_classes(objects.labels, objects.difficult | objects.crowd, self.class_names)
+        # Kept for training, which is silent about the test split otherwise.
+        self.unclear = [warn_of_unclear(name, unclear)] if unclear else []
+        for line in self.unclear:
+            warnings.warn(line, stacklevel=3)
         maybe = self._labels if self._unknown is None else self._labels | self._unknown
         unlabeled = int((~maybe.any(axis=1)).sum())
         if 2 * unlabeled > len(self):  # fewer are usual, and welcome as examples of the background
@@ -191,6 +190,14 @@ class AnnotatedImages:
             crowd=torch.from_numpy(objects.crowd),
             areas=torch.from_numpy(objects.areas),
         )
+
+
+def warn_of_unclear(source: object, unclear: Sequence[str]) -> str:
+    """A warning about the classes of :func:`unclear_classes`."""
+    return (
+        f"{source}: all objects of {shortened(unclear)} are {CROWDED}: nothing is measured or learned from "
+        f"their boxes; {OF_CVAT}"
+    )
 
 
 def unclear_classes(labels: np.ndarray, unclear: np.ndarray, class_names: Sequence[str]) -> list[str]:

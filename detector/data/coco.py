@@ -103,7 +103,7 @@ def read_instances(path: Path) -> dict[str, Any]:
     """The file, whose lists "images", "annotations" and "categories" have entries with unique ids.
 
     Ids that some programs write as text or as fractions, "7" or 7.0, become integers. An annotation without
-    a bbox gets that of its polygons.
+    a bbox gets that of its polygons; annotations without ids are numbered.
     """
     if not path.exists():
         known = ", ".join(sorted(file.name for file in path.parent.glob("[!.]*.json"))) or "none"
@@ -124,6 +124,8 @@ def read_instances(path: Path) -> dict[str, Any]:
         rows = content.get(key) if isinstance(content, dict) else None
         if not isinstance(rows, list) or not set(map(type, rows)) <= {dict}:
             raise DataError(f"{path} has no list of {key}, expected an instances file in COCO's format")
+        if key == "annotations" and not any("id" in row for row in rows):  # only messages need these
+            rows = content[key] = [{"id": number} | row for number, row in enumerate(rows, start=1)]
         for row in rows:
             number = _as_id(row.get("id"))
             if number is None:

@@ -11,14 +11,18 @@ an export of Label Studio with keypoints instead, an .xml one of CVAT with point
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
 from detector.data.formats import cvat, label_studio
 from detector.data.image_table import json_lines
+from detector.data.images import read_orientation
+from detector.data.orientation import inverse, turn_box, turn_size
 from detector.data.reviewed import find_id
 from detector.structures import Hints
 from detector.utils.errors import DataError, Mistakes
@@ -49,8 +53,13 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
             if image_id not in indices:
                 hint = hint_nearest(image_id, indices)
                 raise DataError(f"image {content['file']!r} is not in {dataset.name}{hint}")
-            size = dataset.image_size(indices[image_id])
-            found[image_id] = _hints(content, size, dataset.class_names)
+            index = indices[image_id]
+            # People set points on the upright image in a tool; a file of lines means what the data set does.
+            of_tool = not line and not dataset.apply_orientation
+            orientation = read_orientation(dataset.image_path(index)) if of_tool else 1
+            size = turn_size(dataset.image_size(index), orientation)
+            hints = _hints(content, size, dataset.class_names)
+            found[image_id] = replace(hints, points=_turn(hints.points, inverse(orientation), size))
         except DataError as error:
             mistakes.add(line, error if line else f"image {content['file']!r}: {error}")
     mistakes.check()
@@ -71,6 +80,12 @@ def _entries(path: Path, mistakes: Mistakes) -> Iterator[tuple[int, dict[str, An
         else:
             images = label_studio.read_points(json.loads(path.read_bytes()))
         yield from ((0, {"file": name, "points": points}) for name, points in images if points)
+
+
+def _turn(points: Tensor, orientation: int, size: tuple[int, int]) -> Tensor:
+    """Points (P, 2) of an image of this size after the image was turned by an EXIF orientation."""
+    turned = [turn_box((x, y, x, y), orientation, size)[:2] for x, y in points.tolist()]
+    return torch.tensor(turned).reshape(-1, 2)
 
 
 def _hints(content: dict[str, Any], size: tuple[int, int], class_names: Sequence[str]) -> Hints:

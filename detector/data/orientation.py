@@ -15,8 +15,6 @@ from detector.utils.errors import counted
 Corners = tuple[float, float, float, float]  # x1, y1, x2, y2
 Size = tuple[int, int]  # height, width
 
-_INVERSE = {6: 8, 8: 6}  # each other orientation undoes itself
-
 
 class Boxed(NamedTuple):
     """A picture, and what an annotation says of its boxes."""
@@ -48,7 +46,7 @@ def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> l
             of_upright = min(told) if len(told) == 1 else each.upright
             if orientation > 1 and len(told) != 1 and not of_upright:
                 assumed.append(each.path.name)
-        forth = orientation if upright else _INVERSE.get(orientation, orientation)
+        forth = orientation if upright else inverse(orientation)
         turns.append(1 if of_upright == upright else forth)
     if assumed:
         warnings.warn(
@@ -67,6 +65,11 @@ def _meant(picture: Boxed, orientation: int) -> bool | None:
         return None
     height, width = read_image_size(picture.path, apply_orientation=True)
     return None if height == width else {(height, width): True, (width, height): False}.get(picture.size)
+
+
+def inverse(orientation: int) -> int:
+    """The orientation that undoes another."""
+    return {6: 8, 8: 6}.get(orientation, orientation)
 
 
 def turn_box(box: Sequence[float], orientation: int, size: Size) -> Corners:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from detector.data.annotated import warn_of_unclear
 from detector.data.class_folders import drawn_by_runs, pictures_by_class, visible
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.image_labels import check_rows, list_labels
@@ -177,6 +178,10 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     progress = tqdm(rows, desc="pictures", unit="image", delay=1, disable=None)
     sizes = check_rows(progress, Path(), class_names, mistakes, pictures)
     once = _make_upright(once, labels)
+    boxes = [box for each in once for box in each.boxes or ()]
+    clear = {box.label for box in boxes if not box.difficult}
+    if unclear := sorted({box.label for box in boxes} - clear):
+        warnings.warn(warn_of_unclear(labels, unclear), stacklevel=2)
     others = [i for i, size in enumerate(sizes) if once[i].size not in (None, size)]
     if others:
         first = once[others[0]]
@@ -297,10 +302,7 @@ def _find_labels(folder: Path) -> Path | None:
         return folder
     if len(found) > 1:
         if tool := other_tool(_json(found[0])):
-            raise DataError(
-                f"{folder} has {len(found)} files of {tool}, which are not read: "
-                "export them as COCO, VOC or YOLO"
-            )
+            raise DataError(f"{folder} has {len(found)} files of {tool}")
         listed = shortened([path.name for path in found])
         raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
     return found[0] if found else None

@@ -10,6 +10,8 @@ from detector.utils.files import reading
 
 _DECLARATION = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._:-]+)["']""")
 _LARGER = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "cp1252"}  # which have all of the others
+# Levels of elements; files of annotations have about six. Python would overflow its stack at 100,000.
+_DEEPEST = 100
 
 
 def parse_xml(path: Path, root: str) -> Element:
@@ -29,10 +31,22 @@ def parse_xml(path: Path, root: str) -> Element:
 
 
 class _NoDocumentType(TreeBuilder):
-    """Stops at a document type declaration, before any entity is expanded."""
+    """Stops at a document type declaration, before any entity is expanded, and at absurd depths."""
+
+    _depth = 0
 
     def doctype(self, name: str, public_id: str | None, system_id: str | None) -> None:
         raise DataError("it has a <!DOCTYPE>, which is not allowed: delete that line")
+
+    def start(self, tag: str, attributes: dict[str, str]) -> Element:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise DataError(f"it has elements within elements, more than {_DEEPEST} deep: export it again")
+        return super().start(tag, attributes)
+
+    def end(self, tag: str) -> Element:
+        self._depth -= 1
+        return super().end(tag)
 
 
 def _decoded(content: bytes) -> str:

@@ -216,6 +216,74 @@ def test_reads_what_pycocotools_reads(seed, tmp_path_factory):
         assert ours.areas.tolist() == [row["area"] for row in rows]
 
 
+def changed(entry, **values):
+    """The first entry of each kind in the file, with other values; ... is none."""
+    return lambda content: (
+        content[entry][0].update(values)
+        or [content[entry][0].pop(key) for key, value in values.items() if value is ...]
+    )
+
+
+def unnumbered(content):
+    for row in content["annotations"]:
+        del row["id"]
+
+
+OUTLINE = [[1, 2, 11.5, 2], [11.5, 22, 1, 22]]
+NO_BOX = "annotation 1 has no bbox, and no polygon to take it from: add the boxes"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (changed("images", id="20"), None),
+        (changed("images", id=20.0), None),
+        (changed("images", id=None), "one of the images has no integer id, nor one that is text"),
+        (changed("images", id=True), "one of the images has no integer id"),
+        (changed("images", id=20.5), "one of the images has no integer id"),
+        (changed("images", id="b.jpg"), "annotation 1 has the image_id 20, which is the id of no image"),
+        (changed("annotations", image_id="20", category_id="90"), None),
+        (changed("annotations", image_id=20.0, category_id=90.0), None),
+        (changed("annotations", category_id=None), "the category_id None, which is the id of no category"),
+        (changed("categories", id="90"), None),
+        (unnumbered, None),
+        (changed("annotations", id=...), "one of the annotations has no integer id"),
+        (changed("images", height=..., width=...), None),
+        (changed("images", height=None, width=None), None),
+        (changed("images", height="40", width=60.0), None),
+        (changed("images", width=...), "image 20 has the height 40 and the width None"),
+        (changed("annotations", bbox="[1, 2, 10.5, 20]"), None),
+        (changed("annotations", bbox=["1", "2", "10.5", "20"]), None),
+        (changed("annotations", bbox="1,2,10.5,20"), "the bbox '1,2,10.5,20', expected 4 numbers"),
+        *((changed("annotations", bbox=no_box), NO_BOX) for no_box in (None, [], "", ...)),
+        (changed("annotations", bbox=None, segmentation=OUTLINE), None),
+        (changed("annotations", bbox=..., segmentation=[[*OUTLINE[0], *OUTLINE[1]]]), None),
+        (changed("annotations", bbox=[], segmentation={"counts": [9, 2], "size": [40, 60]}), NO_BOX),
+        (changed("annotations", iscrowd=None, area=None, score=None, segmentation=None), None),
+        (changed("annotations", iscrowd="0", area="12"), None),
+        (changed("annotations", iscrowd="no"), "annotation 1 has the iscrowd 'no', expected a number"),
+        (changed("images", file_name=".\\b.jpg"), None),
+        (
+            changed("images", file_name="C:\\photos\\b.jpg"),
+            "image 20 has an invalid file_name: 'C:/photos/b.jpg'",
+        ),
+        (lambda content: content.pop("categories"), "has no list of categories"),
+        (lambda content: content["categories"].append({"id": 7, "name": "teddy bear"}), None),
+        (lambda content: content.update(licenses=None, info=None), None),
+    ],
+)
+def test_what_tools_write_beside_the_plain_case(folder, change, told):
+    change(folder.content)
+    if told is not None:
+        assert told in folder.refused()
+        return
+    dataset = folder.read()
+    assert dataset.class_names == ("Dog", "teddy bear")
+    index = dataset.image_ids.index("b")
+    assert dataset.image_size(index) == (40, 60)
+    assert [1, 2, 11.5, 22] in dataset.annotation(index).boxes.tolist()
+
+
 # ---- Bad input
 
 

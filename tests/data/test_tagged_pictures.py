@@ -204,7 +204,8 @@ def test_difficult_objects_give_their_class_and_stay_difficult(tmp_path):
     box = ReviewBox("dog", (1.0, 1.0, 9.0, 9.0), difficult=True)
     ((_, content),) = encode_review("coco", [ReviewImage("a.jpg", (20, 30), (box,))], ["dog"])
     (tmp_path / "a.json").write_bytes(content)
-    ((tagged,), _) = find_tags(tmp_path, tmp_path / "a.json")
+    with pytest.warns(UserWarning, match=r"a\.json: all objects of dog are difficult objects or iscrowd"):
+        ((tagged,), _) = find_tags(tmp_path, tmp_path / "a.json")
     assert (tagged.labels, tagged.boxes) == (("dog",), (LabeledBox("dog", box.box, difficult=True),))
 
 

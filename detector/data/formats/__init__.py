@@ -119,7 +119,7 @@ def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags",
         if path.suffix.lower() == ".json":
             content = json.loads(path.read_bytes())
             if tool := other_tool(content):
-                raise DataError(f"it is a file of {tool}, which is not read: export it as COCO, VOC or YOLO")
+                raise DataError(f"it is a file of {tool}")
             tasks = isinstance(content, list)
             found = label_studio.read(content, images, path) if tasks else coco.read(path, images)
             return check_images(found, reviewed, path)
@@ -127,20 +127,34 @@ def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags",
 
 
 def other_tool(content: object) -> str:
-    """The tool that wrote a JSON file of a form that is not read; "": none that is known."""
+    """The tool that wrote a JSON file of a form that is not read, and what to do; "": none that is known."""
     if isinstance(content, dict):
         if isinstance(content.get("shapes"), list) and "imagePath" in content:
-            return "LabelMe"
+            return (
+                "LabelMe, which is not read: make one COCO file of its folder (pip install labelme2coco, "
+                "then labelme2coco FOLDER)"
+            )
         metadata = content.get("_via_img_metadata", content)
         first = next(iter(metadata.values()), None) if isinstance(metadata, dict) else None
         if "_via_img_metadata" in content or (
             isinstance(first, dict) and {"filename", "regions"} <= first.keys()
         ):
-            return "VIA, the VGG Image Annotator"
+            return (
+                "VIA, the VGG Image Annotator, which is not read: in its menu Annotation choose Export "
+                "Annotations (COCO format)"
+            )
         return ""
     first = content[0] if isinstance(content, list) and content else None
     if not isinstance(first, dict) or "data" in first:
         return ""
+    if {"image_id", "category_id"} <= first.keys():
+        return (
+            "results of COCO, whose images and classes have no names: put them as `annotations` beside the "
+            "`images` and `categories` of the annotation file, each with an id"
+        )
     if isinstance(first.get("annotations"), list) and ("image" in first or "imagefilename" in first):
-        return "CreateML"
+        return (
+            "CreateML, which is not read: choose PascalVOC in LabelImg, or export COCO from the tool that "
+            "wrote it, such as Roboflow or RectLabel"
+        )
     return ""

@@ -1,16 +1,21 @@
 """COCO's instances JSON, with the keys "score", "reviewed" and "doubtful" of an annotation."""
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from detector.data import coco
 from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.images import read_image_size
 from detector.utils.errors import DataError
 
 # In `info`: boxes are of the images as a viewer shows them, not of the pixels as stored, as COCO defines.
 _UPRIGHT = "upright"
+# CVAT writes COCO by Datumaro, whose licenses these are. People draw on the upright image in both tools.
+_LICENSES_OF_CVAT = [{"name": "", "id": 0, "url": ""}]
+_LABEL_STUDIO = "Label Studio"  # as contributor
 
 
 def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
@@ -74,8 +79,31 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     if folder is None and any(image.get("height") is image.get("width") is None for image in images):
         raise DataError("images have neither width nor height: name the folder of images (--images)")
     sizes = coco.read_sizes(images, [Path(folder or "", name) for name in names]).tolist() if images else []
-    info = content.get("info")
-    upright = isinstance(info, dict) and info.get("orientation") == _UPRIGHT
+    info = content["info"] if isinstance(content.get("info"), dict) else {}
+    of_label_studio = info.get("contributor") == _LABEL_STUDIO
+    if of_label_studio:
+        sizes = _upright_sizes(path, folder, names, sizes)
+    of_cvat = content.get("licenses") == _LICENSES_OF_CVAT
+    upright = info.get("orientation") == _UPRIGHT or of_label_studio or of_cvat
     for image, name, (height, width), found in zip(images, names, sizes, boxes, strict=True):
         complete = image.get("reviewed") is True
         yield ReviewImage(name, (height, width), tuple(found), complete, upright)
+
+
+def _upright_sizes(
+    path: Path, folder: str | Path | None, names: Sequence[str], sizes: Sequence[Sequence[int]]
+) -> list[Sequence[int]]:
+    """The sizes of the upright images, for which Label Studio writes those of the pixels as stored."""
+    if folder is None:
+        warnings.warn(
+            f"{path}: COCO files of Label Studio have sizes of the pixels as stored, but boxes of the images "
+            "as a viewer shows them: if some are turned by their EXIF orientation, export the project as "
+            "JSON, or name the folder of images (detector review-import --images)",
+            stacklevel=2,
+        )
+        return list(sizes)
+    upright = []
+    for name, size in zip(names, sizes, strict=True):
+        files = [file for place in (folder, path.parent) if (file := Path(place, name)).is_file()]
+        upright.append(read_image_size(files[0], apply_orientation=True) if files else size)
+    return upright

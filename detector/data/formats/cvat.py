@@ -94,9 +94,9 @@ def _images(path: Path, kind: str, folder: str | Path | None = None) -> Iterator
     if root.find("track") is not None:
         raise DataError("it holds tracks of a video: export it as CVAT for images 1.1, which has all frames")
     images = root.findall("image")
-    _check_tasks(images)
-    for image in images:
-        name = _locate(image.get("name", "").replace("\\", "/"), image.get("subset", ""), folder)
+    names = [_locate(image, folder) for image in images]
+    _check_tasks(images, names)
+    for image, name in zip(images, names, strict=True):
         for node in image:
             if node.tag not in (kind, "tag"):
                 raise DataError(
@@ -106,30 +106,29 @@ def _images(path: Path, kind: str, folder: str | Path | None = None) -> Iterator
         yield image, name
 
 
-def _check_tasks(images: Iterable[Element]) -> None:
-    """Raise where two tasks of a project have images of one name, as frames of two videos."""
-    tasks: dict[tuple[str, str], list[str]] = {}
-    for image in images:
-        tasks.setdefault((image.get("subset", ""), image.get("name", "")), []).append(
-            image.get("task_id", "")
-        )
-    both = [(name, found) for (_, name), found in tasks.items() if len(set(found)) > 1]
+def _check_tasks(images: Sequence[Element], names: Sequence[str]) -> None:
+    """Raise where two tasks or subsets of a project have images of one name, as frames of two videos."""
+    places: dict[str, dict[str, None]] = {}  # of each name, in the order of the file
+    for image, name in zip(images, names, strict=True):
+        subset = f" (subset {image.get('subset')})" if image.get("subset") else ""
+        places.setdefault(name, {})[f"{image.get('task_id', '')}{subset}"] = None
+    both = [(name, found) for name, found in places.items() if len(found) > 1]
     if both:
         name, found = both[0]
         raise DataError(
             f"{counted(len(both), 'name is', 'names are')} in several tasks of the project, such as {name!r} "
-            f"in the tasks {', '.join(sorted(set(found)))}: export each task by itself, or "
-            "rename the images of one"
+            f"in the tasks {', '.join(found)}: put the images of each subset into a folder of its name, "
+            "export each task by itself, or rename the images of one"
         )
 
 
-def _locate(name: str, subset: str, folder: str | Path | None) -> str:
+def _locate(image: Element, folder: str | Path | None) -> str:
     """The name of the file in a folder: CVAT exports frames as NAME.PNG, images of a project in SUBSET."""
-    if folder is None or Path(folder, name).is_file():
-        return name
+    name, subset = image.get("name", "").replace("\\", "/"), image.get("subset")
     suffixes = ("", ".PNG", ".png", ".jpg", ".jpeg")
-    named = [f"{place}{name}{suffix}" for place in ("", f"{subset}/") for suffix in suffixes]
-    return next((each for each in named if Path(folder, each).is_file()), name)
+    places = [f"{subset}/", ""] if subset else [""]
+    named = [f"{place}{name}{suffix}" for place in places for suffix in suffixes]
+    return next((each for each in named if folder and Path(folder, each).is_file()), name)
 
 
 def _read_box(node: Element, image: str) -> ReviewBox:

@@ -22,6 +22,7 @@ from detector.utils.errors import DataError, counted, shortened
 
 # The tool serves files below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT under this address.
 _LOCAL_FILES = "/data/local-files/?d="
+_VIDEOS = (".mp4", ".webm", ".mov", ".avi", ".mkv")
 _T = TypeVar("_T")
 # The folder of an uploaded file, and the tool's prefix of its name.
 _UPLOADED = re.compile("^(?:.*/)?upload/[0-9]+/[0-9a-f]{8}-")
@@ -93,12 +94,15 @@ def _region(number: int, box: ReviewBox, size: tuple[int, int]) -> dict[str, Any
 def read(tasks: Sequence[Any], folder: str | Path | None, source: object = "") -> Iterator[ReviewImage]:
     """The images of an export in the format JSON. One that a person has submitted is complete.
 
+    One that nobody has submitted counts with its prediction. Without one, or if it was skipped, it is left
+    out: nobody says that it shows nothing.
+
     Args:
         folder: the folder of images, for the sizes that tasks of others lack.
-        source: the file, for a warning that counts the tasks of which not all annotations are taken.
+        source: the file, for warnings that count the tasks of which not all annotations are taken.
     """
     yield from _each_task(tasks, partial(_read_boxes, folder=folder))
-    _warn_of_annotators(tasks, source)
+    _warn_of_annotations(tasks, source)
 
 
 def read_points(tasks: Sequence[Any]) -> Iterator[tuple[str, list[Point]]]:
@@ -118,6 +122,8 @@ def _each_task(tasks: Sequence[Any], read_task: Callable[[dict[str, Any], str], 
             "rectanglelabels with one label; put tags of images into a table, as in a.jpg,cat;dog"
         )
     for number, (task, name) in enumerate(zip(tasks, names, strict=True)):
+        if not _submitted(task) and not _predicted(task):
+            continue
         try:
             yield read_task(task, name)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -154,9 +160,17 @@ def _image_names(tasks: Sequence[Any]) -> list[str]:
 
 def _address(data: dict[str, Any], task: object) -> str:
     """The address of the image: under "image", else under the only key that has one."""
+    # A tag with valueList has a list of images, whose regions have an index.
+    lists = {key: value for key, value in data.items() if isinstance(value, list)}
+    data = data | {key: value[0] for key, value in lists.items() if len(value) == 1}
     if isinstance(data.get("image"), str):
         return data["image"]
+    for key, value in lists.items():
+        if key == "image" or any(isinstance(each, str) and _is_image(each) for each in value):
+            raise DataError(f"task {task}: `{key}` has {len(value)} images: make a task of each")
     texts = {key: value for key, value in data.items() if isinstance(value, str)}
+    if videos := [value for value in texts.values() if _name_of(value)[0].lower().endswith(_VIDEOS)]:
+        raise DataError(f"task {task} has the video {videos[0]!r}: save its frames as images and box these")
     keys = [key for key, value in texts.items() if "fileuri=" in value or _is_image(value)]
     if len(keys) != 1:
         found = (
@@ -203,14 +217,34 @@ def _name_of(address: str) -> tuple[str, bool]:
     return path.lstrip("/"), bool(parts.netloc)
 
 
+def _annotations(task: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in task.get("annotations") or [] if isinstance(each, dict)]
+
+
+def _predicted(task: dict[str, Any]) -> list[dict[str, Any]]:
+    """The predictions, which the tool lists by their ids in some exports, of a task that nobody skipped."""
+    skipped = any(map(_skipped, _annotations(task)))
+    return [each for each in task.get("predictions") or [] if isinstance(each, dict) and not skipped]
+
+
+def _skipped(annotation: dict[str, Any]) -> bool:
+    return bool(annotation.get("was_cancelled") or annotation.get("skipped"))
+
+
+def _accepted(annotation: dict[str, Any]) -> bool | None:
+    """What the newest of the reviews, which the Enterprise edition has, says; None: there is none."""
+    reviews = [each for each in annotation.get("reviews") or [] if isinstance(each, dict)]
+    newest = max(reviews, key=lambda each: each.get("created_at") or "", default={})
+    return newest.get("accepted")
+
+
 def _submitted(task: dict[str, Any]) -> list[dict[str, Any]]:
-    """The annotations that a person has submitted, and of these the ground truth if one is marked as such."""
-    given = [
-        each
-        for each in task.get("annotations") or []
-        if isinstance(each, dict) and not each.get("was_cancelled") and not each.get("skipped")
-    ]
-    return [each for each in given if each.get("ground_truth")] or given
+    """The annotations that a person has submitted and no reviewer rejected.
+
+    Of these the ground truth if one is marked as such, else those that a reviewer accepted, if any.
+    """
+    given = [each for each in _annotations(task) if not _skipped(each) and _accepted(each) is not False]
+    return [each for each in given if each.get("ground_truth")] or list(filter(_accepted, given)) or given
 
 
 def _newest(annotations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -221,29 +255,33 @@ def _newest(annotations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _chosen(task: dict[str, Any]) -> list[dict[str, Any]]:
     """The results of the annotation that counts, else of the newest prediction."""
-    # The tool lists the ids of predictions in some exports.
-    predicted = [each for each in task.get("predictions") or [] if isinstance(each, dict)]
-    return _newest(_submitted(task) or predicted)
+    return _newest(_submitted(task) or _predicted(task))
 
 
-def _warn_of_annotators(tasks: Sequence[Any], source: object) -> None:
-    differ, drafts = [], []
+def _warn_of_annotations(tasks: Sequence[Any], source: object) -> None:
+    found: dict[str, list[str]] = {}
     for number, task in enumerate(tasks):
-        given = _submitted(task)
+        given, what = _submitted(task), ""
         if len({json.dumps(_shapes(each.get("result") or []), sort_keys=True) for each in given}) > 1:
-            differ.append(str(task.get("id", number)))
-        if not given and any(isinstance(each, dict) for each in task.get("drafts") or []):
-            drafts.append(str(task.get("id", number)))
-    for found, what in (
-        (differ, "several annotations that differ, of which the newest counts: mark one as ground truth"),
-        (drafts, "a draft that nobody has submitted, left out: submit it"),
-    ):
-        if found:
-            warnings.warn(
-                f"{source}: {counted(len(found), 'task has', 'tasks have')} {what} "
-                f"(task {shortened(found, 3)})",
-                stacklevel=2,
-            )
+            what = "several annotations that differ, of which the newest counts: mark one as ground truth"
+        elif not given and any(isinstance(each, dict) for each in task.get("drafts") or []):
+            what = "a draft that nobody has submitted, left out: submit it"
+        elif not given and any(_accepted(each) is False for each in _annotations(task)):
+            what = "only annotations that a reviewer rejected, left out: correct and accept them"
+        elif not given and any(map(_skipped, _annotations(task))):
+            what = "been skipped, left out: submit those whose objects can be boxed"
+        elif not given and not _predicted(task):
+            what = "no annotation, left out: submit an empty one where the image shows no class"
+        if what:
+            found.setdefault(what, []).append(str(task.get("id", number)))
+    for what, numbers in found.items():
+        have = counted(len(numbers), "task has", "tasks have")
+        warnings.warn(f"{source}: {have} {what} (task {shortened(numbers, 3)})", stacklevel=2)
+    if tasks and not any(map(_submitted, tasks)) and any(map(_predicted, tasks)):
+        warnings.warn(
+            f"{source}: no task has a submitted annotation: the boxes are predictions of a model",
+            stacklevel=2,
+        )
 
 
 def _shapes(results: Sequence[dict[str, Any]]) -> list[Any]:
@@ -308,7 +346,7 @@ def _size(
 
 def _read_region(region: dict[str, Any], size: tuple[int, int], place: str) -> ReviewBox:
     value, (height, width) = region["value"], size
-    if value.get("rotation") or region.get("image_rotation"):
+    if (value.get("rotation") or 0) % 360 or region.get("image_rotation"):
         raise DataError(
             f"{place} has the region {region.get('id')!r}, which is rotated or in a rotated image, expected "
             "no rotation: turn it back in Label Studio"

@@ -83,8 +83,16 @@ def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> Rev
         )
     else:
         picture = name.with_suffix(suffix).as_posix()
-    upright = read_number(root, "upright", default="0") == 1
-    return ReviewImage(picture, (size[0], size[1]), boxes, root.get("verified") == "yes", upright)
+    return ReviewImage(picture, (size[0], size[1]), boxes, root.get("verified") == "yes", _is_upright(root))
+
+
+def _is_upright(root: Element) -> bool:
+    """Whether boxes are of the image as a viewer shows it, on which people draw in Label Studio and CVAT.
+
+    CVAT writes VOC by Datumaro, which knows no <image> of the <source>.
+    """
+    by_tool = root.findtext("owner/name") == "Label Studio" or root.findtext("source/image") == "Unknown"
+    return by_tool or read_number(root, "upright", default="0") == 1
 
 
 def _read_box(element: Element) -> ReviewBox:

@@ -87,13 +87,71 @@ def test_of_several_annotators_the_ground_truth_counts_or_a_warning_tells(tmp_pa
     assert image.boxes[0].label == "dog"
 
 
+GIVEN = {"result": [region()]}
+REJECTED, ACCEPTED = ({"reviews": [{"accepted": accepted}]} for accepted in (False, True))
+LATER = [{"accepted": False, "created_at": "2024"}, {"accepted": True, "created_at": "2025"}]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "more", "label", "warning"),
+    [
+        ([], {}, None, "no annotation, left out: submit an empty one where"),
+        ([], {"predictions": [7]}, None, "no annotation, left out"),
+        ([], {"predictions": [GIVEN]}, "cat", "the boxes are predictions of a model"),
+        ([], {"drafts": [GIVEN]}, None, "a draft that nobody has submitted, left out"),
+        ([GIVEN], {"drafts": [{"result": [region("dog")]}]}, "cat", ""),
+        ([GIVEN | {"was_cancelled": True}], {}, None, "been skipped, left out"),
+        ([GIVEN | {"was_cancelled": True}], {"predictions": [GIVEN]}, None, "been skipped, left out"),
+        ([GIVEN | {"was_cancelled": True}, {"result": [region("dog")]}], {}, "dog", ""),
+        ([GIVEN | REJECTED], {}, None, "only annotations that a reviewer rejected, left out"),
+        ([GIVEN | REJECTED, {"result": [region("dog")]}], {}, "dog", ""),
+        ([GIVEN | ACCEPTED, {"result": [region("dog")], "updated_at": "2030"}], {}, "cat", ""),
+        ([GIVEN | {"reviews": LATER}], {}, "cat", ""),
+        ([{"result": []}], {}, "", ""),
+    ],
+)
+def test_what_a_person_of_label_studio_has_submitted(tmp_path, recwarn, annotations, more, label, warning):
+    (tmp_path / "export.json").write_text(
+        json.dumps([task(*annotations, image="a.jpg", width=80, height=60) | more])
+    )
+    images = review_import(tmp_path / "export.json", reviewed="all")
+    assert ["".join(box.label for box in image.boxes) for image in images] == (
+        [] if label is None else [label]
+    )
+    assert [warning in str(each.message) for each in recwarn.list] == ([True] if warning else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"image": "a.jpg", "id": 1, "label": []}, "export the project as JSON, not as JSON-MIN"),
+        (
+            task({"result": []}, video="/data/upload/1/0123abcd-a.mp4"),
+            "task 1 has the video .*save its frames",
+        ),
+        (task(GIVEN, images=["a.jpg", "b.jpg"]), "task 1: `images` has 2 images: make a task of each"),
+        (
+            task(
+                {"result": [region(value=VALUE | {"rotation": 30, "rectanglelabels": ["cat"]})]},
+                image="a.jpg",
+            ),
+            r"task 1 \(a.jpg\) has the region 'r1', which is rotated .*turn it back in Label Studio",
+        ),
+    ],
+)
+def test_tasks_that_are_not_read_say_what_to_do(tmp_path, content, told):
+    with pytest.raises(DataError, match=told):
+        read(tmp_path, content)
+
+
 @pytest.mark.parametrize(
     ("content", "tool"),
     [
-        ({"shapes": [], "imagePath": "a.png"}, "LabelMe"),
-        ({"a.png321": {"filename": "a.png", "regions": []}}, "VIA"),
-        ([{"image": "a.png", "annotations": []}], "CreateML"),
-        ([{"data": {"image": "a.png"}, "completions": []}], "completions"),
+        ({"shapes": [], "imagePath": "a.png"}, r"LabelMe, .*labelme2coco FOLDER"),
+        ({"a.png321": {"filename": "a.png", "regions": []}}, r"VIA, .*Annotations \(COCO format\)"),
+        ([{"image": "a.png", "annotations": []}], "CreateML, .* choose PascalVOC"),
+        ([{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}], "results of COCO"),
+        ([{"data": {"image": "a.png"}, "completions": []}], "rename the key to annotations"),
     ],
 )
 def test_files_of_other_tools_are_named(tmp_path, content, tool):
@@ -118,11 +176,47 @@ def test_which_boxes_of_cvat_a_person_made(tmp_path, source, reviewed):
     assert (image.name, len(image.true_boxes)) == ("sub/frame_000000", 1 + reviewed)
 
 
-def test_frames_of_two_tasks_of_cvat_are_told(tmp_path):
-    (first, second) = (CVAT.format("frame_000000", "").replace('"0">', f'"{i}">') for i in (1, 2))
-    text = first.replace("</annotations>", "") + second.replace("<annotations>", "")
-    (tmp_path / "a.xml").write_text(text)
-    with pytest.raises(DataError, match=r"'frame_000000' in the tasks 1, 2: export each"):
+@pytest.mark.parametrize(
+    ("file", "subset", "name"),
+    [
+        ("frame_000000.PNG", "", "frame_000000.PNG"),
+        ("frame_000000.jpg", "", "frame_000000.jpg"),
+        ("Train/frame_000000.PNG", "Train", "Train/frame_000000.PNG"),
+        ("frame_000000.png", "Train", "frame_000000.png"),
+        ("other.png", "Train", "frame_000000"),
+    ],
+)
+def test_the_file_of_a_frame_of_cvat(tmp_path, file, subset, name):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+    text = CVAT.format("frame_000000", BOX.format("manual"))
+    (tmp_path / "a.xml").write_text(text.replace("task_id", f'subset="{subset}" task_id'))
+    (image,) = review_import(tmp_path / "a.xml", images=tmp_path)
+    assert image.name == name
+
+
+def of_two_tasks(*subsets):
+    image = '<image id="0" name="a.jpg" subset="{}" width="80" height="60" task_id="{}">{}</image>'
+    images = (image.format(subset, i, BOX.format("manual")) for i, subset in enumerate(subsets, start=1))
+    return f"<annotations>{''.join(images)}</annotations>"
+
+
+def test_subsets_of_cvat_are_folders(tmp_path):
+    for subset in ("Train", "Test"):
+        (tmp_path / subset).mkdir()
+        (tmp_path / subset / "a.jpg").touch()
+    (tmp_path / "a.xml").write_text(of_two_tasks("Train", "Test"))
+    images = review_import(tmp_path / "a.xml", images=tmp_path)
+    assert [image.name for image in images] == ["Train/a.jpg", "Test/a.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("subsets", "told"),
+    [(("", ""), "1, 2:"), (("Train", "Test"), r"1 \(subset Train\), 2 \(subset Test\):")],
+)
+def test_one_name_in_two_tasks_of_cvat_is_told(tmp_path, subsets, told):
+    (tmp_path / "a.xml").write_text(of_two_tasks(*subsets))
+    with pytest.raises(DataError, match=rf"1 name is in several tasks .* 'a\.jpg' in the tasks {told}"):
         review_import(tmp_path / "a.xml")
 
 
@@ -130,3 +224,9 @@ def test_sizes_that_no_reader_takes_back(tmp_path):
     (tmp_path / "a.xml").write_text(CVAT.format("a.jpg", BOX).replace('"80"', f'"{2**63}"'))
     with pytest.raises(DataError, match="expected numbers of pixels from 1 to"):
         review_import(tmp_path / "a.xml", reviewed="all")
+
+
+def test_xml_of_absurd_depth_is_refused_quickly(tmp_path):
+    (tmp_path / "a.xml").write_text(CVAT.format("a.jpg", "<box>" * 300_000 + "</box>" * 300_000))
+    with pytest.raises(DataError, match=r"a\.xml: it has elements within elements, more than 100 deep"):
+        review_import(tmp_path / "a.xml")
