@@ -45,7 +45,7 @@ def load(
         device: "cpu", "cuda", or "auto": cuda where there is one.
         score_threshold: a detection scores more than this, from 0 to 1; None: TEST.SCORE_THRESHOLD of the
             config, with which nearly all proposals that NMS leaves are detections; of self-training, 0.001.
-        overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; see detector/config.py.
+        overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; docs/config.md.
         model: "weak" or "student" of a run folder; "auto": as above.
 
     Raises:

@@ -10,11 +10,7 @@ from detector.data.image_labels import find_table
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest, read_json
 
-_TEST_DATA = (
-    "tags",
-    "boxes",
-    "iscrowd regions",
-)  # parts of `truth` in metrics.json that are of the test split
+_TEST_DATA = ("tags", "boxes", "iscrowd regions")  # of `truth` in metrics.json, what is of the test split
 TO_MEASURE = 20  # images to draw boxes in, for a first figure
 
 

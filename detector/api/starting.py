@@ -69,7 +69,7 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
         for split, rows in ((TRAIN, train), (VAL, val)):
             lines = (each.row(with_boxes=split == VAL) for each in rows)
             _write(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines))
-        record_source(folder, pictures, labels, source)
+        record_source(folder, pictures, labels)
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         command = ["detector", "init", str(pictures), *(["--labels", str(labels)] if labels else [])]
         _write(output, f"# Written by: {shlex.join(command)}\n{text}")
@@ -137,7 +137,7 @@ def run_again(output: Path) -> None:
                 dropped += [] if agree else [each.name]
             rows.append(Row(0, each.entry, each.labels, boxes, () if boxes is not None else each.unknown))
         replace_table(find_table(folder, split), rows)
-    record_source(folder, pictures, labels, source)
+    record_source(folder, pictures, labels)
     if dropped:
         warnings.warn(
             f"{folder}: the boxes of {counted(len(dropped), 'picture', 'pictures')} contradict the labels "

@@ -1,6 +1,6 @@
 """Reading a config: YAML files that build on one another, and values converted to the type of their default.
 
-The keys and their meanings are declared in detector/config.py.
+The keys and their meanings are declared in detector/config/settings.py.
 """
 
 import re

@@ -8,6 +8,7 @@ from typing import Any
 
 from detector.data.class_folders import drawn_by_runs
 from detector.data.pictures import images_below
+from detector.data.tagged_pictures import find_sources
 from detector.utils.errors import UserError, shortened
 from detector.utils.files import atomic_write, file_digest, read_json
 
@@ -15,13 +16,13 @@ _RECORD = ".source.json"  # hidden, so that it is not taken for labels
 _SUFFIXES = (".csv", ".jsonl", ".json", ".xml", ".txt", ".yaml", ".yml")
 
 
-def record_source(folder: Path, pictures: Path, labels: Path | None, source: str) -> None:
+def record_source(folder: Path, pictures: Path, labels: Path | None) -> None:
     """Write .source.json; all paths in it are relative to its folder, so that both can be moved together.
 
     Args:
-        source: of :func:`find_tags`: the files or folders with the labels, or that folders are the classes.
+        pictures, labels: as of :func:`find_tags`.
     """
-    files = [file for path in source.split(" and ") for file in _files(Path(path))]
+    files = [file for path in find_sources(pictures, labels) for file in _files(path)]
     content = {
         "pictures": os.path.relpath(pictures, folder),
         "labels": None if labels is None else os.path.relpath(labels, folder),

@@ -76,19 +76,15 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     """
     if not pictures.is_dir():
         raise FileNotFoundError(f"{pictures} is no folder of pictures")
-    labels_of_splits = [] if labels else _labels_of_splits(pictures)
-    both = {split for split, *_ in labels_of_splits} == {TRAIN, VAL}
-    if not both and (labels := labels or _find_labels(pictures)):
-        labels_of_splits = []
+    labels_of_splits, labels = _find_sources(pictures, labels)
     found: list[Tagged] = []
     classes: Sequence[str] = ()
     root = pictures.resolve()
     for split, folder, source in labels_of_splits:
         for each in _read_tags(folder, source, classes):
-            own = (
-                folder != pictures or source.suffix.lower() not in _TABLES
-            )  # else the table names the folder
-            below = own and each.file.is_relative_to(root)
+            # A table beside the folders of splits names them itself.
+            named_by_table = folder == pictures and source.suffix.lower() in _TABLES
+            below = not named_by_table and each.file.is_relative_to(root)
             found.append(each._replace(split=split, root=root if below else each.root))
         if source.suffix.lower() in _TABLES:  # its lines with other classes are told
             classes = sorted({label for each in found for label in each.labels})
@@ -108,6 +104,22 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
             stacklevel=2,
         )
     return found, sources
+
+
+def find_sources(pictures: Path, labels: Path | None) -> list[Path]:
+    """The files or folders that :func:`find_tags` reads labels from; none where folders are the classes."""
+    labels_of_splits, labels = _find_sources(pictures, labels)
+    return [source for *_, source in labels_of_splits] or ([labels] if labels else [])
+
+
+def _find_sources(pictures: Path, labels: Path | None) -> tuple[list[tuple[str, Path, Path]], Path | None]:
+    """The labels of each split, as of :func:`_labels_of_splits`, or else those of all pictures."""
+    labels_of_splits = [] if labels else _labels_of_splits(pictures)
+    if {split for split, *_ in labels_of_splits} != {TRAIN, VAL} and (
+        labels := labels or _find_labels(pictures)
+    ):
+        return [], labels
+    return labels_of_splits, labels
 
 
 def _test_alone(tagged: list[Tagged]) -> list[Tagged]:

@@ -45,11 +45,10 @@ def config_parser(command: str, description: str | None) -> argparse.ArgumentPar
 
 def add_model_option(parser: argparse.ArgumentParser) -> None:
     """--model, for the commands that take a run folder."""
-    choices, meaning = (
-        ("auto", "weak", "student"),
-        "weak or student; default: the one measured to be better, else the student",
+    meaning = "weak or student; default: the one measured to be better, else the student"
+    parser.add_argument(
+        "--model", choices=("auto", "weak", "student"), default="auto", metavar="M", help=meaning
     )
-    parser.add_argument("--model", choices=choices, default="auto", metavar="M", help=meaning)
 
 
 def model_words(model: str) -> list[str]:

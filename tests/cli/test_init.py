@@ -137,9 +137,9 @@ def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys
 
 def test_corrected_labels_are_told_and_taken_over(pictures, tmp_path, capsys):
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
-    table = tmp_path / "labels.csv"
+    table = tmp_path / "tags and labels.csv"
     table.write_text("".join(f"{name},{name[:3]}\n" for name in names))
-    assert main(["init", "my pictures", "--labels", "labels.csv"]) == 0
+    assert main(["init", "my pictures", "--labels", "tags and labels.csv"]) == 0
     with open("mine.yaml", "a") as file:
         file.write("SEED: 7  # mine\n")
     cfg, config = load_cfg("mine.yaml"), Path("mine.yaml").read_text()
