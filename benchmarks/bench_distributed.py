@@ -2,7 +2,7 @@
 
 python benchmarks/bench_distributed.py --device cuda [KEY VALUE ...] [--processes 1 2]
 
-The step is that of tools/train_net.py (detector.engine.train: DistributedDataParallel, optimizer, log) with
+The step is that of tools/train_net.py (detector.engine.loop: DistributedDataParallel, optimizer, log) with
 configs/voc07_pcl_pytorch_vgg16.yaml on synthetic images of 688 x 917 pixels with 2,000 proposals each. They
 are in memory, so reading is not timed. `linear` is the scaling efficiency; the target is 0.93. On the CPU a
 small network is run on small images in processes that share the cores, as a test; no file is written.
@@ -23,11 +23,11 @@ from pathlib import Path
 import torch
 from measure import device_parser, print_table, write_result
 
-from detector.api.run_folder import start_run
-from detector.build import build_optimizer, build_precision, build_train_options
-from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg
-from detector.engine.train import train
+from detector.engine.build import build_optimizer, build_precision, build_train_options
+from detector.engine.loop import make_steps
+from detector.engine.run_folder import start_run
+from detector.modeling.build import build_criterion, build_model
 from detector.structures import Batch
 from detector.utils.distributed import find_device, is_main, process_group, rank, world_size
 
@@ -101,7 +101,7 @@ def work(device_type: str, words: Sequence[str]) -> None:
         if device.type == "cuda":
             batches = [batch.pin_memory() for batch in batches]
         try:
-            train(
+            make_steps(
                 model,
                 build_criterion(cfg),
                 build_optimizer(cfg, model),

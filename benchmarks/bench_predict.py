@@ -21,13 +21,13 @@ from measure import device_parser, report
 from PIL import Image
 from torch import Tensor
 
-from detector.api.loading import build_predictor
-from detector.build_model import build_model
 from detector.config import load_cfg
 from detector.data.images import open_image
 from detector.data.loader import collate
 from detector.data.toybox import draw_toybox
-from detector.engine.predictor import Predictor
+from detector.inference.load import build_predictor
+from detector.inference.predictor import Predictor
+from detector.modeling.build import build_model
 from detector.structures import Batch, Scores
 
 PHOTOS = Path("datasets/photos/JPEGImages")

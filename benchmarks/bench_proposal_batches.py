@@ -17,8 +17,8 @@ import torch
 from measure import device_parser, report
 from torchvision.transforms.functional import InterpolationMode, resize
 
+from detector.data.datasets.voc import VOCDataset
 from detector.data.images import read_image
-from detector.data.voc import VOCDataset
 from detector.layers.selective_search import FAST, QUALITY, selective_search
 
 LONGEST_SIDE, BATCH = 300, 32

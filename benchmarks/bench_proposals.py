@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from measure import device_parser, report
 
+from detector.data.datasets.voc import VOCDataset
 from detector.data.images import read_image
 from detector.data.proposals.search import Mode, begin_worker, make_finder
-from detector.data.voc import VOCDataset
 from detector.evaluation.coverage import best_overlaps
 
 MODES: tuple[Mode, ...] = ("quality", "opencv_quality", "fast", "opencv_fast", "grid")

@@ -25,10 +25,10 @@ from measure import device_parser, report
 from PIL import Image
 from pycocotools.coco import COCO
 
-from detector.data.coco import COCODataset
+from detector.data.datasets.coco import COCODataset
+from detector.data.datasets.voc import VOCDataset
+from detector.data.datasets.voc_writer import VOCObject, write_annotation
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset
-from detector.data.voc_writer import VOCObject, write_annotation
 
 VOC_IMAGES = 10_000
 COCO_IMAGES, COCO_OBJECTS, COCO_CATEGORIES = 118_287, 860_001, 80

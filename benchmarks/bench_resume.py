@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from measure import device_parser, report
 
-from detector.cli.main import main as detector
+from detector.commands.main import main as detector
+from detector.data.datasets.voc import VOCDataset
 from detector.data.proposals import save_proposals
 from detector.data.toybox import CLASSES, draw_toybox
-from detector.data.voc import VOCDataset
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.resuming import list_checkpoints
 
@@ -35,7 +35,13 @@ ROOT = Path(__file__).parents[1]
 STEPS, PERIOD = 300, 2
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["torch._dynamo", "detector.build", "detector.build_data", "detector.evaluation.report", "measure"]
+    [
+        "torch._dynamo",
+        "detector.engine.build",
+        "detector.data.build",
+        "detector.evaluation.summary",
+        "measure",
+    ]
 )
 
 

@@ -21,7 +21,7 @@ from measure import device_parser, print_table, worth_timing, write_result
 from torch.autograd import DeviceType
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from detector.cli.main import main as detector
+from detector.commands.main import main as detector
 from detector.utils.files import atomic_write
 
 ROOT = Path(__file__).parents[1]

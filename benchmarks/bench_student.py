@@ -19,12 +19,13 @@ from measure import device_parser, report
 from torch import Tensor, nn
 from torchvision.models import detection
 
-from detector.api.loading import build_predictor
-from detector.build_model import build_faster_rcnn, build_model
 from detector.config import load_cfg
 from detector.data.images import open_image
-from detector.engine.inference import score_batch
-from detector.engine.predictor import Predictor
+from detector.inference.load import build_predictor
+from detector.inference.predictor import Predictor
+from detector.modeling.build import build_model
+from detector.self_training.build import build_faster_rcnn
+from detector.self_training.scoring import score_batch
 
 PHOTOS = Path("datasets/photos/JPEGImages")
 IMAGES, BATCH, SIDE = 32, 16, 400

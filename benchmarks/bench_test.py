@@ -17,13 +17,13 @@ import made_up_voc
 import torch
 from measure import device_parser, print_table, worth_timing, write_result
 
-from detector.build import build_precision
-from detector.build_data import build_dataset, build_test_loader
-from detector.build_model import build_model, build_postprocess
 from detector.config import load_cfg
-from detector.engine.inference import predict
+from detector.data.build import build_dataset, build_test_loader
+from detector.engine.build import build_precision
+from detector.engine.passes import predict
 from detector.engine.precision import set_tf32
-from detector.engine.testing import test_images
+from detector.inference.image_results import test_images
+from detector.modeling.build import build_model, build_postprocess
 from detector.utils.reproducibility import seed_everything
 
 CONFIG = Path(__file__).parents[1] / "configs" / "voc07_pcl_pytorch_vgg16.yaml"

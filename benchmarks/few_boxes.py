@@ -34,9 +34,9 @@ from pathlib import Path
 
 from methods import ROOT, compare
 
-from detector.build_data import build_dataset
 from detector.config import load_cfg
-from detector.data.annotated import AnnotatedImages
+from detector.data.build import build_dataset
+from detector.data.datasets.annotated import AnnotatedImages
 
 DATA = {
     "toybox": "configs/toybox_pcl.yaml",

@@ -16,9 +16,9 @@ import numpy as np
 from few_boxes import DATA
 from methods import ROOT
 
-from detector.build_data import build_dataset
 from detector.config import load_cfg
-from detector.evaluation.report import load_detections
+from detector.data.build import build_dataset
+from detector.evaluation.summary import load_detections
 from detector.evaluation.voc import voc_ap
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image
 
 from detector.config import VOC_CLASSES
+from detector.data.datasets.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 from detector.data.proposals import save_proposals
-from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 
 SIZES = ((375, 500), (375, 500), (333, 500), (500, 375))  # (height, width); one of four in portrait format
 

@@ -17,16 +17,16 @@ import torch
 from methods import ROOT
 from one_recipe import PLAIN
 
-from detector.api.run_folder import restore_network
-from detector.api.testing import predict_all
-from detector.build import build_precision, build_pseudo_boxes
-from detector.build_data import build_dataset
-from detector.build_model import build_postprocess
 from detector.config import load_cfg
-from detector.data.annotated import AnnotatedImages
+from detector.data.build import build_dataset, build_training_set
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
-from detector.engine.self_training import agreement, mean_scores
 from detector.evaluation.voc import voc_ap
+from detector.modeling.build import build_postprocess
+from detector.self_training.build import build_pseudo_boxes
+from detector.self_training.choose import agreement, mean_scores
+from detector.self_training.networks import predict_all, restore_network
 from detector.structures import Annotation, Scores
 from detector.utils.distributed import find_device
 
@@ -50,7 +50,8 @@ def main(name: str, runs: list[Path]) -> None:
                 [mean_scores(image) for image in zip(*(found[run][split] for run in group), strict=True)]
                 for split in (0, 1)
             )
-            choose, postprocess = build_pseudo_boxes(cfg, train), build_postprocess(cfg)
+            choose = build_pseudo_boxes(cfg, build_training_set(cfg), of_student=False)
+            postprocess = build_postprocess(cfg)
             pseudo = [choose(index, scores) for index, scores in enumerate(of_train)]
             ap = voc_ap(list(map(postprocess, of_test)), truth(test), len(cfg.datasets.classes))
             row = {"detectors": [run.name for run in group], "mAP50": 100 * float(ap.mean())}

@@ -19,9 +19,9 @@ from few_boxes import DATA, take_data_set
 from methods import ROOT, compare
 from steps import FULL
 
-from detector.build_data import build_dataset
 from detector.config import load_cfg
-from detector.data.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
+from detector.data.build import build_dataset
+from detector.data.datasets.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
 
 BOTH = "MODEL.IMAGE_HEAD", "True", "MODEL.MIL_BACKGROUND", "True"
 RECIPES = {

@@ -44,11 +44,11 @@ from methods import ROOT, compare
 from steps import FULL
 from torch import Tensor
 
-from detector.build_data import build_dataset
 from detector.config import load_cfg
+from detector.data.build import build_dataset
+from detector.data.datasets.voc import VOCDataset
 from detector.data.proposals.file import load_proposals
-from detector.data.pseudo_set import write_pseudo_set
-from detector.data.voc import VOCDataset
+from detector.self_training.pseudo_set import write_pseudo_set
 from detector.structures import Annotation, Detections, box_iou
 
 RUNGS = ("localized", "complete", "proposals")

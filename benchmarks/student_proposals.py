@@ -16,12 +16,12 @@ from few_boxes import DATA, PLAIN, take_data_set
 from methods import ROOT, compare
 
 import detector
-from detector.build_data import build_dataset
 from detector.config import load_cfg
-from detector.data.annotated import AnnotatedImages
+from detector.data.build import build_dataset
+from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.proposals.file import load_proposals, save_proposals
 from detector.evaluation.coverage import best_overlaps, recall
-from detector.modeling.faster_rcnn import FasterRCNN
+from detector.self_training.faster_rcnn import FasterRCNN
 from detector.structures import clip_boxes, scale_boxes
 
 MOST = 1500

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from methods import compare
 
+from detector.data.datasets.voc import VOCDataset
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset
 
 SOURCE, ROOT = Path("datasets/toybox"), Path("datasets/toybox_tags")
 LOST, RARE, KEPT = 0.4, ("bird", "robot"), 12

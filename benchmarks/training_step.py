@@ -1,4 +1,4 @@
-"""A training step like that of detector/engine/train.py on synthetic input, which can be timed by parts."""
+"""A training step like that of detector/engine/loop.py on synthetic input, which can be timed by parts."""
 
 import statistics
 import time
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.utils.flop_counter import FlopCounterMode
 
-from detector.build import build_optimizer, build_precision
-from detector.build_model import build_criterion, build_model
 from detector.config import Settings, load_cfg
+from detector.engine.build import build_optimizer, build_precision
 from detector.engine.precision import set_tf32
 from detector.layers import reference
 from detector.layers.proposal_clusters import ProposalClusters
+from detector.modeling.build import build_criterion, build_model
 from detector.structures import Batch
 from detector.utils.reproducibility import seed_batch, seed_everything
 

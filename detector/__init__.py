@@ -4,12 +4,16 @@
 `detector.layers` loads alone, without what only configs and data sets need.
 """
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from detector.api import evaluate, label, load, train
+    from detector.engine.train import train
+    from detector.inference.load import load
+    from detector.inference.test import evaluate
+    from detector.labeling.label import label
 
 # An OpenMP thread that waits spins for long by default, which makes training beside other busy processes
 # several times slower (benchmarks/bench_busy_core.py). GNU's runtime reads this variable once, when torch is
@@ -19,6 +23,12 @@ if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
 
 __version__ = "0.1.0"
 
+_MODULES = {
+    "evaluate": "detector.inference.test",
+    "label": "detector.labeling.label",
+    "load": "detector.inference.load",
+    "train": "detector.engine.train",
+}
 __all__ = ["evaluate", "label", "load", "train"]
 
 
@@ -27,10 +37,9 @@ def __getattr__(name: str):
         from detector.utils.errors import missing_package
 
         try:
-            from detector import api
+            return getattr(importlib.import_module(_MODULES[name]), name)
         except ModuleNotFoundError as error:
             raise missing_package(error) or error from error
-        return getattr(api, name)
     raise AttributeError(f"module 'detector' has no attribute {name!r}")
 
 

@@ -14,9 +14,9 @@ from torch.distributed import distributed_c10d
 from train_cases import batches, criterion, make, weights
 
 import detector
-from detector.cli.main import main
+from detector.commands.main import main
+from detector.engine.loop import TrainOptions, make_steps
 from detector.engine.precision import Precision
-from detector.engine.train import TrainOptions, train
 from detector.utils.command_line import run_command
 from detector.utils.distributed import gather, local_rank, process_group, rank, together, world_size
 from detector.utils.errors import UserError
@@ -24,7 +24,7 @@ from detector.utils.errors import UserError
 CPU = torch.device("cpu")
 # Slow imports are done once for all processes of all tests. DistributedDataParallel imports torch._dynamo.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.build", "detector.build_data"])
+CONTEXT.set_forkserver_preload(["torch._dynamo", "detector.engine.build", "detector.data.build"])
 
 
 def run_processes(function, count, *arguments, timeout=40):
@@ -92,7 +92,7 @@ def train_stand_in(folder, accumulate, criterion=criterion, device="cpu"):
     device = torch.device("cuda", local_rank()) if device == "cuda" else CPU
     net, optimizer = make(device)
     with process_group(device, 30):
-        train(
+        make_steps(
             net,
             criterion,
             optimizer,

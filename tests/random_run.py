@@ -4,9 +4,10 @@ from pathlib import Path
 
 import torch
 
-from detector.build_model import build_faster_rcnn, build_model
 from detector.config import dump_cfg, load_cfg
 from detector.engine.checkpoint import save_checkpoint
+from detector.modeling.build import build_model
+from detector.self_training.build import build_faster_rcnn
 
 CONFIG = Path(__file__).parents[1] / "configs" / "toybox_pcl.yaml"
 CLASSES = ("bird", "<b>car</b> & co", "fish")

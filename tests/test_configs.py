@@ -7,13 +7,13 @@ import pytest
 import torch
 from published_recipes import PUBLISHED
 
-from detector.build import build_lr_factor, build_optimizer, build_precision
-from detector.build_model import build_criterion, build_model, build_postprocess
 from detector.config import load_cfg
 from detector.config.yaml_files import flatten, read_yaml_chain
 from detector.data.toybox import CLASSES
-from detector.engine.inference import predict
+from detector.engine.build import build_lr_factor, build_optimizer, build_precision
+from detector.engine.passes import predict
 from detector.engine.precision import set_tf32
+from detector.modeling.build import build_criterion, build_model, build_postprocess
 from detector.structures import Batch, Sample, Views, boxes_to_rois
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))

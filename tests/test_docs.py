@@ -85,7 +85,7 @@ def checkout(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shutil.copytree(data, tmp_path / "datasets")
     monkeypatch.chdir(tmp_path)
     # A search in worker processes, which import torch anew, is tested by tests/tools/test_make_proposals.py.
-    monkeypatch.setattr("detector.api.proposing.usable_cores", lambda: 1)
+    monkeypatch.setattr("detector.commands.propose.usable_cores", lambda: 1)
     threads = torch.get_num_threads()
     yield tmp_path
     torch.set_num_threads(threads)

@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from detector.build import build_lr_factor, build_optimizer
-from detector.build_model import build_criterion, build_model
 from detector.config import load_cfg
+from detector.engine.build import build_lr_factor, build_optimizer
+from detector.engine.loop import TrainOptions, make_steps
 from detector.engine.precision import Precision
-from detector.engine.train import TrainOptions, train
+from detector.modeling.build import build_criterion, build_model
 from detector.structures import Batch, boxes_to_rois
 
 RECIPE = Path(__file__).parents[1] / "configs/voc07_pcl_pytorch_vgg16.yaml"
@@ -178,7 +178,7 @@ def test_three_steps_equal_an_independent_implementation(tmp_path: Path) -> None
 
     rois = boxes_to_rois(list(boxes))
     batch = Batch(images, rois, labels, torch.tensor([24, 24]), ("a", "b"))
-    train(
+    make_steps(
         model,
         build_criterion(cfg),
         build_optimizer(cfg, model),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from published_recipes import FREE, PUBLISHED
 
-from detector.build import base_lr, build_lr_factor, images_per_step
-from detector.build_data import build_test_transforms
 from detector.config import KEYS, load_cfg
+from detector.data.build import build_test_transforms
+from detector.engine.build import base_lr, build_lr_factor, images_per_step
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs"

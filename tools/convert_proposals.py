@@ -19,8 +19,8 @@ from detector.utils.interrupts import quiet_interrupt
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     import numpy as np
 
-    from detector.build_data import build_dataset, name_classes
     from detector.config import load_cfg
+    from detector.data.build import build_dataset, name_classes
     from detector.data.proposals import save_proposals
     from detector.data.proposals.fit import fit_proposals
     from detector.data.proposals.foreign import READERS, ForeignProposals

@@ -22,14 +22,16 @@ from detector.utils.interrupts import quiet_interrupt
 with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
     import numpy as np
 
-    from detector.api import checking, testing, training
-    from detector.api.results import annotations
-    from detector.build_data import build_dataset, build_proposals
+    from detector.commands.check import measure_proposals as measure_coverage
     from detector.config import VOC_CLASSES, Settings, load_cfg
-    from detector.data.annotated import AnnotatedImages
+    from detector.data.build import build_dataset, build_proposals
+    from detector.data.datasets.annotated import AnnotatedImages
     from detector.engine.resuming import list_checkpoints
+    from detector.engine.train import train
     from detector.evaluation.coverage import recall
-    from detector.evaluation.report import write_json
+    from detector.evaluation.summary import write_json
+    from detector.inference.results import annotations
+    from detector.inference.test import evaluate
     from detector.modeling.weights import load_weights
     from detector.utils.command_line import config_parser, parse_config, run_command
     from detector.utils.config_files import find_config
@@ -83,8 +85,8 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
         return
     folder = Path(cfg.output_dir)
     if not (folder / "model_final.pt").exists():
-        training.train(config_file, overrides, resume=bool(list_checkpoints(folder)))
-    metrics = testing.evaluate(config_file, overrides)
+        train(config_file, overrides, resume=bool(list_checkpoints(folder)))
+    metrics = evaluate(config_file, overrides)
     result = {
         "recipe": Path(config_file).stem,
         "overrides": list(map(str, overrides)),
@@ -157,7 +159,7 @@ def voc07_problems(split: str, dataset: AnnotatedImages) -> list[str]:
 def measure_proposals(cfg: Settings, dataset: AnnotatedImages) -> dict[str, Any]:
     """Number per image, and recall of the objects at IoU 0.5, of the proposals as a detector gets them."""
     truth, proposals = annotations(dataset), build_proposals(cfg, dataset)
-    counts, overlaps = checking.measure_proposals(cfg, dataset, truth, proposals)
+    counts, overlaps = measure_coverage(cfg, dataset, truth, proposals)
     covered = recall(overlaps, list(truth.values()), len(dataset.class_names), iou_threshold=0.5)[-1]
     return {
         "an image": round(statistics.mean(counts)),

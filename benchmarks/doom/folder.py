@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from detector.data.voc_writer import new_voc_folder, write_annotation, write_split
+from detector.data.datasets.voc_writer import new_voc_folder, write_annotation, write_split
 from detector.utils.errors import UserError
 from detector.utils.files import encode_image, write_new
 from doom.game import Game

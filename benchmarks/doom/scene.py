@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detector.data.voc_writer import VOCObject
+from detector.data.datasets.voc_writer import VOCObject
 from detector.utils.errors import UserError
 from doom.game import FOCAL, HEIGHT, WIDTH, Game, Thing
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from detector.data.annotated import AnnotatedImages
+from detector.data.datasets.annotated import AnnotatedImages
 from detector.structures import Annotation, ImageDataset, box_iou
 from detector.utils.errors import DataError, counted, shortened
 

@@ -4,9 +4,9 @@ A file of hints has JSON lines, one per image:
 
     {"file": "a.jpg", "points": [{"label": "cat", "point": [31.5, 80]}], "counts": {"dog": 3}}
 
-A class of which an image has points has one in each of its objects, or at least in some. `file` is as in
-:class:`detector.data.image_labels.ImageLabels`, or an image id. Points are in pixels of the image. A .json is
-an export of Label Studio with keypoints instead, an .xml one of CVAT with points.
+A class of which an image has points has one in each of its objects, or at least in some. `file` is as in a
+table of image labels, or an image id. Points are in pixels of the image. A .json is an export of Label Studio
+with keypoints instead, an .xml one of CVAT with points.
 """
 
 import json
@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from detector.data.annotated import AnnotatedImages, hint_nearest, unknown_class
+from detector.data.datasets.annotated import AnnotatedImages, hint_nearest, unknown_class
+from detector.data.datasets.image_table import json_lines
 from detector.data.formats import cvat, label_studio
-from detector.data.image_table import json_lines
 from detector.data.images import read_orientation
 from detector.data.orientation import inverse, turn_box, turn_size
 from detector.data.reviewed import find_id

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from detector.data.annotated import AnnotatedImages
+from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.transforms import resized_size
 from detector.utils.errors import counted, shortened
 

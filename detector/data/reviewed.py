@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.annotated import CROWDED, OF_CVAT, AnnotatedImages, hint_nearest, unknown_class
+from detector.data.datasets.annotated import CROWDED, OF_CVAT, AnnotatedImages, hint_nearest, unknown_class
 from detector.data.formats import ReviewImage, review_import, turn_images
 from detector.structures import Hints, ReviewedBoxes
 from detector.utils.errors import DataError, counted

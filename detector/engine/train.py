@@ -1,254 +1,165 @@
-"""The training loop."""
+"""`detector.train`, and the command `detector train`."""
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+import warnings
+from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-from torch.optim import Optimizer
 
-from detector.engine.checkpoint import save_checkpoint
-from detector.engine.loss_log import LossLog, NonFiniteLoss, doubt_about_training
-from detector.engine.precision import Precision
-from detector.engine.progress_log import open_progress_log
-from detector.engine.resuming import checkpoint_path, remove_old_checkpoints
-from detector.engine.schedule import logged_lr, set_lr
-from detector.engine.snapshots import Snapshots
-from detector.structures import Batch
-from detector.utils.distributed import is_lost_process, is_main, no_sync, rank, replicate, world_size
-from detector.utils.errors import UserError
-from detector.utils.interrupts import uninterrupted
-from detector.utils.outputs import SameFolder
-from detector.utils.reproducibility import seed_batch
-from detector.utils.torch_file import non_finite
+from detector.config import Settings, load_cfg, schedule_warnings
+from detector.config.yaml_files import Overrides
+from detector.data.build import build_train_loader, build_training_set, find_test_set, name_classes
+from detector.data.check import shared_images
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.engine.build import (
+    accumulated_batches,
+    base_lr,
+    build_optimizer,
+    build_precision,
+    build_snapshots,
+    build_train_options,
+    images_per_step,
+)
+from detector.engine.loop import make_steps
+from detector.engine.run_folder import (
+    check_same_data,
+    check_same_start,
+    has_final,
+    hint_at_resume,
+    record_run,
+    refuse_earlier_run,
+    resume_run,
+    start_run,
+)
+from detector.modeling.backbones.build import load_pretrained
+from detector.modeling.build import build_criterion, build_model
+from detector.utils.distributed import find_device, is_main, process_group, restarts, together, world_size
+from detector.utils.errors import check_path
+from detector.utils.folder_lock import folder_lock
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class TrainOptions:
-    """How :func:`train` makes its steps."""
+def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False) -> Path:
+    """Train a detector from image labels: `detector.train("toybox_pcl", {"SEED": 1})`.
 
-    seed: int
-    max_iter: int
-    lr_factor: Callable[..., float]  # (finished steps, gamma of a parameter group) to a factor, see set_lr
-    accumulate: int = 1  # batches of this process whose gradients are averaged into one step
-    gradient_factor: float = 1.0  # of that average; the images per step make it the sum over images
-    scale_momentum: bool = False  # see set_lr
-    clip_norm: float = 0.0  # maximum 2-norm of the gradient of all parameters; 0: not clipped
-    log_period: int = 20
-    checkpoint_period: int = 2500
-    keep_checkpoints: int = 2  # the newest
-
-
-def train(
-    model: nn.Module,
-    criterion: Callable[..., Mapping[str, Tensor]],
-    optimizer: Optimizer,
-    batches: Iterable[Batch],
-    options: TrainOptions,
-    *,
-    folder: Path,
-    precision: Precision,
-    snapshots: Snapshots | None = None,
-    config: str = "",
-    start: int = 0,
-    train_seconds: float = 0.0,
-    final: nn.Module | None = None,
-) -> float:
-    """Train from step `start` to the last one; returns the seconds that all steps took, earlier ones too.
-
-    What a step does is a function of the weights, the optimizer's state, its batches and (seed, iteration),
-    so a resumed run equals one that was never interrupted. On Ctrl-C the state after the last complete step
-    is saved as a checkpoint.
-
-    If torchrun started several processes, each calls this with its own batches, and a step averages the
-    gradients of all. Process r of W takes the batches r, r + W, r + 2W, ... of each step, with the random
-    numbers of one process that accumulates W times as many. The main process logs and writes for all.
+    It logs to the console and to the run folder's log.txt, and seeds torch, numpy and Python for the whole
+    process. Ctrl-C saves a checkpoint of the last complete step first.
 
     Args:
-        criterion: (outputs, batch) to losses by name; their sum is minimized.
-        batches: endless, starting with the batch that follows step `start`.
-        folder: run folder, for TensorBoard's events, checkpoints/, snapshots/ and model_final.pt.
-        precision: of the model, on its device.
-        snapshots: what is recorded periodically; None: nothing.
-        config: text that the checkpoints carry.
-        start: steps already done, which took `train_seconds`.
-        final: the part of the model whose weights model_final.pt gets; None: all of it.
+        config: the name of a recipe of configs/, or your own file.
+        overrides: keys of the config to change, as in {"SOLVER.MAX_ITER": 500}; docs/config.md.
+        resume: continue from the run folder's newest checkpoint, with the data that the run began with.
+
+    Returns:
+        the run folder, OUTPUT_DIR, which `detector.load` and `detector.evaluate` take.
 
     Raises:
-        NonFiniteLoss: a loss, a score or the gradient is NaN or infinite, in any process; names the step and
-            the images. No checkpoint contains it.
-        UserError: the weights are not finite; or the folder was moved, deleted or replaced.
-        OSError: a checkpoint or the events could not be written; earlier checkpoints are intact.
+        UserError, OSError: whatever the user can correct, such as a mistake in the config or the data set, or
+            a run folder that holds an earlier run or is in use by another process.
     """
-    place = SameFolder(folder) if is_main() else None
-    step = _Step(model, criterion, optimizer, options, precision, start)
-    saver = _Saver(model, optimizer, options, precision, folder, config, start, train_seconds, place)
-    batches = iter(batches)
-    first: Mapping[str, float] = {}  # the mean losses of the first log line
-    last = first
-    model.train()
-    try:
-        with open_progress_log(folder, start, options.max_iter) as progress:
-            for iteration in range(start + 1, options.max_iter + 1):
-                is_last = iteration == options.max_iter
-                log_now = is_last or iteration % options.log_period == 0
-                save_now = is_last or iteration % options.checkpoint_period == 0
-                # On a GPU the check waits for the device: it is made only where the log reads the values
-                # anyway, and before a checkpoint, which must not hold the result of a non-finite loss. On the
-                # CPU it is free.
-                images = step(iteration, batches, check=precision.device.type == "cpu" or log_now or save_now)
-                progress.add(images * world_size())
-                if place and (
-                    log_now or save_now or (snapshots and snapshots.due(iteration, options.max_iter))
-                ):
-                    place.check()
-                if log_now:
-                    last = step.losses.means()
-                    first = first or last
-                    progress.report(iteration, last | logged_lr(optimizer))
-                if progress.writer and snapshots and snapshots.due(iteration, options.max_iter):
-                    snapshots.take(model, iteration, folder, progress.writer)
-                if save_now:
-                    saver.save_checkpoint(iteration)
-    except KeyboardInterrupt:
-        if step.done > saver.saved:
-            try:
-                step.undo_unfinished()
-                saver.save_checkpoint(step.done)
-            except (UserError, OSError) as error:
-                logger.error("error: no checkpoint of step %d: %s", step.done, error)
-        raise
-    if start == 0 and (doubt := doubt_about_training(first, last)):
-        logger.warning("warning: %s", doubt)
-    return saver.save_final(model if final is None else final, max(start, options.max_iter))
-
-
-@dataclass
-class _Saver:
-    """Writes the state of the training to files; only the main process does."""
-
-    model: nn.Module
-    optimizer: Optimizer
-    options: TrainOptions
-    precision: Precision
-    folder: Path
-    config: str
-    saved: int  # the step of the newest checkpoint
-    earlier_seconds: float
-    place: SameFolder | None  # of the main process
-    began: float = field(default_factory=time.perf_counter)
-
-    def save_checkpoint(self, iteration: int) -> None:
-        """All that a resumption after step `iteration` needs; the oldest checkpoints are removed."""
-        path = checkpoint_path(self.folder, iteration)
-        self._save(path, self.model, iteration, self.optimizer)
-        self.saved = iteration
-        if is_main():
-            remove_old_checkpoints(self.folder, iteration, self.options.keep_checkpoints)
-
-    def save_final(self, model: nn.Module, iteration: int) -> float:
-        """The weights alone; returns the seconds that all steps took, which are with them."""
-        return self._save(self.folder / "model_final.pt", model, iteration, optimizer=None)
-
-    def _save(self, path: Path, model: nn.Module, iteration: int, optimizer: Optimizer | None) -> float:
-        seconds = self.earlier_seconds + time.perf_counter() - self.began
-        if self.place:
-            self.place.check()
-            save_checkpoint(
-                path,
+    check_path("config", config, "a config file or the name of a recipe")
+    cfg = load_cfg(config, overrides)
+    folder = Path(cfg.output_dir)
+    with (
+        warnings.catch_warnings(),  # the log takes them until the run has ended
+        process_group(find_device(cfg.device), cfg.distributed.timeout),
+        ExitStack() as stack,
+    ):
+        with together():
+            stack.enter_context(folder_lock(folder))
+            resume = resume or restarts() > 0
+            refuse_earlier_run(folder, resume)
+            device = start_run(cfg, folder)
+            training_set = build_training_set(cfg)
+            dataset = training_set.dataset
+            cfg = name_classes(cfg, dataset)
+            model = build_model(cfg).to(device)
+            optimizer = build_optimizer(cfg, model)
+            precision = build_precision(cfg, device)
+            progress = resume_run(cfg, folder, model, optimizer, precision, "weak")
+            data = training_set.describe()
+            if progress.iteration:
+                check_same_data(folder, data)
+            else:
+                load_pretrained(cfg, model)
+            # Batches that all processes have made.
+            position = progress.iteration * accumulated_batches(cfg) * world_size()
+            batches = build_train_loader(cfg, training_set, stride=model.backbone.stride, start=position)
+            snapshots = build_snapshots(cfg, training_set)
+            record_run(cfg, folder, device, data)
+            describe(cfg, dataset, model, device)
+            warn(cfg, dataset, model)
+        check_same_start(progress.iteration)
+        if progress.iteration >= cfg.solver.max_iter and has_final(folder, progress.iteration):
+            logger.info("trained already; weights in %s", folder / "model_final.pt")
+            return folder
+        with hint_at_resume(folder):
+            seconds = make_steps(
                 model,
+                build_criterion(cfg),
                 optimizer,
-                iteration=iteration,
-                train_seconds=seconds,
-                batches_per_step=self.options.accumulate * world_size(),
-                config=self.config,
-                scaler=self.precision.scaler if optimizer else None,
+                batches,
+                build_train_options(cfg),
+                folder=folder,
+                precision=precision,
+                snapshots=snapshots,
+                config=cfg.dump(),
+                start=progress.iteration,
+                train_seconds=progress.train_seconds,
             )
-        return seconds
+    logger.info("trained in %s; weights in %s", timedelta(seconds=round(seconds)), folder / "model_final.pt")
+    return folder
 
 
-class _Step:
-    """One step of the optimizer, on the mean gradient of some batches."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        criterion: Callable[..., Mapping[str, Tensor]],
-        optimizer: Optimizer,
-        options: TrainOptions,
-        precision: Precision,
-        start: int,
-    ) -> None:
-        self.model, self.criterion, self.optimizer = replicate(model), criterion, optimizer
-        self.options, self.precision = options, precision
-        self.losses, self.done = LossLog(), start
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        # Trained batch norm changes its buffers in the forward pass, before the step is complete.
-        self._buffers = list(model.buffers())
-        self._buffers_when_done = [buffer.clone() for buffer in self._buffers]
-
-    def __call__(self, iteration: int, batches: Iterator[Batch], *, check: bool) -> int:
-        """Make step `iteration`, from 1, and return its number of images in this process."""
-        options, precision = self.options, self.precision
-        image_ids: tuple[str, ...] = ()
-        for number in range(options.accumulate):
-            batch = next(batches).to(precision.device, non_blocking=True)
-            seed_batch(options.seed, iteration, number * world_size() + rank())
-            # The last backward pass of a step averages the gradients over the processes.
-            with nullcontext() if number == options.accumulate - 1 else no_sync(self.model):
-                self._add_gradient(batch, iteration)
-            image_ids += batch.image_ids
-        precision.scaler.unscale_(self.optimizer)  # of float16's gradients
-        gradient_norm = get_total_norm(p.grad for p in self._parameters if p.grad is not None)
-        self.losses.add({"gradient_norm": precision.logged_norm(gradient_norm)}, image_ids, iteration)
-        if check:
-            self.losses.check()
-            precision.check(iteration, image_ids)
-        if options.clip_norm > 0:
-            clip_grads_with_norm_(self._parameters, options.clip_norm, gradient_norm)
-        with uninterrupted():  # the weights and momenta change here and nowhere else
-            set_lr(self.optimizer, options.lr_factor, iteration - 1, scale_momentum=options.scale_momentum)
-            precision.scaler.step(self.optimizer)
-            precision.scaler.update()
-            _copy(self._buffers, self._buffers_when_done)
-            self.done = iteration
-        self.optimizer.zero_grad(set_to_none=True)
-        return len(image_ids)
-
-    def undo_unfinished(self) -> None:
-        """Give the model its state after step `done`; NonFiniteLoss if a loss up to there was not finite."""
-        self.losses.check_own()
-        _copy(self._buffers_when_done, self._buffers)
-
-    def _add_gradient(self, batch: Batch, iteration: int) -> None:
-        """Add the gradient of one of the batches of a step, as a part of their mean."""
-        outputs = None
-        try:
-            with self.precision.autocast():
-                outputs = self.model(*batch.inputs)
-            losses = self.criterion(outputs, batch)
-        except (ValueError, RuntimeError) as error:
-            if isinstance(error, torch.OutOfMemoryError) or is_lost_process(error):
-                raise
-            # Layers and criteria refuse NaN with errors of their own; the cause may be a loss not yet read.
-            self.losses.check_own()
-            if non_finite(outputs) or not all(p.isfinite().all() for p in self.model.parameters()):
-                raise NonFiniteLoss.at(iteration, "the scores are not finite", batch.image_ids) from error
-            raise
-        loss = torch.stack(list(losses.values())).sum()
-        divisor = self.options.accumulate / self.options.gradient_factor
-        self.precision.scaler.scale(loss / divisor).backward()
-        self.losses.add({"loss": loss, **losses}, batch.image_ids, iteration)
+def describe(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module, device: torch.device) -> None:
+    """Log what the config amounts to."""
+    solver, method = cfg.solver, cfg.model.method
+    parts = [] if method == "wsddn" else [f"{cfg.model.streams} refinement streams"]
+    where = "boxes of each stream" if cfg.model.regression.per_stream else "regression branch"
+    parts += [where] if cfg.model.regression.enabled else []
+    parts += ["concrete drop block"] if cfg.model.drop_block.enabled else []
+    images = images_per_step(cfg)
+    epochs = solver.max_iter * images / len(dataset)
+    parameters = sum(p.numel() for p in model.parameters())
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    origin = cfg.model.weights or "random weights"
+    logger.info("method      %s", ", ".join([method, *parts]))
+    logger.info("data        %s: %d images, %d classes", dataset.name, len(dataset), len(dataset.class_names))
+    logger.info("proposals   %s", cfg.datasets.proposals)
+    backbone = cfg.model.backbone
+    name = backbone.timm_name if backbone.name == "timm" else backbone.name
+    logger.info("model       %s from %s", name, origin)
+    logger.info("parameters  %.2f million, %.2f million trained", parameters / 1e6, trained / 1e6)
+    logger.info(
+        "batch       %d images per step (%d at a time, %d times%s), gradients %s",
+        *(images, solver.images_per_batch, accumulated_batches(cfg)),
+        f", in {world_size()} processes" if world_size() > 1 else "",
+        "summed" if solver.gradient_reduction == "sum" else "averaged",
+    )
+    logger.info("steps       %d, %.1f epochs", solver.max_iter, epochs)
+    logger.info("optimizer   %s, learning rate %g, %s", solver.optimizer, base_lr(cfg), solver.schedule)
+    if solver.lr_scaling == "linear":
+        logger.info("            scaled from %g for %d images per step", solver.base_lr, solver.lr_images)
+    logger.info(
+        "device      %s, %s, %d threads, seed %d",
+        *(device, cfg.precision, torch.get_num_threads(), cfg.seed),
+    )
+    logger.info("run folder  %s", cfg.output_dir)
 
 
-@torch.no_grad()
-def _copy(source: list[Tensor], target: list[Tensor]) -> None:
-    if source:
-        torch._foreach_copy_(target, source)
+def warn(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module) -> None:
+    """Log what is allowed but probably not intended."""
+    lines = schedule_warnings(cfg)
+    if is_main() and cfg.datasets.test_split != cfg.datasets.train_split:
+        test_set = find_test_set(cfg, dataset)
+        lines += [*shared_images(dataset, test_set), *test_set.unclear] if test_set else []
+    if not cfg.model.weights and not all(parameter.requires_grad for parameter in model.parameters()):
+        frozen = cfg.model.backbone.frozen_stages
+        lines.append(
+            f"MODEL.WEIGHTS is '' and MODEL.BACKBONE.FROZEN_STAGES {frozen}: these keep random weights"
+        )
+    for line in lines:
+        logger.warning("warning: %s", line)

@@ -15,14 +15,14 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from detector.build_data import build_dataset, build_test_loader
-from detector.build_model import build_model
 from detector.config import load_cfg
+from detector.data.build import build_dataset, build_test_loader
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.resuming import checkpoint_path
 from detector.evaluation.pictures import class_color, draw_labeled, outermost_pixels
 from detector.layers import proposal_clusters
 from detector.layers.reference_clusters import top_ranking
+from detector.modeling.build import build_model
 from detector.modeling.head import HeadOutputs
 from detector.structures import Sample, box_iou, boxes_to_rois
 from detector.utils.files import atomic_write

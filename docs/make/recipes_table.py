@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from detector.build import base_lr, build_lr_factor, images_per_step
-from detector.build_data import build_test_transforms, test_max_sizes, test_side
 from detector.config import Settings, load_cfg
+from detector.data.build import build_test_transforms, test_max_sizes, test_side
+from detector.engine.build import base_lr, build_lr_factor, images_per_step
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/recipes.md"

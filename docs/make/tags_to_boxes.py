@@ -12,8 +12,8 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 import detector
-from detector.build_data import build_dataset
 from detector.config import load_cfg
+from detector.data.build import build_dataset
 from detector.evaluation.pictures import class_color, draw_labeled
 from detector.structures import Detections
 

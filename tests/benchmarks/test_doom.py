@@ -18,7 +18,7 @@ from doom.scene import (
     is_visible,
 )
 
-from detector.data.voc import VOCDataset
+from detector.data.datasets.voc import VOCDataset
 
 
 def digests(root):

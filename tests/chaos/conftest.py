@@ -42,7 +42,7 @@ def world(tmp_path_factory) -> Path:
     config.yaml, toybox/ (VOC's layout), own/ (a table of labels), coco/, pictures/ (a file of each format),
     weights.pth and run/, trained and tested by the tools.
     """
-    import detector.api  # noqa: F401  so that children need not import it again
+    import detector.commands.stages  # noqa: F401  so that children need not import it again
 
     folder = tmp_path_factory.mktemp("world")
     draw_toybox(folder / "toybox", train=6, test=3)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from detector.build_data import build_hints
 from detector.config import load_cfg
+from detector.data.build import build_hints
+from detector.data.datasets.voc import VOCDataset
 from detector.data.hints import read_hints
 from detector.data.loader import WeakDataset, collate
 from detector.data.transforms import TrainTransform
-from detector.data.voc import VOCDataset
 from detector.structures import Hints
 from detector.utils.errors import ConfigError, DataError
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from detector.data.batch_order import SeededBatches
+from detector.data.datasets.voc import VOCDataset
 from detector.data.loader import TestDataset, WeakDataset, collate, make_views
 from detector.data.transforms import TestTransform, TrainTransform
-from detector.data.voc import VOCDataset
 from detector.data.worker_loader import WorkerLoader, _explain_errors, seeded_loader
 from detector.structures import Sample
 from detector.utils.errors import DataError, UserError, worker_failure

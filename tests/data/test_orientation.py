@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageOps
 
-from detector.api.proposing import read_known_boxes
-from detector.data.coco import COCODataset
+from detector.commands.propose import read_known_boxes
+from detector.data.datasets.coco import COCODataset
 from detector.data.formats import review_import
 from detector.data.formats.review import turn_images
 from detector.data.hints import read_hints
 from detector.data.images import read_image, read_image_size
 from detector.data.orientation import turn_box
-from detector.data.tagged_pictures import find_tags
+from detector.data.sources.tagged_pictures import find_tags
 
 BOX = (2, 3, 7, 5)  # of a picture 12 wide and 9 high
 

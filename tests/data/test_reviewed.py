@@ -10,10 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from detector.build_data import build_reviewed, draw_factors
 from detector.config import load_cfg
 from detector.data.batch_order import SeededBatches, repeat_factors
-from detector.data.image_labels import ImageLabels
+from detector.data.build import build_reviewed, draw_factors
+from detector.data.datasets.image_labels import ImageLabels
+from detector.data.datasets.voc import VOCDataset
 from detector.data.loader import WeakDataset, collate
 from detector.data.reviewed import (
     annotations_as_reviewed,
@@ -26,8 +27,8 @@ from detector.data.reviewed import (
     training_labels,
     unused_images,
 )
+from detector.data.training_set import TrainingSet
 from detector.data.transforms import TrainTransform
-from detector.data.voc import VOCDataset
 from detector.structures import Hints, ReviewedBoxes
 from detector.utils.errors import ConfigError, DataError
 
@@ -211,7 +212,7 @@ def test_images_are_drawn_by_the_labels_that_they_train(source) -> None:
     """Only image b is tagged bird, but the boxes say that image a shows one, and no cat or dog."""
     cfg = cfg_of("SOLVER.BOXED_SHARE", 0.8)
     reviewed = {"a": boxes_of(0, complete=True)}
-    factors = draw_factors(cfg, source, reviewed, {})
+    factors = draw_factors(cfg, TrainingSet(source, reviewed, {}, proposals=None))
     labels = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]], dtype=bool)
     assert factors.tolist() == favor(np.arange(5) == 0, labels, 0.8).tolist()
     assert factors.tolist() != favor(np.arange(5) == 0, source.all_labels(), 0.8).tolist()
@@ -223,13 +224,16 @@ def test_a_class_that_only_hints_show_is_drawn_as_often_as_others(source) -> Non
     labels = source.all_labels().copy()
     labels[3, 0] = True
     cfg = cfg_of("SOLVER.REPEAT_THRESHOLD", 0.9, "SOLVER.BOXED_SHARE", 0.8)
-    assert draw_factors(cfg, source, {}, hints).tolist() == repeat_factors(labels, 0.9).tolist()
+    assert (
+        draw_factors(cfg, TrainingSet(source, {}, hints, proposals=None)).tolist()
+        == repeat_factors(labels, 0.9).tolist()
+    )
     reviewed = {"a": boxes_of(2, complete=False)}
-    factors = draw_factors(cfg, source, reviewed, hints)
+    factors = draw_factors(cfg, TrainingSet(source, reviewed, hints, proposals=None))
     labels[0, 2] = True
     expected = repeat_factors(labels, 0.9) * favor(np.arange(5) == 0, labels, 0.8)
     assert factors.tolist() == expected.tolist()
-    assert factors.tolist() != draw_factors(cfg, source, reviewed, {}).tolist()
+    assert factors.tolist() != draw_factors(cfg, TrainingSet(source, reviewed, {}, proposals=None)).tolist()
 
 
 def test_without_reviews_nothing_of_the_annotations_reaches_a_batch(source, monkeypatch) -> None:
@@ -321,11 +325,11 @@ def test_the_config_names_reviewed_images(tmp_path, source) -> None:
     often = cfg_of("DATASETS.BOXED_SHARE", 0.4, "SOLVER.BOXED_SHARE", 0.9)
     reviewed = build_reviewed(often, source)
     assert len(reviewed) == 2
-    factors = draw_factors(often, source, reviewed, {})
+    factors = draw_factors(often, TrainingSet(source, reviewed, {}, proposals=None))
     assert np.array_equal(factors, favor(np.isin(source.image_ids, [*reviewed]), source.all_labels(), 0.9))
     assert len(set(factors.tolist())) > 1
     assert build_reviewed(cfg_of(), source) == {}
-    assert draw_factors(cfg_of(), source, {}, {}) is None
+    assert draw_factors(cfg_of(), TrainingSet(source, {}, {}, proposals=None)) is None
 
 
 def test_a_list_of_images_is_utf_8(tmp_path, source) -> None:

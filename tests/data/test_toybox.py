@@ -6,11 +6,11 @@ import torch
 from PIL import Image, ImageDraw
 
 from detector.data import toybox
+from detector.data.datasets.voc import VOCDataset
 from detector.data.proposals.selective_search import search_image
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.data.toybox.objects import MAKERS
 from detector.data.toybox.scene import SUPERSAMPLING, Canvas, annotate, draw_scene
-from detector.data.voc import VOCDataset
 from detector.structures import box_iou
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.data.coco import COCODataset
+from detector.data.datasets.coco import COCODataset
 from detector.evaluation.coco import coco_ap
 from detector.structures import Annotation, Detections
 from detector.utils.errors import MissingPackage

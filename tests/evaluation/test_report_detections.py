@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.evaluation.report import encode_detections, load_detections
+from detector.evaluation.summary import encode_detections, load_detections
 from detector.structures import Detections
 from detector.utils.errors import DataError
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.cli.main import main
+from detector.commands.main import main
+from detector.data.datasets.voc import VOCDataset
 from detector.data.proposals import save_proposals
 from detector.data.toybox import CLASSES, draw_toybox
-from detector.data.voc import VOCDataset
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from detector.data.datasets.voc import VOCDataset
 from detector.data.proposals import load_proposals, save_proposals
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from detector.config import load_cfg
+from detector.data.datasets.voc import VOCDataset
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 CATEGORIES = {name: 3 * index + 2 for index, name in enumerate(CLASSES)}  # ids with holes

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from detector.data.datasets.voc import VOCDataset
 from detector.data.proposals import load_proposals
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 

@@ -13,11 +13,11 @@ from PIL import Image
 from random_run import make_run
 
 import detector
-from detector.api import exporting
-from detector.engine.export import largest_difference, load_program, save_program
+from detector.commands import export as exporting
+from detector.inference.export import largest_difference, load_program, save_program
+from detector.inference.exported import SamePadding, ScoresAndBoxes, export_program
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.box_features import BoxFeatures
-from detector.modeling.exported import SamePadding, ScoresAndBoxes, export_program
 from detector.modeling.head import Head
 from detector.modeling.weak_rcnn import WeakRCNN
 
@@ -101,7 +101,7 @@ def test_without_a_compiler_or_onnxscript_the_error_says_what_to_install(tmp_pat
 
 _RUN_ALONE = """
 import json, sys, torch
-for name in ("detector.modeling", "detector.engine", "detector.build", "detector.build_model", "yacs"):
+for name in ("detector.modeling", "detector.engine", "detector.self_training", "yacs"):
     sys.modules[name] = None
 import detector.layers  # the ops
 network = {load}

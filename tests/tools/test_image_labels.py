@@ -9,8 +9,8 @@ import pytest
 from PIL import ExifTags, Image
 
 from detector.config import load_cfg
+from detector.data.datasets.voc import VOCDataset
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
+from detector.data.datasets.voc import VOCDataset
 from detector.data.images import read_image
 from detector.data.proposals import load_proposals
 from detector.data.proposals import search as module
 from detector.data.proposals.grid import grid_boxes
 from detector.data.proposals.selective_search import search_image
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset
 from detector.utils.records import append_record
 
 CONFIG = Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml"

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 from distributed_cases import run_command_in_two_processes
 
-from detector.api.proposing import run as propose
+from detector.commands.propose import make_proposals as propose
 from detector.data.proposals import load_proposals
 from detector.data.proposals.search import as_record
 from detector.utils.records import append_record

@@ -18,8 +18,8 @@ from pycocotools.coco import COCO
 from random_run import CLASSES, make_run
 
 from detector import load
-from detector.cli.runs import SCORE_THRESHOLD
 from detector.data.images import read_image
+from detector.inference.predictor import SCORE_THRESHOLD
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
 

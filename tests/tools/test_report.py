@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from detector.data.toybox import CLASSES
-from detector.evaluation.report import encode_detections, load_detections
+from detector.evaluation.summary import encode_detections, load_detections
 from detector.structures import Detections
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")

@@ -8,14 +8,14 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from detector.data.datasets.voc import VOCDataset
 from detector.data.formats import review_import
 from detector.data.proposals import load_proposals, save_proposals
-from detector.data.pseudo_set import read_reviewed_counts
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset
+from detector.self_training.pseudo_set import read_reviewed_counts
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
-PRESS_CTRL_C = patch("detector.api.pseudo_boxes.predict_all", side_effect=KeyboardInterrupt)
+PRESS_CTRL_C = patch("detector.self_training.pseudo_boxes.predict_all", side_effect=KeyboardInterrupt)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_the_average_teaches_and_is_what_is_kept(command, keys, tmp_path, capsys
     def distort(model, inputs):
         distorted.extend([inputs] * model.training)
 
-    monkeypatch.setattr("detector.api.student_training.distort_images", distort)
+    monkeypatch.setattr("detector.self_training.student.distort_images", distort)
     keys = [*keys, "SELF_TRAIN.STRONG_VIEWS", "True", "SELF_TRAIN.SCALE_JITTER", "(0.5,1.25)"]
     assert command("train")(keys) == 0
     self_train, folder = command("self-train"), tmp_path / "run" / "self_train"

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from distributed_cases import run_command_in_two_processes
 
-from detector.api.self_training import student_cfg
-from detector.api.student_training import train_detector
 from detector.config import load_cfg, with_values
+from detector.self_training.self_train import student_cfg
+from detector.self_training.student import train_detector
 
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")

@@ -15,10 +15,10 @@ import torch
 from distributed_cases import CONTEXT, train_net_until_ctrl_c
 
 from detector.config import load_cfg
+from detector.data.datasets.voc import VOCDataset
 from detector.data.formats import ReviewBox, ReviewImage, encode_coco
 from detector.data.proposals import load_proposals, save_proposals
 from detector.data.toybox import CLASSES
-from detector.data.voc import VOCDataset
 
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")

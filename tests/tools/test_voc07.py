@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from detector.build_model import build_model
 from detector.config import VOC_CLASSES, load_cfg
+from detector.data.datasets.voc import VOCDataset
 from detector.data.proposals import load_proposals, save_proposals
-from detector.data.voc import VOCDataset
+from detector.modeling.build import build_model
 from detector.modeling.weights import TORCHVISION, Weights, save_weights
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, caps
     assert "step 4/4" in resumed
     assert "step 2/4" not in resumed
 
-    monkeypatch.setattr(tool.training, "train", lambda *_, **__: pytest.fail("it is trained again"))
+    monkeypatch.setattr(tool, "train", lambda *_, **__: pytest.fail("it is trained again"))
     (tmp_path / "run/RESULT.json").unlink()
     assert tool.main(["--config-file", RECIPE.stem, *arguments[2:], "INPUT.TEST_SIZES", "(64,)"]) == 0
     other = json.loads((tmp_path / "run/RESULT.json").read_text())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.data import coco
+from detector.data.datasets import coco
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.images import read_image_size
 from detector.utils.errors import DataError

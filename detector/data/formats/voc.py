@@ -4,11 +4,11 @@ import unicodedata
 from pathlib import Path, PurePosixPath
 from xml.etree.ElementTree import Element
 
+from detector.data.datasets.voc import TO_HALF_OPEN, read_class, read_corners, read_flag, read_number
+from detector.data.datasets.voc_writer import VOCObject, encode_annotation
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.images import read_image_size
 from detector.data.pictures import IMAGE_SUFFIXES, files_below
-from detector.data.voc import TO_HALF_OPEN, read_class, read_corners, read_flag, read_number
-from detector.data.voc_writer import VOCObject, encode_annotation
 from detector.utils.errors import DataError
 from detector.utils.files import reading
 from detector.utils.xml import parse_xml

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detector.data.image_table import json_lines
+from detector.data.datasets.image_table import json_lines
 from detector.data.pictures import files_below
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.matlab import load_mat

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from detector.data.datasets.voc_writer import new_voc_folder, write_annotation, write_split
 from detector.data.toybox.objects import MAKERS
 from detector.data.toybox.scene import draw_scene
-from detector.data.voc_writer import new_voc_folder, write_annotation, write_split
 from detector.utils.files import encode_image, write_new
 
 CLASSES = tuple(sorted(MAKERS))

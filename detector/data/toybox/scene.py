@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
+from detector.data.datasets.voc_writer import VOCObject
 from detector.data.toybox.objects import MAKERS, distractor
 from detector.data.toybox.paint import Part, blend, pattern, random_background
-from detector.data.voc_writer import VOCObject
 
 SUPERSAMPLING = 3  # drawn this many times larger, then averaged: smooth edges
 OBJECT_SIDE = (28, 108)  # longest side in pixels, log-uniform

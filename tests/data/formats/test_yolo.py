@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from detector.data.formats import review_import
-from detector.data.tagged_pictures import find_tags
+from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.errors import DataError
 
 LINE = "0 .5 .5 .5 .5\n"

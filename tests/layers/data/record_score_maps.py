@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from detector.build_data import build_dataset, build_train_loader
-from detector.build_model import build_model
 from detector.config import load_cfg
+from detector.data.build import build_train_loader, build_training_set
 from detector.engine.checkpoint import load_checkpoint, restore_model
+from detector.modeling.build import build_model
 from detector.structures import Batch
 
 IMAGES = 4
@@ -24,9 +24,7 @@ def main(run: Path) -> None:
     model = build_model(cfg)
     restore_model(model, load_checkpoint(run / "model_final.pt"), run / "model_final.pt")
     model.eval()
-    loader = build_train_loader(
-        cfg, build_dataset(cfg, cfg.datasets.train_split), stride=model.backbone.stride
-    )
+    loader = build_train_loader(cfg, build_training_set(cfg), stride=model.backbone.stride)
     batches: list[Batch] = []
     for batch in loader:
         batches.append(batch)

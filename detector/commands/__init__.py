@@ -1,0 +1,1 @@
+"""The commands of `detector`: one module each, with its arguments and what it does."""

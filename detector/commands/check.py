@@ -1,0 +1,271 @@
+"""Look at a data set before training on it: counts, balance, files, boxes, what proposals cover.
+
+    detector check configs/toybox_pcl.yaml
+
+Warnings name what will go wrong and what to do. The exit status is 2 where something would stop a
+run. A sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
+"""
+
+import statistics
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from detector.config import Settings, load_cfg
+from detector.data.build import build_dataset, build_hints, build_proposals, build_reviewed, name_classes
+from detector.data.check import (
+    Pixels,
+    doubtful_classes,
+    near_duplicates,
+    odd_boxes,
+    read_all,
+    repeated_images,
+    tag_findings,
+)
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.padding import padding_findings
+from detector.data.proposals import Proposals, clean_proposals
+from detector.data.reviewed import describe_reviewed
+from detector.data.training_set import TrainingSet
+from detector.evaluation.coverage import best_overlaps, recall
+from detector.evaluation.pictures import choose_samples, write_samples
+from detector.evaluation.summary import align
+from detector.inference.results import annotations
+from detector.structures import Annotation, Hints, ReviewedBoxes
+from detector.utils.command_line import next_step
+from detector.utils.distributed import find_device
+from detector.utils.errors import UserError, counted, shortened
+
+_SHOWN = 5  # of each kind of problem
+_IOUS = (0.5, 0.7)
+_TINY = 64  # pixels
+_LEAST_RECALL = 0.8
+
+
+def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
+    """Print a report of both splits, and draw a sheet of samples of each, OUTPUT_DIR/check/SPLIT.png.
+
+    Every image is read.
+
+    Returns:
+        whether there is a file of proposals, without which no training begins.
+
+    Raises:
+        UserError: something would stop a run: an image cannot be read, or the proposals are of other images.
+    """
+    cfg = load_cfg(config_file, overrides)
+    train_set = build_dataset(cfg, cfg.datasets.train_split)
+    cfg = name_classes(cfg, train_set)
+    datasets = {cfg.datasets.train_split: train_set}
+    if cfg.datasets.test_split not in datasets:
+        datasets[cfg.datasets.test_split] = build_dataset(cfg, cfg.datasets.test_split)
+    problems: list[str] = []
+    try:
+        find_device(cfg.device)
+    except UserError as error:
+        problems.append(str(error))
+    training_set = read_boxes_and_hints(cfg, train_set, problems)
+    readable: dict[str, dict[str, Pixels]] = {}  # of each data set, the images that can be read, by id
+    for split, dataset in datasets.items():
+        print(f"{dataset.name}: {describe_images(dataset)}")
+        reading = read_all(dataset, cfg.datasets.workers)
+        pixels = [*tqdm(reading, total=len(dataset), desc=dataset.name, unit="image", disable=None)]
+        unreadable = {i: each.error for i, each in enumerate(pixels) if each.error is not None}
+        images = zip(dataset.image_ids, pixels, strict=True)
+        readable[dataset.name] = {image_id: each for image_id, each in images if each.error is None}
+        truth = annotations(dataset)
+        counts: list[int] = []
+        overlaps: list[Tensor] = []
+        proposals = None
+        try:
+            proposals = build_proposals(cfg, dataset)
+            counts, overlaps = measure_proposals(cfg, dataset, truth, proposals)
+        except FileNotFoundError as error:
+            print(error)
+        except UserError as error:
+            problems.append(str(error))
+        check_truth(dataset, truth, cfg.proposals.min_size)
+        labels, lines = dataset.all_labels(), []
+        if dataset is train_set:
+            labels = training_set.labels()
+            lines += doubtful_classes(dataset.name, training_set.label_counts(), len(dataset))
+            lines += tag_findings(dataset.name, labels, dataset.class_names)
+            if cfg.solver.images_per_batch > 1:
+                size = max(cfg.input.train_sizes)
+                lines += padding_findings(dataset, size, cfg.input.side, cfg.input.max_size)
+        lines += findings(dataset, list(truth.values()), overlaps)
+        print(f"\n{class_table(dataset, labels, list(truth.values()), overlaps)}\n")
+        for line in lines:
+            print(f"warning    {line}")
+        if counts:
+            low, median, high = min(counts), statistics.median(counts), max(counts)
+            print(f"proposals  {low}/{median:.0f}/{high} per image (min/median/max), as a detector gets them")
+        problems += unreadable.values()
+        path = Path(cfg.output_dir, "check", f"{split}.png")
+        draw_samples(cfg, path, dataset, proposals if counts else None, unreadable)
+        print(f"samples    {path}\n")
+    if len(readable) > 1 and (leaked := leaked_images(*readable.values())):
+        print(f"warning    {leaked}\n")
+    if repeated := repeated_images(datasets.values(), readable):
+        print(f"same pixels:{_block(repeated)}\n")
+    if problems:
+        raise UserError(f"what would stop a run:{_block(problems)}")
+    return Path(cfg.datasets.proposals).is_file()
+
+
+def describe_images(dataset: AnnotatedImages) -> str:
+    sizes = np.array([dataset.image_size(i) for i in range(len(dataset))])  # (N, 2)
+    height, width = np.median(sizes, axis=0)
+    low, high = sizes.min(axis=0), sizes.max(axis=0)
+    without = int((~dataset.all_labels().any(axis=1)).sum())
+    return (
+        f"{len(dataset)} images, {without} of them without a class, {low[1]} to {high[1]} pixels wide "
+        f"(median {width:.0f}), {low[0]} to {high[0]} high (median {height:.0f})"
+    )
+
+
+def read_boxes_and_hints(cfg: Settings, train_set: AnnotatedImages, problems: list[str]) -> TrainingSet:
+    """The tags, reviewed boxes and hints; prints how many there are, and adds errors to `problems`."""
+    reviewed: Mapping[str, ReviewedBoxes] = {}
+    hints: Mapping[str, Hints] = {}
+    try:
+        reviewed = build_reviewed(cfg, train_set)  # warns of what is odd about them
+        hints = build_hints(cfg, train_set)
+    except (UserError, OSError) as error:
+        problems.append(str(error))
+    if reviewed:
+        print(f"{train_set.name}: {describe_reviewed(train_set, reviewed)}")
+    if hints:
+        print(f"{train_set.name}: {len(hints)} of {len(train_set)} images have points or counts")
+    return TrainingSet(train_set, reviewed, hints, proposals=None)
+
+
+def findings(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Sequence[Tensor]) -> list[str]:
+    """What images and proposals will make worse, and what to do."""
+    lines = []
+    if tiny := [i for i in range(len(dataset)) if min(dataset.image_size(i)) < _TINY]:
+        lines.append(
+            f"{dataset.name}: {counted(len(tiny), 'image has', 'images have')} a side of "
+            f"fewer than {_TINY} pixels, such as {dataset.image_path(tiny[0])}: "
+            "objects in them are a few cells of the features; use larger ones"
+        )
+    if overlaps:
+        shares = recall(overlaps, truth, len(dataset.class_names), iou_threshold=0.5)
+        if shares[-1] < _LEAST_RECALL:
+            lines.append(
+                f"{dataset.name}: the proposals cover {shares[-1]:.0%} of the objects at IoU 0.5; others "
+                "are never found: raise PROPOSALS.LONGEST_SIDE or MAX_COUNT, or set a mode of quality"
+            )
+    return lines
+
+
+def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> str:
+    """A message where images of the test split are nearly in the training split, too; else ""."""
+    pairs = near_duplicates(*([each.sketch for each in split.values()] for split in (train, test)))
+    if not pairs:
+        return ""
+    train_ids, test_ids = list(train), list(test)
+    shown = _block([f"{train_ids[i]} and {test_ids[j]}" for i, j in pairs])
+    return (
+        f"{counted(len({j for _, j in pairs}), 'image', 'images')} to test on nearly the same as "
+        f"some to train on: the results will be too good; move both into one split:{shown}"
+    )
+
+
+def measure_proposals(
+    cfg: Settings, dataset: AnnotatedImages, truth: Mapping[int, Annotation], proposals: Proposals
+) -> tuple[list[int], list[Tensor]]:
+    """The number of proposals of each image, and how well each of `truth`, by image, is covered."""
+    counts, overlaps = [], []
+    for index, image_id in enumerate(dataset.image_ids):
+        boxes = clean(cfg, proposals, image_id)
+        counts.append(len(boxes))
+        if index in truth:
+            overlaps.append(best_overlaps(boxes, truth[index]))
+    return counts, overlaps
+
+
+def clean(cfg: Settings, proposals: Proposals, image_id: str) -> Tensor:
+    """The proposals (R, 4) of an image as a detector gets them."""
+    options = cfg.proposals
+    return clean_proposals(
+        proposals[image_id], min_size=options.min_size, stride=1, max_count=options.max_count
+    )
+
+
+def check_truth(dataset: AnnotatedImages, truth: Mapping[int, Annotation], min_side: float) -> None:
+    """Print how many images have ground-truth boxes, and what is odd about some."""
+    if not truth:
+        print("no image has ground-truth boxes: only how well the labels are predicted can be measured")
+    elif len(truth) < len(dataset):
+        boxed = f"{len(truth)} of {len(dataset)} images"
+        print(f"ground-truth boxes in {boxed}: AP and CorLoc can be measured on those alone")
+    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for index, annotation in truth.items():
+        for what, count in odd_boxes(annotation, dataset.image_size(index), min_side).items():
+            counts[what] += count
+            first.setdefault(what, annotation.image_id)
+    for what, count in counts.most_common():
+        print(f"odd boxes  {count} {what}; the first in {first[what]}")
+
+
+def class_table(
+    dataset: AnnotatedImages, labels: np.ndarray, truth: Sequence[Annotation], overlaps: Sequence[Tensor]
+) -> str:
+    """A line for each class: images that show it, their share, boxes, and the share that proposals cover.
+
+    Args:
+        labels: (N, C) bool, whether the image shows the class.
+    """
+    num_classes = len(dataset.class_names)
+    shown = labels.sum(axis=0).tolist()  # (C,)
+    boxes = sum((a.labels.bincount(minlength=num_classes) for a in truth), torch.zeros(num_classes))  # (C,)
+    columns = [
+        ["class", *dataset.class_names, "all"],
+        ["images", *map(str, shown), str(len(dataset))],
+        ["share", *(f"{100 * count / len(dataset):.1f} %" for count in shown), ""],
+    ]
+    if truth:
+        columns.append(["boxes", *(f"{count:.0f}" for count in boxes), f"{boxes.sum():.0f}"])
+    for iou in _IOUS if overlaps else ():
+        shares = recall(overlaps, truth, num_classes, iou_threshold=iou)
+        columns.append([f"recall {iou}", *("-" if np.isnan(share) else f"{share:.3f}" for share in shares)])
+    return "\n".join(align(list(zip(*columns, strict=True))))
+
+
+def draw_samples(
+    cfg: Settings,
+    path: Path,
+    dataset: AnnotatedImages,
+    proposals: Proposals | None,
+    unreadable: dict[int, str],
+) -> None:
+    readable = [i for i in range(len(dataset)) if i not in unreadable]
+    places = choose_samples([dataset.labels(i) for i in readable], cfg.test.pictures)
+    indices = [readable[place] for place in places]
+    if not indices:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    boxes = [None if proposals is None else clean(cfg, proposals, dataset.image_ids[i]) for i in indices]
+    write_samples(path, dataset, indices, boxes)
+
+
+def _block(lines: Sequence[str]) -> str:
+    return "\n  " + shortened(lines, _SHOWN, "\n  ")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    pass  # CONFIG and KEY VALUE are all
+
+
+def run(options: Namespace) -> None:
+
+    ready = check(options.config_file, options.overrides)
+    next_step("detector", "train" if ready else "propose", options.config_file, *options.overrides)

@@ -1,0 +1,223 @@
+"""Write a trained network to a file that runs without the code of its model, and check it.
+
+    detector export runs/demo --format onnx
+
+The Faster R-CNN of self-training takes an image and gives boxes, scores and labels after NMS; a
+weak detector takes images and proposals and gives their scores and boxes (docs/export.md).
+"""
+
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.nn import functional as F
+
+from detector import __version__
+from detector.config import Settings
+from detector.data.build import build_dataset, test_max_sizes, test_side
+from detector.data.images import open_image
+from detector.data.loader import collate
+from detector.data.pictures import find_pictures
+from detector.evaluation.summary import encode_json
+from detector.inference import exported_student
+from detector.inference.export import (
+    SUFFIXES,
+    Network,
+    detection_differences,
+    largest_difference,
+    load_program,
+    save_program,
+)
+from detector.inference.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
+from detector.inference.load import load, read_run
+from detector.inference.predictor import Predictor, WeakPredictor
+from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.networks import Model
+from detector.structures import Detections
+from detector.utils.command_line import add_model_option
+from detector.utils.errors import UserError, counted
+from detector.utils.files import file_digest
+from detector.utils.outputs import OutputFolder
+
+
+def export(
+    weights: Path, form: str, images: Path | None = None, count: int = 20, model: Model = "auto"
+) -> None:
+    """Write the network of a run folder or checkpoint to the folder `export` beside the checkpoint.
+
+    Args:
+        weights: a run folder or a checkpoint.
+        form: a key of `SUFFIXES`.
+        images: a folder of pictures to check with; None: those of the test split.
+        count: how many of them.
+        model: of a run folder, see :func:`detector.load`.
+
+    Raises:
+        UserError: the file gives other figures than the model, and is not kept; or there is nothing to check
+            it with.
+    """
+    if count < 1:
+        raise UserError(f"--count is {count}, expected at least 1 picture to check with")
+    file, _, cfg = read_run(weights, model=model)
+    predictor = load(file, "cpu", score_threshold=None, overrides={"PRECISION": "float32"})
+    paths = find_check_images(cfg, images)[:count]
+    outputs = OutputFolder(file.parent / "export", file_digest(file))
+    name, about = f"{form}{SUFFIXES[form]}", f"{form}.json"
+    outputs.check([name, about])
+    with TemporaryDirectory() as folder:
+        unchecked = Path(folder, name)
+        began, cpu_began = time.perf_counter(), sum(os.times()[:4])
+        if isinstance(predictor, WeakPredictor):
+            network = _weak(predictor, cfg, paths)
+        else:
+            network = _student(predictor, cfg, paths)
+        names = {key: network.about[key] for key in ("inputs", "outputs")}
+        save_program(network.program, form, unchecked, **names)
+        seconds = time.perf_counter() - began
+        cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
+        checked = f"{counted(len(paths), 'image', 'images')} and {network.made} made from them"
+        difference = network.difference(load_program(form, unchecked))
+        if not difference <= network.tolerance:
+            raise UserError(
+                f"{form} gives other figures than the model, by {difference:.2g} where {network.tolerance} "
+                f"is allowed, on {checked}; it is not kept. Another --format may agree; please report this, "
+                f"with your versions of torch ({torch.__version__}) and onnxruntime"
+            )
+        path = outputs.write(name, unchecked.read_bytes())
+    figures = {
+        "difference": difference,
+        "images": len(paths),
+        "made_images": network.made,
+        "bytes": path.stat().st_size,
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu_seconds, 1),
+    }
+    versions = {"detector": __version__, "torch": torch.__version__}
+    content = network.about | {"versions": versions, "format": form, "check": figures}
+    outputs.write(about, encode_json(content))
+    print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, ", end="")
+    print(f"within {difference:.1e} of the model on {checked}")
+
+
+class _Exported(NamedTuple):
+    """A program and how it is checked."""
+
+    program: ExportedProgram
+    difference: Callable[[Network], float]  # how far a network is from the model on the pictures
+    tolerance: float
+    about: dict[str, Any]  # what comes before and after the network, for callers in other languages
+    made: int  # images of the check besides the pictures
+
+
+def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
+    made = made_images(paths, [(LEAST_SIDE, LEAST_SIDE), (LEAST_SIDE + 1, 200), (97, 50)])
+    images: list[Path | Tensor] = [*paths, *made]
+    views = [predictor.views(image) for image in images]
+    passes = [each.samples[0] for each in views if len(each.proposals)]
+    batches = [[sample] for sample in passes] + [passes[:2]]  # images of two sizes, one of them padded
+    inputs = [collate(batch).to(predictor.device).inputs for batch in batches if batch]
+
+    def difference(exported: Network) -> float:
+        return largest_difference(ScoresAndBoxes(predictor.model), exported, inputs)
+
+    return _Exported(export_program(predictor.model), difference, 1e-5, describe(cfg), len(made))
+
+
+def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
+    model = cast(FasterRCNN, predictor.model)
+    threshold, most = model.roi_heads.score_thresh, model.roi_heads.detections_per_img
+    about = {
+        "inputs": exported_student.INPUTS,
+        "outputs": exported_student.OUTPUTS,
+        "classes": cfg.datasets.classes,
+        "score_threshold": threshold,
+        "max_detections": most,
+    }
+    limits = model.transform.min_size[-1], model.transform.max_size
+    made = made_images(paths, exported_student.hard_sizes(*limits))
+
+    def difference(exported: Network) -> float:
+        found = []
+        sources: list[Path | Tensor] = [*paths, *made]
+        for source in sources:
+            image = open_image(source)
+            boxes, scores, labels = exported(image)
+            ours, theirs = predictor(image), Detections("", boxes, scores, labels)
+            options = {"side": max(image.shape), "floor": threshold, "most": most}
+            both = [detection_differences(*pair, **options) for pair in ((ours, theirs), (theirs, ours))]
+            found.append(torch.cat(both))
+        every = torch.cat(found).sort().values
+        if not len(every):
+            return 0.0
+        # Rounding may decide between two boxes of nearly the same score in NMS: 1 % of all may differ by
+        # more, but not half of those of any image, as they would if it were resized to another size.
+        typical = [each.quantile(0.5) for each in found if len(each)]
+        return float(torch.stack([every[int(0.99 * (len(every) - 1))], *typical]).amax())
+
+    return _Exported(exported_student.export_student(model), difference, 1e-4, about, len(made))
+
+
+def made_images(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """Images (3, H, W) to check with besides pictures, whose sizes may be lucky.
+
+    Some pictures, resized to `sizes`, and a black and a white image of the size of the first.
+    """
+    first, images = open_image(paths[0]), []
+    for number, size in enumerate(sizes):
+        image = open_image(paths[number % len(paths)])
+        images.append(F.interpolate(image[None].float(), size, mode="bilinear")[0].byte())
+    return [*images, torch.zeros_like(first), torch.full_like(first, 255)]
+
+
+def find_check_images(cfg: Settings, folder: Path | None) -> list[Path]:
+    """The pictures of a folder or, where none is named, of the config's test split."""
+    if folder is not None:
+        return list(find_pictures([folder]).values())
+    try:
+        dataset = build_dataset(cfg, cfg.datasets.test_split)
+    except (OSError, UserError) as error:
+        raise UserError(f"no images to check with: {error}; --images names a folder of others") from None
+    return [dataset.image_path(i) for i in range(len(dataset))]
+
+
+def describe(cfg: Settings) -> dict[str, Any]:
+    """What comes before and after the network of a weak detector: its inputs, test passes and NMS."""
+    inputs, test = cfg.input, cfg.test
+    return {
+        "inputs": INPUTS,
+        "outputs": OUTPUTS,
+        "classes": cfg.datasets.classes,
+        "sizes": inputs.test_sizes,
+        "side": test_side(cfg),
+        "max_sizes": test_max_sizes(cfg),
+        "inclusive_rois": inputs.inclusive_rois,
+        "flip": inputs.test_flip,
+        "least_side": LEAST_SIDE,
+        "proposals": vars(cfg.proposals),
+        "score_threshold": test.score_threshold,
+        "nms_iou": test.nms,
+        "max_per_class": test.max_per_class,
+        "max_detections": test.max_detections,
+    }
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("weights", type=Path, metavar="RUN", help="a run folder or a checkpoint")
+    add("--format", required=True, choices=tuple(SUFFIXES), dest="form", help="what to write")
+    add("--images", type=Path, metavar="FOLDER", help="pictures to check with (default: the test split)")
+    add("--count", type=int, default=20, help="how many of them (default: 20)")
+    add_model_option(parser)
+
+
+def run(options: Namespace) -> None:
+
+    export(**vars(options))
+    print("next: run it, as docs/export.md shows")

@@ -1,0 +1,96 @@
+"""The command `detector`: which of its commands runs."""
+
+import argparse
+import importlib
+import inspect
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from detector.utils.files import check_utf8, user_path
+from detector.utils.interrupts import quiet_interrupt
+
+
+class Command(NamedTuple):
+    """A command; its module in this package has `add_arguments`, `run` and, as its docstring, the help."""
+
+    summary: str
+    takes_config: bool = False  # [CONFIG] [KEY VALUE ...]
+
+
+COMMANDS = {  # in the order in which they are used
+    "init": Command("Write a config for a folder of your own pictures"),
+    "propose": Command("Make the proposals of a data set or a folder", takes_config=True),
+    "check": Command("Look at a data set before training on it", takes_config=True),
+    "train": Command("Train a detector from image labels", takes_config=True),
+    "test": Command("Measure a trained detector", takes_config=True),
+    "self-train": Command(
+        "Train a Faster R-CNN on what a weak detector finds in its training split, and measure it",
+        takes_config=True,
+    ),
+    "predict": Command("Find objects in your own images"),
+    "label": Command(
+        "Find boxes for images whose tags are known, for a person to correct in a labeling tool"
+    ),
+    "suggest": Command(
+        "Suggest the training images from whose boxes the detector would learn most", takes_config=True
+    ),
+    "review-import": Command("Keep the boxes that a person has corrected or accepted"),
+    "report": Command("Write an HTML page about a run"),
+    "export": Command(
+        "Write a trained network to a file that runs without the code of its model, and check it"
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the first argument names, and return its exit status."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if not words or words[0] not in COMMANDS:
+        return _show_commands(words)
+    name, *words = words
+    with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
+        from detector.utils.command_line import run_command
+    return run_command(lambda: _run(name, words))
+
+
+def _run(name: str, words: Sequence[str]) -> None:
+    with quiet_interrupt():
+        from detector.utils.command_line import command_parser, config_parser, parse_config
+
+        module = importlib.import_module(f"detector.commands.{name.replace('-', '_')}")
+    takes_config = COMMANDS[name].takes_config
+    make_parser = config_parser if takes_config else command_parser
+    parser = make_parser(f"detector {name}", inspect.getdoc(module))
+    module.add_arguments(parser)
+    words = [_at_home(word) for word in words]
+    if takes_config:
+        options = parse_config(parser, words, required=name != "propose")
+    else:
+        options = parser.parse_intermixed_args(words)
+    for word in words:  # before any work: reports, JSON files and configs cannot hold such a name
+        check_utf8(word)
+    module.run(options)
+
+
+def _at_home(word: str) -> str:
+    """The word with the home folder for a "~" that the shell left, as it does in --output=~/found."""
+    option, equals, path = word.partition("=~/")
+    if equals and option.startswith("--"):
+        return f"{option}={user_path('~/' + path)}"
+    return user_path(word) if word.startswith("~/") else word
+
+
+def _show_commands(words: Sequence[str]) -> int:
+    listed = "\n".join(f"  {name:<15}{command.summary}" for name, command in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="detector",
+        description="Train an object detector from image labels alone.",
+        epilog=f"commands:\n{listed}\n\n`detector COMMAND --help` shows the arguments and an example.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    if words:
+        parser.parse_args(words)  # there is no known command: prints help or an error, and exits
+    parser.print_help()
+    return 2

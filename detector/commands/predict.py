@@ -1,0 +1,177 @@
+"""Find objects in your own images: files, folders and videos.
+
+    detector predict --weights runs/demo --output found pictures/ more.jpg clip.mp4
+
+Writes pictures with boxes or annotations; replaces only its own files (docs/predict.md).
+"""
+
+import hashlib
+import json
+import logging
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from tqdm import tqdm
+
+from detector.data.datasets.voc_writer import detected_objects, encode_annotation
+from detector.data.formats import encode_coco, review_image
+from detector.data.pictures import count_frames, find_pictures, is_video
+from detector.evaluation.pictures import draw_detections
+from detector.inference.load import find_checkpoint, load
+from detector.inference.predictor import SCORE_THRESHOLD, Predictor
+from detector.inference.sources import check_all_read, frame_name, read_sources, score_sources
+from detector.self_training.networks import Model
+from detector.utils.command_line import add_model_option, model_words, next_step
+from detector.utils.errors import UserError, counted
+from detector.utils.files import check_regular, encode_image, file_digest
+from detector.utils.folder_lock import folder_lock
+from detector.utils.outputs import OutputFolder
+
+logger = logging.getLogger(__name__)
+
+FORMATS = ("pictures", "coco", "voc")
+
+
+def predict_files(
+    paths: Sequence[Path],
+    weights: str | Path,
+    output: Path,
+    *,
+    formats: Sequence[str] | None = None,
+    score_threshold: float = SCORE_THRESHOLD,
+    stride: int = 1,
+    device: str = "auto",
+    model: Model = "auto",
+) -> None:
+    """Write what a detector finds to a folder.
+
+    Only files that a call with the same arguments wrote are replaced; anything else in the way is an error
+    before the work begins.
+
+    Args:
+        paths: images, folders of images, and videos.
+        weights: a run folder or a checkpoint.
+        output: the folder to write to.
+        formats: some of FORMATS; None: pictures.
+        score_threshold: a box scores more than this.
+        stride: of a video, every so many frames.
+        device: "auto", "cpu" or "cuda".
+        model: of a run folder, see :func:`detector.inference.load.load`.
+
+    Raises:
+        UserError: an argument cannot be used, or a file is in the way; or, once all others are done, some
+            files could not be read.
+    """
+    formats = formats or ("pictures",)
+    if stride < 1:
+        raise UserError(f"--stride is {stride}, expected 1 or more")
+    with folder_lock(output):
+        sources = find_pictures(paths, outside=output)
+        weights = find_checkpoint(weights, model)
+        outputs = OutputFolder(output, command_key(paths, weights, score_threshold, stride))
+        check_outputs(outputs, sources, formats, stride)
+        predictor = load(weights, device, score_threshold=score_threshold, model=model)
+        write_all(predictor, sources, outputs, formats, stride, score_threshold)
+
+
+def write_all(
+    predictor: Predictor,
+    sources: dict[str, Path],
+    outputs: OutputFolder,
+    formats: Sequence[str],
+    stride: int,
+    score_threshold: float,
+) -> None:
+    """Write what is found in each image or frame; files that cannot be read are named at the end."""
+    reviews, classes = [], predictor.class_names
+    counts = [count_frames(path, stride) if is_video(path) else 1 for path in sources.values()]
+    images = boxes = failures = 0
+    best = 0.0  # score of all proposals, above the threshold or not
+    with tqdm(total=sum(counts), unit="image", disable=None) as bar:
+        for scored in score_sources(predictor, read_sources(sources, stride)):
+            bar.update()
+            if scored is None:
+                failures += 1
+                continue
+            image, scores = scored
+            found = predictor.detections(scores)
+            images, boxes = images + 1, boxes + len(found)
+            best = max(best, float(scores.scores.max()) if scores.scores.numel() else 0.0)
+            name, size = scores.image_id, (image.shape[1], image.shape[2])
+            if "pictures" in formats:
+                picture = draw_detections(image, found, None, classes, score_threshold=0.0)
+                outputs.write(output_name(name, "pictures"), encode_image(picture, "jpeg", quality=90))
+            if "coco" in formats:
+                reviews.append(review_image(name, size, found, classes))
+            if "voc" in formats:
+                objects = detected_objects(found, size)
+                content = encode_annotation(name, size, objects, folder="pictures", upright=True)
+                outputs.write(output_name(name, "voc"), content)
+    if "coco" in formats:
+        outputs.write(output_name("", "coco"), encode_coco(reviews, classes))
+    found_boxes, of_images = counted(boxes, "box", "boxes"), counted(images, "image", "images")
+    print(f"{found_boxes} in {of_images}: {outputs.folder}")
+    if images and not boxes:
+        print(
+            f"the best score is {best:.3g}, and a box must score more than --score-threshold "
+            f"{score_threshold:g}"
+        )
+    check_all_read(failures)
+
+
+def output_name(name: str, form: str) -> str:
+    """The file, below the output folder, that one of FORMATS writes for the image or frame `name`."""
+    if form == "coco":
+        return "detections.json"
+    folder, suffix = {"pictures": ("pictures", ".jpg"), "voc": ("Annotations", ".xml")}[form]
+    return (PurePosixPath(folder) / name).with_suffix(suffix).as_posix()
+
+
+def command_key(paths: Sequence[Path], checkpoint: Path, score_threshold: float, stride: int) -> str:
+    """What the results depend on: the same command has the same key, and replaces its earlier results."""
+    check_regular(checkpoint, "checkpoint")
+    words = [file_digest(checkpoint), score_threshold, stride, *sorted(str(path.resolve()) for path in paths)]
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+
+
+def check_outputs(
+    outputs: OutputFolder, sources: dict[str, Path], formats: Sequence[str], stride: int
+) -> None:
+    """Raise a UserError, before any work, where a file to write is an input or one that others made."""
+    names = []
+    for name, path in sources.items():
+        if is_video(path):
+            names += [frame_name(name, i * stride) for i in range(count_frames(path, stride))]
+        else:
+            names.append(name)
+    files = {output_name(name, form) for name in names for form in formats}
+    inputs = {path.resolve() for path in sources.values()}
+    for file in sorted(files):
+        if outputs.path(file).resolve() in inputs:
+            raise UserError(
+                f"{outputs.path(file)} is one of the input pictures and would be replaced: "
+                "name another folder to write to (--output)"
+            )
+    outputs.check(sorted(files))
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("paths", nargs="+", type=Path, metavar="PATH", help="an image, a folder, or a video")
+    add("--weights", required=True, metavar="RUN", help="a run folder or a checkpoint")
+    add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
+    what = "what to write; may be repeated (default: pictures)"
+    add("--format", action="append", choices=FORMATS, dest="formats", help=what)
+    least = f"a box scores more than this (default: {SCORE_THRESHOLD})"
+    add("--score-threshold", type=float, metavar="X", default=SCORE_THRESHOLD, help=least)
+    add("--stride", type=int, default=1, metavar="N", help="of a video, every N-th frame (default: 1)")
+    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add_model_option(parser)
+
+
+def run(options: Namespace) -> None:
+
+    predict_files(**vars(options))
+    words = [options.weights, *model_words(options.model)]
+    next_step("detector", "export", *words, "--format", "torch_export")

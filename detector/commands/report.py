@@ -1,0 +1,32 @@
+"""Write an HTML page about a run: metrics, error types, pictures, training curves and stream
+attention.
+
+    detector report runs/demo
+
+RUN is a run folder, trained and tested. The page, report.html in the folder of the detector that it
+shows unless --output names another file, is self-contained (docs/report.md).
+"""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from detector.inference.measured import print_how_to_measure
+from detector.report.build import write_report
+from detector.utils.command_line import add_model_option, model_words, next_step
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("folder", type=Path, metavar="RUN", help="a run folder, trained and tested")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="config keys to change")
+    add("--output", type=Path, metavar="FILE", help="default: RUN/report.html, or RUN/self_train/report.html")
+    add_model_option(parser)
+
+
+def run(options: Namespace) -> None:
+
+    weights = write_report(**vars(options))
+    print_how_to_measure(weights)
+    if weights.exists():  # not, if a test of another checkpoint was moved
+        words = [weights, *model_words(options.model), "--output", "found", "PICTURES"]
+        next_step("detector", "predict", "--weights", *words)

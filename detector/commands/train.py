@@ -1,0 +1,38 @@
+"""Train a detector from image labels.
+
+    detector train configs/toybox_pcl.yaml SOLVER.MAX_ITER 2000
+    detector train mine.yaml --to detector
+    torchrun --nproc_per_node 8 --max-restarts 3 -m detector train configs/toybox_pcl.yaml
+
+Writes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed, data),
+log.txt, events for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt
+(docs/distributed.md). With --to weak it makes the proposals before and tests afterwards, with
+--to detector it also self-trains and writes the report; repeated, it continues from where it was.
+"""
+
+from argparse import ArgumentParser, Namespace
+
+from detector.commands.stages import run_stages
+from detector.engine.train import train
+from detector.inference.measured import print_how_to_measure
+from detector.utils.command_line import next_step
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--resume", action="store_true", help="continue from the newest checkpoint")
+    add("--to", choices=("weak", "detector"), metavar="STAGE", help="weak or detector, as above")
+
+
+def run(options: Namespace) -> None:
+    if options.to:
+        folder = run_stages(options.config_file, options.overrides, options.to)
+        print_how_to_measure(folder)
+        if options.to == "weak":
+            next_step("detector", "self-train", options.config_file, *options.overrides)
+        else:
+            next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")
+        return
+
+    folder = train(options.config_file, options.overrides, resume=options.resume)
+    next_step("detector", "test", folder)

@@ -1,0 +1,179 @@
+"""Reader of folders in the PASCAL VOC layout.
+
+    ROOT/ImageSets/Main/SPLIT.txt    one image id per line
+    ROOT/JPEGImages/ID.jpg           or .jpeg, .png
+    ROOT/Annotations/ID.xml          objects: class name, box, difficult flag
+
+All annotations are read and checked when the data set is built, so that an invalid file stops a run at its
+start. Pixels are read on demand. Of an XML file only the objects are used: sizes are those of the images, and
+images are found by id, not by <filename>.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from detector.data.datasets.annotated import AnnotatedImages, Objects, unknown_class
+from detector.data.images import find_image, in_any_form, read_image_size
+from detector.utils.errors import DataError
+from detector.utils.files import check_printable, read_text, reading, relative_name
+from detector.utils.xml import parse_xml
+
+Row = tuple[float, float, float, float, str, bool]  # xmin, ymin, xmax, ymax as in the file; class; difficult
+
+# What tools write as flags; "Unspecified" is VOC's word for one that nobody has set.
+_WORDS = {"": False, "unspecified": False, "false": False, "no": False, "true": True, "yes": True}
+
+# Subtracted from the file's inclusive 1-based (xmin, ymin, xmax, ymax), gives half-open boxes.
+TO_HALF_OPEN = np.array([1.0, 1.0, 0.0, 0.0])
+
+
+class VOCDataset(AnnotatedImages):
+    """The images of one split, their image-level labels and, for evaluation, their ground-truth boxes.
+
+    Boxes are half-open xyxy: the file's inclusive 1-based (xmin, ymin, xmax, ymax) becomes
+    (xmin - 1, ymin - 1, xmax, ymax). See :class:`AnnotatedImages` for invalid boxes.
+
+    Args:
+        root: folder of JPEGImages, Annotations and ImageSets.
+        split: name of a list in ImageSets/Main, without ".txt".
+        class_names: the C foreground classes in the order of the labels. Default: the classes of the objects
+            of this split, in alphabetical order.
+        difficult_labels: whether a difficult object gives its image the label of its class.
+
+    Raises:
+        FileNotFoundError: the folder, the split, an image or an annotation is missing.
+        DataError: the split is empty, repeats an image id or has one that leads out of the folder; an image
+            is unreadable; an annotation is invalid. Names the file.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str,
+        class_names: Sequence[str] = (),
+        *,
+        difficult_labels: bool = True,
+    ):
+        root = Path(root)
+        files = find_split(root, split)
+        image_ids, paths = list(files), [str(path) for path in files.values()]
+        sizes = np.array([read_image_size(path) for path in paths], dtype=np.int64)  # (N, 2)
+        xml_paths = [in_any_form(root / "Annotations" / f"{image_id}.xml") for image_id in image_ids]
+        rows = [_read_objects(path) for path in xml_paths]
+        class_names = tuple(class_names) or tuple(sorted({name for file in rows for *_, name, _ in file}))
+        if not class_names:
+            raise DataError(
+                f"no annotation of the split {split} of {root} has an object: there are no classes"
+            )
+        objects = _gather(rows, xml_paths, class_names)
+        super().__init__(
+            f"{root.name}_{split}",
+            root / "Annotations",
+            class_names,
+            image_ids,
+            paths,
+            sizes,
+            objects,
+            labeling=~objects.difficult | difficult_labels,
+        )
+
+
+def _gather(files: Sequence[list[Row]], xml_paths: Sequence[Path], class_names: Sequence[str]) -> Objects:
+    columns = {name: column for column, name in enumerate(class_names)}
+    for rows, path in zip(files, xml_paths, strict=True):
+        for *_, name, _ in rows:
+            if name not in columns:
+                raise DataError(f"annotation {path} has an object of {unknown_class(name, columns)}")
+    rows = [row for file in files for row in file]
+    return Objects(
+        images=np.repeat(np.arange(len(files)), [len(file) for file in files]),
+        boxes=np.array([row[:4] for row in rows], dtype=np.float64).reshape(-1, 4) - TO_HALF_OPEN,
+        labels=np.array([columns[row[4]] for row in rows], dtype=np.int64),
+        difficult=np.array([row[5] for row in rows], dtype=bool),
+        crowd=np.zeros(len(rows), dtype=bool),
+        areas=np.full(len(rows), np.nan),
+    )
+
+
+def find_split(root: Path, split: str) -> dict[str, Path]:
+    """The image file of each id of a split.
+
+    Raises:
+        FileNotFoundError: the folder, the split or an image is missing.
+        DataError: the split is empty, repeats an image id or has one that leads out of the folder.
+    """
+    folder = root / "ImageSets" / "Main"
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{root} is not a folder in VOC layout: it has no ImageSets/Main")
+    path = folder / f"{split}.txt"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in folder.glob("[!.]*.txt"))) or "none"
+        raise FileNotFoundError(f"split file {path} does not exist; the splits there are: {known}")
+    lines = (line.strip() for line in read_text(path, "split file").split("\n"))
+    with reading(path, "split file"):
+        image_ids = tuple(relative_name(line) for line in lines if line)
+    if not image_ids:
+        raise DataError(f"split file {path} is empty, expected one image id per line")
+    image_id, count = Counter(image_ids).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"split file {path} lists image {image_id} {count} times, expected each image once")
+    try:
+        return {image_id: find_image(root / "JPEGImages", image_id) for image_id in image_ids}
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"split file {path}: {error}") from None
+
+
+def _read_objects(path: Path) -> list[Row]:
+    """The objects of an XML file."""
+    with reading(path, "annotation"):
+        return [
+            (
+                *read_corners(element),
+                read_class(element),
+                read_flag(element, "difficult"),
+            )
+            for element in parse_xml(path, "annotation").findall("object")
+        ]
+
+
+def read_class(element: Element) -> str:
+    """The class of an object; its error does not name the file, as those of the next two."""
+    name = (element.findtext("name") or "").strip()
+    if not name:
+        raise DataError("an object has no class name")
+    check_printable(name)
+    return sys.intern(name)  # saves memory: millions of objects, few names
+
+
+def read_corners(element: Element) -> tuple[float, float, float, float]:
+    bndbox = element.find("bndbox")
+    if bndbox is None:
+        raise DataError(f"an object ({(element.findtext('name') or '').strip()}) has no bndbox")
+    xmin, ymin, xmax, ymax = (read_number(bndbox, side) for side in ("xmin", "ymin", "xmax", "ymax"))
+    return xmin, ymin, xmax, ymax
+
+
+def read_number(element: Element, tag: str, default: str | None = None) -> float:
+    """The number in a child element; `default` if it is missing or empty, as some tools write it."""
+    text = (element.findtext(tag) or "").strip() or default
+    try:
+        return float(text or "")  # some boxes of VOC 2011 and later are fractional
+    except ValueError:
+        raise DataError(f"<{tag}> of <{element.tag}> is {text!r}, expected a number") from None
+
+
+def read_flag(element: Element, tag: str) -> bool:
+    """Whether a child element holds a number other than 0, or a word that says so."""
+    text = (element.findtext(tag) or "").strip().lower()
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        return float(text) != 0
+    except ValueError:
+        known = ", ".join(filter(None, _WORDS))
+        raise DataError(f"<{tag}> of <{element.tag}> is {text!r}, expected 0, 1 or one of {known}") from None

@@ -1,0 +1,143 @@
+"""Pictures in one folder for each class, in folders of splits or not."""
+
+import filecmp
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from detector.data.pictures import IMAGE_SUFFIXES, find_pictures
+from detector.data.sources.splits import TRAIN, VAL, split_of, split_of_folders
+from detector.utils.errors import DataError, counted, shortened
+
+
+class _Picture(NamedTuple):
+    """A picture in a folder of a class, a split, or both."""
+
+    name: str
+    label: str | None
+    split: str | None
+
+
+def pictures_by_class(pictures: Path) -> list[tuple[str, str, str | None]]:
+    """Name, class and split of the pictures in folders of classes, in such folders below those of splits, or
+    in folders of splits below those of classes.
+
+    Raises:
+        DataError: a picture is in no folder, or the folders are splits, or one alone, or one of them may be
+            a split or a class.
+    """
+    names = find_pictures([pictures], outside=drawn_by_runs(pictures))
+    for name, file in names.items():
+        if "/" not in name:
+            raise DataError(
+                f"{file} is in no folder that names its class, and {pictures} has no labels: "
+                f"{_ask_for_labels(pictures)}, or make one folder for each class"
+            )
+    folders = {name: name.split("/")[:-1] for name in names}
+    level = _level_of_splits(list(folders.values()))
+    if level is None:
+        _check_no_split(pictures, folders.values())
+        found = [
+            _Picture(name, each[0], split_of_folders("/".join([*each[1:], name])))
+            for name, each in folders.items()
+        ]
+    else:
+        found = [_below_split(name, each, level) for name, each in folders.items()]
+    tops = sorted({each[level or 0] for each in folders.values()})
+    if not (labeled := [each for each in found if each.label]):
+        raise DataError(
+            f"{pictures}: found no labels, and the folders {shortened(tops)}, which are splits "
+            f"and no classes: {_ask_for_labels(pictures)}, or make folders of classes in them"
+        )
+    classes = {each.label for each in labeled}
+    if len(classes) == 1:
+        raise DataError(
+            f"{pictures}: found no labels and one folder, {classes.pop()!r}; a class is not learned without "
+            f"pictures that do not show it: {_ask_for_labels(pictures)}, or add another folder"
+        )
+    if others := [each.name for each in found if not each.label]:
+        warnings.warn(
+            f"{pictures}: {counted(len(others), 'picture is', 'pictures are')} left out, as in no "
+            f"folder of a class below a split: {shortened(others, 3)}",
+            stacklevel=2,
+        )
+    result = [(name, label, split) for name, label, split in labeled if label]
+    _warn_of_copies(pictures.resolve(), result)
+    return result
+
+
+def _level_of_splits(folders: Sequence[list[str]]) -> int | None:
+    """How many folders, the same for all pictures, are above those of splits; None: there are no such."""
+    for level in range(min(map(len, folders)) + 1):
+        if len({tuple(each[:level]) for each in folders}) > 1:
+            return None
+        tops = [each[level] if len(each) > level else "" for each in folders]
+        splits = {split_of(top) for top in tops}
+        deeper = {split_of(each[level]) for each in folders if len(each) > level + 1}
+        if None not in splits or {TRAIN, VAL} <= deeper:
+            return level
+    return None
+
+
+def _below_split(name: str, folders: Sequence[str], level: int) -> _Picture:
+    split = split_of(folders[level]) if len(folders) > level else None
+    below = list(folders[level + 1 :])
+    while below and split_of(below[0]) == split:  # as in seg_train/seg_train/forest
+        below.pop(0)
+    return _Picture(name, below[0] if below and split else None, split)
+
+
+def _check_no_split(pictures: Path, folders: Iterable[list[str]]) -> None:
+    """Raise where the folder of a class is probably a split; warn of a class that is called train."""
+    tops = {each[0] for each in folders if split_of(each[0])}
+    nested = {each[0] for each in folders if len(each) > 1}
+    if wrong := sorted(top for top in tops if top in nested or split_of(top) != TRAIN):
+        raise DataError(
+            f"{pictures}: the {'folder' if len(wrong) == 1 else 'folders'} {shortened(wrong)} beside "
+            "others may be a split or a class: move the others into folders of classes below a split, such "
+            "as train/cat and val/cat, or rename it if it is a class"
+        )
+    if tops:
+        warnings.warn(
+            f"{pictures}: the folder {min(tops)} is taken for a class, as those beside it are; if "
+            "it is a split, move it elsewhere",
+            stacklevel=3,
+        )
+
+
+def drawn_by_runs(pictures: Path) -> Path | None:
+    """The folder of runs, in which this program draws pictures; None if it is around the given ones."""
+    root, runs = pictures.resolve(), Path("runs").resolve()
+    return None if runs in (root, *root.parents) else runs
+
+
+def visible(folder: Path) -> list[Path]:
+    """The files and folders in a folder that are not hidden, sorted."""
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+
+
+def _warn_of_copies(root: Path, found: Sequence[tuple[str, str, str | None]]) -> None:
+    """Warn where copies of a file, of the same name, are in folders of several classes."""
+    first: dict[tuple[str, int], tuple[str, str]] = {}
+    copies = []
+    for name, label, _ in found:
+        file = root / name
+        other, other_label = first.setdefault((file.name, file.stat().st_size), (name, label))
+        if other_label != label and filecmp.cmp(root / other, file, shallow=False):
+            copies.append(f"{name} of {other}")
+    if copies:
+        warnings.warn(
+            f"{counted(len(copies), 'picture is a copy', 'pictures are copies')} from the folder of another "
+            f"class, such as {copies[0]}: each says that the other class is absent; list such a picture "
+            "once, with all its classes, in a table (--labels)",
+            stacklevel=2,
+        )
+
+
+def _ask_for_labels(pictures: Path) -> str:
+    files = [path for path in visible(pictures) if path.is_file()]
+    others = [path.name for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]
+    table = f"is {', '.join(others)} the table? Its suffix must be .csv or .jsonl; "
+    table = table if 1 <= len(others) <= 3 else ""
+    return f"{table}pass --labels FILE (CSV, JSON lines, COCO, Label Studio, CVAT, a folder of VOC or YOLO)"

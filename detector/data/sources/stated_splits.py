@@ -1,0 +1,140 @@
+"""The split of each picture that a data set states: in lists, YOLO's data.yaml, or names of folders."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from detector.data.formats import yolo
+from detector.data.sources.splits import (
+    TRAIN,
+    VAL,
+    by_stem,
+    match_lines,
+    split_and_rest,
+    split_of,
+    split_of_folders,
+)
+from detector.utils.errors import counted, shortened
+from detector.utils.files import read_text
+
+_LISTS = ("ImageSets/Main/*.txt", "ImageSets/*.txt", "*.txt", "meta/*.txt", "splits/*.txt")
+
+
+def stated_splits(folder: Path, names: Sequence[str], files: Sequence[Path]) -> list[str | None]:
+    """TRAIN, VAL or None of each picture: of YOLO's file, else of lists in the folder, else of its folders.
+
+    A picture of both is one to test on. Folders state a split if all pictures are in them, or if there are
+    some of each.
+
+    Args:
+        folder: of the labels.
+        names: of the pictures, as the labels have them.
+        files: their places.
+    """
+    for found in (_by_yolo(folder, names, files), _by_lists(folder, names)):
+        if any(found):
+            return found
+    splits = [split_of_folders(name) for name in names]
+    return splits if all(splits) or {TRAIN, VAL} <= {*splits} else [None] * len(names)
+
+
+def _merge(
+    names: Sequence[str], train: set[str], val: set[str], source: str, others: Sequence[str]
+) -> list[str | None]:
+    """The split of each name; those in both are to be tested on, unless the two are the same."""
+    if train == val:
+        return [None] * len(names)
+    if both := sorted(train & val):
+        warnings.warn(
+            f"{source}: {counted(len(both), 'picture is', 'pictures are')} both to train and to test on, "
+            f"taken to test on: {shortened(both, 3)}",
+            stacklevel=4,
+        )
+    if others:
+        warnings.warn(
+            f"{source}: {counted(len(others), 'line names', 'lines name')} no picture with labels: "
+            f"{shortened(others, 3)}",
+            stacklevel=4,
+        )
+    return [VAL if name in val else TRAIN if name in train else None for name in names]
+
+
+def _by_lists(folder: Path, names: Sequence[str]) -> list[str | None]:
+    """The splits of lists such as ImageSets/Main/train.txt."""
+    known = by_stem(names)
+    train, val, either = set[str](), set[str](), set[str]()
+    unknown, sources = [], []
+    for path, split in _lists(folder):
+        members, others = match_lines(read_text(path, "split file").split("\n"), known)
+        if members:  # else it may be a text about the test
+            whole = path.stem.lower().endswith("trainval")  # train.txt and val.txt, which are more exact
+            (either if whole else train if split == TRAIN else val).update(members)
+            unknown += others
+            sources.append(path.name)
+    return _merge(
+        names, train | (either - val), val, f"{folder}: {shortened(sources, 4)}", sorted({*unknown})
+    )
+
+
+def _lists(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The lists whose names are those of splits, else those of classes in splits, such as cat_train.txt."""
+    for pattern in _LISTS:
+        paths = sorted(folder.glob(pattern))
+        stems = {path.stem for path in paths}
+        # VOC has the class train: train_train.txt, train_val.txt.
+        plain = [path for path in paths if "train_train" not in stems or not path.stem.startswith("train_")]
+        chosen = [(path, split) for path in plain if (split := split_of(path.stem))]
+        if not chosen and "ImageSets" in pattern:
+            chosen = [(path, split) for path in paths if (split := split_of(path.stem.rpartition("_")[2]))]
+        if chosen:
+            yield from chosen
+            return
+
+
+def _by_yolo(folder: Path, names: Sequence[str], files: Sequence[Path]) -> list[str | None]:
+    """The splits of data.yaml, whose entries are folders or lists of pictures."""
+    root, entries = folder.resolve(), yolo.read_splits(folder)
+    found: dict[str, set[str]] = {TRAIN: set(), VAL: set()}
+    unknown: list[str] = []
+    for key, entry in entries:
+        split = split_of(key)
+        if split is None or (place := _place(entry, root)) is None:
+            continue
+        if place.is_dir():
+            found[split] |= {
+                name for name, file in zip(names, files, strict=True) if file.is_relative_to(place)
+            }
+        else:
+            lines = read_text(place, "list of images").split("\n")
+            members, others = match_lines(lines, by_stem(names))
+            found[split] |= members
+            unknown += others
+    if entries and not found[TRAIN] | found[VAL]:
+        warnings.warn(
+            f"{folder}: the split that it states is not followed, as nothing is found where it says: "
+            f"{shortened([f'{key}: {entry}' for key, entry in entries], 3)}",
+            stacklevel=4,
+        )
+    return _merge(names, found[TRAIN], found[VAL], str(folder), sorted({*unknown}))
+
+
+def _place(entry: str, root: Path) -> Path | None:
+    """The folder or list that an entry means: as it is, or where it is now, without its first folders.
+
+    Roboflow writes ../train/images for train/images, and others the path on another machine.
+    """
+    path = PurePosixPath(entry.replace("\\", "/"))
+    whole = (root / path).resolve()
+    if whole.exists() and (whole.is_relative_to(root) or whole.is_file()):
+        return whole
+    parts = [part for part in path.parts if part not in ("..", "/")]
+    stated = [index for index, part in enumerate(parts) if split_and_rest(Path(part).stem)[0]]
+    for start in range(max(stated, default=len(parts) - 1) + 1):
+        if (place := root.joinpath(*parts[start:])).exists():
+            return place
+    return None
+
+
+def unfollowed(places: Iterable[Path]) -> list[str]:
+    """The names of files and folders that look like pictures to test on, for a warning."""
+    return [path.name for path in places if split_and_rest(path.stem)[0] == VAL]

@@ -1,0 +1,327 @@
+"""Pictures with tags, read from folders, tables or annotations."""
+
+import json
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from detector.data.datasets.annotated import warn_of_unclear
+from detector.data.datasets.image_labels import check_rows, list_labels
+from detector.data.datasets.image_table import LabeledBox, Row, picture_name, read_table
+from detector.data.datasets.table_writer import encode_row
+from detector.data.formats import other_tool, review_import, voc, yolo
+from detector.data.images import in_any_form
+from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
+from detector.data.pictures import images_below
+from detector.data.sources.class_folders import drawn_by_runs, pictures_by_class, visible
+from detector.data.sources.splits import TRAIN, VAL, files_of_splits, split_of
+from detector.data.sources.stated_splits import stated_splits, unfollowed
+from detector.utils.errors import DataError, Mistakes, counted, shortened
+
+_TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")
+
+
+class Tagged(NamedTuple):
+    """One picture."""
+
+    file: Path
+    labels: tuple[str, ...]  # classes that it shows
+    unknown: tuple[str, ...] = ()  # classes that it may show or not
+    split: str | None = None  # TRAIN or VAL, where the source says so
+    boxes: tuple[LabeledBox, ...] | None = None  # of all objects, if they are known
+    size: tuple[int, int] | None = None  # (height, width) to which the boxes refer, where the source says so
+    upright: bool = True  # whether they refer to the picture as a viewer shows it
+    root: Path = Path("/")  # what the name in the source is relative to
+    line: int = 0  # of the table; 0: the source is none
+
+    @property
+    def name(self) -> str:
+        """The name in the source, by which `detector label` and labeling tools know the picture."""
+        return self.file.relative_to(self.root).as_posix()
+
+    @property
+    def entry(self) -> str:
+        """The file for a table in any folder; what follows /./ is its name (:func:`picture_name`)."""
+        return f"{self.root.as_posix().removesuffix('/')}/./{self.name}"
+
+    @property
+    def sides(self) -> list[float]:
+        """Of the boxes: the root of the area, in longer sides of the picture."""
+        boxes = (each.box for each in self.boxes or ())
+        return [math.sqrt((x2 - x1) * (y2 - y1)) / max(self.size) for x1, y1, x2, y2 in boxes if self.size]
+
+    def row(self, *, with_boxes: bool = False) -> str:
+        """A line of a table of image labels (detector/data/datasets/image_table.py)."""
+        boxes = self.boxes if with_boxes else None
+        return encode_row(Row(self.line, self.entry, self.labels, boxes, self.unknown))
+
+
+def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
+    """The tagged pictures of a folder, and where the tags are from.
+
+    Args:
+        pictures: the folder.
+        labels: a table (CSV or JSON lines), a file of COCO, Label Studio or CVAT, or a folder of VOC or YOLO;
+            None: it is looked for in the folder, then in its folders train and val, else a folder is a class.
+
+    Raises:
+        FileNotFoundError: a path does not exist.
+        DataError: there are no labels, several files may be meant, or they cannot be read; a picture is
+            missing, unreadable or listed twice, or labels differ only in capitals. Names the file, and the
+            line of each of the first ten mistakes.
+    """
+    if not pictures.is_dir():
+        raise FileNotFoundError(f"{pictures} is no folder of pictures")
+    labels_of_splits, labels = _find_sources(pictures, labels)
+    found: list[Tagged] = []
+    classes: Sequence[str] = ()
+    root = pictures.resolve()
+    for split, folder, source in labels_of_splits:
+        for each in _read_tags(folder, source, classes):
+            # A table beside the folders of splits names them itself.
+            named_by_table = folder == pictures and source.suffix.lower() in _TABLES
+            below = not named_by_table and each.file.is_relative_to(root)
+            found.append(each._replace(split=split, root=root if below else each.root))
+        if source.suffix.lower() in _TABLES:  # its lines with other classes are told
+            classes = sorted({label for each in found for label in each.labels})
+    sources = " and ".join(str(source) for *_, source in labels_of_splits) or str(labels)
+    if not labels_of_splits:
+        if labels is None:
+            yolo.check_has_names(pictures)
+            sources = "folders, one per class"
+        found = _read_tags(pictures, labels)
+    if labels or labels_of_splits:
+        _warn_of_others(pictures, found, sources)
+    found = _test_alone(found)
+    if VAL not in {each.split for each in found} and (others := unfollowed(visible(pictures))):
+        warnings.warn(
+            f"{pictures}: {shortened(others, 3)} may state which pictures are to test on, which is not "
+            "followed, as nothing there is in the labels: see docs/data_sets.md, Splits",
+            stacklevel=2,
+        )
+    return found, sources
+
+
+def find_sources(pictures: Path, labels: Path | None) -> list[Path]:
+    """The files or folders that :func:`find_tags` reads labels from; none where folders are the classes."""
+    labels_of_splits, labels = _find_sources(pictures, labels)
+    return [source for *_, source in labels_of_splits] or ([labels] if labels else [])
+
+
+def _find_sources(pictures: Path, labels: Path | None) -> tuple[list[tuple[str, Path, Path]], Path | None]:
+    """The labels of each split, as of :func:`_labels_of_splits`, or else those of all pictures."""
+    labels_of_splits = [] if labels else _labels_of_splits(pictures)
+    if {split for split, *_ in labels_of_splits} != {TRAIN, VAL} and (
+        labels := labels or _find_labels(pictures)
+    ):
+        return [], labels
+    return labels_of_splits, labels
+
+
+def _test_alone(tagged: list[Tagged]) -> list[Tagged]:
+    """The pictures without those to train on that are to test on, too; one warning counts these."""
+    tested = {each.file.resolve() for each in tagged if each.split == VAL}
+    both = [each for each in tagged if each.split == TRAIN and each.file.resolve() in tested]
+    if both:
+        warnings.warn(
+            f"{counted(len(both), 'picture is', 'pictures are')} both to train and to test on, taken to "
+            f"test on: {shortened([each.name for each in both], 3)}",
+            stacklevel=3,
+        )
+    return [each for each in tagged if each not in both] if both else tagged
+
+
+def _warn_of_others(pictures: Path, tagged: Sequence[Tagged], source: str) -> None:
+    """Warn of pictures in the folder that the labels do not list, or that cannot be read."""
+    known = {each.file.resolve() for each in tagged}
+    files = images_below(pictures, drawn_by_runs(pictures))
+    others = [file.relative_to(pictures).as_posix() for file in files if file.resolve() not in known]
+    if others:
+        warnings.warn(
+            f"{pictures}: {counted(len(others), 'picture is', 'pictures are')} left out, as not in the "
+            f"labels, {source}: {shortened(others, 3)}; list there those that show none of the classes, too",
+            stacklevel=2,
+        )
+
+
+def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
+    """The split, the folder of pictures and the labels of each split that has its own, training first."""
+    for place, suffixes in (
+        (pictures, _TABLES),
+        *((each, _ANNOTATIONS) for each in _places_of_files(pictures)),
+    ):
+        files = [path for path in visible(place) if path.suffix.lower() in suffixes]
+        if len(files) > 1 and (named := files_of_splits(files)):
+            return [(split, pictures, path) for split in (TRAIN, VAL) for path in named[split]]
+    if _find_labels(pictures):
+        return []
+    folders = [
+        (split, path) for path in visible(pictures) if path.is_dir() and (split := split_of(path.name))
+    ]
+    order = sorted(folders, key=lambda each: each[0] != TRAIN)
+    return [(split, folder, found) for split, folder in order if (found := _find_labels(folder))]
+
+
+def _places_of_files(folder: Path) -> list[Path]:
+    """Where tools write the files of annotations of a folder of pictures."""
+    return [
+        place for name in ("", "annotations", "Annotations", "labels") if (place := folder / name).is_dir()
+    ]
+
+
+def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] = ()) -> list[Tagged]:
+    """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
+    mistakes = Mistakes(labels or pictures)
+    if labels is None:
+        root, found = pictures.resolve(), pictures_by_class(pictures)
+        tagged = [Tagged(root / name, (label,), split=split, root=root) for name, label, split in found]
+    elif labels.suffix.lower() in _TABLES:
+        rows, mistakes = read_table(labels)
+        tagged = _located(map(_of_row, rows), pictures, labels)
+    else:
+        tagged = _located(_annotated(pictures, labels), pictures, labels)
+    once = _drop_repeated(tagged, mistakes)
+    rows = [Row(each.line, each.entry, each.labels, None, each.unknown) for each in once]
+    class_names = class_names or list_labels(rows, mistakes)
+    progress = tqdm(rows, desc="pictures", unit="image", delay=1, disable=None)
+    sizes = check_rows(progress, Path(), class_names, mistakes, pictures)
+    once = _make_upright(once, labels)
+    boxes = [box for each in once for box in each.boxes or ()]
+    clear = {box.label for box in boxes if not box.difficult}
+    if unclear := sorted({box.label for box in boxes} - clear):
+        warnings.warn(warn_of_unclear(labels, unclear), stacklevel=2)
+    others = [i for i, size in enumerate(sizes) if once[i].size not in (None, size)]
+    if others:
+        first = once[others[0]]
+        warnings.warn(
+            f"{labels}: {counted(len(others), 'picture has', 'pictures have')} another size there, "
+            f"boxes left out; the first is {first.name}, (height, width) {first.size} there, "
+            f"{sizes[others[0]]} in the file",
+            stacklevel=2,
+        )
+    return [each._replace(boxes=None) if i in others else each for i, each in enumerate(once)]
+
+
+def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
+    """The pictures with boxes that refer to them as a viewer shows them, as those of tables do."""
+    sized = {i: each.size for i, each in enumerate(tagged) if each.boxes and each.size}
+    pictures = [Boxed(tagged[i].file, size, tagged[i].upright) for i, size in sized.items()]
+    turns = dict(zip(sized, find_turns(labels, pictures, upright=True), strict=True))
+    turned = list(tagged)
+    for i, size in sized.items():
+        boxes = (box._replace(box=turn_box(box.box, turns[i], size)) for box in tagged[i].boxes or ())
+        turned[i] = tagged[i]._replace(boxes=tuple(boxes), size=turn_size(size, turns[i]))
+    return turned
+
+
+def _of_row(row: Row) -> Tagged:
+    root = Path(row.file).as_posix().removesuffix(picture_name(row.file))  # what precedes the name
+    return Tagged(
+        Path(row.file), row.labels, row.unknown, row.split, row.boxes, root=Path(root), line=row.line
+    )
+
+
+def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
+    if labels.is_file() and labels.suffix.lower() not in _ANNOTATIONS:
+        raise DataError(
+            f"{labels} has none of the known suffixes: expected a table (.csv, .jsonl), a file of COCO or "
+            "Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
+        )
+    # FiftyOne names it data.
+    folder = next((place for name in ("images", "data") if (place := pictures / name).is_dir()), pictures)
+    images = review_import(labels, images=folder, reviewed="all")
+    if not any(image.boxes for image in images):
+        raise DataError(
+            f"{labels} has no box in its {len(images)} images; classes without boxes are read from a table, "
+            "with lines such as a.jpg,cat;dog"
+        )
+    own = labels.is_dir() and yolo.find_names(labels) and folder.resolve().is_relative_to(labels.resolve())
+    without = yolo.without_labels(folder, images) if own else []
+    if without:
+        warnings.warn(
+            f"{labels}: {counted(len(without), 'picture has', 'pictures have')} no file in "
+            f"labels, which in YOLO says that no class is shown: {shortened(without, 3)}; "
+            "move those that nobody has looked at elsewhere",
+            stacklevel=2,
+        )
+    return [Tagged(Path(name), (), boxes=()) for name in without] + [
+        Tagged(
+            *(Path(each.name), tuple(sorted({*each.unboxed, *(box.label for box in each.boxes)}))),
+            split=split_of(each.split),
+            boxes=None if each.unboxed else tuple(LabeledBox(*box[:2], box.difficult) for box in each.boxes),
+            size=each.size,
+            upright=each.upright,
+        )
+        for each in images
+    ]
+
+
+def _located(tagged: Iterable[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
+    """The pictures with their places, and with the splits that the labels or files beside them state."""
+    places = [pictures, pictures / "JPEGImages", pictures / "images", pictures / "data", labels.parent]
+    for place in (pictures, pictures / "images"):  # train2017 beside annotations/instances_train2017.json
+        if place.is_dir():
+            places += [path for path in visible(place) if path.is_dir() and split_of(path.name)]
+    placed = [_placed(each, places) for each in tagged]
+    if any(each.split for each in placed):
+        return placed
+    folder = labels if labels.is_dir() else pictures
+    folder = folder.parent if folder.name.lower() == "annotations" else folder
+    splits = stated_splits(folder, [each.name for each in placed], [each.file for each in placed])
+    return [each._replace(split=split) for each, split in zip(placed, splits, strict=True)]
+
+
+def _placed(each: Tagged, places: Sequence[Path]) -> Tagged:
+    """The picture in the place that has it, or else in the one that has its folder."""
+    if each.file.is_absolute():
+        return each
+    name = each.file.as_posix().replace("\\", "/")
+    place = next(
+        (place for place in places if in_any_form(place / each.file).is_file()),
+        next((place for place in places if (place / name).parent.is_dir()), places[0]),
+    ).resolve()
+    return each._replace(file=in_any_form(place / each.file), root=place)
+
+
+def _drop_repeated(tagged: Sequence[Tagged], mistakes: Mistakes) -> list[Tagged]:
+    """The first mention of each picture; others are mistakes, by whatever path they name it."""
+    first: dict[Path, Tagged] = {}
+    for each in tagged:
+        earlier = first.setdefault(each.file.resolve(), each)
+        if earlier is not each:
+            where = f" on line {earlier.line}" if earlier.line else ""
+            mistakes.add(
+                each.line,
+                f"{each.name} is listed already{where}, as {earlier.name}: list a picture once, with all its "
+                "labels in one line, as in a.jpg,cat;dog",
+            )
+    return list(first.values())
+
+
+def _find_labels(folder: Path) -> Path | None:
+    """The labels in a folder of pictures; None: there are none. Several XML files are VOC's."""
+    if yolo.find_names(folder) or voc.annotations_folder(folder):
+        return folder
+    found = [path for path in visible(folder) if path.suffix.lower() in (*_TABLES, *_ANNOTATIONS)]
+    if not found:
+        places = _places_of_files(folder)[1:]
+        found = [path for place in places for path in visible(place) if path.suffix.lower() in _ANNOTATIONS]
+    if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
+        return folder
+    if len(found) > 1:
+        if tool := other_tool(_json(found[0])):
+            raise DataError(f"{folder} has {len(found)} files of {tool}")
+        listed = shortened([path.name for path in found])
+        raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
+    return found[0] if found else None
+
+
+def _json(path: Path) -> object:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,119 @@
+"""The training split as training and checking see it, and whether data were changed since a run began."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.proposals import Proposals
+from detector.data.reviewed import label_counts, training_labels
+from detector.structures import Hints, ReviewedBoxes
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """All that training reads of a split; `detector.data.build.build_training_set` reads it once.
+
+    Args:
+        dataset: images, tags and unknown tags.
+        reviewed: boxes that a person has reviewed, by image id.
+        hints: points and counts, by image id.
+        proposals: None: there is no file of them, which self-training may do without.
+    """
+
+    dataset: AnnotatedImages
+    reviewed: Mapping[str, ReviewedBoxes]
+    hints: Mapping[str, Hints]
+    proposals: Proposals | None
+
+    def labels(self) -> np.ndarray:
+        """(N, C) bool: whether the image shows the class, as its tags, hints and reviewed boxes say."""
+        return training_labels(self.dataset, self.reviewed, self.hints)
+
+    def label_counts(self) -> dict[str, tuple[int, int]]:
+        """The number of images that show each class, and of those that are known not to show it."""
+        return label_counts(self.dataset, self.reviewed, self.hints)
+
+    def describe(self) -> dict[str, str]:
+        """A count and a hash of each part: images in their order, tags, reviewed boxes, hints, proposals.
+
+        Of the proposals those of other images do not count.
+        """
+        boxes = sum(len(each.boxes) for each in self.reviewed.values())
+        parts = {
+            "images": _hashed(len(self.dataset), self.dataset.image_ids),
+            "tags": _hashed_tags(self.dataset),
+            "reviewed boxes": _hashed(boxes, _contents(self.reviewed)),
+            "images with hints": _hashed(len(self.hints), _contents(self.hints)),
+        }
+        if self.proposals is not None:
+            checksums = self.proposals.checksums(self.dataset.image_ids)
+            parts["proposals"] = _hashed(sum(count for _, count, _ in checksums), checksums)
+        return parts
+
+
+def describe_truth(test_set: AnnotatedImages, train_set: AnnotatedImages) -> dict[str, str]:
+    """A count and a hash of each part of what a test compares detections with: tags and boxes.
+
+    Of the training split, the boxes alone: CorLoc is of the images that have some.
+    """
+    found = [test_set.annotation(i) for i in range(len(test_set))]
+    boxed = [each for each in found if each is not None]
+    boxes = sum(len(each.boxes) for each in boxed)
+    contents = (
+        None if each is None else [each.boxes.tolist(), each.labels.tolist(), each.difficult.tolist()]
+        for each in found
+    )
+    crowded = [each for each in boxed if each.crowd.any()]
+    crowds = sum(int(each.crowd.sum()) for each in crowded)
+    trained = [each for i in range(len(train_set)) if (each := train_set.annotation(i)) is not None]
+    return {
+        "tags": _hashed_tags(test_set),
+        "boxes": _hashed(boxes, contents),
+        # A part of its own, as earlier versions did not describe it.
+        "iscrowd regions": _hashed(crowds, ([each.image_id, each.crowd.tolist()] for each in crowded)),
+        "training boxes": _hashed(
+            sum(len(each.boxes) for each in trained),
+            (
+                [each.image_id, each.boxes.tolist(), each.labels.tolist(), each.crowd.tolist()]
+                for each in trained
+            ),
+        ),
+    }
+
+
+def changed_data(before: object, now: Mapping[str, str]) -> str:
+    """How data differ from what :meth:`TrainingSet.describe` or :func:`describe_truth` said; "" if equal.
+
+    A part that is in one of them alone is not compared: an older version did not describe it, or it is not
+    needed.
+    """
+    known = before if isinstance(before, dict) else {}
+    lines = []
+    for name, new in now.items():
+        if (old := str(known.get(name, new))) != new:
+            then, count = (each.partition(",")[0] for each in (old, new))
+            lines.append(f"{name}: {then} then, {count} now{', not the same' if then == count else ''}")
+    return "; ".join(lines)
+
+
+def _hashed_tags(dataset: AnnotatedImages) -> str:
+    tags, unknown = dataset.all_labels(), (dataset.unknown(i) for i in range(len(dataset)))
+    rows = (row.tolist() for row in unknown if row is not None)
+    return _hashed(int(tags.sum()), (tags.tobytes(), *rows))
+
+
+def _contents(of_images: Mapping[str, ReviewedBoxes] | Mapping[str, Hints]) -> Iterable[object]:
+    for image_id in sorted(of_images):
+        values = vars(of_images[image_id]).values()
+        yield image_id, *(each.tolist() if isinstance(each, Tensor) else each for each in values)
+
+
+def _hashed(count: int, parts: Iterable[object]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{part!r}\n".encode())
+    return f"{count}, sha256 {digest.hexdigest()}"

@@ -1,0 +1,140 @@
+"""From the settings to the optimizer, schedule, precision and training options of a run."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from detector.config import Settings
+from detector.data.build import build_snapshot_views
+from detector.data.training_set import TrainingSet
+from detector.engine.loop import TrainOptions
+from detector.engine.precision import Precision
+from detector.engine.schedule import lr_factor, parameter_groups
+from detector.engine.snapshots import Snapshots
+from detector.evaluation.coco import require_pycocotools
+from detector.evaluation.pictures import choose_samples
+from detector.modeling.build import build_refinement
+from detector.utils.distributed import world_size
+from detector.utils.errors import ConfigError
+
+# Number of training images in a snapshot, and of the first images among which they are chosen.
+_WATCHED, _CANDIDATES = 4, 1000
+
+
+def wants_coco_metrics(cfg: Settings) -> bool:
+    """Whether TEST.METRICS asks for COCO's metrics; an error if the package that computes them is missing."""
+    wanted = cfg.test.metrics == "coco" or (cfg.test.metrics == "auto" and cfg.datasets.format == "coco")
+    if wanted:
+        require_pycocotools()
+    return wanted
+
+
+def build_precision(cfg: Settings, device: torch.device) -> Precision:
+    """PRECISION on a device."""
+    return Precision(cfg.precision, device)
+
+
+def accumulated_batches(cfg: Settings) -> int:
+    """Batches per step of each process.
+
+    Raises:
+        ConfigError: SOLVER.IMAGES_PER_STEP cannot be shared by the processes.
+    """
+    solver, processes = cfg.solver, world_size()
+    if solver.images_per_step == 0:
+        return solver.accumulate
+    accumulate, rest = divmod(solver.images_per_step, solver.images_per_batch * processes)
+    if rest:
+        raise ConfigError(
+            f"SOLVER.IMAGES_PER_STEP is {solver.images_per_step}, expected a multiple of "
+            f"{solver.images_per_batch * processes}: {processes} processes share it, in batches of "
+            f"SOLVER.IMAGES_PER_BATCH {solver.images_per_batch}"
+        )
+    return accumulate
+
+
+def images_per_step(cfg: Settings) -> int:
+    """Images per step of all processes together."""
+    return cfg.solver.images_per_batch * accumulated_batches(cfg) * world_size()
+
+
+def base_lr(cfg: Settings) -> float:
+    """SOLVER.BASE_LR, scaled with the images per step as LR_SCALING says."""
+    scale = images_per_step(cfg) / cfg.solver.lr_images if cfg.solver.lr_scaling == "linear" else 1
+    return cfg.solver.base_lr * scale
+
+
+def build_optimizer(cfg: Settings, model: nn.Module) -> Optimizer:
+    """The optimizer over the model's trainable parameters."""
+    solver, drop_block = cfg.solver, "box_features.drop_block"
+    factors = {
+        "backbone": solver.backbone_lr_factor,
+        "head.refinements": solver.refinement_lr_factor,
+        drop_block: solver.drop_block_lr_factor,
+    }
+    groups = parameter_groups(
+        model,
+        base_lr=base_lr(cfg),
+        weight_decay=solver.weight_decay,
+        lr_factors={name: factor for name, factor in factors.items() if factor != 1},
+        gammas={drop_block: solver.drop_block_gamma} if solver.drop_block_gamma else {},
+        bias_lr_factor=solver.bias_lr_factor,
+        bias_weight_decay=solver.bias_weight_decay,
+    )
+    # One kernel for all parameters, which skips steps where float16 overflows without a host synchronization.
+    fused = next(model.parameters()).is_cuda
+    if solver.optimizer == "sgd":
+        return SGD(groups, momentum=solver.momentum, fused=fused)
+    return AdamW(groups, fused=fused)
+
+
+def build_lr_factor(cfg: Settings) -> Callable[..., float]:
+    """The function :func:`lr_factor` with the schedule of SOLVER."""
+    solver = cfg.solver
+    return partial(
+        lr_factor,
+        max_iter=solver.max_iter,
+        schedule=solver.schedule,
+        steps=solver.steps,
+        gamma=solver.gamma,
+        warmup_iters=solver.warmup_iters,
+        warmup_factor=solver.warmup_factor,
+    )
+
+
+def build_train_options(cfg: Settings) -> TrainOptions:
+    """SEED and SOLVER as the options of the training loop."""
+    solver = cfg.solver
+    return TrainOptions(
+        seed=cfg.seed,
+        max_iter=solver.max_iter,
+        lr_factor=build_lr_factor(cfg),
+        accumulate=accumulated_batches(cfg),
+        gradient_factor=images_per_step(cfg) if solver.gradient_reduction == "sum" else 1.0,
+        scale_momentum=solver.scale_momentum,
+        clip_norm=solver.clip_norm,
+        log_period=solver.log_period,
+        checkpoint_period=solver.checkpoint_period,
+        keep_checkpoints=solver.keep_checkpoints,
+    )
+
+
+def build_snapshots(cfg: Settings, training_set: TrainingSet) -> Snapshots | None:
+    """The snapshots that training takes every SOLVER.PICTURE_PERIOD steps; None: none."""
+    if cfg.solver.picture_period == 0:
+        return None
+    dataset = training_set.dataset
+    candidates = range(min(len(dataset), _CANDIDATES))
+    indices = choose_samples([dataset.labels(i) for i in candidates], _WATCHED)
+    views = build_snapshot_views(cfg, training_set, indices)
+    usable = [k for k, each in enumerate(views) if len(each.proposals) and each.samples[0].labels.any()]
+    return Snapshots(
+        [views[k] for k in usable],
+        [dataset.read_image(indices[k]) for k in usable],
+        dataset.class_names,
+        build_refinement(cfg),
+        cfg.solver.picture_period,
+    )

@@ -1,0 +1,1 @@
+"""Inference: load a trained detector, predict, test and export."""

@@ -1,0 +1,131 @@
+"""Writing a network to a file that runs without the code of its model, and reading it back."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from detector.structures import Detections
+from detector.utils.errors import MissingPackage, UserError
+
+Network = Callable[..., Sequence[Tensor]]  # INPUTS -> OUTPUTS of exported.py or exported_student.py
+
+SUFFIXES = {"torch_export": ".pt2", "aot_inductor": ".pt2", "onnx": ".onnx"}
+
+
+def save_program(
+    program: ExportedProgram,
+    form: str,
+    path: Path,
+    *,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+) -> None:
+    """Write an exported program to `path`, which has the suffix of the form.
+
+    Args:
+        form: a key of SUFFIXES.
+        inputs, outputs: their names in ONNX.
+
+    Raises:
+        UserError: ONNX does not support an op of the program; or a package or a compiler is missing.
+    """
+    if form == "torch_export":
+        torch.export.save(program, path)
+    elif form == "aot_inductor":
+        if shutil.which("c++") is None and shutil.which("g++") is None:
+            raise UserError("aot_inductor needs a C++ compiler, and there is none: install g++")
+        torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+    else:
+        _save_onnx(program, path, inputs, outputs)
+
+
+def load_program(form: str, path: Path) -> Network:
+    """A file of :func:`save_program` as a function of its inputs, without the model's code.
+
+    torch needs `import detector.layers` for our ops; ONNX Runtime has all that it needs.
+    """
+    if form == "torch_export":
+        return torch.export.load(path).module()
+    if form == "aot_inductor":
+        return torch._inductor.aoti_load_package(str(path))
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(*inputs: Tensor) -> list[Tensor]:
+        named = zip(session.get_inputs(), inputs, strict=True)
+        arrays = session.run(None, {each.name: tensor.numpy() for each, tensor in named})
+        return [torch.from_numpy(np.asarray(array)) for array in arrays]
+
+    return run
+
+
+def _save_onnx(program: ExportedProgram, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Write a program as ONNX, opset 18, with the ops of detector/layers/onnx_ops.py."""
+    try:
+        from detector.layers.onnx_ops import translations
+    except ImportError as error:
+        raise MissingPackage(
+            f"ONNX needs onnxscript ({error}): pip install onnx onnxscript onnxruntime"
+        ) from None
+    known = translations()
+    ops = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    ours = {op for op in ops if str(op).startswith("detector.")}
+    if unknown := sorted(str(op) for op in ours - known.keys()):
+        raise UserError(f"ONNX has no counterpart of {', '.join(unknown)}")
+    try:
+        exported = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=18,
+            custom_translation_table=known,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            verbose=False,
+        )
+    except torch.onnx.OnnxExporterError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"ONNX of torch {torch.__version__} does not support this model: {reason}") from error
+    assert exported is not None  # only without `dynamo`
+    exported.save(str(path), external_data=False)
+
+
+def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Tensor, ...]]) -> float:
+    """The largest difference between two networks, NaN where one gives NaN; that of boxes relative to the
+    image's longer side.
+    """
+    worst = torch.zeros(())
+    with torch.no_grad():
+        for each in inputs:
+            (scores, boxes), (others, moved) = ours(*each), other(*each)
+            if scores.shape != others.shape or boxes.shape != moved.shape:
+                raise UserError(f"scores {tuple(others.shape)}, expected {tuple(scores.shape)}")
+            if len(scores):
+                side = max(each[0].shape[2:])
+                for difference in (scores - others, (boxes - moved) / side):
+                    worst = torch.maximum(worst, difference.abs().max())  # unlike max(), of NaN as well
+    return float(worst)
+
+
+def detection_differences(
+    found: Detections, others: Detections, *, side: float, floor: float, most: int
+) -> Tensor:
+    """How far each detection (D,) is from the nearest of the same label in `others`, in score and box.
+
+    Args:
+        side: of the image in pixels; boxes count as shares of it.
+        floor: what detections score more than. A score close to it, or close to that of the last of `most`
+            detections, may be missing.
+    """
+    if not len(found):
+        return torch.zeros(0)
+    floor = float(found.scores[-1]) if len(found) == most else floor
+    moved = (found.boxes[:, None] - others.boxes).abs().amax(dim=2) / side  # (D, E)
+    far = torch.maximum(moved, (found.scores[:, None] - others.scores).abs())
+    far = far.where(found.labels[:, None] == others.labels, torch.inf)
+    return torch.cat([far, found.scores[:, None] - floor], dim=1).amin(dim=1)

@@ -1,0 +1,177 @@
+"""A trained detector as a function: images in, detections out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from detector.data.images import ImageSource, open_image
+from detector.data.loader import make_views
+from detector.data.proposals import clean_proposals
+from detector.data.proposals.search import Finder
+from detector.data.transforms import TestTransform
+from detector.engine.passes import predict
+from detector.engine.precision import Precision, tf32_allowed
+from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.scoring import score_batch
+from detector.structures import Detections, Sample, Scores, Views, clip_boxes
+from detector.utils.errors import UserError, describe_value
+
+SCORE_THRESHOLD = 0.3  # the default of detector.load and detector predict
+
+
+class Predictor:
+    """Finds objects in images: `predictor(image)`. `detector.load` makes one.
+
+    This class is for a Faster R-CNN, which makes its own proposals; see also :class:`WeakPredictor`.
+
+    Args:
+        model: as :func:`detector.engine.passes.score_batch` takes it.
+        class_names: the C foreground classes.
+        postprocess: from the scores of an image's proposals to its detections.
+        precision: of the model, on its device.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        class_names: Sequence[str],
+        *,
+        postprocess: Callable[[Scores], Detections],
+        precision: Precision,
+    ) -> None:
+        self.model = model.eval()
+        self.class_names = tuple(class_names)
+        self.postprocess, self.precision, self.device = postprocess, precision, precision.device
+
+    def __call__(
+        self,
+        images: ImageSource | Sequence[ImageSource],
+        proposals: Tensor | np.ndarray | Sequence[Tensor | np.ndarray | None] | None = None,
+    ) -> Detections | list[Detections]:
+        """The objects of one image, or of each of a list or tuple of images, which are read one by one.
+
+        Args:
+            images: paths, Pillow images, uint8 arrays or tensors: see detector.data.images.open_image.
+            proposals: only a weak detector takes them: (R, 4) xyxy in pixels of the image, for a list of
+                images one such for each, or None where they are to be found; they are clipped to the image.
+
+        Returns:
+            Detections, best first, in pixels of the image (turned as its EXIF orientation says), or a list of
+            them. `image_id` is the path of the file, or the number of the image in the list.
+
+        Raises:
+            FileNotFoundError, TypeError, UserError: an image or proposals that cannot be used.
+        """
+        if not isinstance(images, (list, tuple)):
+            image, boxes = cast(ImageSource, images), cast(Tensor | np.ndarray | None, proposals)
+            return self.detections(self.scores(image, boxes))
+        each = [None] * len(images) if proposals is None else proposals
+        if not isinstance(each, (list, tuple)) or len(each) != len(images):
+            found = f"a list of {len(each)}" if isinstance(each, (list, tuple)) else type(each).__name__
+            raise UserError(f"proposals is {found}, expected a list of {len(images)}, one for each image")
+        rows = zip(images, each, map(str, range(len(images))), strict=True)
+        return [self.detections(self.scores(*row)) for row in rows]
+
+    def find_proposals(self, image: Tensor) -> Tensor | None:
+        """What :meth:`scores` takes besides an image (3, H, W) uint8; it may take long."""
+        return None
+
+    def scores(
+        self, image: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
+    ) -> Scores:
+        """The class scores of each proposal of an image, on `device`, before any threshold or NMS.
+
+        Args:
+            image, proposals: as in a call.
+            image_id: the name of an image that is not a file.
+        """
+        if proposals is not None:
+            raise UserError("a Faster R-CNN makes its proposals itself: leave out the argument proposals")
+        name = str(image) if isinstance(image, (str, Path)) else image_id
+        with tf32_allowed(self.precision.name == "tf32"):
+            (scores,) = score_batch(
+                cast(FasterRCNN, self.model),
+                [open_image(image)],
+                [name],
+                device=self.device,
+                precision=self.precision,
+            )
+        return scores
+
+    def detections(self, scores: Scores) -> Detections:
+        """What a call returns for an image, on the CPU, from its :meth:`scores`."""
+        found = self.postprocess(scores)
+        names = tuple(self.class_names[label] for label in found.labels.tolist())
+        return replace(found.to("cpu"), names=names)
+
+
+class WeakPredictor(Predictor):
+    """The predictor of a weak detector, which chooses among proposals that are searched first.
+
+    Args:
+        model: as :func:`detector.engine.passes.predict` takes it.
+        find: finds the proposals of an image for which none are given: (H, W, 3) uint8 RGB to (R, 4) float32.
+        transforms: one per test pass.
+        min_size: a proposal whose width or height is at most this, in pixels, is dropped.
+        max_count: maximum number of proposals per image; the first are kept.
+        options: the other arguments of :class:`Predictor`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        class_names: Sequence[str],
+        *,
+        find: Finder,
+        transforms: Sequence[TestTransform],
+        min_size: float,
+        max_count: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, class_names, **options)
+        self.find, self.transforms = find, tuple(transforms)
+        self.min_size, self.max_count = min_size, max_count
+
+    def find_proposals(self, image: Tensor) -> Tensor:
+        return torch.from_numpy(self.find(image.permute(1, 2, 0).numpy()))
+
+    def scores(
+        self, image: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
+    ) -> Scores:
+        views = self.views(image, proposals, image_id)
+        with tf32_allowed(self.precision.name == "tf32"):
+            (scores,) = predict(self.model, [views], device=self.device, precision=self.precision)
+        return scores
+
+    def views(
+        self, source: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
+    ) -> Views:
+        """The proposals of an image, found or given, and a sample for each test pass."""
+        image = open_image(source)
+        if proposals is None:
+            boxes = self.find_proposals(image)
+        else:
+            boxes = clip_boxes(_boxes(proposals), *image.shape[1:])
+        boxes = clean_proposals(boxes, min_size=self.min_size, stride=1, max_count=self.max_count)
+        name = str(source) if isinstance(source, (str, Path)) else image_id
+        return make_views(Sample(image, boxes, torch.zeros(len(self.class_names)), name), self.transforms)
+
+
+def _boxes(proposals: Tensor | np.ndarray) -> Tensor:
+    """Proposals as a float32 tensor (R, 4) on the CPU; UserError where they are not boxes."""
+    try:
+        boxes = torch.as_tensor(proposals).detach().cpu().float()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"proposals are {describe_value(proposals)}, expected numbers (R, 4)") from error
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise UserError(f"proposals have the shape {tuple(boxes.shape)}, expected (R, 4)")
+    bad = ~boxes.isfinite().all(dim=1) | (boxes[:, 2:] < boxes[:, :2]).any(dim=1)
+    if bad.any():
+        row = int(bad.nonzero()[0, 0])
+        raise UserError(f"proposal {row} is {boxes[row].tolist()}, expected finite x1 <= x2 and y1 <= y2")
+    return boxes

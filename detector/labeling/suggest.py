@@ -1,0 +1,190 @@
+"""`detector suggest`: the images of the training split from whose boxes a detector would learn most."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from detector.config import Settings, load_cfg
+from detector.data.build import build_test_loader, build_training_set, name_classes
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.formats import ReviewImage, review_image
+from detector.data.loader import collate
+from detector.data.reviewed import find_id
+from detector.data.training_set import TrainingSet
+from detector.engine.build import build_precision
+from detector.engine.passes import predict
+from detector.engine.run_folder import check_class_names, start_run
+from detector.inference.load import find_checkpoint, read_run
+from detector.labeling.label import check_formats, common_folder, encode_all, tagged_boxes
+from detector.labeling.suggestions import choose, entropy, information_density, typicality
+from detector.modeling.weak_rcnn import WeakRCNN
+from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.networks import Model, restore_network
+from detector.structures import Detections, Scores, Views
+from detector.utils.errors import UserError
+from detector.utils.files import file_digest
+from detector.utils.folder_lock import folder_lock
+from detector.utils.outputs import OutputFolder
+
+RULES = ("information-density", "typical", "entropy", "random")
+_SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
+
+
+def suggest(
+    config_file: str,
+    overrides: Sequence[object],
+    *,
+    count: int,
+    by: str,
+    output: Path,
+    formats: Sequence[str] | None = None,
+) -> list[ReviewImage]:
+    """Write tasks for a labeling tool: the images to box next, with the boxes that the detector finds.
+
+    Images with reviewed boxes (DATASETS.BOXED) are not suggested again.
+
+    Args:
+        config_file: config whose OUTPUT_DIR holds a trained detector, or the folder of its run.
+        count: number of images.
+        by: one of `RULES`.
+        output: folder for the files, and for images.txt, the ids of the images.
+        formats: some of :data:`detector.data.formats.FORMATS`; None: label-studio.
+
+    Raises:
+        UserError, OSError: there is no detector, nothing to suggest, an argument cannot be used, or a file is
+            in the way; before any image is scored.
+    """
+    if by not in RULES:
+        raise UserError(f"the rule is {by!r}, expected one of {', '.join(RULES)}")
+    if count < 1:
+        raise UserError(f"the number of images is {count}, expected at least 1")
+    formats = check_formats(formats or ("label-studio",))
+    with warnings.catch_warnings(), folder_lock(output):  # the log takes them until the end
+        return _suggest(config_file, overrides, count, by, output, formats)
+
+
+def _suggest(
+    config_file: str,
+    overrides: Sequence[object],
+    count: int,
+    by: str,
+    output: Path,
+    formats: Sequence[str],
+) -> list[ReviewImage]:
+    cfg, weights = _find_detector(config_file, overrides)
+    training_set = build_training_set(cfg)
+    dataset, reviewed = training_set.dataset, training_set.reviewed
+    cfg = name_classes(cfg, dataset)
+    boxed = [i for i, image_id in enumerate(dataset.image_ids) if image_id in reviewed]
+    left = [i for i, image_id in enumerate(dataset.image_ids) if image_id not in reviewed]
+    if not left:
+        raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes")
+    folder = common_folder(((dataset.image_path(i), _name(dataset, i)) for i in left), formats)
+    outputs = OutputFolder(output, f"suggest {by} {count} {file_digest(weights)}")
+    empty = [ReviewImage(_name(dataset, i), dataset.image_size(i), ()) for i in left]
+    files = encode_all(formats, empty, dataset.class_names, folder)
+    outputs.check(["images.txt", *(name for name, _ in files)])
+    device = start_run(cfg, output)
+    found = _assess(cfg, device, training_set, left, boxed, by)
+    if by == "random":
+        rows = found.values.argsort(descending=True)[:count].tolist()
+    else:
+        labels = torch.from_numpy(training_set.labels())
+        known = {"known_features": found.known_features, "known_labels": labels[boxed]}
+        rows = choose(found.values, found.features, labels[left], count, **known)
+    chosen = [found.images[row] for row in rows]
+    image_ids = (find_id(image.name, dataset.image_ids) for image in chosen)
+    outputs.write("images.txt", "".join(f"{image_id}\n" for image_id in image_ids).encode())
+    for name, content in encode_all(formats, chosen, dataset.class_names, folder):
+        outputs.write(name, content)
+    return chosen
+
+
+def _find_detector(config_file: str, overrides: Sequence[object]) -> tuple[Settings, Path]:
+    """The config, and the checkpoint of the weak detector in its OUTPUT_DIR."""
+    cfg = load_cfg(config_file, overrides)
+    weights = find_checkpoint(cfg.output_dir, "weak")
+    if not weights.is_file():
+        raise UserError(
+            f"{weights} (OUTPUT_DIR) does not exist, expected the folder of a trained detector: train first, "
+            "or name another folder"
+        )
+    return cfg, weights
+
+
+class _Assessed(NamedTuple):
+    """The N images without reviewed boxes, and the K with them."""
+
+    values: Tensor  # (N,) float64, what there is to learn from an image
+    features: Tensor  # (N, F)
+    known_features: Tensor  # (K, F)
+    images: list[ReviewImage]  # N, with the boxes that the detector finds
+
+
+def _assess(
+    cfg: Settings,
+    device: torch.device,
+    training_set: TrainingSet,
+    indices: Sequence[int],
+    boxed: Sequence[int],
+    by: str,
+) -> _Assessed:
+    """What the rule `by` says of the images `indices`; those of `boxed` have reviewed boxes."""
+    dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (all images, C) bool
+    precision, features = build_precision(cfg, device), []
+    weak = _network(cfg, "weak").to(device).eval()
+    assert isinstance(weak, WeakRCNN)
+
+    def described(loader: Iterable[Views]) -> Iterator[Views]:
+        for views in loader:
+            batch = collate(views.samples[:1]).to(device)
+            with torch.no_grad():
+                features.append(weak.features(batch.images).mean(dim=(2, 3))[0].cpu())
+            yield views
+
+    def boxes_of(index: int, scores: Scores) -> tuple[Detections, list[int]]:
+        unknown = dataset.unknown(index)
+        unknown = torch.zeros_like(labels[index]) if unknown is None else unknown
+        return tagged_boxes(scores, labels[index], unknown, score_threshold=_SCORE_THRESHOLD)
+
+    for _ in described(build_test_loader(cfg, dataset, boxed, training_set.proposals)):
+        pass  # their features are enough
+    loader = described(build_test_loader(cfg, dataset, indices, training_set.proposals))
+    scored = predict(weak, loader, device=device, precision=precision)
+    values, images = [], []
+    progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
+    for index, scores in progress:
+        found, doubtful = boxes_of(index, scores)
+        values.append(entropy(scores, labels[index]))
+        name, size = _name(dataset, index), dataset.image_size(index)
+        image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
+        images.append(replace(image, upright=dataset.apply_orientation))
+    known, new = torch.stack(features).split([len(boxed), len(indices)])
+    value = torch.tensor(values, dtype=torch.float64)
+    typical = typicality(torch.cat([new, known]))[: len(new)]
+    if by == "random":
+        value = torch.rand(len(new), generator=torch.Generator().manual_seed(cfg.seed)).double()
+    elif by == "typical":
+        value = typical
+    elif by == "information-density":
+        value = information_density(value, typical)
+    return _Assessed(value, new, known, images)
+
+
+def _network(cfg: Settings, model: Model) -> WeakRCNN | FasterRCNN:
+    """A network of the run folder, built from the config of its checkpoint."""
+    file, checkpoint, own = read_run(cfg.output_dir, model=model)
+    check_class_names(cfg, checkpoint, file)
+    return restore_network(own, checkpoint, file, model)
+
+
+def _name(dataset: AnnotatedImages, index: int) -> str:
+    """The name of an image in the files: its id with the suffix of its file."""
+    image_id, suffix = dataset.image_ids[index], dataset.image_path(index).suffix
+    return image_id if image_id.endswith(suffix) else image_id + suffix

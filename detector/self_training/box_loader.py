@@ -1,0 +1,148 @@
+"""Batches of images with boxes, for a detector that is trained on (pseudo) boxes.
+
+As in detector/data/loader.py, a batch depends on (seed, position) alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from detector.data.worker_loader import WorkerLoader
+from detector.self_training.copy_paste import BoxedImage, paste_objects
+from detector.self_training.mosaic import mosaic
+from detector.structures import ImageDataset, flip_boxes
+from detector.structures.tensor_fields import TensorFields
+
+_PASTED, _MOSAIC = 2, 3  # which random numbers of a draw decide these; the results depend on it
+
+
+@dataclass(frozen=True, eq=False)
+class BoxBatch(TensorFields):
+    """Images of any sizes with their boxes, as torchvision's detectors take them."""
+
+    images: list[Tensor]  # (3, H, W) float32 in [0, 1], each
+    # Of each image: boxes (G, 4) float32 xyxy and labels (G,) int64, 0 is background; or its index (). Also,
+    # if the data set knows: reviewed () int64, how many boxes are, which come first, and complete () bool.
+    targets: list[dict[str, Tensor]]
+    image_ids: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+        """The arguments of the detector."""
+        return self.images, self.targets
+
+
+class BoxDataset(Dataset):
+    """`dataset[index, draw]` is image `index`, its target and its id; `draw` seeds what is random.
+
+    Args:
+        flip: half of the images are flipped.
+        reviewed: of each image, how many boxes a person has reviewed, which come first, and whether these are
+            all its objects; (): unknown.
+        copy_paste: probability with which objects of other images are pasted into an image. A pasted box is
+            reviewed if it was in its own image.
+        mosaic: probability with which three other images are shown beside an image, each a quarter of the
+            size. Objects are pasted afterwards.
+        pool: indices of the images that others are taken from; None: all.
+    """
+
+    def __init__(
+        self,
+        source: ImageDataset,
+        *,
+        flip: bool,
+        reviewed: Sequence[tuple[int, bool]] = (),
+        copy_paste: float = 0.0,
+        mosaic: float = 0.0,
+        pool: np.ndarray | None = None,
+    ):
+        self.source, self.flip, self.reviewed = source, flip, reviewed
+        self.copy_paste, self.mosaic = copy_paste, mosaic
+        self.pool = np.arange(len(source.image_ids)) if pool is None else pool
+
+    def __len__(self) -> int:
+        return len(self.source.image_ids)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, dict[str, Tensor], str]:
+        index, draw = key
+        found, others = self._read(index), self.pool[self.pool != index]
+        for probability, compose, stream in (
+            (self.mosaic, mosaic, _MOSAIC),
+            (self.copy_paste, paste_objects, _PASTED),
+        ):
+            rng = np.random.default_rng([draw, stream])
+            if rng.random() < probability and len(others):
+                found = compose(found, partial(self._other, others, rng), rng)
+        image, boxes = found.image.float() / 255, found.boxes  # (3, H, W)
+        if self.flip and torch.rand((), generator=torch.Generator().manual_seed(draw)) < 0.5:
+            image, boxes = image.flip(2), flip_boxes(boxes, image.shape[2])
+        target = {"boxes": boxes, "labels": found.labels}
+        if self.reviewed:
+            target |= {"reviewed": found.reviewed.sum(), "complete": torch.tensor(found.complete)}
+        return image, target, self.source.image_ids[index]
+
+    def _other(self, indices: np.ndarray, rng: np.random.Generator) -> BoxedImage:
+        return self._read(int(rng.choice(indices)))
+
+    def _read(self, index: int) -> BoxedImage:
+        """The image with its boxes, whose labels count from 1."""
+        annotation = self.source.annotation(index)
+        if annotation is None:
+            raise ValueError(f"image {self.source.image_ids[index]} has no boxes to train on")
+        count, complete = self.reviewed[index] if self.reviewed else (0, False)
+        reviewed, labels = torch.arange(len(annotation.labels)) < count, annotation.labels + 1
+        return BoxedImage(self.source.read_image(index), annotation.boxes, labels, reviewed, complete)
+
+
+class IndexedImages(Dataset):
+    """`dataset[index, draw]` is image `index` without its boxes: the target has its `index` ().
+
+    Args:
+        reviewed: as of :class:`BoxDataset`.
+    """
+
+    def __init__(self, source: ImageDataset, *, reviewed: Sequence[tuple[int, bool]] = ()):
+        self.source, self.reviewed = source, reviewed
+
+    def __len__(self) -> int:
+        return len(self.source.image_ids)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, dict[str, Tensor], str]:
+        index = key[0]
+        image = self.source.read_image(index).float() / 255  # (3, H, W)
+        target = {"index": torch.tensor(index)}
+        if self.reviewed:
+            count, complete = self.reviewed[index]
+            target |= {"reviewed": torch.tensor(count), "complete": torch.tensor(complete)}
+        return image, target, self.source.image_ids[index]
+
+
+def collate_boxes(samples: Sequence[tuple[Tensor, dict[str, Tensor], str]]) -> BoxBatch:
+    images, targets, image_ids = zip(*samples, strict=True)
+    return BoxBatch(list(images), list(targets), image_ids)
+
+
+class _Images(Dataset):
+    def __init__(self, source: ImageDataset):
+        self.source = source
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.source.read_image(index)
+
+
+def image_loader(
+    source: ImageDataset, indices: Sequence[int], *, images_per_batch: int, workers: int = 0
+) -> DataLoader:
+    """The images (3, H, W) of `indices` of a data set once, uint8, in order, in lists."""
+    return WorkerLoader(
+        Subset(_Images(source), indices),
+        workers=workers,
+        batch_size=images_per_batch,
+        collate_fn=list,
+        pin_memory=torch.cuda.is_available(),
+    )

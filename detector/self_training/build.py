@@ -1,0 +1,141 @@
+"""From the settings to the Faster R-CNN of self-training, its batches and its pseudo boxes."""
+
+from collections.abc import Callable
+from functools import partial
+from textwrap import shorten
+
+import numpy as np
+from torch import nn
+from torch.utils.data import DataLoader
+
+from detector.config import Settings
+from detector.data.build import batch_options
+from detector.data.training_set import TrainingSet
+from detector.data.worker_loader import seeded_loader
+from detector.modeling.backbones.build import load_pretrained, timm_errors
+from detector.modeling.postprocess import postprocess
+from detector.modeling.weights import TORCHVISION, convert_weights, load_tensors
+from detector.self_training.box_loader import BoxDataset, IndexedImages, collate_boxes
+from detector.self_training.choose import pseudo_boxes
+from detector.self_training.faster_rcnn import (
+    NMS_IOU,
+    SCORE_THRESHOLD,
+    SMALL_SIZE,
+    TORCHVISION_SIZE,
+    FasterRCNN,
+    faster_rcnn,
+)
+from detector.self_training.pyramids import (
+    SmallPyramid,
+    TimmPyramid,
+    load_torchvision_weights,
+    torchvision_pyramid,
+)
+from detector.structures import Detections, Scores
+from detector.utils.errors import ConfigError, UserError
+
+
+def build_faster_rcnn(cfg: Settings, *, pretrained: bool = True) -> FasterRCNN:
+    """The detector of self-training.
+
+    Args:
+        pretrained: load its ImageNet weights; False: those of a checkpoint come next.
+
+    Raises:
+        FileNotFoundError, UserError: there are no such weights, or they are of another network.
+    """
+    options, backbone = cfg.self_train, cfg.self_train.backbone
+    of_torchvision = backbone not in ("small", "timm")
+    model = faster_rcnn(
+        build_pyramid(cfg, pretrained),
+        len(cfg.datasets.classes),
+        sizes=options.sizes,
+        max_size=options.max_size,
+        scale_jitter=options.scale_jitter,
+        size=SMALL_SIZE if backbone == "small" else TORCHVISION_SIZE,
+        rois=options.rois,
+        test_proposals=options.test_proposals,
+        pseudo_weight=options.pseudo_weight,
+        mean=TORCHVISION.mean if of_torchvision else cfg.input.mean,
+        std=TORCHVISION.std if of_torchvision else cfg.input.std,
+        score_threshold=student_threshold(cfg),
+        max_detections=cfg.test.max_detections,
+    )
+    if pretrained and backbone == "timm":
+        load_pretrained(cfg, model, "timm")
+    return model
+
+
+def build_student_postprocess(
+    cfg: Settings, score_threshold: float | None = None
+) -> Callable[[Scores], Detections]:
+    """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with an NMS of its own."""
+    return partial(
+        postprocess,
+        score_threshold=student_threshold(cfg) if score_threshold is None else score_threshold,
+        nms_threshold=NMS_IOU,
+        max_detections=cfg.test.max_detections,
+    )
+
+
+def build_pyramid(cfg: Settings, pretrained: bool) -> nn.Module:
+    """The network of SELF_TRAIN.BACKBONE; of torchvision's, with SELF_TRAIN.WEIGHTS if `pretrained`."""
+    options = cfg.self_train
+    if options.backbone == "small":
+        return SmallPyramid(options.channels)
+    if options.backbone == "timm":
+        with timm_errors("SELF_TRAIN.BACKBONE"):
+            return TimmPyramid(cfg.model.backbone.timm_name, options.channels)
+    pyramid = torchvision_pyramid(options.backbone, pretrained=bool(options.weights))
+    if pretrained and options.weights:
+        try:
+            load_torchvision_weights(pyramid, convert_weights(load_tensors(options.weights)).tensors)
+        except (RuntimeError, UserError) as error:
+            reason = shorten(str(error), 300)
+            raise ConfigError(
+                f"SELF_TRAIN.WEIGHTS is {options.weights!r}, which does not fit: {reason}"
+            ) from error
+    return pyramid
+
+
+def build_box_loader(
+    cfg: Settings, dataset: BoxDataset | IndexedImages, *, start: int, factors: np.ndarray | None
+) -> DataLoader:
+    """Endless batches (:class:`BoxBatch`); the first is the one after `start` batches of all processes.
+
+    Args:
+        factors: (N,), how often to draw each image; None: all equally often.
+    """
+    return seeded_loader(dataset, collate_boxes, **batch_options(cfg, start), repeats=factors)
+
+
+def build_pseudo_boxes(
+    cfg: Settings, training_set: TrainingSet, *, of_student: bool
+) -> Callable[[int, Scores], Detections]:
+    """A function from the index of a training image and its scores to the boxes to learn from.
+
+    Args:
+        of_student: a student regressed the boxes, so they stay where they are, and groups stay.
+    """
+    keys, dataset = cfg.self_train, training_set.dataset
+
+    def choose(index: int, scores: Scores) -> Detections:
+        return pseudo_boxes(
+            scores,
+            dataset.labels(index),
+            score_threshold=keys.score_threshold,
+            relative=keys.relative_scores,
+            nms_threshold=keys.nms,
+            drop_inside=keys.drop_inside,
+            drop_groups=0.0 if of_student else keys.drop_groups,
+            voting_iou=0.0 if of_student else keys.voting_iou,
+            reviewed=training_set.reviewed.get(dataset.image_ids[index]),
+            hints=training_set.hints.get(dataset.image_ids[index]),
+        )
+
+    return choose
+
+
+def student_threshold(cfg: Settings) -> float:
+    """TEST.SCORE_THRESHOLD for the Faster R-CNN of self-training, of which scores below 0.001 are noise."""
+    return max(SCORE_THRESHOLD, cfg.test.score_threshold)

@@ -1,0 +1,50 @@
+"""Mosaic: four images in one, for a detector that is trained on boxes."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from detector.self_training.copy_paste import BoxedImage, resized, reviewed_first
+from detector.structures import scale_boxes
+
+_GRAY = 127  # between and around the images
+
+
+def mosaic(target: BoxedImage, source: Callable[[], BoxedImage], rng: np.random.Generator) -> BoxedImage:
+    """Four images around the center of one that is as large as `target`, which is one of them.
+
+    As in YOLOv4 (Bochkovskiy et al., arXiv 2004.10934), but each image is there as a whole, as large as a
+    quarter allows and in its own shape, so that no object is cut. Which image is in which quarter is random.
+
+    Args:
+        target: at least 2 pixels wide and high, else it is returned as it is.
+        source: another image; called three times.
+
+    Returns:
+        A new image, whose reviewed boxes come first; it is complete if all four are.
+    """
+    height, width = target.image.shape[1:]
+    if min(height, width) < 2:
+        return target
+    canvas, boxes = torch.full_like(target.image, _GRAY), []
+    images = [target, source(), source(), source()]
+    for place, each in zip(rng.permutation(4).tolist(), images, strict=True):
+        low, right = divmod(place, 2)
+        free = (height - height // 2 if low else height // 2), (width - width // 2 if right else width // 2)
+        sides = each.image.shape[1:]
+        scale = min(free[0] / sides[0], free[1] / sides[1])
+        h, w = (min(most, max(1, round(side * scale))) for most, side in zip(free, sides, strict=True))
+        top, left = height // 2 - (0 if low else h), width // 2 - (0 if right else w)
+        canvas[:, top : top + h, left : left + w] = resized(each.image, (h, w))
+        scaled = scale_boxes(each.boxes, w / sides[1], h / sides[0])
+        boxes.append(scaled + scaled.new_tensor([left, top, left, top]))
+    return reviewed_first(
+        BoxedImage(
+            canvas,
+            torch.cat(boxes),
+            torch.cat([each.labels for each in images]),
+            torch.cat([each.reviewed for each in images]),
+            all(each.complete for each in images),
+        )
+    )

@@ -1,0 +1,125 @@
+"""The pseudo boxes of self-training: what a detector finds in its training split, written as a data set."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from detector.config import KEYS, Settings
+from detector.data.reviewed import reviewed_counts
+from detector.data.training_set import TrainingSet, changed_data
+from detector.engine.build import build_precision
+from detector.engine.checkpoint import load_checkpoint
+from detector.engine.run_folder import check_class_names
+from detector.evaluation.summary import write_json
+from detector.modeling.weak_rcnn import WeakRCNN
+from detector.self_training.build import build_pseudo_boxes
+from detector.self_training.choose import mean_scores
+from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.networks import Model, predict_all, restore_network
+from detector.self_training.pseudo_set import write_pseudo_set
+from detector.utils.distributed import gather, is_main, rank, together, world_size
+from detector.utils.errors import UserError
+from detector.utils.files import file_digest, read_json
+
+logger = logging.getLogger(__name__)
+
+_ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were made from
+
+
+def origin(cfg: Settings, weights: Sequence[Path]) -> dict[str, Any]:
+    """What the pseudo boxes depend on beside the data: the weights and the keys that choose boxes."""
+    return {
+        "weights": " ".join(file_digest(path) if path.exists() else "" for path in weights).strip(),
+        **{key: value for key, value in cfg.values().items() if "pseudo_boxes" in KEYS[key].affects},
+    }
+
+
+def check_origin(cfg: Settings, weights: Sequence[Path], folder: Path, data: Mapping[str, str]) -> None:
+    """Refuse to continue with pseudo boxes that were made with other weights, keys or data.
+
+    Args:
+        data: of :meth:`TrainingSet.describe`.
+
+    Raises:
+        UserError: names what differs.
+    """
+    if not (folder / _ORIGIN).exists():
+        return
+    before, now = read_json(folder / _ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
+    made_from = before.pop("data", None)
+    # A key that an older version did not have was off.
+    differing = [key for key in {**now, **before} if (before.get(key) or 0) != (now.get(key) or 0)]
+    if not any(path.exists() for path in weights) and "weights" in differing:
+        differing.remove("weights")  # nobody needs them where their boxes are
+    if differing:
+        raise UserError(
+            f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "
+            f"(weights: {', '.join(map(str, weights))}): give those again, or remove {folder} to start over"
+        )
+    if changed := changed_data(made_from, data):
+        raise UserError(
+            f"{folder / 'pseudo'} was made from other data: {changed}. Undo the change to go on with it, or "
+            f"remove {folder} to start over"
+        )
+
+
+def learned_from_others(student: Path, weights: Path) -> bool:
+    """Whether the first pseudo boxes of a student's folder were found by other weights than these."""
+    first = student / "round_1" / _ORIGIN
+    path = first if first.is_file() else student / _ORIGIN
+    return path.is_file() and read_json(path).get("weights") not in ("", file_digest(weights))
+
+
+def find_pseudo_boxes(
+    cfg: Settings,
+    training_set: TrainingSet,
+    weights: Sequence[Path],
+    folder: Path,
+    device: torch.device,
+) -> None:
+    """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin.
+
+    Args:
+        weights: of the detector that finds them, or of several weak detectors, whose mean does.
+
+    Raises:
+        UserError: one of several is a Faster R-CNN, which scores boxes of its own.
+    """
+    with together():
+        kind: Model = "weak" if len(weights) > 1 else "auto"
+        models = [_load_model(cfg, path, kind, device) for path in weights]
+        if is_main():
+            folder.mkdir(exist_ok=True)
+            data = training_set.describe()
+            if isinstance(models[0], FasterRCNN):
+                data.pop("proposals", None)  # it finds boxes without them
+            write_json(folder / _ORIGIN, origin(cfg, weights) | {"data": data})
+        dataset = training_set.dataset
+        own = range(rank(), len(dataset), world_size())
+        choose = build_pseudo_boxes(cfg, training_set, of_student=isinstance(models[0], FasterRCNN))
+        precision = build_precision(cfg, device)
+    found = (predict_all(cfg, model, dataset, own, precision, training_set.proposals) for model in models)
+    boxes = {index: choose(index, mean_scores(scores)) for index, *scores in zip(own, *found, strict=True)}
+    for others in gather(boxes):
+        boxes |= others
+    with together():
+        if is_main():
+            write_pseudo_set(
+                folder / "pseudo",
+                cfg.datasets.train_split,
+                dataset,
+                [boxes[i] for i in range(len(dataset))],
+                reviewed=reviewed_counts(training_set.reviewed, dataset.image_ids),
+            )
+    count = sum(len(image.boxes) for image in boxes.values())
+    found_by = ", ".join(map(str, weights))
+    logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), found_by)
+
+
+def _load_model(cfg: Settings, weights: Path, model: Model, device: torch.device) -> WeakRCNN | FasterRCNN:
+    checkpoint = load_checkpoint(weights)
+    check_class_names(cfg, checkpoint, weights)
+    return restore_network(cfg, checkpoint, weights, model).to(device)

@@ -1,0 +1,136 @@
+"""How a student is trained: on the pseudo boxes of a folder, or on what the average of its weights finds."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from detector.config import Settings
+from detector.data.datasets.voc import VOCDataset
+from detector.data.reviewed import reviewed_counts
+from detector.data.training_set import TrainingSet
+from detector.engine.build import build_optimizer, build_precision, build_train_options
+from detector.engine.checkpoint import load_checkpoint, restore_model
+from detector.engine.loop import make_steps
+from detector.engine.resuming import list_checkpoints
+from detector.engine.run_folder import check_same_start, record_run, resume_run
+from detector.self_training.box_loader import BoxDataset, IndexedImages
+from detector.self_training.build import build_box_loader, build_faster_rcnn, build_pseudo_boxes
+from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.pseudo_set import read_reviewed_counts
+from detector.self_training.teacher import TeacherStudent, distort_images, teacher_decay
+from detector.utils.distributed import together, world_size
+from detector.utils.reproducibility import seed_everything
+
+
+def train_detector(
+    cfg: Settings,
+    folder: Path,
+    device: torch.device,
+    found_by: Path,
+    factors: np.ndarray | None = None,
+) -> None:
+    """Train on the data set FOLDER/pseudo, from the newest checkpoint of the folder or from the start.
+
+    Args:
+        found_by: checkpoint of the detector that found the boxes; a small backbone begins with its weights.
+        factors: (N,), how often to draw each image; None: all equally often.
+    """
+    with together():
+        # The same weights, whether boxes were found before or not.
+        seed_everything(cfg.seed, cfg.deterministic)
+        pseudo = folder / "pseudo"
+        source = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
+        reviewed = read_reviewed_counts(pseudo, cfg.datasets.train_split) if _weighs_boxes(cfg) else ()
+        model = build_faster_rcnn(cfg).to(device)
+        if cfg.self_train.backbone == "small" and not list_checkpoints(folder):
+            model.backbone.body.load_state_dict(backbone_of(found_by))
+        if cfg.self_train.strong_views:
+            model.register_forward_pre_hook(distort_images)
+    images = BoxDataset(
+        source,
+        flip=cfg.input.flip,
+        reviewed=reviewed,
+        copy_paste=cfg.self_train.copy_paste,
+        mosaic=cfg.self_train.mosaic,
+        pool=None if factors is None else np.flatnonzero(factors),  # with BOXED_SHARE 1 some are never drawn
+    )
+    _train(cfg, folder, device, model, images, factors)
+
+
+def backbone_of(weights: Path) -> dict[str, Tensor]:
+    """The weights of a weak detector's backbone, or of a student's below its pyramid."""
+    saved = load_checkpoint(weights)["model"]
+    prefix = "backbone.body." if any(key.startswith("backbone.body.") for key in saved) else "backbone."
+    return {key.removeprefix(prefix): saved[key] for key in saved if key.startswith(prefix)}
+
+
+def train_with_teacher(
+    cfg: Settings,
+    folder: Path,
+    device: torch.device,
+    training_set: TrainingSet,
+    weights: Path,
+    factors: np.ndarray | None,
+) -> None:
+    """Train on from the weights of a student, on what the average of its weights finds in each image.
+
+    Args:
+        training_set: of its boxes those that a person has reviewed are used alone.
+        factors: as of :func:`train_detector`.
+    """
+    with together():
+        seed_everything(cfg.seed, cfg.deterministic)
+        student = build_faster_rcnn(cfg, pretrained=False)
+        restore_model(student, load_checkpoint(weights), weights)
+        model = TeacherStudent(
+            student.to(device),
+            decay=teacher_decay(cfg.solver.max_iter),
+            choose=build_pseudo_boxes(cfg, training_set, of_student=True),
+            flip=cfg.input.flip,
+        )
+        dataset = training_set.dataset
+        reviewed = reviewed_counts(training_set.reviewed, dataset.image_ids) if _weighs_boxes(cfg) else ()
+    _train(cfg, folder, device, model, IndexedImages(dataset, reviewed=reviewed), factors)
+
+
+def _weighs_boxes(cfg: Settings) -> bool:
+    """Whether the losses of the student ask which boxes are reviewed."""
+    return cfg.self_train.pseudo_weight != 1
+
+
+def _train(
+    cfg: Settings,
+    folder: Path,
+    device: torch.device,
+    model: FasterRCNN | TeacherStudent,
+    images: BoxDataset | IndexedImages,
+    factors: np.ndarray | None,
+) -> None:
+    final = None
+    with together():
+        if isinstance(model, TeacherStudent):
+            optimizer, final = build_optimizer(cfg, model.student), model.teacher
+            optimizer.register_step_post_hook(model.update)
+        else:
+            optimizer = build_optimizer(cfg, model)
+        precision = build_precision(cfg, device)
+        progress = resume_run(cfg, folder, model, optimizer, precision, "student")
+        position = progress.iteration * world_size()  # batches that all processes have made
+        batches = build_box_loader(cfg, images, start=position, factors=factors)
+        record_run(cfg, folder, device)
+    check_same_start(progress.iteration)
+    make_steps(
+        model,
+        lambda losses, batch: losses,  # in training the model returns its losses
+        optimizer,
+        batches,
+        build_train_options(cfg),
+        folder=folder,
+        precision=precision,
+        config=cfg.dump(),
+        start=progress.iteration,
+        train_seconds=progress.train_seconds,
+        final=final,
+    )

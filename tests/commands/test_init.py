@@ -1,0 +1,185 @@
+"""`detector init`: the config that it writes loads, and names its data set."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from detector.commands.main import main
+from detector.config import load_cfg
+from detector.data.build import build_dataset, build_reviewed, name_classes
+from detector.data.formats import ReviewBox, ReviewImage, encode_review
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """A folder of ten pictures of cats and ten of dogs, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat", "dog"):
+        (tmp_path / "my pictures" / name).mkdir(parents=True)
+        for i in range(10):
+            noise = np.random.default_rng(i).integers(0, 255, (24, 32, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(tmp_path / "my pictures" / name / f"{i}.png")
+    return tmp_path / "my pictures"
+
+
+def test_the_config_that_it_writes_is_enough(pictures, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["init", "my pictures"]) == 0
+    out = capsys.readouterr().out
+    assert "20 pictures, 2 classes (cat, dog)" in out
+    assert "16 to train on, 4 to test on" in out
+    assert "no GPU, so 64 steps at 320 pixels" in out
+    assert out.endswith("next: detector propose mine.yaml\n")
+    cfg = load_cfg("mine.yaml")
+    assert Path("mine.yaml").read_text().startswith("# Written by: detector init 'my pictures'\n")
+    assert (cfg.output_dir, cfg.solver.max_iter, cfg.input.train_sizes) == ("runs/mine", 64, (320,))
+    assert cfg.solver.warmup_iters == 12
+    train_set = build_dataset(cfg, cfg.datasets.train_split)
+    assert train_set.class_names == ("cat", "dog")
+    assert len(build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split)) == 4
+
+
+def test_on_a_gpu_the_sizes_of_the_recipe_stay(pictures, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert main(["init", "my pictures", "--output", "odd: name.yaml"]) == 0
+    cfg = load_cfg("odd: name.yaml")
+    assert (Path(cfg.datasets.root), cfg.solver.max_iter) == (pictures.parent / "odd: name", 500)
+    assert cfg.input == load_cfg("own_mist_lite0").input
+
+
+def test_boxes_that_were_drawn_for_the_table_are_those_of_the_training_images(
+    pictures, tmp_path, monkeypatch
+):
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    (tmp_path / "labels.csv").write_text("".join(f"{name},{name[:3]}\n" for name in names))
+    assert main(["init", "my pictures", "--labels", "labels.csv"]) == 0
+    assert (
+        Path("mine.yaml")
+        .read_text()
+        .startswith("# Written by: detector init 'my pictures' --labels labels.csv\n")
+    )
+    # `detector label` names images as the table does, relative to --images.
+    box = ReviewBox("cat", (0, 0, 16, 12), score=0.5)
+    images = [ReviewImage(name, (24, 32), (box,) if name.startswith("cat") else ()) for name in names]
+    ((name, content),) = encode_review("coco", images, ["cat", "dog"])
+    (tmp_path / name).write_bytes(content)
+    assert main(["review-import", name, "--output", "reviewed.json", "--reviewed", "all"]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the config is good in any working directory
+    cfg = load_cfg("../mine.yaml", ["DATASETS.BOXED", "../reviewed.json"])
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
+    assert {f"{image_id}.png" for image_id in dataset.image_ids} < set(names)
+    reviewed = build_reviewed(cfg, dataset)
+    assert reviewed.keys() == set(dataset.image_ids)
+    assert all(len(boxes.boxes) == image_id.startswith("cat") for image_id, boxes in reviewed.items())
+
+
+@pytest.mark.parametrize(("width", "small"), [(64, False), (8, True)])
+def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, width, small):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    images = [
+        ReviewImage(name, size=(24, 32), boxes=(ReviewBox(name[:3], (0, 0, width / 32, width / 8)),))
+        for name in names
+    ]
+    ((_, content),) = encode_review("coco", images, ["cat", "dog"])
+    (pictures / "boxes.json").write_bytes(content)
+    assert main(["init", "my pictures"]) == 0
+    out = capsys.readouterr().out
+    side = width / 16 / 32
+    assert f"median side {100 * side:.0f} % of the picture, {320 * side:.0f} pixels" in out
+    assert ("detector propose mine.yaml --tune" in out) == small
+
+
+def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    images = [ReviewImage(name, (24, 32), (ReviewBox(name[:3], (1.0, 2.0, 9.0, 9.0)),)) for name in names]
+    images[3] = ReviewImage(names[3], (48, 64), images[3].boxes)  # a picture to train on, scaled since
+    ((_, content),) = encode_review("coco", images, ["cat", "dog"])
+    (pictures / "boxes.json").write_bytes(content)
+    assert main(["init", "my pictures"]) == 0
+    said = capsys.readouterr()
+    assert "1 picture has another size there" in said.err
+    assert "the first is cat/3.png, (height, width) (48, 64) there, (24, 32) in the file" in said.err
+    assert "boxes    of 4 pictures to test on" in said.out
+    cfg = load_cfg("mine.yaml", ["DATASETS.CLASSES", ["cat", "dog"]])
+    train, val = (build_dataset(cfg, split) for split in (cfg.datasets.train_split, cfg.datasets.test_split))
+    assert [train.annotation(i) for i in range(len(train))] == [None] * 16
+    assert all(val.annotation(i).boxes.tolist() == [[1, 2, 9, 9]] for i in range(len(val)))
+    # The tables that it wrote may be those of another config.
+    assert main(["init", "mine", "--output", "second.yaml"]) == 0
+    assert Path("second/val.jsonl").read_text() == Path("mine/val.jsonl").read_text()
+
+
+def test_a_class_that_may_mean_no_class(pictures, capsys):
+    (pictures / "cat").rename(pictures / "None")
+    assert main(["init", "my pictures"]) == 0
+    assert "warning: None will be learned and boxed like every other class" in capsys.readouterr().err
+
+
+def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys):
+    assert main(["init", "nowhere"]) == 2
+    assert "nowhere is no folder of pictures" in capsys.readouterr().err
+    assert main(["init", "my pictures/cat"]) == 2
+    assert "is in no folder that names its class" in capsys.readouterr().err
+    assert [path.name for path in pictures.parent.iterdir()] == ["my pictures"]
+    (pictures.parent / "mine").mkdir()
+    assert main(["init", "my pictures"]) == 2
+    assert "already there: mine; name another config with --output" in capsys.readouterr().err
+    Path("file").touch()
+    assert main(["init", "my pictures", "--output", "file/new.yaml"]) == 2
+    assert "file is a file, expected a folder to write to" in capsys.readouterr().err
+
+
+def test_corrected_labels_are_told_and_taken_over(pictures, tmp_path, capsys):
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    table = tmp_path / "tags and labels.csv"
+    table.write_text("".join(f"{name},{name[:3]}\n" for name in names))
+    assert main(["init", "my pictures", "--labels", "tags and labels.csv"]) == 0
+    with open("mine.yaml", "a") as file:
+        file.write("SEED: 7  # mine\n")
+    cfg, config = load_cfg("mine.yaml"), Path("mine.yaml").read_text()
+    split = {each: build_dataset(cfg, each).image_ids for each in ("train", "val")}
+    first = split["train"][0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing to tell yet
+        build_dataset(cfg, "train")
+    table.write_text(table.read_text().replace(f"{first}.png,{first[:3]}", f"{first}.png,cat;dog"))
+    with pytest.warns(
+        UserWarning, match=r"before a change of .*labels\.csv.* detector init --again --output"
+    ):
+        build_dataset(cfg, "train")
+    assert main(["init", "--again"]) == 0
+    assert "1 of 20 pictures are new or have other labels" in capsys.readouterr().out
+    assert Path("mine.yaml").read_text() == config
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset = build_dataset(cfg, "train")
+    assert sorted(dataset.image_ids) == sorted(split["train"])
+    assert dataset.labels(list(dataset.image_ids).index(first)).tolist() == [True, True]
+    assert f'{first}.png", "labels": ["{first[:3]}"]' in Path("mine/train.jsonl.bak").read_text()
+
+
+@pytest.mark.parametrize("folder", ["my pictures", "my pictures/cat"])
+def test_nobody_is_told_to_remove_the_pictures(pictures, capsys, folder):
+    assert main(["init", folder, "--output", "my pictures.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert "would have its tables in my pictures, where the pictures are" in error
+    assert "--output 'my pictures_config.yaml'" in error
+    assert "remove" not in error
+
+
+def test_a_class_that_only_pictures_to_test_on_show(pictures, capsys):
+    for split in ("train", "val"):
+        for name in ("cat", "dog"):
+            (pictures / split / name).mkdir(parents=True)
+            (pictures / name / f"{len(split)}.png").rename(pictures / split / name / "1.png")
+    (pictures / "val" / "dog").rename(pictures / "val" / "bird")
+    for name in ("cat", "dog"):
+        (pictures / name).rename(pictures.parent / name)
+    assert main(["init", "my pictures"]) == 2
+    assert "pictures to test on show bird, which none to train on does" in capsys.readouterr().err

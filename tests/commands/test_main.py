@@ -1,0 +1,126 @@
+"""`detector COMMAND`: every command has a short help with an example, and recipes are found by name."""
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detector.commands.main import COMMANDS, main
+from detector.config import KEYS, load_cfg
+from detector.data.proposals.search import Mode
+from detector.utils import config_files
+from detector.utils.config_files import find_config
+from detector.utils.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_screen_and_shows_an_example(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    assert end.value.code == 0
+    assert text.startswith(f"usage: detector {command}")
+    assert f"\n    detector {command} " in text
+    lines = text.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+
+
+def test_without_a_command_all_are_listed(capsys):
+    assert main([]) == 2
+    listed = capsys.readouterr().out
+    assert all(f"  {name} " in listed for name in COMMANDS)
+    with pytest.raises(SystemExit):
+        main(["trian"])
+    assert "trian" in capsys.readouterr().err
+
+
+def test_python_m_detector_is_the_command():
+    words = [sys.executable, "-m", "detector", "--help"]
+    text = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+def test_ctrl_c_while_a_command_is_imported_shows_no_traceback(monkeypatch, capfd):
+    """Not even where a module that is imported makes another error of it, as some do."""
+
+    class Interrupted:
+        @staticmethod
+        def find_spec(name, *_):
+            if name == "detector.commands.report":
+                try:
+                    signal.raise_signal(signal.SIGINT)
+                except KeyboardInterrupt:
+                    raise ImportError(name) from None
+
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "detector.commands.report", raising=False)
+    with pytest.raises(SystemExit) as end:
+        main(["report", "run"])
+    assert end.value.code == 130
+    assert capfd.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_summarized_as_its_help_begins(name):
+    module = importlib.import_module(f"detector.commands.{name.replace('-', '_')}")
+    assert " ".join(module.__doc__.split()).startswith(COMMANDS[name].summary)
+
+
+def test_proposals_are_made_in_the_modes_of_the_config():
+    assert Mode.__args__ == KEYS["PROPOSALS.MODE"].choices
+
+
+def test_the_modules_of_the_commands_load_no_networks():
+    """`detector propose` starts processes that import its module again."""
+    code = "import sys, detector.commands.main; sys.exit('detector.modeling' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_a_recipe_is_found_by_its_name_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    named = load_cfg("photos_pcl_lite0")
+    assert named == load_cfg(ROOT / "configs" / "photos_pcl_lite0.yaml")
+    Path("mine.yaml").write_text("_BASE_: photos_pcl_lite0\nSEED: 7\n")
+    assert load_cfg("mine.yaml").seed == 7
+    assert load_cfg("mine.yaml").model == named.model
+
+
+def test_an_unknown_name_names_the_nearest():
+    with pytest.raises(ConfigError, match=r"no file or recipe photos_pcl; .*photos_pcl_lite0"):
+        find_config("photos_pcl")
+
+
+def test_a_file_and_a_run_folder_come_before_recipes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_config("runs/mine.yaml") == Path("runs/mine.yaml")  # which the caller reads, or misses
+    Path("toybox_pcl").mkdir()
+    Path("toybox_pcl/config.yaml").touch()
+    assert find_config("toybox_pcl") == Path("toybox_pcl/config.yaml")
+
+
+def test_a_wheel_has_the_recipes_inside(tmp_path, monkeypatch):
+    (tmp_path / "_configs").mkdir()
+    (tmp_path / "_configs" / "quick.yaml").write_text("SEED: 3\n")
+    monkeypatch.setattr(config_files, "_PACKAGE", tmp_path)
+    assert load_cfg("quick").seed == 3
+
+
+def test_a_path_that_no_report_can_hold_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path(os.fsdecode(b"caf\xe9")).mkdir()
+    for words in (
+        ["predict", "--weights=run", "--output=found", os.fsdecode(b"caf\xe9")],
+        ["init", os.fsdecode(b"caf\xe9")],
+    ):
+        assert main(words) == 2
+        assert "the name 'caf\\udce9' is not UTF-8: rename it" in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,77 @@
+"""The split by scene."""
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from detector.data.sources.scene_split import split_pictures
+from detector.data.sources.tagged_pictures import Tagged
+
+
+def tagged(*names_and_labels, root=Path("/data")):
+    return [Tagged(root / name, tuple(labels.split()), root=root) for name, labels in names_and_labels]
+
+
+def test_splits_that_are_there_stay():
+    found = [
+        Tagged(Path(f"/{i}.jpg"), ("cat",), split=split) for i, split in enumerate(["train", "val", "train"])
+    ]
+    assert split_pictures(found) == ([found[0], found[2]], [found[1]], "the splits that are there")
+
+
+def test_pictures_in_none_of_the_splits_are_counted():
+    splits = ["train", None, "val", None]
+    found = [Tagged(Path(f"/{i}.jpg"), ("cat",), split=split) for i, split in enumerate(splits)]
+    with pytest.warns(UserWarning, match=r"2 pictures are left out, as in none of .*: 1\.jpg, 3\.jpg$"):
+        assert split_pictures(found)[:2] == ([found[0]], [found[2]])
+
+
+def test_shots_of_one_scene_stay_together():
+    shots = [
+        (f"scene{chr(97 + s)}_{i:03}.jpg", "cat" if s % 2 else "dog") for s in range(20) for i in range(5)
+    ]
+    train, val, by = split_pictures(tagged(*shots))
+    assert by == "scene, as the file names tell"
+    assert not {each.file.name[:6] for each in train} & {each.file.name[:6] for each in val}
+    assert len(val) == 20
+    assert {each.labels for each in val} == {each.labels for each in train} == {("cat",), ("dog",)}
+    assert (train, val, by) == split_pictures(tagged(*shots))
+
+
+def test_names_that_tell_nothing_divide_every_class():
+    pictures = tagged(*((f"{i:04}.jpg", "cat" if i % 5 else "rare") for i in range(100)), ("x.jpg", ""))
+    train, val, by = split_pictures(pictures)
+    assert by == "picture, as the file names do not tell scenes"
+    assert sorted(each.file for each in train + val) == sorted(each.file for each in pictures)
+    assert [sum(label in each.labels for each in val) for label in ("cat", "rare")] == [16, 4]
+
+
+def test_the_split_does_not_depend_on_where_the_pictures_are():
+    rows = [(f"{i:04}.jpg", "cat" if i % 3 else "dog") for i in range(50)]
+    here, there = (split_pictures(tagged(*rows, root=Path(root))) for root in ("/data", "/home/me/data"))
+    assert [each.name for each in here[1]] == [each.name for each in there[1]]
+
+
+def test_a_class_with_one_picture_is_trained_on():
+    train, val, _ = split_pictures(tagged(*((f"{i}.jpg", "cat") for i in range(10)), ("z.jpg", "dog")))
+    assert any("dog" in each.labels for each in train)
+    assert len(val) == 2
+
+
+@pytest.mark.parametrize("scenes", ["café école forêt", "кот лес мост", "東京 京都 大阪", "की का कू"])
+def test_names_of_scenes_in_any_script(scenes):
+    shots = [
+        (f"{scene}{chr(0x430 + s)}_{i:03}.jpg", "cat")
+        for scene in scenes.split()
+        for s in range(3)
+        for i in range(4)
+    ]
+    train, val, by = split_pictures(tagged(*shots))
+    assert by == "scene, as the file names tell"
+    assert not {each.file.name[:-8] for each in train} & {each.file.name[:-8] for each in val}
+    other = [(unicodedata.normalize("NFD", name), label) for name, label in shots]
+    again = split_pictures(tagged(*other))[1]
+    assert {unicodedata.normalize("NFC", each.name) for each in again} == {
+        unicodedata.normalize("NFC", each.name) for each in val
+    }

@@ -1,0 +1,207 @@
+"""The Faster R-CNN of self-training, wherever a weak detector is taken."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from random_run import CLASSES, make_run, make_student
+
+import detector
+from detector.commands.export import export
+from detector.commands.main import main
+from detector.commands.predict import predict_files as predict
+from detector.config import load_cfg
+from detector.data.toybox import CLASSES as TOYBOX
+from detector.data.toybox import draw_toybox
+from detector.inference.export import detection_differences, load_program
+from detector.inference.exported_student import StudentNetwork, export_student
+from detector.modeling.weak_rcnn import WeakRCNN
+from detector.report.build import write_report as report
+from detector.self_training.build import build_faster_rcnn
+from detector.self_training.faster_rcnn import FasterRCNN
+from detector.structures import Detections
+from detector.utils.errors import UserError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_run(tmp_path_factory.mktemp("runs") / "demo")
+    make_student(folder)
+    return folder
+
+
+def test_a_run_folder_stands_for_its_student(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "detector"):
+        predictor = detector.load(run)
+    assert isinstance(predictor.model, FasterRCNN)
+    assert f"the Faster R-CNN of self-training, {run / 'self_train' / 'model_final.pt'}" in caplog.text
+    expected = predictor(PIXELS)
+    assert len(expected) > 0
+    assert set(expected.names) <= set(CLASSES)
+    for path in (run / "self_train", run / "self_train" / "model_final.pt"):
+        found = detector.load(path, model="student")(PIXELS)
+        assert found.boxes.equal(expected.boxes)
+        assert found.scores.equal(expected.scores)
+
+
+def test_the_weak_detector_can_be_chosen_and_is_taken_without_a_student(run: Path, tmp_path: Path) -> None:
+    assert isinstance(detector.load(run, model="weak").model, WeakRCNN)
+    alone = make_run(tmp_path / "alone")
+    assert isinstance(detector.load(alone).model, WeakRCNN)
+    with pytest.raises(
+        FileNotFoundError, match=r"self_train/model_final\.pt does not exist: run detector self"
+    ):
+        detector.load(alone, model="student")
+    with pytest.raises(UserError, match=r"is the checkpoint of a weak detector, expected that of a student"):
+        detector.load(alone / "model_final.pt", model="student")
+
+
+def test_scores_before_nms_lead_to_torchvisions_detections(run: Path) -> None:
+    predictor = detector.load(run, score_threshold=None)
+    image = torch.from_numpy(PIXELS).permute(2, 0, 1)
+    predictor.model.roi_heads.detections_per_img = 100
+    with torch.no_grad():
+        (theirs,) = predictor.model([image.float() / 255])
+    found = predictor(image)
+    assert len(found) == len(theirs["boxes"]) > 10
+    torch.testing.assert_close(found.scores, theirs["scores"])
+    torch.testing.assert_close(found.boxes, theirs["boxes"], atol=1e-3, rtol=0)
+    assert found.labels.equal(theirs["labels"] - 1)
+
+
+@pytest.mark.parametrize("part", ["backbone", "roi_heads.box_head"])
+def test_what_is_not_finite_is_no_empty_image(run: Path, part: str) -> None:
+    predictor = detector.load(run, overrides={"PRECISION": "bf16"})
+    next(predictor.model.get_submodule(part).parameters()).data.fill_(torch.inf)
+    with pytest.raises(UserError, match=r"not finite, in the image 0; PRECISION is 'bf16'"):
+        predictor([PIXELS, PIXELS], None)
+
+
+def test_a_student_takes_no_proposals(run: Path) -> None:
+    with pytest.raises(UserError, match="makes its proposals itself"):
+        detector.load(run)(PIXELS, np.zeros((1, 4)))
+
+
+def test_files_are_predicted_and_labeled(run: Path, tmp_path: Path) -> None:
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
+    predict([tmp_path / "a.png"], run, tmp_path / "found", formats=["coco"], score_threshold=0.1)
+    annotations = json.loads((tmp_path / "found" / "detections.json").read_text())["annotations"]
+    assert len(annotations) == len(detector.load(run, score_threshold=0.1)(tmp_path / "a.png")) > 0
+    (tmp_path / "tags.csv").write_text(f"file,labels\na.png,{CLASSES[0]};{CLASSES[2]}\n")
+    (image,) = detector.label(run, tmp_path / "tags.csv", score_threshold=1.0)
+    assert sorted(box.label for box in image.boxes) == sorted((CLASSES[0], CLASSES[2]))
+    assert all(box.doubtful for box in image.boxes)
+
+
+@pytest.mark.usefixtures("process_as_before")
+def test_it_is_tested_and_reported_without_proposals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw_toybox(tmp_path / "toybox", train=2, test=3)
+    keys = (
+        "DATASETS.ROOT",
+        str(tmp_path / "toybox"),
+        "DATASETS.PROPOSALS",
+        "none.npz",
+        "DATASETS.WORKERS",
+        0,
+    )
+    run = make_run(tmp_path / "run", *keys, "DEVICE", "cpu", classes=TOYBOX)
+    student = make_student(run)
+    metrics = detector.evaluate(run, {"TEST.PICTURES": 1})
+    assert (metrics["method"], metrics["backbone"]) == ("pcl + self-training", "mobilenet_v3")
+    assert metrics["CorLoc"] is not None
+    assert json.loads((student / "metrics.json").read_text()) == metrics
+    assert not (run / "metrics.json").exists()
+    report(run, [], None)
+    assert "pcl + self-training" in (student / "report.html").read_text().lower()
+    smaller = detector.evaluate(run, {"SELF_TRAIN.SIZES": (48,)})
+    assert smaller["changed_keys"] == {"SELF_TRAIN.SIZES": [48]}
+    assert len(list((student / "tests").iterdir())) == 1
+    assert json.loads((student / "metrics.json").read_text()) == metrics
+    for name in ("config.yaml", "model_final.pt"):  # the student alone
+        (run / name).unlink()
+    assert main(["test", str(run)]) == 0
+    assert f"next: detector report {run}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("form", "count"),
+    [("torch_export", 30), pytest.param("onnx", 50, marks=pytest.mark.slow)],  # tests/chaos: 200
+)
+@pytest.mark.usefixtures("process_as_before")
+def test_an_exported_student_finds_what_the_student_finds(
+    run: Path, tmp_path: Path, form: str, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if form == "onnx":
+        pytest.importorskip("onnxscript")
+        pytest.importorskip("onnxruntime")
+    pictures, generator = tmp_path / "pictures", np.random.default_rng(0)
+    pictures.mkdir()
+    for number in range(count):
+        sides = generator.integers(1, 300, 2)
+        if number % 5 < 2:  # thin
+            sides[number % 5] = generator.integers(1, 6)
+        height, width = sides.tolist()
+        image = Image.effect_noise((width // 8 + 1, height // 8 + 1), 80).resize((width, height))
+        black_or_white = {3: "black", 4: "white"}.get(number % 10)
+        image = Image.new("L", image.size, black_or_white) if black_or_white else image
+        image.convert("RGB").save(pictures / f"{number}.png")
+    words = ["export", str(run), "--format", form, "--images", str(pictures), "--count", str(count)]
+    assert main(words) == 0
+    assert f"of the model on {count} images and 13 made from them" in capsys.readouterr().out
+    about = json.loads((run / "self_train" / "export" / f"{form}.json").read_text())
+    assert about["check"]["difference"] <= 1e-4
+    assert about["outputs"] == ["boxes", "scores", "labels"]
+    network = load_program(form, next((run / "self_train" / "export").glob(f"{form}.[op]*")))
+    boxes, scores, _ = network(torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous())
+    found = detector.load(run, score_threshold=None)(PIXELS)
+    assert len(found) == len(boxes) > 10
+    torch.testing.assert_close(scores, found.scores, atol=1e-4, rtol=0)
+
+
+@pytest.mark.usefixtures("process_as_before")
+def test_a_student_with_depthwise_convolutions_is_exported() -> None:
+    pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = build_faster_rcnn(load_cfg("photos_pcl_lite0"), pretrained=False).eval()
+    program, image = export_student(model), torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous()
+    with torch.no_grad():
+        found, expected = program.module()(image), StudentNetwork(model)(image)
+    assert len(expected[0]) > 10
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_an_export_that_finds_something_else_is_not_kept(run: Path, tmp_path: Path, monkeypatch) -> None:
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
+    nothing = torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64)
+    # Tracing the network takes seconds, and its program would not be run.
+    monkeypatch.setattr("detector.commands.export.exported_student.export_student", lambda model: None)
+    monkeypatch.setattr(
+        "detector.commands.export.save_program", lambda program, form, path, **_: path.touch()
+    )
+    monkeypatch.setattr("detector.commands.export.load_program", lambda *_: lambda image: nothing)
+    before = {path.name for path in (run / "self_train" / "export").glob("*")}
+    with pytest.raises(UserError, match="gives other figures than the model"):
+        export(run, "torch_export", tmp_path)
+    assert {path.name for path in (run / "self_train" / "export").glob("*")} == before
+
+
+def test_the_difference_of_detections_by_hand() -> None:
+    boxes = torch.tensor([[0.0, 0, 10, 10], [20, 20, 40, 40], [50, 50, 60, 60]])
+    found = Detections("a", boxes, torch.tensor([0.9, 0.5, 0.11]), torch.tensor([0, 1, 0]))
+    options = {"side": 100, "floor": 0.1, "most": 10}
+    assert detection_differences(found, found, **options).tolist() == [0, 0, 0]
+    moved = Detections("a", boxes + torch.tensor([[5], [0], [1]]), found.scores, found.labels)
+    assert detection_differences(found, moved, **options).tolist() == pytest.approx([0.05, 0, 0.01])
+    nearly = detection_differences(found, found[:2], **options)  # the last nearly missed the floor
+    assert nearly.tolist() == pytest.approx([0, 0, 0.01])
+    other = Detections("a", boxes, found.scores, torch.tensor([0, 0, 0]))
+    assert detection_differences(found, other, **options).tolist() == pytest.approx([0, 0.4, 0])
+    assert not len(detection_differences(found[:0], found, **options))
