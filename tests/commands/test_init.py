@@ -11,7 +11,8 @@ from PIL import Image
 from detector.commands.main import main
 from detector.config import load_cfg
 from detector.data.build import build_dataset, build_reviewed, name_classes
-from detector.data.formats import ReviewBox, ReviewImage, encode_review
+from detector.data.formats import ReviewImage, encode_review
+from detector.data.labeled_box import LabeledBox
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_boxes_that_were_drawn_for_the_table_are_those_of_the_training_images(
         .startswith("# Written by: detector init 'my pictures' --labels labels.csv\n")
     )
     # `detector label` names images as the table does, relative to --images.
-    box = ReviewBox("cat", (0, 0, 16, 12), score=0.5)
+    box = LabeledBox("cat", (0, 0, 16, 12), score=0.5)
     images = [ReviewImage(name, (24, 32), (box,) if name.startswith("cat") else ()) for name in names]
     ((name, content),) = encode_review("coco", images, ["cat", "dog"])
     (tmp_path / name).write_bytes(content)
@@ -83,7 +84,7 @@ def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, wid
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
     images = [
-        ReviewImage(name, size=(24, 32), boxes=(ReviewBox(name[:3], (0, 0, width / 32, width / 8)),))
+        ReviewImage(name, size=(24, 32), boxes=(LabeledBox(name[:3], (0, 0, width / 32, width / 8)),))
         for name in names
     ]
     ((_, content),) = encode_review("coco", images, ["cat", "dog"])
@@ -97,7 +98,7 @@ def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, wid
 
 def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
-    images = [ReviewImage(name, (24, 32), (ReviewBox(name[:3], (1.0, 2.0, 9.0, 9.0)),)) for name in names]
+    images = [ReviewImage(name, (24, 32), (LabeledBox(name[:3], (1.0, 2.0, 9.0, 9.0)),)) for name in names]
     images[3] = ReviewImage(names[3], (48, 64), images[3].boxes)  # a picture to train on, scaled since
     ((_, content),) = encode_review("coco", images, ["cat", "dog"])
     (pictures / "boxes.json").write_bytes(content)

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detector.data.labeled_box import LabeledBox
 from detector.data.sources.splits import split_of
 from detector.utils.errors import DataError, Mistakes, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name
@@ -40,12 +41,6 @@ _SPLIT_COLUMNS = ("split", "set", "subset", "partition", "usage", "data set", "d
 _SEPARATOR = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)
 _OTHER_SEPARATORS = ("\t", "|", ";")  # of columns; in this order, as labels may have the last
 _SHOWN = {"0": False, "1": True, "0.0": False, "1.0": True}  # whether an image shows the class of a column
-
-
-class LabeledBox(NamedTuple):
-    label: str
-    box: tuple[float, ...]  # x1, y1, x2, y2 as in the table
-    difficult: bool
 
 
 class Row(NamedTuple):
@@ -234,7 +229,7 @@ def _json_box(content: object) -> LabeledBox:
     numbers = isinstance(box, list) and all(type(side) in (int, float) for side in box)
     if not numbers or len(box) != 4 or not isinstance(difficult, bool):
         raise DataError(f"a box is {content!r}, expected 4 numbers, and true or false if difficult is there")
-    return LabeledBox(_label(content["label"]), tuple(map(float, box)), difficult)
+    return LabeledBox(_label(content["label"]), tuple(map(float, box)), difficult=difficult)
 
 
 def _list(content: object, key: str) -> list:

@@ -9,7 +9,7 @@ from typing import Any
 
 from detector.data.datasets.annotated import unknown_class
 from detector.data.datasets.image_labels import check_rows, row_id
-from detector.data.datasets.image_table import LabeledBox, Row, read_table
+from detector.data.datasets.image_table import Row, read_table
 from detector.data.formats import ReviewImage, turn_images
 from detector.data.reviewed import find_id
 from detector.data.sources.splits import TRAIN
@@ -25,7 +25,9 @@ def encode_row(row: Row) -> str:
     if row.unknown:
         content["unknown"] = row.unknown
     if row.boxes is not None:
-        content["boxes"] = [each._asdict() for each in row.boxes]
+        content["boxes"] = [
+            {"label": box.label, "box": box.box, "difficult": box.difficult} for box in row.boxes
+        ]
     return json.dumps(content, ensure_ascii=False)
 
 
@@ -72,8 +74,7 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
         labels = {box.label for box in image.boxes}
         if labels - {*row.unknown} != {*row.labels}:
             contradicted.append(image.name)
-        boxes = tuple(LabeledBox(box.label, box.box, box.difficult) for box in image.boxes)
-        rows[place] = Row(row.line, row.file, tuple(sorted(labels)), boxes)
+        rows[place] = Row(row.line, row.file, tuple(sorted(labels)), image.boxes)
     for some, what in (
         (strangers, f"not in {table}, left out"),
         (in_part, "reviewed in part only, left as before, as a table has the boxes of all objects"),

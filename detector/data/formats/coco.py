@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from detector.data.datasets import coco
-from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.formats.review import ReviewImage
 from detector.data.images import read_image_size
+from detector.data.labeled_box import LabeledBox
 from detector.utils.errors import DataError
 
 # In `info`: boxes are of the images as a viewer shows them, not of the pixels as stored, as COCO defines.
@@ -68,13 +69,13 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     corners = coco.read_boxes(annotations)
     scores = coco.read_numbers(annotations, "score", "annotation")  # nan where there is none
     crowd = coco.read_numbers(annotations, "iscrowd", "annotation") == 1
-    boxes: list[list[ReviewBox]] = [[] for _ in images]
+    boxes: list[list[LabeledBox]] = [[] for _ in images]
     for row, owner, (x1, y1, x2, y2), score, difficult in zip(
         annotations, owners.tolist(), corners.tolist(), scores.tolist(), crowd.tolist(), strict=True
     ):
         label, known = categories[row["category_id"]], score if row.get("score") is not None else None
         flags = row.get("reviewed") is True, row.get("doubtful") is True, difficult
-        boxes[owner].append(ReviewBox(label, (x1, y1, x2, y2), known, *flags))
+        boxes[owner].append(LabeledBox(label, (x1, y1, x2, y2), known, *flags))
     names = coco.read_file_names(images)
     if folder is None and any(image.get("height") is image.get("width") is None for image in images):
         raise DataError("images have neither width nor height: name the folder of images (--images)")

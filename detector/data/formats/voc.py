@@ -5,9 +5,10 @@ from pathlib import Path, PurePosixPath
 from xml.etree.ElementTree import Element
 
 from detector.data.datasets.voc import TO_HALF_OPEN, read_class, read_corners, read_flag, read_number
-from detector.data.datasets.voc_writer import VOCObject, encode_annotation
-from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.datasets.voc_writer import encode_annotation
+from detector.data.formats.review import ReviewImage
 from detector.data.images import read_image_size
+from detector.data.labeled_box import LabeledBox
 from detector.data.pictures import IMAGE_SUFFIXES, files_below
 from detector.utils.errors import DataError
 from detector.utils.files import reading
@@ -16,19 +17,8 @@ from detector.utils.xml import parse_xml
 
 def encode(image: ReviewImage) -> bytes:
     """The annotation of an image."""
-    objects = [
-        VOCObject(
-            box.label,
-            box.box,
-            difficult=box.difficult,
-            score=box.score,
-            reviewed=box.reviewed,
-            doubtful=box.doubtful,
-        )
-        for box in image.boxes
-    ]
     flags = {"verified": image.complete, "upright": image.upright}
-    return encode_annotation(image.name, image.size, objects, folder="pictures", **flags)
+    return encode_annotation(image.name, image.size, image.boxes, folder="pictures", **flags)
 
 
 def annotations_folder(path: Path) -> Path | None:
@@ -95,9 +85,9 @@ def _is_upright(root: Element) -> bool:
     return by_tool or read_number(root, "upright", default="0") == 1
 
 
-def _read_box(element: Element) -> ReviewBox:
+def _read_box(element: Element) -> LabeledBox:
     corners = zip(read_corners(element), TO_HALF_OPEN.tolist(), strict=True)
     x1, y1, x2, y2 = (corner - shift for corner, shift in corners)
     score = read_number(element, "score") if element.find("score") is not None else None
     flags = (read_flag(element, flag) for flag in ("reviewed", "doubtful", "difficult"))
-    return ReviewBox(read_class(element), (x1, y1, x2, y2), score, *flags)
+    return LabeledBox(read_class(element), (x1, y1, x2, y2), score, *flags)

@@ -19,8 +19,9 @@ from typing import Any
 
 import yaml
 
-from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.formats.review import ReviewImage
 from detector.data.images import read_image_size
+from detector.data.labeled_box import LabeledBox
 from detector.data.pictures import IMAGE_SUFFIXES, files_below, find_pictures
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import read_json, read_text
@@ -48,7 +49,7 @@ def encode(images: Sequence[ReviewImage], class_names: Sequence[str]) -> Iterato
     yield "reviewed.txt", "".join(reviewed).encode()
 
 
-def _line(number: int, box: ReviewBox, size: tuple[int, int]) -> str:
+def _line(number: int, box: LabeledBox, size: tuple[int, int]) -> str:
     (height, width), (x1, y1, x2, y2) = size, box.box
     values = [(x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height]
     values += [] if box.score is None else [box.score]
@@ -279,7 +280,7 @@ def _read_list_of_names(path: Path) -> dict[int, str]:
 
 def _read_boxes(
     file: Path, names: Mapping[int, str], keypoints: int, size: tuple[int, int], mistakes: list[str]
-) -> Iterable[ReviewBox]:
+) -> Iterable[LabeledBox]:
     height, width = size
     for number, line in enumerate(read_text(file, "YOLO labels").splitlines(), start=1):
         if not (words := line.split()):
@@ -293,7 +294,7 @@ def _read_boxes(
                 "width, height as shares of the image and, if known, a score, or an outline x1, y1, x2, ..."
             )
             continue
-        yield ReviewBox(label, (x1 * width, y1 * height, x2 * width, y2 * height), score)
+        yield LabeledBox(label, (x1 * width, y1 * height, x2 * width, y2 * height), score)
 
 
 def _whole(value: float) -> int:

@@ -11,10 +11,11 @@ from tqdm import tqdm
 
 from detector.data.datasets.annotated import warn_of_unclear
 from detector.data.datasets.image_labels import check_rows, list_labels
-from detector.data.datasets.image_table import LabeledBox, Row, picture_name, read_table
+from detector.data.datasets.image_table import Row, picture_name, read_table
 from detector.data.datasets.table_writer import encode_row
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.images import in_any_form
+from detector.data.labeled_box import LabeledBox
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import images_below
 from detector.data.sources.class_folders import drawn_by_runs, pictures_by_class, visible
@@ -252,7 +253,7 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
         Tagged(
             *(Path(each.name), tuple(sorted({*each.unboxed, *(box.label for box in each.boxes)}))),
             split=split_of(each.split),
-            boxes=None if each.unboxed else tuple(LabeledBox(*box[:2], box.difficult) for box in each.boxes),
+            boxes=None if each.unboxed else each.boxes,
             size=each.size,
             upright=each.upright,
         )

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detector.data.formats import ReviewBox, ReviewImage, encode_review
+from detector.data.formats import ReviewImage, encode_review
+from detector.data.labeled_box import LabeledBox
 from detector.data.sources.scene_split import split_pictures
 from detector.data.sources.splits import split_and_rest, split_of
 from detector.data.sources.tagged_pictures import find_tags
@@ -98,7 +99,7 @@ def test_a_folder_that_may_be_a_split_or_a_class(tmp_path):
 
 def voc(folder, names, lists):
     """A folder of VOC with lists of splits."""
-    images = [ReviewImage(name, (20, 30), (ReviewBox("cat", (1, 1, 9, 9)),)) for name in names]
+    images = [ReviewImage(name, (20, 30), (LabeledBox("cat", (1, 1, 9, 9)),)) for name in names]
     draw(folder / "JPEGImages", names)
     write(folder, dict(encode_review("voc", images, ["cat"])))
     write(folder, {f"ImageSets/{name}": "\n".join(lines) for name, lines in lists.items()})
@@ -179,7 +180,7 @@ def test_a_split_of_data_yaml_that_is_not_followed(tmp_path):
 
 
 def coco(names, label="cat"):
-    images = [ReviewImage(name, (20, 30), (ReviewBox(label, (1, 1, 9, 9)),)) for name in names]
+    images = [ReviewImage(name, (20, 30), (LabeledBox(label, (1, 1, 9, 9)),)) for name in names]
     return dict(encode_review("coco", images, ["cat"]))["coco.json"]
 
 
@@ -254,7 +255,7 @@ def test_names_in_another_unicode_form(tmp_path, form, on_disk):
     stems = ["bébé 1", "한글 2", "がぎ 3"]
     there = [unicodedata.normalize(on_disk, f"été/{stem}.png") for stem in stems]
     said = [unicodedata.normalize("NFD" if on_disk == "NFC" else "NFC", name) for name in there]
-    images = [ReviewImage(name, (20, 30), (ReviewBox("cat", (1, 1, 9, 9)),)) for name in said]
+    images = [ReviewImage(name, (20, 30), (LabeledBox("cat", (1, 1, 9, 9)),)) for name in said]
     if form == "table":
         write(tmp_path, {"labels.csv": "".join(f"{name},cat\n" for name in said)})
     else:
