@@ -266,6 +266,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     ready = check(options.config_file, options.overrides)
     next_step("detector", "train" if ready else "propose", options.config_file, *options.overrides)

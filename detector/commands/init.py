@@ -250,7 +250,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     if options.again:
         if options.pictures or options.labels:
             raise UserError(

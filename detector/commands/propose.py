@@ -254,7 +254,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     try:
         make_proposals(**vars(options))
     except KeyboardInterrupt:
