@@ -194,8 +194,18 @@ class CountOnHost {
   Tensor tensor_;
 };
 
-// The list in memory of its own: a view would keep that of all N, and torch.save would write it. All that the
-// host does between the first kernel and the last costs nothing, as the first one runs meanwhile.
+constexpr int kCopyThreads = 256;
+
+__global__ void copy_kernel(const int64_t* from, int64_t size, int64_t* to) {
+  const int64_t i = int64_t(blockIdx.x) * kCopyThreads + threadIdx.x;
+  if (i < size) {
+    to[i] = from[i];
+  }
+}
+
+// The list in memory of its own: a view would keep that of all N, and torch.save would write it. The host
+// allocates what it can while the first kernel runs. Kernels follow each other sooner than a cudaMemcpyAsync
+// follows them.
 template <typename T>
 Tensor listed(const Arguments& in) {
   const cudaStream_t stream = current_stream(in.boxes);
@@ -205,8 +215,8 @@ Tensor listed(const Arguments& in) {
   settle(in, memory, {nullptr, memory.list, count.on_device()}, stream);
   const int64_t kept = count.wait();
   const Tensor result = allocate(in.boxes, {kept}, ScalarType::Long);
-  STD_CUDA_CHECK(cudaMemcpyAsync(data<int64_t>(result), memory.list, kept * sizeof(int64_t),
-                                 cudaMemcpyDeviceToDevice, stream));
+  launch_kernel(copy_kernel, ceil_div(kept, kCopyThreads), kCopyThreads, 0, stream, memory.list, kept,
+                data<int64_t>(result));
   return result;
 }
 
