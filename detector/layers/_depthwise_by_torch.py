@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 from detector.layers._layout import is_channels_last
+from detector.utils.exporting import is_exporting
 
 _EXPLAINS = os.environ.get("DETECTOR_EXPLAIN") == "1"
 _MOST_TAPS = 81  # of the channels-last kernels for CUDA
@@ -48,7 +49,7 @@ def torch_is_faster(
 
 def _is_below(elements: int | torch.SymInt, limit: int) -> bool:
     """False where a program that torch.export makes would hold for smaller sizes only."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         from torch.fx.experimental.symbolic_shapes import statically_known_true  # takes long to import
 
         return statically_known_true(elements < limit)
