@@ -1,4 +1,4 @@
-"""Exported networks find what the model finds in pictures of random sizes, also thin, black and white ones."""
+"""Exported networks find what the model finds in pictures of random sizes, thin, black and white ones too."""
 
 import json
 
