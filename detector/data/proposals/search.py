@@ -1,11 +1,10 @@
 """Proposals of many images: found in worker processes, resumed where that was interrupted."""
 
 import base64
-import os
+import pickle
 import re
 import signal
 import sys
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -13,7 +12,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from glob import escape
 from itertools import islice
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +28,7 @@ from detector.data.proposals.grid import grid_boxes
 from detector.utils.distributed import gather, is_main, rank, together, world_size
 from detector.utils.errors import DataError, UserError
 from detector.utils.folder_lock import file_lock
+from detector.utils.interrupts import start_worker
 from detector.utils.records import append_record, read_records
 
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
@@ -193,7 +193,8 @@ def search_all(
             yield search(image_id, path, find, apply_orientation)
         return
     # Spawned, not forked: a fork of a process with threads (OpenCV's, torch's) may hang.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin_worker, initargs=(find,))
+    begin = pickle.dumps(partial(begin_worker, find))
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=start_worker, initargs=(begin,))
     waiting = iter(images.items())
     pending: set[Future[tuple[str, Found | str]]] = set()
     try:
@@ -219,22 +220,11 @@ def search_all(
         pool.shutdown(cancel_futures=True)
 
 
-def begin_worker(find: Finder) -> None:
-    """In a new worker process: ends it with its parent, and keeps torch, and OpenCV where `find` imports it,
-    to one core, because the processes use them all.
-    """
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+def begin_worker(find: Finder | None) -> None:
+    """Keeps torch, and OpenCV where `find` imports it, to one core: a worker process runs on each of them."""
     torch.set_num_threads(1)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(1)
-
-
-def _exit_with_parent() -> None:
-    """A parent that is killed cannot stop its workers, which would wait for work forever."""
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])  # ready once the parent has ended, however it ended
-        os._exit(1)
 
 
 def search(image_id: str, path: Path, find: Finder, apply_orientation: bool) -> tuple[str, Found | str]:
