@@ -23,6 +23,8 @@ from detector.data.check import (
     repeated_images,
     tag_findings,
 )
+from detector.data.coco import COCODataset
+from detector.data.orientation import Boxed, find_turns
 from detector.data.padding import padding_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.data.reviewed import describe_reviewed, label_counts, training_labels
@@ -82,6 +84,8 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         except UserError as error:
             problems.append(str(error))
         check_truth(dataset, truth, cfg.proposals.min_size)
+        if isinstance(dataset, COCODataset):
+            warn_of_turned(dataset, [i for i in truth if len(truth[i].boxes) and i not in unreadable])
         labels, lines = dataset.all_labels(), []
         if dataset is train_set:
             labels = training_labels(dataset, reviewed, hints)
@@ -207,6 +211,19 @@ def check_truth(dataset: AnnotatedImages, truth: Mapping[int, Annotation], min_s
             first.setdefault(what, annotation.image_id)
     for what, count in counts.most_common():
         print(f"odd boxes  {count} {what}; the first in {first[what]}")
+
+
+def warn_of_turned(dataset: COCODataset, indices: Sequence[int]) -> None:
+    """Warn of images that EXIF turns where the file does not say that boxes are of them as they are stored.
+
+    VOC's reader warns itself, as it opens all images; of COCO's large sets that would take minutes.
+    """
+    if not dataset.drawn_upright:
+        find_turns(
+            dataset.source,
+            [Boxed(dataset.image_path(i), dataset.image_size(i), upright=False) for i in indices],
+            upright=False,
+        )
 
 
 def class_table(

@@ -10,12 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.images import read_image
+from detector.data.images import read_image, read_image_size
 from detector.structures import Annotation
 from detector.utils.errors import DataError, describe_value, shortened
 
 CROWDED = "difficult objects or iscrowd regions"
 OF_CVAT = "CVAT exports brush masks as iscrowd 1: draw rectangles or polygons instead, or set iscrowd to 0"
+OR_TURN = (
+    "turn the pixels of such images (exiftran -ai, or jhead -autorot), or let detector init read the file, "
+    "which turns the boxes"
+)
 
 # Pixels. Some published boxes of VOC and COCO extend up to one pixel outside of their image; no warning.
 _OUTSIDE_TOLERANCE = 1.0
@@ -157,10 +161,15 @@ class AnnotatedImages:
         image = read_image(self._paths[index], apply_orientation=self.apply_orientation)
         found, expected = tuple(image.shape[1:]), self.image_size(index)
         if found != expected:
-            state = "rotated by its EXIF orientation" if self.apply_orientation else "as stored"
+            state, hint = ("rotated by its EXIF orientation" if self.apply_orientation else "as stored"), ""
+            if (
+                not self.apply_orientation
+                and read_image_size(self._paths[index], apply_orientation=True) == expected
+            ):
+                hint = f", as a viewer shows it: {OR_TURN}"
             raise DataError(
                 f"image {self._paths[index]} has the (height, width) {found} {state}, "
-                f"but its boxes were made for {expected}"
+                f"but its boxes were made for {expected}{hint}"
             )
         return image
 

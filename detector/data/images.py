@@ -161,6 +161,17 @@ def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tup
         return (width, height) if apply_orientation and _orientation(image) >= 5 else (height, width)
 
 
+def read_size_and_orientation(path: str | Path) -> tuple[tuple[int, int], int]:
+    """(height, width) of the pixels as stored, and :func:`read_orientation`, in one reading of the header.
+
+    Raises:
+        FileNotFoundError, DataError: as :func:`read_image`, where the header shows it.
+    """
+    with _opened(path) as image:
+        width, height = image.size
+        return (height, width), _orientation(image)
+
+
 def read_orientation(path: str | Path) -> int:
     """The EXIF orientation, 1 to 8, by which a viewer turns the image; 1 if it does not.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from detector.data.proposals import load_proposals, save_proposals
 from detector.data.toybox import CLASSES
@@ -178,3 +178,33 @@ def test_a_strip_among_others_is_named(check, toybox, tmp_path, capsys):
     check(*words, "SOLVER.IMAGES_PER_BATCH", 2)
     told = capsys.readouterr().out
     assert f"1 image is over 4 times as long as wide or high, {first}: padded to them" in told
+
+
+def test_coco_whose_boxes_may_be_of_the_turned_picture_is_counted(check, tmp_path, caplog):
+    (tmp_path / "train").mkdir()
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 3
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        Image.new("RGB", (90, 80)).save(
+            tmp_path / "train" / name, **({} if name == "c.jpg" else {"exif": exif})
+        )
+    images = [
+        {"id": i, "file_name": f"{name}.jpg", "height": 80, "width": 90} for i, name in enumerate("abc")
+    ]
+    boxes = [{"id": i, "image_id": i, "category_id": i % 2, "bbox": [1, 2, 30, 40]} for i in (0, 2)]
+    names = [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]
+    (tmp_path / "train.json").write_text(
+        json.dumps({"images": images, "annotations": boxes, "categories": names})
+    )
+    splits = ("DATASETS.TRAIN_SPLIT", "train", "DATASETS.TEST_SPLIT", "train")
+    keys = (
+        "DATASETS.FORMAT",
+        "coco",
+        "DATASETS.COCO_JSON",
+        "{split}.json",
+        "DATASETS.CLASSES",
+        "()",
+        *splits,
+    )
+    check(*keys, "DATASETS.ROOT", tmp_path, "DATASETS.PROPOSALS", tmp_path / "none.npz")
+    assert re.search(r"train.json: 1 picture is turned .*, such as a.jpg; .* turn the pixels", caplog.text)

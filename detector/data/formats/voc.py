@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.images import read_image_size
 from detector.data.pictures import IMAGE_SUFFIXES, files_below
-from detector.data.voc import TO_HALF_OPEN, read_class, read_corners, read_flag, read_number
+from detector.data.voc import TO_HALF_OPEN, is_upright, read_class, read_corners, read_flag, read_number
 from detector.data.voc_writer import VOCObject, encode_annotation
 from detector.utils.errors import DataError
 from detector.utils.files import reading
@@ -83,16 +83,7 @@ def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> Rev
         )
     else:
         picture = name.with_suffix(suffix).as_posix()
-    return ReviewImage(picture, (size[0], size[1]), boxes, root.get("verified") == "yes", _is_upright(root))
-
-
-def _is_upright(root: Element) -> bool:
-    """Whether boxes are of the image as a viewer shows it, on which people draw in Label Studio and CVAT.
-
-    CVAT writes VOC by Datumaro, which knows no <image> of the <source>.
-    """
-    by_tool = root.findtext("owner/name") == "Label Studio" or root.findtext("source/image") == "Unknown"
-    return by_tool or read_number(root, "upright", default="0") == 1
+    return ReviewImage(picture, (size[0], size[1]), boxes, root.get("verified") == "yes", is_upright(root))
 
 
 def _read_box(element: Element) -> ReviewBox:
