@@ -84,8 +84,7 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         except UserError as error:
             problems.append(str(error))
         check_truth(dataset, truth, cfg.proposals.min_size)
-        if isinstance(dataset, COCODataset):
-            warn_of_turned(dataset, [i for i in truth if len(truth[i].boxes) and i not in unreadable])
+        warn_of_turned(dataset, truth, unreadable)
         labels, lines = dataset.all_labels(), []
         if dataset is train_set:
             labels = training_labels(dataset, reviewed, hints)
@@ -213,17 +212,17 @@ def check_truth(dataset: AnnotatedImages, truth: Mapping[int, Annotation], min_s
         print(f"odd boxes  {count} {what}; the first in {first[what]}")
 
 
-def warn_of_turned(dataset: COCODataset, indices: Sequence[int]) -> None:
+def warn_of_turned(
+    dataset: AnnotatedImages, truth: Mapping[int, Annotation], unreadable: Mapping[int, str]
+) -> None:
     """Warn of images that EXIF turns where the file does not say that boxes are of them as they are stored.
 
     VOC's reader warns itself, as it opens all images; of COCO's large sets that would take minutes.
     """
-    if not dataset.drawn_upright:
-        find_turns(
-            dataset.source,
-            [Boxed(dataset.image_path(i), dataset.image_size(i), upright=False) for i in indices],
-            upright=False,
-        )
+    if isinstance(dataset, COCODataset) and not dataset.drawn_upright:
+        boxed = (i for i, each in truth.items() if len(each.boxes) and i not in unreadable)
+        pictures = [Boxed(dataset.image_path(i), dataset.image_size(i), upright=False) for i in boxed]
+        find_turns(dataset.source, pictures, upright=False)
 
 
 def class_table(
