@@ -29,11 +29,12 @@ from detector.data.padding import padding_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.data.reviewed import describe_reviewed, label_counts, training_labels
 from detector.evaluation.coverage import best_overlaps, recall
-from detector.evaluation.pictures import choose_samples, write_samples
+from detector.evaluation.pictures import choose_samples, encode_samples
 from detector.evaluation.report import align
 from detector.structures import Annotation, Hints, ReviewedBoxes
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, counted, shortened
+from detector.utils.outputs import OutputFolder
 
 _SHOWN = 5  # of each kind of problem
 _IOUS = (0.5, 0.7)
@@ -58,6 +59,8 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
     datasets = {cfg.datasets.train_split: train_set}
     if cfg.datasets.test_split not in datasets:
         datasets[cfg.datasets.test_split] = build_dataset(cfg, cfg.datasets.test_split)
+    outputs = OutputFolder(Path(cfg.output_dir, "check"), "check")
+    outputs.check(f"{split}.png" for split in datasets)
     problems: list[str] = []
     try:
         find_device(cfg.device)
@@ -73,8 +76,7 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         images = zip(dataset.image_ids, pixels, strict=True)
         readable[dataset.name] = {image_id: each for image_id, each in images if each.error is None}
         truth = annotations(dataset)
-        counts: list[int] = []
-        overlaps: list[Tensor] = []
+        counts, overlaps = list[int](), list[Tensor]()
         proposals = None
         try:
             proposals = build_proposals(cfg, dataset)
@@ -101,9 +103,8 @@ def run(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
             low, median, high = min(counts), statistics.median(counts), max(counts)
             print(f"proposals  {low}/{median:.0f}/{high} per image (min/median/max), as a detector gets them")
         problems += unreadable.values()
-        path = Path(cfg.output_dir, "check", f"{split}.png")
-        draw_samples(cfg, path, dataset, proposals if counts else None, unreadable)
-        print(f"samples    {path}\n")
+        sheet = draw_samples(cfg, dataset, proposals if counts else None, unreadable)
+        print(f"samples    {outputs.write(f'{split}.png', sheet) if sheet else 'none'}\n")
     if len(readable) > 1 and (leaked := leaked_images(*readable.values())):
         print(f"warning    {leaked}\n")
     if repeated := repeated_images(datasets.values(), readable):
@@ -250,20 +251,16 @@ def class_table(
 
 
 def draw_samples(
-    cfg: Settings,
-    path: Path,
-    dataset: AnnotatedImages,
-    proposals: Proposals | None,
-    unreadable: dict[int, str],
-) -> None:
+    cfg: Settings, dataset: AnnotatedImages, proposals: Proposals | None, unreadable: dict[int, str]
+) -> bytes:
+    """A PNG sheet of some images; empty where none can be read."""
     readable = [i for i in range(len(dataset)) if i not in unreadable]
     places = choose_samples([dataset.labels(i) for i in readable], cfg.test.pictures)
     indices = [readable[place] for place in places]
     if not indices:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
+        return b""
     boxes = [None if proposals is None else clean(cfg, proposals, dataset.image_ids[i]) for i in indices]
-    write_samples(path, dataset, indices, boxes)
+    return encode_samples(dataset, indices, boxes)
 
 
 def _block(lines: Sequence[str]) -> str:

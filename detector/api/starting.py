@@ -2,9 +2,9 @@
 
 import importlib.util
 import shlex
-import shutil
 import statistics
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from detector.data.image_labels import find_table
 from detector.data.image_table import Row, read_table
 from detector.data.scene_split import split_pictures
 from detector.data.splits import TRAIN, VAL
-from detector.data.table_source import read_source, record_source
+from detector.data.table_source import read_source, record_source, remove_record
 from detector.data.table_writer import replace_table
 from detector.data.tagged_pictures import find_tags
 from detector.utils.errors import DataError, counted, shortened
@@ -64,7 +64,8 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
             "the labels, or add pictures to train on"
         )
     values, reason = _config(folder, len(train), torch.cuda.is_available())
-    make_folder(folder)
+    make_folder(folder.parent)
+    folder.mkdir()  # of two commands at a time one fails
     try:
         for split, rows in ((TRAIN, train), (VAL, val)):
             lines = (each.row(with_boxes=split == VAL) for each in rows)
@@ -74,7 +75,11 @@ def run(pictures: Path, labels: Path | None = None, output: Path = Path("mine.ya
         command = ["detector", "init", str(pictures), *(["--labels", str(labels)] if labels else [])]
         _write(output, f"# Written by: {shlex.join(command)}\n{text}")
     except BaseException:
-        shutil.rmtree(folder)
+        for split in (TRAIN, VAL):
+            (folder / f"{split}.jsonl").unlink(missing_ok=True)
+        remove_record(folder)
+        with suppress(OSError):  # somebody else put something there
+            folder.rmdir()
         raise
     if odd := [label for label in sorted(classes) if label.casefold() in _NO_CLASS]:
         warnings.warn(

@@ -25,6 +25,7 @@ class Boxed(NamedTuple):
     size: Size  # of the picture to which they refer
     upright: bool  # whether they refer to the picture as a viewer shows it, where the size does not tell
     orientation: int | None = None  # of EXIF, where it is known already
+    stated: bool = False  # the file itself says that it is not upright: no warning
 
 
 def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> list[int]:
@@ -49,7 +50,7 @@ def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> l
     for each, orientation, of_upright in zip(pictures, orientations, meant, strict=True):
         if of_upright is None:
             of_upright = min(told) if len(told) == 1 else each.upright
-            if orientation > 1 and len(told) != 1 and not of_upright:
+            if orientation > 1 and len(told) != 1 and not (of_upright or each.stated):
                 assumed.append(each.path.name)
         forth = orientation if upright else inverse(orientation)
         turns.append(1 if of_upright == upright else forth)

@@ -77,7 +77,7 @@ class VOCDataset(AnnotatedImages):
             )
         objects = _gather(rows, xml_paths, class_names)
         pictures = [
-            Boxed(path, file.size, file.upright, orientation if file.rows else 1)
+            Boxed(path, file.size, file.upright, orientation if file.rows else 1, file.stated)
             for path, file, orientation in zip(files.values(), annotated, orientations, strict=True)
         ]
         turns = find_turns(root / "Annotations", pictures, upright=False)
@@ -146,6 +146,7 @@ class _File(NamedTuple):
     rows: list[Row]
     size: tuple[int, int]  # (height, width); 0, 0 where there is none
     upright: bool  # of :func:`is_upright`
+    stated: bool  # by the file itself
 
 
 def _read_file(path: Path) -> _File:
@@ -159,7 +160,7 @@ def _read_file(path: Path) -> _File:
             height, width = (int(read_number(root, f"size/{side}", "0")) for side in ("height", "width"))
         except (DataError, ValueError, OverflowError):  # only images that EXIF turns need it
             height = width = 0
-        return _File(rows, (height, width), is_upright(root))
+        return _File(rows, (height, width), is_upright(root), root.find("upright") is not None)
 
 
 def is_upright(root: Element) -> bool:

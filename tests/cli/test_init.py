@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from detector.api import starting
 from detector.build_data import build_dataset, build_reviewed, name_classes
 from detector.cli.main import main
 from detector.config import load_cfg
@@ -133,6 +134,21 @@ def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys
     Path("file").touch()
     assert main(["init", "my pictures", "--output", "file/new.yaml"]) == 2
     assert "file is a file, expected a folder to write to" in capsys.readouterr().err
+
+
+def test_a_failure_removes_its_own_files_alone(pictures, monkeypatch, capsys):
+    def fail(folder, *_):
+        (folder / "notes.txt").write_text("of the user, meanwhile")
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(starting, "record_source", fail)
+        assert main(["init", "my pictures"]) == 2
+    assert [path.name for path in Path("mine").iterdir()] == ["notes.txt"]
+    assert not Path("mine.yaml").exists()
+    Path("mine/notes.txt").unlink()
+    Path("mine").rmdir()
+    assert main(["init", "my pictures"]) == 0
 
 
 def test_corrected_labels_are_told_and_taken_over(pictures, tmp_path, capsys):

@@ -37,7 +37,17 @@ def test_a_sound_data_set(check, tmp_path, capsys):
     assert "fewer than 20 images show" in told
     assert "nearly the same" not in told
     assert f"next: detector train {CONFIG} " in told
-    assert {path.name for path in (tmp_path / "run" / "check").iterdir()} == {"trainval.png", "test.png"}
+    assert {path.name for path in (tmp_path / "run" / "check").glob("[!.]*")} == {"trainval.png", "test.png"}
+    assert check() == 0  # its own sheets are replaced
+
+
+def test_a_picture_of_somebody_else_is_not_replaced(check, tmp_path, capsys):
+    sheet = tmp_path / "run" / "check" / "test.png"
+    sheet.parent.mkdir(parents=True)
+    sheet.write_bytes(b"mine")
+    assert check() == 2
+    assert f"{sheet} exists and is not what this command wrote there" in capsys.readouterr().err
+    assert sheet.read_bytes() == b"mine"
 
 
 def test_files_that_would_stop_a_run(check, toybox, tmp_path, capsys):

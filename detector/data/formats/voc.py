@@ -27,8 +27,14 @@ def encode(image: ReviewImage) -> bytes:
         )
         for box in image.boxes
     ]
-    flags = {"verified": image.complete, "upright": image.upright}
-    return encode_annotation(image.name, image.size, objects, folder="pictures", **flags)
+    return encode_annotation(
+        image.name,
+        image.size,
+        objects,
+        folder="pictures",
+        verified=image.complete,
+        upright=image.upright or None,
+    )
 
 
 def annotations_folder(path: Path) -> Path | None:
