@@ -104,7 +104,7 @@ class AnnotatedImages:
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
         unclear = unclear_classes(objects.labels, objects.difficult | objects.crowd, self.class_names)
         # Kept for training, which is silent about the test split otherwise.
-        self.unclear = [warn_of_unclear(name, unclear)] if unclear else []
+        self.unclear = [warn_of_unclear(name, unclear, crowd=bool(objects.crowd.any()))] if unclear else []
         for line in self.unclear:
             warnings.warn(line, stacklevel=3)
         maybe = self._labels if self._unknown is None else self._labels | self._unknown
@@ -201,11 +201,16 @@ class AnnotatedImages:
         )
 
 
-def warn_of_unclear(source: object, unclear: Sequence[str]) -> str:
-    """A warning about the classes of :func:`unclear_classes`."""
+def warn_of_unclear(source: object, unclear: Sequence[str], *, crowd: bool) -> str:
+    """A warning about the classes of :func:`unclear_classes`.
+
+    Args:
+        crowd: some are iscrowd regions of COCO, not difficult objects of VOC or a table.
+    """
+    what, hint = (CROWDED, OF_CVAT) if crowd else ("difficult", "set difficult to 0 where an object is clear")
     return (
-        f"{source}: all objects of {shortened(unclear)} are {CROWDED}: nothing is measured or learned from "
-        f"their boxes; {OF_CVAT}"
+        f"{source}: all objects of {shortened(unclear)} are {what}: nothing is measured or learned from "
+        f"their boxes; {hint}"
     )
 
 

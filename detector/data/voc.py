@@ -13,6 +13,7 @@ tell whether boxes are those of the pixels as stored (detector/data/orientation.
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,7 @@ import numpy as np
 from detector.data.annotated import AnnotatedImages, Objects, unknown_class
 from detector.data.images import find_image, in_any_form, read_size_and_orientation
 from detector.data.orientation import Boxed, find_turns, turn_objects, turn_size
+from detector.data.splits import keys_of_line
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, reading, relative_name
 from detector.utils.xml import parse_xml
@@ -128,16 +130,25 @@ def find_split(root: Path, split: str) -> dict[str, Path]:
         raise FileNotFoundError(f"split file {path} does not exist; the splits there are: {known}")
     lines = (line.strip() for line in read_text(path, "split file").split("\n"))
     with reading(path, "split file"):
-        image_ids = tuple(relative_name(line) for line in lines if line)
-    if not image_ids:
+        found = [_find_listed(root / "JPEGImages", line) for line in lines if line]
+    if not found:
         raise DataError(f"split file {path} is empty, expected one image id per line")
-    image_id, count = Counter(image_ids).most_common(1)[0]
+    image_id, count = Counter(image_id for image_id, _ in found).most_common(1)[0]
     if count > 1:
         raise DataError(f"split file {path} lists image {image_id} {count} times, expected each image once")
+    return dict(found)
+
+
+def _find_listed(folder: Path, line: str) -> tuple[str, Path]:
+    """The id and the file of an image that a line names, perhaps with suffix, folders, quotes or a flag."""
     try:
-        return {image_id: find_image(root / "JPEGImages", image_id) for image_id in image_ids}
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"split file {path}: {error}") from None
+        image_id = relative_name(line)
+        return image_id, find_image(folder, image_id)
+    except (FileNotFoundError, DataError):
+        for key in keys_of_line(line) if ".." not in line else ():
+            with suppress(FileNotFoundError, DataError):
+                return relative_name(key), find_image(folder, relative_name(key))
+        raise
 
 
 class _File(NamedTuple):

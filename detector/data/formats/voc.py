@@ -1,12 +1,11 @@
 """VOC's XML files, with <score>, <reviewed> and <doubtful> of an object and LabelImg's `verified`."""
 
-import unicodedata
 from pathlib import Path, PurePosixPath
 from xml.etree.ElementTree import Element
 
 from detector.data.formats.review import ReviewBox, ReviewImage
 from detector.data.images import read_image_size
-from detector.data.pictures import IMAGE_SUFFIXES, files_below
+from detector.data.pictures import IMAGE_SUFFIXES, files_below, stem_key
 from detector.data.voc import TO_HALF_OPEN, is_upright, read_class, read_corners, read_flag, read_number
 from detector.data.voc_writer import VOCObject, encode_annotation
 from detector.utils.errors import DataError
@@ -58,18 +57,13 @@ def read(folder: Path, images: str | Path | None) -> list[ReviewImage]:
     for place in ([Path(images)] if images else []) + near:
         for file in files_below(place, IMAGE_SUFFIXES):
             name = file.relative_to(place)
-            pictures.setdefault(_stem(name), []).append((place, name.as_posix()))
+            pictures.setdefault(stem_key(name.as_posix()), []).append((place, name.as_posix()))
     found = []
     for file in files_below(folder, (".xml",)):
         with reading(file, "annotation"):
             name = file.relative_to(folder)
-            found.append(_read_image(file, name, pictures.get(_stem(name), [])))
+            found.append(_read_image(file, name, pictures.get(stem_key(name.as_posix()), [])))
     return found
-
-
-def _stem(name: Path) -> str:
-    """A name without its suffix, in one Unicode form."""
-    return unicodedata.normalize("NFC", name.with_suffix("").as_posix())
 
 
 def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> ReviewImage:
