@@ -13,6 +13,8 @@ from detector.build_data import build_dataset, build_reviewed, name_classes
 from detector.cli.main import main
 from detector.config import load_cfg
 from detector.data.formats import ReviewBox, ReviewImage, encode_review
+from detector.data.image_table import LabeledBox, picture_name, read_table
+from detector.data.table_writer import replace_table
 
 
 @pytest.fixture
@@ -199,3 +201,23 @@ def test_a_class_that_only_pictures_to_test_on_show(pictures, capsys):
         (pictures / name).rename(pictures.parent / name)
     assert main(["init", "my pictures"]) == 2
     assert "pictures to test on show bird, which none to train on does" in capsys.readouterr().err
+
+
+def test_drawn_boxes_are_carried_over_where_they_agree_with_the_labels(pictures, tmp_path, capsys):
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    table = tmp_path / "tags.csv"
+    table.write_text("".join(f"{name},{name[:3]}\n" for name in names))
+    assert main(["init", "my pictures", "--labels", "tags.csv"]) == 0
+    rows = read_table(Path("mine/val.jsonl"))[0]
+    box = LabeledBox(rows[0].labels[0], (1.0, 2.0, 20.0, 20.0), difficult=False)
+    other = LabeledBox(rows[1].labels[0], (3.0, 2.0, 20.0, 20.0), difficult=False)
+    drawn = [rows[0]._replace(boxes=(box,)), rows[1]._replace(boxes=(other,)), *rows[2:]]
+    replace_table(Path("mine/val.jsonl"), drawn)
+    changed = picture_name(rows[1].file)
+    table.write_text(table.read_text().replace(f"{changed},{changed[:3]}", f"{changed},cat;dog"))
+    with pytest.warns(UserWarning, match=r"the boxes of 1 picture contradict the labels now .*\.bak"):
+        starting.run_again(Path("mine.yaml"))
+    after = {row.file: row for row in read_table(Path("mine/val.jsonl"))[0]}
+    assert after[rows[0].file].boxes == (box,)
+    assert (after[rows[1].file].boxes, after[rows[1].file].labels) == (None, ("cat", "dog"))
+    assert read_table(Path("mine/val.jsonl.bak2"))[0][1].boxes == (other,)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import ExifTags, Image
 
 from detector.data.proposals import load_proposals, save_proposals
@@ -218,3 +219,11 @@ def test_coco_whose_boxes_may_be_of_the_turned_picture_is_counted(check, tmp_pat
     )
     check(*keys, "DATASETS.ROOT", tmp_path, "DATASETS.PROPOSALS", tmp_path / "none.npz")
     assert re.search(r"train.json: 1 picture is turned .*, such as a.jpg; .* turn the pixels", caplog.text)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_would_stop_a_run(check, capsys):
+    assert check("DEVICE", "cuda") == 2
+    told = capsys.readouterr()
+    assert re.search(r"what would stop a run:\n  device is 'cuda', but torch finds no CUDA device", told.err)
+    assert "toybox_test: 4 images" in told.out  # all else was looked at
