@@ -1,10 +1,11 @@
 """Inputs of prediction: image files, folders of images and frames of videos."""
 
 import os
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 import numpy as np
@@ -22,6 +23,12 @@ _OTHER_SUFFIXES = (  # of pictures
     *(".heic", ".heif", ".hif", ".jxl", ".psd", ".svg", ".tga"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),
 )
+
+
+def stem_key(name: str) -> str:
+    """The name of a picture without its suffix, in one Unicode form, by which to find its annotation."""
+    path = PurePosixPath(unicodedata.normalize("NFC", name))
+    return path.as_posix().removesuffix(path.suffix)
 
 
 def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:

@@ -69,7 +69,8 @@ def write_pseudo_set(
                 upright=dataset.apply_orientation,
             )
             objects = [box._replace(score=None, doubtful=False) for box in review.boxes]
-            write_annotation(folder, name, size, objects, folder=Path(root).name, verified=complete)
+            flags = {"folder": Path(root).name, "verified": complete, "upright": False}
+            write_annotation(folder, name, size, objects, **flags)
             reviews.append(review)
         write_split(folder, split, image_ids)
         write_new(folder / f"{split}.json", encode_coco(reviews, dataset.class_names))

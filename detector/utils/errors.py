@@ -13,7 +13,10 @@ from pathlib import Path
 
 TIMED_OUT = "DataLoader timed out"  # how torch's message begins
 
-_NO_MEMORY = ("can't allocate memory", "out of memory error", "Insufficient memory")
+_NO_MEMORY = (
+    *("can't allocate memory", "Cannot allocate memory", "out of memory error", "Insufficient memory"),
+    "can't start new thread",  # for its stack
+)
 
 _LONGEST_LINE, _MOST_LINES = 1200, 40  # of a message, so that a person can read it
 
@@ -117,9 +120,13 @@ class Mistakes:
         raise DataError(shortened(lines, between="\n"))
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether an error, which torch, Pillow and OpenCV raise under several names, is a lack of CPU memory."""
-    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+    while error:
+        if isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY):
+            return True
+        error = error.__context__  # such as that of a clean-up that failed, too
+    return False
 
 
 def counted(number: int, one: str, several: str) -> str:

@@ -12,7 +12,8 @@ With the header `file,labels,unknown`, a third column has classes that the image
     pictures/a.jpg,cat,dog;bird
 
 With another header of three columns or more, such as image,cat,dog, a row has 0 or 1 for each class.
-A column `split` (or set, subset, partition, usage) has the split of the image, such as train or Validation.
+A column `split` (or set, subset, partition, usage) has the split of the image, such as train or Validation;
+or is_train, is_test or is_valid has 0 or 1.
 If the first line has no comma, a tab, `|` or `;` separates the columns: so spreadsheets of some countries do.
 A line `sep=;` before all others names the separator, as Excel reads it. UTF-16 needs its byte-order mark.
 
@@ -31,12 +32,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detector.data.labeled_box import LabeledBox
-from detector.data.sources.splits import split_of
+from detector.data.sources.splits import TRAIN, VAL, split_of
 from detector.utils.errors import DataError, Mistakes, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
 _KEYS, _BOX_KEYS = ("file", "labels", "unknown", "boxes", "split"), {"label", "box", "difficult"}
+_IS_SPLIT = re.compile("is[_ ]?(train|training|val|valid|validation|test|testing)(_img|_image|_set)?", re.I)
 _SPLIT_COLUMNS = ("split", "set", "subset", "partition", "usage", "data set", "dataset", "data_set", "phase")
 _SEPARATOR = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)
 _OTHER_SEPARATORS = ("\t", "|", ";")  # of columns; in this order, as labels may have the last
@@ -86,7 +88,7 @@ def picture_name(file: str) -> str:
 
 def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
     start, _, others = text.partition("\n")
-    line, columns, split_column = 1, 2, -1
+    line, columns, split_column, split_header = 1, 2, -1, ""
     if named := _SEPARATOR.match(start):
         text, start, line = others, others.partition("\n")[0], 2
     separator = next((each for each in _OTHER_SEPARATORS if each in start and "," not in start), ",")
@@ -100,6 +102,7 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
             cells = [cell.strip() for cell in cells]
             if is_header:
                 split_column = _find_split_column(cells)
+                split_header = cells[split_column] if split_column >= 0 else ""
             stated = cells.pop(split_column) if 0 <= split_column < len(cells) else ""
             while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
                 cells.pop()
@@ -119,7 +122,7 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
                 is_first = False
                 try:
                     row = _class_columns(line, cells, classes) if classes else _csv_row(line, cells, columns)
-                    yield row._replace(split=_split(stated))
+                    yield row._replace(split=_stated_split(stated, split_header))
                 except DataError as error:
                     mistakes.add(line, error)
             is_header = False
@@ -128,9 +131,26 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
         mistakes.add(line, f"not CSV: {error}")
 
 
+def _stated_split(text: str, column: str) -> str | None:
+    """The split of a row of CSV; a column such as is_test says with 0 or 1, or no and yes, which it is."""
+    if (named := split_of(column.lower().removeprefix("is"))) is None or column.lower() in _SPLIT_COLUMNS:
+        return _split(text)
+    if not text:
+        return None
+    if (
+        is_named := {**_SHOWN, "false": False, "true": True, "no": False, "yes": True}.get(text.lower())
+    ) is None:
+        raise DataError(f"{column} is {text!r}, expected 0 or 1, or nothing")
+    return named if is_named else VAL if named == TRAIN else TRAIN
+
+
 def _find_split_column(header: Sequence[str]) -> int:
     """The column of splits of a header; -1: there is none, or two, or no header."""
-    found = [column for column, cell in enumerate(header) if cell.lower() in _SPLIT_COLUMNS]
+    found = [
+        column
+        for column, cell in enumerate(header)
+        if _IS_SPLIT.fullmatch(cell) or cell.lower() in _SPLIT_COLUMNS
+    ]
     return found[0] if len(header) > 2 and len(found) == 1 and "." not in header[0] else -1
 
 

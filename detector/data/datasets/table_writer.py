@@ -1,6 +1,7 @@
 """Writing tables of image labels (image_table.py), and putting boxes that a person has drawn into one."""
 
 import json
+import os
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, count
@@ -113,7 +114,7 @@ def replace_table(table: Path, rows: Iterable[Row]) -> tuple[Path, Path]:
     if output != table and output.exists():
         raise DataError(f"there are {table} and {output}: keep the one that is meant")
     names = (f"{table.name}.bak{number}" for number in chain([""], count(2)))
-    kept = next(path for path in map(table.with_name, names) if not path.exists())
+    kept = next(path for path in map(table.with_name, names) if not os.path.lexists(path))
     with atomic_write(kept) as file:
         file.write(table.read_bytes())
     with atomic_write(output, "w") as file:

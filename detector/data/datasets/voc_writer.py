@@ -71,7 +71,7 @@ def encode_annotation(
     *,
     folder: str,
     verified: bool = False,
-    upright: bool = False,
+    upright: bool | None = None,
 ) -> bytes:
     """The XML of an RGB image, with inclusive, 1-based boxes.
 
@@ -80,7 +80,8 @@ def encode_annotation(
         size: (height, width) in pixels.
         folder: name of the data set.
         verified: a person has reviewed the image, which LabelImg records in this way.
-        upright: size and boxes are of the image as a viewer shows it, not of the pixels as stored.
+        upright: size and boxes are of the image as a viewer shows it, not of the pixels as stored;
+            None: not said.
     """
     annotation = ElementTree.Element("annotation", {"verified": "yes"} if verified else {})
     _add(annotation, "folder", folder)
@@ -88,8 +89,8 @@ def encode_annotation(
     size_node = _add(annotation, "size")
     for name, value in zip(("height", "width", "depth"), (*size, 3), strict=True):
         _add(size_node, name, value)
-    if upright:
-        _add(annotation, "upright", 1)
+    if upright is not None:
+        _add(annotation, "upright", int(upright))
     for thing in objects:
         node = _add(annotation, "object")
         _add(node, "name", thing.label)

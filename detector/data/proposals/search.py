@@ -27,6 +27,7 @@ from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
 from detector.utils.distributed import gather, is_main, rank, together, world_size
 from detector.utils.errors import DataError, UserError
+from detector.utils.files import name_beside
 from detector.utils.folder_lock import file_lock
 from detector.utils.interrupts import start_worker
 from detector.utils.records import append_record, read_records
@@ -114,7 +115,8 @@ def propose(
         share = dict(islice(waiting, rank(), None, world_size()))
         failures: dict[str, str] = {}
         # The journal of the first process is also the one without torchrun.
-        journal = output.with_name(f"{output.name}.partial{f'.{rank()}' if rank() else ''}")
+        journal = name_beside(output, suffix=".partial")
+        journal = journal.with_name(f"{journal.name}.{rank()}") if rank() else journal
         with together(), closing(search_all(share, find, apply_orientation, workers)) as results:
             if not journal.exists():
                 append_record(journal, {"parameters": begun})
@@ -146,10 +148,9 @@ def propose(
 
 def _list_journals(output: Path) -> list[Path]:
     """The journals of all processes, also of an earlier start with more of them."""
-    beside = output.parent.glob(f"{escape(output.name)}.partial*")
-    return sorted(
-        path for path in beside if re.fullmatch(r"\.partial(\.\d+)?", path.name[len(output.name) :])
-    )
+    first = name_beside(output, suffix=".partial")
+    beside = first.parent.glob(f"{escape(first.name)}*")
+    return sorted(path for path in beside if re.fullmatch(r"(\.\d+)?", path.name[len(first.name) :]))
 
 
 def _read_journals(output: Path, parameters: Mapping[str, object]) -> dict[str, Found]:

@@ -139,3 +139,10 @@ def test_a_file_of_nothing(table):
         rows_with_boxes(table, [], SOURCE)
     with pytest.raises(DataError, match=r"val\.json is no table .*, expected .* \.csv or \.jsonl"):
         rows_with_boxes(table.with_suffix(".json"), [], SOURCE)
+
+
+def test_a_link_with_the_name_of_the_kept_table_stays(table):
+    link = table.with_name("val.jsonl.bak")
+    link.symlink_to("gone")
+    assert replace_table(table, read_table(table)[0])[1].name == "val.jsonl.bak2"
+    assert os.readlink(link) == "gone"

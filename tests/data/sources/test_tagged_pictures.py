@@ -334,3 +334,15 @@ def test_an_unknown_header_is_named(tmp_path, header):
         f"labels.csv, line 1 looks like a header, as there is no image {header.split(',')[0]!r}"
     )
     assert "expected the columns file,labels" in text
+
+
+def test_difficult_objects_of_voc_are_not_told_about_cvat(tmp_path):
+    Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
+    corners = "<xmin>2</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax>"
+    (tmp_path / "a.xml").write_text(
+        "<annotation><filename>a.png</filename><size><width>30</width><height>20</height></size><object>"
+        f"<name>cat</name><difficult>1</difficult><bndbox>{corners}</bndbox></object></annotation>"
+    )
+    with pytest.warns(UserWarning, match="all objects of cat are difficult: .* set difficult to 0") as told:
+        find_tags(tmp_path, tmp_path)
+    assert not any("CVAT" in str(each.message) for each in told)
