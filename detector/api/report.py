@@ -93,7 +93,7 @@ def run(folder: Path, overrides: Sequence[str], output: Path | None, model: Mode
     page = render(
         "page",
         made_from=made_from(folder),
-        title=f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
+        title=f"{whole.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
         doubt=unmeasured(metrics, test_set.name),
         commands=how_to_measure(cfg, whole) if metrics["mAP50"] is None else [],
         summary=summary(
