@@ -121,7 +121,8 @@ def test_it_is_tested_and_reported_without_proposals(
     assert json.loads((student / "metrics.json").read_text()) == metrics
     assert not (run / "metrics.json").exists()
     report(run, [], None)
-    assert "pcl + self-training" in (student / "report.html").read_text().lower()
+    page = (student / "report.html").read_text().lower()
+    assert f"<title>{run.name}: pcl + self-training on " in page
     smaller = detector.evaluate(run, {"SELF_TRAIN.SIZES": (48,)})
     assert smaller["changed_keys"] == {"SELF_TRAIN.SIZES": [48]}
     assert len(list((student / "tests").iterdir())) == 1
