@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from detector.utils.errors import DataError, counted, not_there, shortened
+from detector.utils.errors import DataError, counted, missing_path_message, shortened
 from detector.utils.files import check_printable, check_regular
 
 IMAGE_SUFFIXES = (
@@ -48,7 +48,7 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
     stems: dict[str, Path] = {}
     for path in paths:
         if not path.exists():
-            raise FileNotFoundError(not_there(path))
+            raise FileNotFoundError(missing_path_message(path))
         below = images_below(path, outside) if path.is_dir() else [path]
         if not path.is_dir():
             check_names([path.name], path.parent)

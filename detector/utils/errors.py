@@ -87,7 +87,7 @@ def check_path(name: str, value: object, expected: str) -> None:
         raise UserError(f"{name} is {describe_value(value)}, expected the path of {expected}")
 
 
-def not_there(path: object) -> str:
+def missing_path_message(path: object) -> str:
     """That a path does not exist; of an address such as https://..., that it is none."""
     # A table's is below a folder, and pathlib makes one "/" of two.
     if found := re.search(r"(?:^|/)([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", str(path)):
@@ -102,7 +102,7 @@ def shortened(texts: Sequence[str], most: int = 10, between: str = ", ") -> str:
 
 
 @dataclass
-class Mistakes:
+class ErrorList:
     """Everything that is wrong with a file, so that the user can correct it at once."""
 
     path: Path

@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
-from detector.utils.errors import DataError, UserError, is_out_of_memory, not_there
+from detector.utils.errors import DataError, UserError, is_out_of_memory, missing_path_message
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -189,7 +189,7 @@ def check_regular(path: str | Path, kind: str = "file") -> None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{kind} {not_there(path)}") from error
+        raise FileNotFoundError(f"{kind} {missing_path_message(path)}") from error
     except (OSError, ValueError) as error:
         raise OSError(f"{kind} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not stat.S_ISREG(mode):

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from detector.data.labeled_box import LabeledBox
 from detector.data.sources.splits import TRAIN, VAL, split_of
-from detector.utils.errors import DataError, Mistakes, counted, shortened
+from detector.utils.errors import DataError, ErrorList, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
@@ -56,14 +56,14 @@ class Row(NamedTuple):
     split: str | None = None  # TRAIN or VAL, where the table says so
 
 
-def read_table(path: Path) -> tuple[list[Row], Mistakes]:
+def read_table(path: Path) -> tuple[list[Row], ErrorList]:
     """The valid rows of a table, and the mistakes in the others; see the top of this file.
 
     Raises:
         DataError: it is not UTF-8, or has no row.
     """
     text = read_text(path, "table")
-    mistakes = Mistakes(path)
+    mistakes = ErrorList(path)
     rows = list((_read_csv if path.suffix.lower() == ".csv" else _read_json_lines)(text, mistakes))
     if not rows and not mistakes.found:
         raise DataError(f"{path} lists no image")
@@ -86,7 +86,7 @@ def picture_name(file: str) -> str:
     return relative_name(name) if mark else whole
 
 
-def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
+def _read_csv(text: str, mistakes: ErrorList) -> Iterator[Row]:
     start, _, others = text.partition("\n")
     line, columns, split_column, split_header = 1, 2, -1, ""
     if named := _SEPARATOR.match(start):
@@ -195,7 +195,7 @@ def _row(
     return Row(line, file, labels, boxes, unknown)
 
 
-def json_lines(lines: Iterable[str], mistakes: Mistakes) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(lines: Iterable[str], mistakes: ErrorList) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number, from 1, and the object of each line that is not empty; other lines are mistakes."""
     for line, content in enumerate(lines, start=1):
         if not content.strip():
@@ -213,7 +213,7 @@ def json_lines(lines: Iterable[str], mistakes: Mistakes) -> Iterator[tuple[int, 
                 mistakes.add(line, f"a {type(found).__name__}, expected an object")
 
 
-def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
+def _read_json_lines(text: str, mistakes: ErrorList) -> Iterator[Row]:
     for line, content in json_lines(text.split("\n"), mistakes):
         try:
             yield _json_row(line, content)

@@ -25,7 +25,7 @@ from detector.data.proposals import selective_search
 from detector.data.proposals.corners import corner_boxes
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
-from detector.utils.distributed import gather, is_main, rank, together, world_size
+from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
 from detector.utils.errors import DataError, UserError
 from detector.utils.files import name_beside
 from detector.utils.folder_lock import file_lock
@@ -104,7 +104,7 @@ def propose(
     output, done = Path(output), set[str]()
     begun = {**parameters, "apply_orientation": apply_orientation}
     with ExitStack() as stack:
-        with together():
+        with sync_errors():
             stack.enter_context(file_lock(output))
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it again")
@@ -117,7 +117,7 @@ def propose(
         # The journal of the first process is also the one without torchrun.
         journal = name_beside(output, suffix=".partial")
         journal = journal.with_name(f"{journal.name}.{rank()}") if rank() else journal
-        with together(), closing(search_all(share, find, apply_orientation, workers)) as results:
+        with sync_errors(), closing(search_all(share, find, apply_orientation, workers)) as results:
             if not journal.exists():
                 append_record(journal, {"parameters": begun})
             initial = 0 if world_size() > 1 else len(images) - len(share)
@@ -128,7 +128,7 @@ def propose(
                 else:
                     append_record(journal, as_record(image_id, result))
         failures = {image_id: text for part in gather(failures) for image_id, text in part.items()}
-        with together():
+        with sync_errors():
             if failures:
                 lines = "".join(f"\n  {failures[image_id]}" for image_id in images if image_id in failures)
                 raise DataError(

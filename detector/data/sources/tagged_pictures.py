@@ -27,7 +27,7 @@ from detector.data.sources.stated_splits import (
     stated_splits,
     unfollowed,
 )
-from detector.utils.errors import DataError, Mistakes, counted, shortened
+from detector.utils.errors import DataError, ErrorList, counted, shortened
 
 _TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")
 
@@ -195,7 +195,7 @@ def _places_of_files(folder: Path) -> list[Path]:
 
 def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] = ()) -> list[Tagged]:
     """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
-    mistakes = Mistakes(labels or pictures)
+    mistakes = ErrorList(labels or pictures)
     if labels is None:
         root, found = pictures.resolve(), pictures_by_class(pictures)
         tagged = [Tagged(root / name, (label,), split=split, root=root) for name, label, split in found]
@@ -313,7 +313,7 @@ def _placed(each: Tagged, places: Sequence[Path]) -> Tagged:
     return each._replace(file=in_any_form(place / each.file), root=place)
 
 
-def _drop_repeated(tagged: Sequence[Tagged], mistakes: Mistakes) -> list[Tagged]:
+def _drop_repeated(tagged: Sequence[Tagged], mistakes: ErrorList) -> list[Tagged]:
     """The first mention of each picture; others are mistakes, by whatever path they name it."""
     first: dict[Path, Tagged] = {}
     for each in tagged:
