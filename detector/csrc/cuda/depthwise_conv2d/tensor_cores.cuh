@@ -9,7 +9,6 @@
 
 namespace detector::depthwise_conv2d {
 
-constexpr int kVector = 8;         // elements in 16 bytes
 constexpr int kTileRows = 16;      // rows of a warp
 constexpr int kMostColumns = 128;  // of a block
 constexpr int kMostWarps = 8;
@@ -59,13 +58,6 @@ TileSizes tiles_that_fit(Kernel kernel, const Problem& p, const SharedOf& shared
 inline dim3 tile_grid(const Problem& p, const TileSizes& s, int64_t image_groups) {
   return dim3(unsigned(p.out_channels()), unsigned(s.bands * ceil_div(s.width, s.columns)),
               unsigned(image_groups));
-}
-
-template <int K, typename Kernel, typename T>
-bool tensor_cores_fit(Kernel kernel, const Problem& p, const T* a, const T* b) {
-  return sizeof(T) == 2 && p.stride_h == 1 && p.pad_h == K / 2 && p.pad_w == K / 2 &&
-         p.width % kVector == 0 && p.height >= 10 && p.out_channels() < (1 << 30) && is_aligned(a) &&
-         is_aligned(b) && compiled_kernel(kernel).architecture >= 80;
 }
 
 // Calls body(row, vector) for the vectors of this thread, of `rows` rows of `vectors`. It does not divide:

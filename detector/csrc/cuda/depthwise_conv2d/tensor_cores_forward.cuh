@@ -166,12 +166,9 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
 }
 
 template <int K, typename T>
-bool launch_tensor_core_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias,
+void launch_tensor_core_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias,
                                 T* output, cudaStream_t stream) {
   const auto kernel = tensor_core_forward_kernel<T, K>;
-  if (!tensor_cores_fit<K>(kernel, p, input, output)) {
-    return false;
-  }
   const auto shared_of = [](const TileSizes& sizes) {
     const int rows = sizes.warps * kTileRows;
     return (2 * (rows + K - 1) + rows) * sizes.input_pitch * int(sizeof(T));
@@ -182,7 +179,6 @@ bool launch_tensor_core_forward(const Problem& p, bool turned, const T* input, c
       std::clamp<int64_t>(kTensorCoreBlocks / tiles, 1, std::min<int64_t>(ceil_div(p.batch, 2), 65535));
   launch_kernel(kernel, tile_grid(p, sizes, groups), sizes.warps * kWarp, shared_of(sizes), stream, sizes,
                 turned, input, weight, bias, output);
-  return true;
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -110,12 +110,9 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
 }
 
 template <int K, typename T, typename Allocate>
-bool launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* grad, T* result,
+void launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* grad, T* result,
                                     const Allocate& allocate, cudaStream_t stream) {
   const auto kernel = tensor_core_grad_weight_kernel<T, K>;
-  if (!tensor_cores_fit<K>(kernel, p, input, grad)) {
-    return false;
-  }
   const auto shared_of = [](const TileSizes& sizes) {
     const int rows = sizes.warps * kTileRows;
     const int tiles = 2 * ((rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
@@ -130,7 +127,6 @@ bool launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* g
   launch_kernel(kernel, tile_grid(p, sizes, groups), sizes.warps * kWarp, shared_of(sizes), stream, sizes,
                 input, grad, partial);
   sum_parts(partial, int(groups * tiles), weights, result, stream);
-  return true;
 }
 
 }  // namespace detector::depthwise_conv2d
