@@ -115,7 +115,9 @@ constexpr Candidate<Request> kGpuTable[] = {
 };
 
 inline GpuKernel gpu_kernel(const Request& request) {
-  return GpuKernel(plan("depthwise_conv2d", kGpuTable, request));
+  const auto kernel = GpuKernel(plan("depthwise_conv2d", kGpuTable, request));
+  print_choice("depthwise_conv2d", kGpuTable[kernel]);
+  return kernel;
 }
 
 // ---- on the CPU ----

@@ -6,6 +6,7 @@
 // commas between them: kernels that run wherever they can, and kernels that do not run.
 #pragma once
 
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -55,6 +56,15 @@ int plan(const char* op, const Candidate<Request> (&table)[N], const Request& re
          ", expected it to leave a kernel that takes this problem; detector.layers.explain lists them");
   }
   return first;
+}
+
+// With DETECTOR_EXPLAIN=1 the choice is printed.
+template <typename Request>
+void print_choice(const char* op, const Candidate<Request>& chosen) {
+  static const char* const setting = std::getenv("DETECTOR_EXPLAIN");
+  if (setting != nullptr && std::string_view(setting) == "1") {
+    std::fprintf(stderr, "detector: %s takes %s, which is for: %s\n", op, chosen.name, chosen.takes);
+  }
 }
 
 }  // namespace detector
