@@ -120,6 +120,75 @@ inline GpuKernel gpu_kernel(const Request& request) {
   return kernel;
 }
 
+// ---- how the kernels for tensor cores divide their work: tiles of planes, of which a block has two images
+// at a time in shared memory ----
+
+constexpr int kTileRows = 16;      // rows of a warp
+constexpr int kMostColumns = 128;  // of a block
+constexpr int kMostWarps = 8;
+constexpr int64_t kTensorCoreBlocks = 1024;  // enough to fill a GPU: each begins alone and ends alone
+constexpr int64_t kMostGridY = 65535;        // and z
+
+// Blocks cover a plane by bands of rows and stretches of columns; each goes through several images.
+struct TileSizes {
+  int height, width, channels, multiplier, batch;
+  int bands, warps, columns;    // columns of a block, a multiple of kVector
+  int input_pitch, grad_pitch;  // elements from row to row in shared memory; the output has the input's
+};
+
+// The next odd number of vectors: then eight rows fall into different banks.
+inline int pitch_of(int columns) { return (columns / kVector | 1) * kVector; }
+
+// Blocks of at most so many warps.
+inline TileSizes tile_sizes(const Problem& p, int most_warps) {
+  const int tiles = int(ceil_quotient(p.height, kTileRows));
+  const int bands = int(ceil_quotient(tiles, most_warps));
+  const int stretches = int(ceil_quotient(p.width, kMostColumns));
+  const int columns = int(ceil_quotient(ceil_quotient(p.width, stretches), kVector)) * kVector;
+  return {int(p.height),
+          int(p.width),
+          int(p.channels),
+          int(p.multiplier),
+          int(p.batch),
+          bands,
+          int(ceil_quotient(tiles, bands)),
+          columns,
+          pitch_of(columns + 2 * kVector),
+          pitch_of(columns)};
+}
+
+// Bytes of shared memory of a block.
+inline int64_t tile_bytes(Pass pass, int64_t kernel, const TileSizes& s) {
+  const int64_t rows = s.warps * kTileRows, size = 2;  // of half precision
+  if (pass != Pass::kGradWeight) {
+    return (2 * (rows + kernel - 1) + rows) * s.input_pitch * size;
+  }
+  const int64_t tiles = 2 * ((rows + kernel - 1) * s.input_pitch + rows * s.grad_pitch) * size;
+  return std::max(tiles, s.warps * (kernel + 1) / 2 * 3 * 128 * int64_t(sizeof(float)));
+}
+
+// The grid is (channels, tiles, groups); a group of blocks takes every groups-th image.
+struct TileLaunch {
+  TileSizes sizes;
+  unsigned channels, tiles, groups;
+  int64_t shared;  // bytes
+};
+
+// With at most `most_shared` bytes a block; blocks of one warp need less than 48 KiB, which every GPU has.
+inline TileLaunch tile_launch(Pass pass, const Problem& p, int64_t most_shared) {
+  int warps = kMostWarps;
+  while (warps > 1 && tile_bytes(pass, p.kernel_h, tile_sizes(p, warps)) > most_shared) {
+    warps -= 1;
+  }
+  const TileSizes sizes = tile_sizes(p, warps);
+  const int64_t tiles = sizes.bands * ceil_quotient(sizes.width, sizes.columns);
+  const int64_t images = pass == Pass::kGradWeight ? p.batch : ceil_quotient(p.batch, 2);
+  const int64_t groups = std::clamp<int64_t>(kTensorCoreBlocks / (p.out_channels() * tiles), 1,
+                                             std::clamp<int64_t>(images, 1, kMostGridY));
+  return {sizes, unsigned(p.out_channels()), unsigned(tiles), unsigned(groups),
+          tile_bytes(pass, p.kernel_h, sizes)};
+}
+
 // ---- on the CPU ----
 
 // The kernels for planes copy each of them with its padding, and the gradient of the input takes a list of

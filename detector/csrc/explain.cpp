@@ -20,23 +20,36 @@ std::string described(const char* op, const Candidate<Request> (&table)[N], cons
   return text;
 }
 
+// The launch of the kernels for tensor cores, if they take the problem: threads, the grid, bytes of shared
+// memory.
+std::string described_launch(const depthwise_conv2d::Request& request, int64_t most_shared) {
+  using namespace depthwise_conv2d;
+  if (!has_tensor_cores(request)) {
+    return "";
+  }
+  const TileLaunch launch = tile_launch(request.pass, request.problem, most_shared);
+  return joined("launch\ttensor_cores\t", launch.sizes.warps * 32, "\t", launch.channels, "\t", launch.tiles,
+                "\t", launch.groups, "\t", launch.shared, "\n");
+}
+
 }  // namespace
 }  // namespace detector
 
-// `numbers`: whether on a GPU, the architecture, pass, bytes of an element, whether channels-last, N, C, H,
-// W, output channels, then height and width of kernel, stride, padding and dilation. Writes at most `size`
-// bytes and returns 0, or 1 with the text of an error.
+// `numbers`: whether on a GPU, its architecture and the bytes of shared memory that a block may have there;
+// pass, bytes of an element, whether channels-last; N, C, H, W, output channels; height and width of kernel,
+// stride, padding and dilation. Writes at most `size` bytes and returns 0, or 1 with the text of an error.
 extern "C" __attribute__((visibility("default"))) int detector_explain_depthwise_conv2d(
     const int64_t* numbers, char* text, size_t size) {
   using namespace detector::depthwise_conv2d;
   std::string found;
   int status = 0;
   try {
-    const int64_t* n = numbers + 5;
+    const int64_t* n = numbers + 6;
     const Problem p = make_problem("depthwise_conv2d", {n[0], n[1], n[2], n[3]}, n[4], {n[5], n[6]},
                                    {n[7], n[8]}, {n[9], n[10]}, {n[11], n[12]});
-    const Request request{Pass(numbers[2]), p, int(numbers[3]), numbers[4] != 0, true, int(numbers[1])};
-    found = numbers[0] != 0 ? detector::described("depthwise_conv2d", kGpuTable, request)
+    const Request request{Pass(numbers[3]), p, int(numbers[4]), numbers[5] != 0, true, int(numbers[1])};
+    found = numbers[0] != 0 ? detector::described("depthwise_conv2d", kGpuTable, request) +
+                                  detector::described_launch(request, numbers[2])
                             : detector::described("depthwise_conv2d", kCpuTable, request);
   } catch (const std::exception& error) {
     found = error.what();

@@ -5,7 +5,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,19 +18,42 @@ from detector.layers._sizes import as_pair
 from detector.layers.depthwise_conv2d import depthwise_conv2d
 
 PASSES = ("forward", "grad_input", "grad_weight")
-_OLDEST = 75  # compute capability 7.5
+# KiB of shared memory that a block may have, by compute capability; from the CUDA programming guide
+SHARED_KIB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99}
+    75: 64,
+    80: 163,
+    86: 99,
+    87: 163,
+    89: 99,
+    90: 227,
+    100: 227,
+    103: 227,
+    110: 227,
+    120: 99,
+    121: 99,
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Threads of a block, the grid, and bytes of shared memory of a block."""
+
+    threads: int
+    grid: tuple[int, int, int]
+    shared: int
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One kernel of an op: its name, whether it runs, whether it takes the problem, what it takes, and why it
-    is there."""
+    """One kernel of an op: whether it runs, whether it takes the problem, what it takes, why it is there, and
+    its launch where that depends on the problem and the compute capability alone."""
 
     name: str
     runs: bool
     fits: bool
     takes: str
     why: str
+    launch: Launch | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +74,9 @@ class Explanation:
             for c in candidates:
                 state = "runs" if c.runs else "also fits" if c.fits else "does not fit"
                 lines.append(f"  {key:11} {c.name:13} {state:13} takes {c.takes}; {c.why}")
+                if c.launch:
+                    grid = " x ".join(map(str, c.launch.grid))
+                    lines[-1] += f"; {c.launch.threads} threads, grid {grid}, {c.launch.shared} bytes shared"
         return "\n".join(lines)
 
 
@@ -68,8 +94,8 @@ def explain(op: Callable | str, *args: Any, gpu: str | None = None, **kwargs: An
             may be on a CPU.
 
     Raises:
-        ValueError: the op has no table, the GPU is older than "sm_75" or no GPU at all, or it is not given
-            and the first argument is on the device "meta".
+        ValueError: the op has no table, the GPU is unknown, or it is not given and the first argument is on
+            the device "meta".
         RuntimeError: as the op on invalid sizes.
     """
     name = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
@@ -93,9 +119,10 @@ def _device(input: Tensor, gpu: str | None) -> tuple[str, int]:
         if input.is_cpu:
             return "cpu", 0
         raise ValueError(f"explain: gpu is None and input is on {input.device}, expected e.g. gpu='sm_86'")
-    found = re.fullmatch(r"sm_(\d{2,3})", gpu)
-    if not found or int(found[1]) < _OLDEST:
-        raise ValueError(f"explain: gpu is {gpu!r}, expected e.g. 'sm_86', from 'sm_{_OLDEST}' on")
+    found = re.fullmatch(r"sm_(\d+)", gpu)
+    if not found or int(found[1]) not in SHARED_KIB:
+        known = ", ".join(f"sm_{number}" for number in SHARED_KIB)
+        raise ValueError(f"explain: gpu is {gpu!r}, expected one of {known}")
     return gpu, int(found[1])
 
 
@@ -109,8 +136,9 @@ def _depthwise_passes(
         )
     sizes = [*input.shape, weight.shape[0], *weight.shape[2:], *(n for pair in pairs for n in pair)]
     last = is_channels_last(input)
+    gpu = architecture > 0, architecture, 1024 * SHARED_KIB.get(architecture, 48)
     passes = {
-        key: _compiled_table([architecture > 0, architecture, number, input.element_size(), last, *sizes])
+        key: _compiled_table([*gpu, number, input.element_size(), last, *sizes])
         for number, key in enumerate(PASSES)
     }
     if architecture > 0:
@@ -123,7 +151,7 @@ def _depthwise_passes(
 
 def _stopped(candidates: list[Candidate], stopped: bool) -> list[Candidate]:
     """None of them runs if another one does."""
-    return [Candidate(c.name, c.runs and not stopped, c.fits, c.takes, c.why) for c in candidates]
+    return [replace(c, runs=c.runs and not stopped) for c in candidates]
 
 
 def _compiled_table(numbers: list[int]) -> list[Candidate]:
@@ -133,7 +161,14 @@ def _compiled_table(numbers: list[int]) -> list[Candidate]:
     if failed:
         raise RuntimeError(text.value.decode())
     rows = [line.split("\t") for line in text.value.decode().splitlines()]
-    return [Candidate(name, runs == "1", fits == "1", takes, why) for runs, fits, name, takes, why in rows]
+    launches = {
+        name: Launch(int(threads), (int(x), int(y), int(z)), int(shared))
+        for _, name, threads, x, y, z, shared in (row for row in rows if row[0] == "launch")
+    }
+    return [
+        Candidate(name, runs == "1", fits == "1", takes, why, launches.get(name))
+        for runs, fits, name, takes, why in (row for row in rows if row[0] != "launch")
+    ]
 
 
 @functools.cache

@@ -12,9 +12,9 @@ from torch.nn.functional import conv2d
 
 from detector.layers import depthwise_conv2d, explain, nms
 from detector.layers._depthwise_by_torch import torch_is_faster
-from detector.layers.explain import PASSES
+from detector.layers.explain import PASSES, SHARED_KIB
 
-GPUS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_110", "sm_120")
+GPUS = [f"sm_{capability}" for capability in SHARED_KIB]
 SQUARES = ((3, 3), (5, 5), (7, 7))
 HALF = torch.float16
 
@@ -82,6 +82,32 @@ def test_what_runs_fits_on_every_gpu_and_nothing_faster_does() -> None:
                 assert candidates[-1].name == "generic"
 
 
+@pytest.mark.parametrize("gpu", GPUS[1:])
+def test_launches_stay_within_the_limits_of_every_gpu(gpu: str) -> None:
+    """Of the kernels for tensor cores: 1,024 threads a block, 65,535 blocks in y and z, its shared memory."""
+    most = 1024 * SHARED_KIB[int(gpu.removeprefix("sm_"))]
+    used = set()
+    for height, width, kernel, batch in itertools.product(
+        (32, 33, 130, 4000, 16000), (32, 136, 1000, 16000), (5, 7), (1, 8, 10**5)
+    ):
+        if batch * height * width > 2**31:
+            continue
+        input, weight = inputs((batch, 8, height, width), (kernel, kernel), HALF)
+        passes = explain(depthwise_conv2d, input, weight, padding=kernel // 2, gpu=gpu).passes
+        for candidates in passes.values():
+            launch = next(c.launch for c in candidates if c.name == "tensor_cores" and c.fits)
+            channels, tiles, groups = launch.grid
+            rows = launch.threads // 32 * 16
+            assert 32 <= launch.threads <= 256
+            assert channels == 8
+            assert 1 <= tiles <= 65535
+            assert 1 <= groups <= min(batch, 65535)
+            assert tiles * rows * 128 >= height * width  # they cover a plane
+            assert 0 < launch.shared <= most
+            used.add(launch.threads)
+    assert len(used) > 1
+
+
 def test_torch_computes_just_what_only_the_generic_kernel_would() -> None:
     """In half precision and float32, with one filter for each channel; the two rules are kept apart because
     torch.compile has to read one of them."""
@@ -113,8 +139,8 @@ def test_errors() -> None:
     x, weight = inputs()
     with pytest.raises(ValueError, match=r"op is nms, expected depthwise_conv2d"):
         explain(nms, x, x, 0.5)
-    for gpu in ("sm_70", "H100", "cpu"):
-        with pytest.raises(ValueError, match=f"gpu is '{gpu}', expected e.g. 'sm_86'"):
+    for gpu in ("sm_70", "H100", "cpu", "sm_86a"):
+        with pytest.raises(ValueError, match=f"gpu is '{gpu}', expected one of sm_75, "):
             explain(depthwise_conv2d, x, weight, gpu=gpu)
     with pytest.raises(ValueError, match=r"input is on meta, expected e\.g\. gpu='sm_86'"):
         explain(depthwise_conv2d, x, weight)
