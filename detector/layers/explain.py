@@ -20,18 +20,6 @@ from detector.layers.depthwise_conv2d import depthwise_conv2d
 PASSES = ("forward", "grad_input", "grad_weight")
 # KiB of shared memory that a block may have, by compute capability; from the CUDA programming guide
 SHARED_KIB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99}
-    75: 64,
-    80: 163,
-    86: 99,
-    87: 163,
-    89: 99,
-    90: 227,
-    100: 227,
-    103: 227,
-    110: 227,
-    120: 99,
-    121: 99,
-}
 
 
 @dataclass(frozen=True)
