@@ -95,7 +95,9 @@ def test_launches_stay_within_the_limits_of_every_gpu(gpu: str) -> None:
         input, weight = inputs((batch, 8, height, width), (kernel, kernel), HALF)
         passes = explain(depthwise_conv2d, input, weight, padding=kernel // 2, gpu=gpu).passes
         for candidates in passes.values():
-            launch = next(c.launch for c in candidates if c.name == "tensor_cores" and c.fits)
+            (launch,) = [c.launch for c in candidates if c.name == "tensor_cores"]
+            if launch is None:  # too large, or too small for tiles
+                continue
             channels, tiles, groups = launch.grid
             rows = launch.threads // 32 * 16
             assert 32 <= launch.threads <= 256
@@ -105,7 +107,7 @@ def test_launches_stay_within_the_limits_of_every_gpu(gpu: str) -> None:
             assert tiles * rows * 128 >= height * width  # they cover a plane
             assert 0 < launch.shared <= most
             used.add(launch.threads)
-    assert len(used) > 1
+    assert {32 * 8, 32 * 2} <= used
 
 
 def test_torch_computes_just_what_only_the_generic_kernel_would() -> None:
@@ -129,9 +131,9 @@ def test_on_a_cpu() -> None:
     explanation = explain("depthwise_conv2d", last, weight, padding=1)
     assert explanation.kernels() == dict.fromkeys(PASSES, "pixels")
     assert re.search(
-        r"on cpu\n  forward +planes +does not fit takes contiguous.*\n.* pixels +runs", str(explanation)
+        r"on cpu\n  forward +planes +does not fit +takes contiguous.*\n.* pixels +runs", str(explanation)
     )
-    sparse = explain(depthwise_conv2d, x, weight, padding=4000)
+    sparse = explain(depthwise_conv2d, x, weight, padding=4000, stride=1000)
     assert sparse.kernels() == dict.fromkeys(PASSES, "pixels")
 
 
