@@ -130,8 +130,8 @@ def _depthwise_passes(
         for number, key in enumerate(PASSES)
     }
     if architecture > 0:
-        without_values = (torch.empty_like(tensor, device="meta") for tensor in (input, weight))
-        by_torch = torch_is_faster(*without_values, *pairs)
+        images, filters = (torch.empty_like(tensor, device="meta") for tensor in (input, weight))
+        by_torch = torch_is_faster(images, filters, *pairs)
         torchs = Candidate("torch", by_torch, by_torch, TAKES, WHY)
         passes = {key: [torchs, *_stopped(each, by_torch)] for key, each in passes.items()}
     return passes
