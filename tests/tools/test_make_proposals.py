@@ -165,7 +165,7 @@ def started(toybox, tmp_path, monkeypatch):
     )
     journal = tmp_path / "out.npz.partial"
     try:
-        wait_until(lambda: journal.exists() and journal.stat().st_size > 20_000)
+        wait_until(lambda: journal.exists() and journal.stat().st_size > 20_000, seconds=300)
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
