@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -16,7 +16,8 @@ from detector.data.training_set import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.run_folder import check_class_names, check_same_data
 from detector.engine.train import train
-from detector.inference.results import results_key
+from detector.evaluation.summary import write_json
+from detector.inference.results import LEARNED_WELL, results_key
 from detector.inference.test import evaluate
 from detector.report.build import is_current, write_report
 from detector.self_training.pseudo_boxes import learned_from_others
@@ -27,6 +28,65 @@ from detector.utils.files import read_json, reading
 logger = logging.getLogger(__name__)
 
 _CPU = torch.device("cpu")
+
+
+def run_with_effort(
+    config_file: str | Path, overrides: Sequence[str], to: Literal["weak", "detector"], effort: int
+) -> Path:
+    """:func:`run_stages`; an effort of 2 repeats it with faster learning rates where the config fails.
+
+    It fails where the weak detector does not learn the image labels: its image AP on the test split, for
+    which no boxes are read, is below LEARNED_WELL (docs/RESULTS.md measures this rule). Then the stages are
+    run again in OUTPUT_DIR/faster with the keys of :func:`faster`. OUTPUT_DIR/choice.json says what was seen
+    and chosen.
+
+    Returns:
+        the run folder of the detector that was chosen.
+
+    Raises:
+        UserError, OSError: as :func:`run_stages`.
+    """
+    if effort == 1:
+        return run_stages(config_file, overrides, to)
+    folder = run_stages(config_file, overrides, "weak")
+    cfg = load_cfg(config_file, overrides)
+    with process_group(_CPU, LONG_WAIT):  # only the main process surely finds what it has written
+        image_ap = gather(read_json(folder / "metrics.json")["image_mAP"] if is_main() else None)[0]
+    chosen = faster(cfg) if image_ap is not None and image_ap < LEARNED_WELL else {}
+    words = [str(word) for pair in chosen.items() for word in pair]
+    if is_main():
+        reason = _reason(cfg, image_ap, words)
+        print(f"effort {effort}: {reason}", flush=True)
+        write_json(folder / "choice.json", {"image_mAP": image_ap, "chosen": chosen, "reason": reason})
+    if not chosen:
+        return run_stages(config_file, overrides, to)
+    return run_stages(config_file, [*overrides, *words, "OUTPUT_DIR", str(folder / "faster")], to)
+
+
+def faster(cfg: Settings) -> dict[str, Any]:
+    """Twice the steps and the rate, the backbone as fast as the head; {}: it is so already."""
+    solver = cfg.solver
+    if solver.backbone_lr_factor >= 1:
+        return {}
+    keys: dict[str, Any] = {
+        "SOLVER.BACKBONE_LR_FACTOR": 1.0,
+        "SOLVER.BASE_LR": 2 * solver.base_lr,
+        "SOLVER.MAX_ITER": 2 * solver.max_iter,
+    }
+    later = {"SOLVER.STEPS": [2 * step for step in solver.steps]}
+    return keys | (later if solver.schedule == "step" else {})
+
+
+def _reason(cfg: Settings, image_ap: float | None, words: Sequence[str]) -> str:
+    split = cfg.datasets.test_split
+    if image_ap is None:
+        return f"no image of {split} shows a class, so nothing tells whether labels are learned"
+    found = f"image AP {image_ap:.1f} on {split}"
+    if image_ap >= LEARNED_WELL:
+        return f"{found}: the labels are learned, so the config stays as it is"
+    if not words:
+        return f"{found} is below {LEARNED_WELL:g}, but the backbone learns as fast as the head already"
+    return f"{found} is below {LEARNED_WELL:g}: the labels are not learned; goes on with {' '.join(words)}"
 
 
 def run_stages(

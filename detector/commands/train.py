@@ -8,28 +8,35 @@ Writes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, s
 log.txt, events for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt
 (docs/distributed.md). With --to weak it makes the proposals before and tests afterwards, with
 --to detector it also self-trains and writes the report; repeated, it continues from where it was.
+--effort 2 trains a second weak detector, with faster learning rates, where the first does not learn
+the image labels, and goes on with it: the choice reads no boxes.
 """
 
 from argparse import ArgumentParser, Namespace
 
-from detector.commands.stages import run_stages
+from detector.commands.stages import run_with_effort
 from detector.engine.train import train
 from detector.inference.measured import print_how_to_measure
 from detector.utils.command_line import next_step
+from detector.utils.errors import UserError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--resume", action="store_true", help="continue from the newest checkpoint")
     add("--to", choices=("weak", "detector"), metavar="STAGE", help="weak or detector, as above")
+    what = "with --to: 2 may take twice as long, to try other learning rates (default: 1)"
+    add("--effort", type=int, choices=(1, 2), default=1, help=what)
 
 
 def run(options: Namespace) -> None:
+    if options.effort > 1 and not options.to:
+        raise UserError("--effort chooses by the test of the weak detector: add --to weak or --to detector")
     if options.to:
-        folder = run_stages(options.config_file, options.overrides, options.to)
+        folder = run_with_effort(options.config_file, options.overrides, options.to, options.effort)
         print_how_to_measure(folder)
         if options.to == "weak":
-            next_step("detector", "self-train", options.config_file, *options.overrides)
+            next_step("detector", "self-train", folder)
         else:
             next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")
         return

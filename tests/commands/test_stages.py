@@ -1,5 +1,6 @@
 """detector train --to detector: every stage once, whatever interrupts it."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import detector
 from detector.commands import stages
 from detector.commands.main import main
 from detector.commands.propose import make_proposals
+from detector.config import load_cfg
 from detector.data.toybox import draw_toybox
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.utils.errors import ConfigError
@@ -83,11 +85,15 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
     assert (tmp_path / "run" / "self_train" / "report.html").is_file()
 
 
-def test_two_processes_share_each_stage(words, tmp_path) -> None:
-    command = ["train", CONFIG, *words, "SOLVER.IMAGES_PER_BATCH", "1", "--to", "detector"]
+@pytest.mark.parametrize("effort", [1, 2])
+def test_two_processes_share_each_stage(words, tmp_path, effort) -> None:
+    words += ["SOLVER.IMAGES_PER_BATCH", "1", "SOLVER.BACKBONE_LR_FACTOR", "0.2"]
+    command = ["train", CONFIG, *words, "--to", "detector", "--effort", str(effort)]
     statuses, text, errors = run_command_in_two_processes(command)
-    assert (statuses, listed_stages(text)) == ([0, 0], list(STAGES)), errors
-    assert (tmp_path / "run" / "self_train" / "report.html").is_file()
+    tried = [*STAGES[:3], *STAGES]  # two steps do not teach labels
+    assert (statuses, listed_stages(text)) == ([0, 0], list(STAGES) if effort == 1 else tried), errors
+    run = tmp_path / "run" / ("" if effort == 1 else "faster")
+    assert (run / "self_train" / "report.html").is_file()
 
 
 def test_a_run_of_another_config_is_not_continued(words, tmp_path) -> None:
@@ -131,3 +137,60 @@ def test_a_test_is_repeated_where_its_boxes_have_changed(words, tmp_path, capsys
         assert main(command) == 0
         lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stage")]
         assert [line.split(", ")[1].split()[0] for line in lines] == expected
+
+
+@pytest.mark.parametrize(
+    ("image_ap", "factor", "chosen"),
+    [(84.8, 0.2, True), (90.0, 0.2, False), (84.8, 1.0, False), (None, 0.2, False)],
+)
+def test_effort_tries_faster_rates_where_labels_are_not_learned(
+    words, tmp_path, monkeypatch, capsys, image_ap, factor, chosen
+) -> None:
+    calls = []
+
+    def made(config: str, overrides: list[str], to: str) -> Path:
+        calls.append((load_cfg(config, overrides), to))
+        folder = Path(calls[-1][0].output_dir)
+        folder.mkdir(exist_ok=True)
+        (folder / "metrics.json").write_text(json.dumps({"image_mAP": image_ap}))
+        return folder
+
+    monkeypatch.setattr(stages, "run_stages", made)
+    words += ["SOLVER.BACKBONE_LR_FACTOR", str(factor), "SOLVER.BASE_LR", "0.001"]
+    assert main(["train", str(CONFIG), *words, "--to", "detector", "--effort", "2"]) == 0
+    assert [to for _, to in calls] == ["weak", "detector"]
+    solver, folder = calls[1][0].solver, Path(calls[1][0].output_dir)
+    rates = solver.base_lr, solver.backbone_lr_factor, solver.max_iter
+    assert rates == ((0.002, 1.0, 4) if chosen else (0.001, factor, 2))
+    assert folder == tmp_path / "run" / ("faster" if chosen else "")
+    seen = json.loads((tmp_path / "run" / "choice.json").read_text())
+    assert (seen["image_mAP"], bool(seen["chosen"])) == (image_ap, chosen)
+    text = capsys.readouterr().out
+    assert f"effort 2: {seen['reason']}" in text
+    assert f"detector predict --weights {folder} " in text
+
+
+def test_steps_at_which_the_rate_falls_move_with_the_length(words) -> None:
+    words += ["SOLVER.BACKBONE_LR_FACTOR", "0.2", "SOLVER.SCHEDULE", "step", "SOLVER.STEPS", "(1,)"]
+    cfg = load_cfg(CONFIG, words)
+    later = [str(word) for pair in stages.faster(cfg).items() for word in pair]
+    solver = load_cfg(CONFIG, [*words, *later]).solver
+    assert (solver.steps, solver.max_iter) == ((2,), 4)
+
+
+def test_effort_is_resumed_and_its_detector_is_usable(words, tmp_path, capsys) -> None:
+    """Two steps do not teach labels, so both detectors are trained; the same call does nothing again."""
+    command = ["train", str(CONFIG), *words, "SOLVER.BACKBONE_LR_FACTOR", "0.2", "--to", "detector"]
+    assert main([*command, "--effort", "2"]) == 0
+    text = capsys.readouterr().out
+    assert listed_stages(text) == [*STAGES[:3], *STAGES]
+    assert isinstance(detector.load(tmp_path / "run" / "faster").model, FasterRCNN)
+    assert main([*command, "--effort", "2"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stage")]
+    assert len(lines) == 8
+    assert all("done:" in line for line in lines)
+
+
+def test_effort_needs_the_test_by_which_it_chooses(words, capsys) -> None:
+    assert main(["train", str(CONFIG), *words, "--effort", "2"]) == 2
+    assert "add --to weak or --to detector" in capsys.readouterr().err

@@ -134,11 +134,11 @@ def test_classes_that_are_classified_by_chance_are_named(tmp_path, capfd):
         assert (f"{name} {value:.0f} ({100 * chance[name]:.0f})" in line) == (name in unlearned)
 
 
-@pytest.mark.parametrize(("ap", "doubted"), [(79.4, True), (80.0, False)])
+@pytest.mark.parametrize(("ap", "doubted"), [(89.4, True), (90.0, False)])
 def test_labels_that_are_not_learned_well_are_doubted(ap, doubted):
     metrics = {"per_class": {"cat": {"image_AP": ap}}, "image_mAP": ap}
     slow, fast = (image_label_warning(metrics, {"cat": (1, 3)}, factor) for factor in (0.2, 1.0))
-    assert slow.startswith("image AP is 79. Boxes are unreliable") if doubted else slow == ""
+    assert slow.startswith("image AP is 89. Boxes are unreliable") if doubted else slow == ""
     assert ("BACKBONE_LR_FACTOR" in slow, "BACKBONE_LR_FACTOR" in fast) == (doubted, False)
 
 
