@@ -49,6 +49,25 @@ to 7 x 7, fc6 and fc7 from ImageNet, three streams, SGD with momentum 0.9, learn
 biases at twice the learning rate without weight decay, losses averaged over classes and proposals, a graph
 with edges above IoU 0.4 and 5 centers per class (PCL), members from IoU 0.5, NMS at IoU 0.3, flips.
 
+## Published since
+
+VOC 2007, mAP50 / CorLoc as their authors say. No config here is one of these methods.
+
+* **CASD** (arXiv 2010.12023), 56.8 / 70.4: several views of an image and several layers learn to match the
+  attention of all of them. Nothing of it is here.
+* **CBL** (arXiv 2308.05991), 57.4 / 71.8: a weighted moving average of the network teaches the MIL branch how
+  to rank proposals. Here only a student has a teacher (`SELF_TRAIN.TEACHER_STEPS`).
+* **DANCE**, first called DTH-CP (arXiv 2509.08289), 58.5 / 81.8: two thresholds on heatmaps choose proposals,
+  the MIL branch has a background class that heatmaps supervise, and ignored proposals have a loss. Here is
+  a background class, `MODEL.MIL_BACKGROUND`, without heatmaps.
+* **SoS-WSOD** (arXiv 2106.04073), 64.4: a modern detector learns from pseudo boxes, then goes on by
+  semi-supervised training. Here `detector self-train` is a Faster R-CNN with a teacher, which trusts the
+  boxes of all images alike.
+* **WeakSAM** (arXiv 2402.14812), 67.4 with MIST: proposals of SAM, which masks of other images taught; 71.8
+  with a Faster R-CNN, and 73.4 with DINO, that learn from adaptively chosen pseudo boxes with RoI drop
+  regularization. Here no network makes proposals for tags; of a class, boxes near its best are learned
+  (`SELF_TRAIN.RELATIVE_SCORES`).
+
 ## What differs for all of them
 
 * **AP** follows VOC's development kit: a match needs IoU >= 0.5 and equal scores keep their order. VOC 2007's
