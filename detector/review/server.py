@@ -154,7 +154,7 @@ def make_app(store: Store, pictures: Pictures, *, title: str, token: str, port: 
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
-        found = json.loads(await request.body())
+        found = json.loads((await request.body()).decode())
     except (ValueError, RecursionError) as error:
         raise DataError(f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):

@@ -269,7 +269,7 @@ class Store:
         return sorted(found, key=lambda box: -(box["score"] or 0))[:count]
 
     def progress(self, last: int = 30) -> dict[str, Any]:
-        """How many images are decided, skipped and left, all actions, and corrections in the last images.
+        """How many images are decided and skipped, and what the last decided ones needed, oldest first.
 
         A correction is a box that was added, moved, given another class or rejected.
         """
@@ -277,21 +277,21 @@ class Store:
             "SELECT count(*), coalesce(sum(decided AND NOT skipped), 0), coalesce(sum(skipped), 0) "
             "FROM images"
         )
-        (actions,), *_ = self._rows("SELECT count(*) FROM actions")
-        recent = self._rows(
+        rows = self._rows(
             "SELECT image FROM actions JOIN images ON images.id = image WHERE decided AND NOT skipped "
             "GROUP BY image ORDER BY max(actions.id) DESC LIMIT ?",
             (last,),
         )
-        corrections = [self._corrections(number) for (number,) in reversed(recent)]
-        counts = {"total": total, "decided": decided, "skipped": skipped, "actions": actions}
-        return counts | {"left": total - decided - skipped, "corrections": corrections}
+        recent = [self._effort(number) for (number,) in reversed(rows)]
+        return {"total": total, "decided": decided, "skipped": skipped, "recent": recent}
 
-    def _corrections(self, number: int) -> int:
+    def _effort(self, number: int) -> dict[str, int]:
+        """How many boxes were corrected in an image, and how many boxes and actions there are."""
         image = self.image(number)
         state = replay(image["start"], image["actions"], self.class_names, (image["height"], image["width"]))
-        before = {box["id"]: (box["label"], box["box"]) for box in image["start"]["boxes"]}
-        after = {
-            box["id"]: (box["label"], box["box"]) for box in state["boxes"] if box["status"] != "rejected"
-        }
-        return sum(before.get(each) != after.get(each) for each in before.keys() | after.keys())
+        before, after = (
+            {box["id"]: (box["label"], box["box"]) for box in boxes if box["status"] != "rejected"}
+            for boxes in (image["start"]["boxes"], state["boxes"])
+        )
+        corrections = sum(before.get(each) != after.get(each) for each in before.keys() | after.keys())
+        return {"corrections": corrections, "boxes": len(after), "actions": len(image["actions"])}

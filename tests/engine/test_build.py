@@ -464,7 +464,9 @@ def test_the_student_scales_its_sizes_as_configured(make_cfg):
     words = ["SELF_TRAIN.BACKBONE", "mobilenet_v3", "SELF_TRAIN.SIZES", "60,80", "SELF_TRAIN.MAX_SIZE", "90"]
     transform = build_student.build_faster_rcnn(make_cfg(*words)).transform
     assert transform.scale_jitter == (1, 1)
-    transform = build_student.build_faster_rcnn(make_cfg(*words, "SELF_TRAIN.SCALE_JITTER", "0.5,2")).transform
+    transform = build_student.build_faster_rcnn(
+        make_cfg(*words, "SELF_TRAIN.SCALE_JITTER", "0.5,2")
+    ).transform
     assert transform.scale_jitter == (0.5, 2)
     assert (transform.min_size, transform.max_size) == ((60, 80), 90)
 

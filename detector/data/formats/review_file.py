@@ -34,7 +34,7 @@ CREATE TABLE images (
 );
 CREATE TABLE actions (
     id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, image INTEGER NOT NULL REFERENCES images,
-    person TEXT NOT NULL, time REAL NOT NULL, body TEXT NOT NULL  -- seconds since 1970; JSON
+    person TEXT NOT NULL, time REAL NOT NULL, body TEXT NOT NULL  -- seconds since 1970, JSON
 );
 CREATE INDEX actions_of_image ON actions (image, id);
 """
@@ -156,10 +156,26 @@ def _reject(state: State, action: Action) -> None:
 
 
 def _accept_all(state: State, action: Action) -> None:
+    low = _low_boxes(state, action.get("least", 0.0))
     for box in state["boxes"]:
         if box["status"] == "proposed":
-            box["status"] = "accepted"
+            box["status"] = "rejected" if box["id"] in low else "accepted"
     state.update(complete=action["complete"], decided=True, skipped=False)
+
+
+def _low_boxes(state: State, least: float) -> set[str]:
+    """The ids of undecided boxes that score less than `least`, except the best of each class."""
+    best: dict[str, float] = {}
+    for box in state["boxes"]:
+        if box["status"] != "rejected":
+            score = 1.0 if box["score"] is None else box["score"]
+            best[box["label"]] = max(best.get(box["label"], 0.0), score)
+    return {
+        box["id"]
+        for box in state["boxes"]
+        if box["status"] == "proposed" and box["score"] is not None
+        if box["score"] < min(least, best[box["label"]])
+    }
 
 
 def _tag(state: State, action: Action) -> None:
@@ -201,7 +217,7 @@ _KINDS: dict[str, tuple[set[str], set[str], Any]] = {
     "change": ({"id"}, {"label", "box", "how"}, _change),
     "accept": ({"id"}, set(), _accept),
     "reject": ({"id"}, set(), _reject),
-    "accept_all": ({"complete"}, set(), _accept_all),
+    "accept_all": ({"complete"}, {"least"}, _accept_all),
     "tag": ({"label", "shown"}, set(), _tag),
     "point": ({"label", "point"}, set(), _point),
     "unpoint": ({"index"}, set(), _unpoint),
@@ -260,6 +276,10 @@ def _check_flag(value: object, *_: object) -> None:
         raise DataError(f"`complete` is {describe_value(value)}, expected true or false")
 
 
+def _check_least(value: object, *_: object) -> None:
+    _numbers([value], 1, "least score")
+
+
 def _check_how(value: object, *_: object) -> None:
     if value not in _HOW:
         raise DataError(f"`how` is {describe_value(value)}, expected one of {', '.join(_HOW)}")
@@ -274,6 +294,7 @@ _CHECKS: dict[str, Any] = {
     "count": _check_count,
     "shown": _check_shown,
     "complete": _check_flag,
+    "least": _check_least,
     "how": _check_how,
 }
 
