@@ -94,7 +94,12 @@ def serve(session: Session, port: int | None, *, browser: bool) -> None:
         port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
         app = make_app(session.store, session.pictures, title=session.title, token=token, port=port)
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
         )
         address = f"http://{HOST}:{port}/?token={token}"
         print(

@@ -159,7 +159,8 @@ def test_a_full_disk_is_said(app, store: Store) -> None:
 
 VALUES = [
     None, True, -1, 0, 1, 2**70, 1e308, float("nan"), float("inf"), "", "d0", "../../etc/passwd", "\ud800",
-    "\x00", "x" * 5000, [], [1], [[[]]], [0, 0, 5, 5], [5, 5, 0, 0], [1, 2, 3, "4"], {}, {"kind": "add"}, CLASSES[0],
+    "\x00", "x" * 5000, [], [1], [[[]]], [0, 0, 5, 5], [5, 5, 0, 0], [1, 2, 3, "4"], {},
+    {"kind": "add"}, CLASSES[0],
 ]  # fmt: skip
 NAMES = ["..", "%2e%2e", "....//", "/etc/passwd", "page", "api", "images", "1", "pixels", "\\", "a\x00b", "é"]
 

@@ -12,6 +12,7 @@ const person = crypto.randomUUID();
 const session = await ask("/api/session").catch((error) => fail(error));
 const classes = session.classes;
 const stage = new Stage(byId("stage"), { select: choose, draw, change: moved, click: clicked, again });
+let counting = 0; // a timer
 const outbox = new Outbox({ person, name: session.title, onChange: showSaved, onRefused: refused });
 const grid = new Grid({ classes, person, ask, act, settled: () => outbox.flush(), message });
 
@@ -82,7 +83,6 @@ async function show(image) {
   if (!shown.includes(label) || missing.length) label = missing[0] ?? shown[0] ?? label;
   stage.show(image, image.picture);
   refresh();
-  showNumbers();
 }
 
 function showEmpty() {
@@ -91,7 +91,6 @@ function showEmpty() {
   stage.picture?.remove();
   byId("empty").hidden = false;
   byId("empty").textContent = "No image is left in this order. All is saved; the terminal shows how to train with it.";
-  showNumbers();
 }
 
 async function reorder() {
@@ -116,13 +115,19 @@ function refresh() {
   byId("redo").disabled = !undone.length;
 }
 
-async function showNumbers() {
+function showNumbers() {
+  clearTimeout(counting);
+  counting = setTimeout(askNumbers, 100);
+}
+
+async function askNumbers() {
   const numbers = await ask("/api/progress").catch(() => null);
   if (numbers) showProgress(numbers);
 }
 
 function showSaved({ failure, length }) {
   const kept = length === 1 ? "1 action is" : `${length} actions are`;
+  if (!length) showNumbers();
   byId("saved").textContent = failure ? `${failure} ${kept} kept in this browser until it is saved.` : "";
 }
 
@@ -334,8 +339,7 @@ async function setGrid(on) {
   upcoming = [];
   if (current) Object.assign(current, await ask(`/api/images/${current.id}`).catch(() => ({})));
   if (current) refresh();
-  fill();
-  return showNumbers();
+  return fill();
 }
 
 // --- keys ---

@@ -31,7 +31,7 @@ const WAIT = 2000; // milliseconds until another try
 // own, so that the server takes it once.
 export class Outbox {
   constructor({ person, name, onChange, onRefused, send = ask, storage = localStorage }) {
-    Object.assign(this, { person, onChange, onRefused, send, storage, sending: false, failure: "" });
+    Object.assign(this, { person, onChange, onRefused, send, storage, sending: null, failure: "" });
     const prefix = `detector-review ${name} `;
     this.key = prefix + person;
     this.waiting = []; // [{person, image, action}]
@@ -57,11 +57,14 @@ export class Outbox {
     return this.flush();
   }
 
-  async flush() {
-    if (this.sending) return;
-    this.sending = true;
+  // Sends all that waits; done when it is sent, or could not be and is tried again later.
+  flush() {
+    this.sending ??= this.#sendAll().finally(() => (this.sending = null));
+    return this.sending;
+  }
+
+  async #sendAll() {
     while (this.waiting.length && (await this.#sendFirst()));
-    this.sending = false;
   }
 
   // Sends the first actions that are of one image; whether to go on.

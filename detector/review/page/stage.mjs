@@ -94,7 +94,8 @@ export class Stage {
   #render() {
     if (!this.view) return;
     const order = [...this.boxes].sort((a, b) => (a.id === this.selected) - (b.id === this.selected));
-    const parts = order.map((each) => this.#box(each));
+    const plates = [];
+    const parts = order.map((each) => this.#box(each, plates));
     for (const { point, color, label } of this.points) {
       const [x, y] = this.#onScreen([...point, ...point]);
       parts.push(make("path", { class: "point", d: `M${x - 7} ${y}h14M${x} ${y - 7}v14`, stroke: color },
@@ -107,7 +108,7 @@ export class Stage {
     this.svg.replaceChildren(...parts);
   }
 
-  #box({ id, box, color, text, status }) {
+  #box({ id, box, color, text, status }, plates) {
     const moved = this.gesture?.id === id && this.gesture.box ? this.gesture.box : box;
     const [x, y, width, height] = this.#onScreen(moved);
     const selected = id === this.selected;
@@ -115,7 +116,9 @@ export class Stage {
     group.append(make("rect", { class: "under", x, y, width, height }));
     group.append(make("rect", { x, y, width, height, stroke: color }));
     const length = text.length * 6.6 + 10;
-    const top = Math.max(0, y - 17);
+    let top = Math.max(0, y - 17);
+    while (plates.some((each) => Math.abs(each[0] - x) < 40 && Math.abs(each[1] - top) < 14)) top += 17;
+    plates.push([x, top]);
     group.append(make("rect", { class: "plate", x: x - 1, y: top, width: length, height: 17, fill: color }));
     const label = make("text", { x: x + 4, y: top + 12.5 });
     label.textContent = text;
