@@ -122,6 +122,7 @@ def _listen(port: int | None) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, each))
+            listener.listen()  # before the address is printed: who opens it at once has to wait, no more
         except (OSError, OverflowError) as error:
             listener.close()
             reason = error

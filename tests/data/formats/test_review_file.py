@@ -20,6 +20,7 @@ from detector.utils.errors import DataError
 
 BIRD, CAR = CLASSES
 SIZE = (60, 80)  # (height, width)
+KINDS = ("add", "change", "accept", "reject", "accept_all", "tag")
 BOXES = (
     ReviewBox(BIRD, (10, 10, 30, 40), 0.9),
     ReviewBox(BIRD, (40, 5, 70, 50), 0.2),
@@ -114,8 +115,7 @@ def test_what_counts_as_reviewed() -> None:
 
 def random_action(chance: random.Random, number: int) -> dict:
     kind = chance.choice(
-        ["add", "change", "accept", "reject", "accept_all", "tag"]
-        + ["point", "unpoint", "count", "skip", "undo", "redo"]
+        [*KINDS, "point", "unpoint", "count", "skip", "undo", "redo"]
     )  # fmt: skip
     x, y = chance.randrange(0, 40), chance.randrange(0, 30)
     everything = {
