@@ -1,11 +1,9 @@
-"""Correct boxes in the browser, on a page that this machine serves to itself alone.
+"""Correct boxes in the browser, on a page of this machine.
 
     detector review runs/mine
-    detector train mine.yaml DATASETS.BOXED runs/mine/review.sqlite OUTPUT_DIR runs/second
 
-Everything is kept in one file, review.sqlite in the folder of the run, as it happens: stop with
-Ctrl-C and go on at any time. With --output, nothing is served: the boxes are written for another
-tool (docs/review.md).
+One file keeps it all, review.sqlite in the run folder: stop with Ctrl-C, go on at any time. With
+--output nothing is served, but the boxes are written for another tool (docs/review.md).
 """
 
 import secrets
@@ -32,14 +30,14 @@ HOST, PORT, _PORTS = "127.0.0.1", 8460, 20  # tried from PORT on
 
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--file", type=Path, metavar="FILE", help="of the review; default: review.sqlite in the run folder")
-    add("--boxes", type=Path, metavar="PATH", help="go on from a file that detector review-import reads")
-    add("--reviewed", choices=("flags", "all"), default="flags", help="of --boxes; all: a person saw all")
-    add("--port", type=int, metavar="N", help=f"default: the first that is free from {PORT} on")
-    add("--no-browser", action="store_true", help="print the address and open no browser")
-    add("--output", type=Path, metavar="DIR", help="write the boxes to this folder, and serve nothing")
-    names = f"of --output: {', '.join(FORMATS)}; may be repeated (default: coco)"
-    add("--format", action="append", choices=FORMATS, dest="formats", metavar="NAME", help=names)
+    add("--file", type=Path, metavar="F", help="default: review.sqlite of the run")
+    add("--boxes", type=Path, metavar="P", help="go on from these, see review-import")
+    add("--reviewed", choices=("flags", "all"), default="flags", metavar="R", help="all: --boxes are right")
+    add("--port", type=int, metavar="N", help=f"default: the first free one from {PORT}")
+    add("--no-browser", action="store_true", help="print the address alone")
+    add("--output", type=Path, metavar="D", help="folder to write boxes to")
+    names = f"{', '.join(FORMATS)}"
+    add("--format", action="append", choices=FORMATS, dest="formats", metavar="F", help=names)
 
 
 def run(options: Namespace) -> None:

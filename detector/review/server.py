@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from anyio import to_thread
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -67,7 +67,7 @@ class Application:
         async def endpoint(request: Request) -> Response:
             try:
                 given = await _body(request) if request.method == "POST" else request.path_params
-                return JSONResponse(await to_thread.run_sync(function, given))
+                return JSONResponse(await run_in_threadpool(function, given))
             except ClientDisconnect:
                 return Response(status_code=400)
             except Exception as error:
@@ -125,7 +125,7 @@ class Application:
 
     async def _pixels(self, request: Request) -> Response:
         try:
-            content, kind = await to_thread.run_sync(self.pictures.encoded, request.path_params["number"])
+            content, kind = await run_in_threadpool(self.pictures.encoded, request.path_params["number"])
         except Exception as error:
             return _failure(error)
         return Response(content, media_type=kind, headers={"cache-control": "private, max-age=3600"})
@@ -141,7 +141,7 @@ class Application:
             return self.pictures.crop(number, boxes[name])
 
         try:
-            return Response(await to_thread.run_sync(crop), media_type="image/jpeg")
+            return Response(await run_in_threadpool(crop), media_type="image/jpeg")
         except Exception as error:
             return _failure(error)
 
